@@ -1,0 +1,17 @@
+"""The typed errors of the model room. Imports nothing."""
+
+
+class ModelError(ValueError):
+    """Something about a model is unusable; the message names the value, the place and the remedy."""
+
+
+class OptionsError(ModelError):
+    """An options.json that does not describe a biLM of the published kind."""
+
+
+class WeightsError(ModelError):
+    """Weights that are missing, of another shape than the options say, not finite, or in an unsafe format."""
+
+
+class UnknownModelError(ModelError):
+    """A name, folder or URL under which there is no model."""

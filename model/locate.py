@@ -1,0 +1,142 @@
+"""Where a model's files are: a folder, a file, or any fsspec URL, copied to a cache when remote. Imports fsspec.
+
+The cache is `$ELMO_STORE_CACHE`, or `elmo-store` in `$XDG_CACHE_HOME` or ~/.cache. An entry is named by a hash of its
+URL and of what the server says about the object's version, and appears whole or not at all.
+"""
+
+import hashlib
+import os
+import posixpath
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from model.errors import UnknownModelError, WeightsError
+
+_WEIGHT_NAMES = ("weights.safetensors", "weights.hdf5", "model.hdf5")  # model.hdf5: the NLPL repository's name
+_UNSAFE = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".npy", ".npz")
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """Local paths of a model's files; `options` is None where the weights stand alone."""
+
+    weights: Path
+    options: Path | None
+
+
+def find(folder_or_url: str, storage_options: dict[str, Any] | None = None) -> ModelFiles:
+    """Find a model's files and bring them to a local disk.
+
+    Args:
+        folder_or_url: a folder or a weights file (.safetensors or .hdf5), as a local path or any fsspec URL.
+        storage_options: what fsspec needs to open the URL.
+
+    Raises:
+        UnknownModelError: nothing is there.
+        WeightsError: a file in a format that can run code when read, or a folder without weights.
+    """
+    filesystem, path = _filesystem(folder_or_url, storage_options)
+    path = path.rstrip("/")
+    suffix = posixpath.splitext(path)[1].lower()
+    if suffix in _UNSAFE:
+        raise WeightsError(f"{folder_or_url} is a {suffix} file; such files can hold code: convert it")
+    if suffix in (".safetensors", ".hdf5"):
+        if not filesystem.exists(path):
+            raise UnknownModelError(f"there is no file {folder_or_url}")
+        options = next((o for o in _options_beside(path) if filesystem.exists(o)), None)
+        return _local(filesystem, path, options)
+    names = _names(filesystem, path)
+    if names is None:
+        raise UnknownModelError(f"there is no folder {folder_or_url}")
+    weights = _choose(names, _WEIGHT_NAMES, r".*weights.*\.(safetensors|hdf5)") or _choose(
+        names, (), r".*\.safetensors"
+    )
+    if weights is None:
+        raise WeightsError(
+            f"{folder_or_url} holds no weights that can be told apart: it needs options.json and one of "
+            f"{', '.join(_WEIGHT_NAMES[:2])}, and holds {', '.join(sorted(names)[:10]) or 'nothing'}"
+        )
+    options_name = _choose(names, ("options.json",), r".*options.*\.json")
+    return _local(filesystem, f"{path}/{weights}", options_name and f"{path}/{options_name}")
+
+
+def cache_folder() -> Path:
+    """The folder that downloaded models are kept in."""
+    chosen = os.environ.get("ELMO_STORE_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elmo-store"
+
+
+def _filesystem(url: str, storage_options: dict[str, Any] | None) -> tuple[Any, str]:
+    from fsspec.core import url_to_fs
+
+    try:
+        filesystem, path = url_to_fs(url, **(storage_options or {}))
+    except (ImportError, ValueError) as error:
+        raise UnknownModelError(
+            f"{url} can't be opened: {error}. "
+            "Its protocol may need an extra: pip install 'elmo-store[http]', [s3] or [gcs]"
+        ) from error
+    return filesystem, path
+
+
+def _is_local(filesystem: Any) -> bool:
+    return "file" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
+
+
+def _names(filesystem: Any, folder: str) -> list[str] | None:
+    """Names in a folder; None if there is no such folder. A server that lists nothing is asked for the usual names."""
+    try:
+        entries = filesystem.ls(folder, detail=False)
+    except NotADirectoryError:
+        return None
+    except (FileNotFoundError, NotImplementedError):
+        entries = []
+    names = [posixpath.basename(str(entry).replace(os.sep, "/")) for entry in entries]
+    if not names and not _is_local(filesystem):
+        names = [name for name in ("options.json", *_WEIGHT_NAMES) if filesystem.exists(f"{folder}/{name}")]
+    return names or (names if _is_local(filesystem) and filesystem.isdir(folder) else None)
+
+
+def _choose(names: list[str], preferred: tuple[str, ...], pattern: str) -> str | None:
+    """The first preferred name that is there, else the only one that fits the pattern."""
+    for name in preferred:
+        if name in names:
+            return name
+    fitting = [name for name in names if re.fullmatch(pattern, name)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _options_beside(weights: str) -> list[str]:
+    """Where a weights file's options may stand: X_weights….hdf5 → X_options.json as published, then options.json."""
+    folder, name = posixpath.split(weights)
+    published = re.sub(r"weights[^/]*$", "options.json", name)
+    return [posixpath.join(folder, other) for other in dict.fromkeys((published, "options.json")) if other != name]
+
+
+def _local(filesystem: Any, weights: str, options: str | None) -> ModelFiles:
+    return ModelFiles(_fetch(filesystem, weights), None if options is None else _fetch(filesystem, options))
+
+
+def _fetch(filesystem: Any, path: str) -> Path:
+    if _is_local(filesystem):
+        return Path(path)
+    version = f"{filesystem.unstrip_protocol(path)} {filesystem.ukey(path)}"
+    target = cache_folder() / hashlib.sha256(version.encode()).hexdigest()[:24] / posixpath.basename(path)
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # Into a temporary name in the same folder, then renamed: two processes or a broken line can't leave half a file.
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".download-")
+    try:
+        with os.fdopen(handle, "wb") as local, filesystem.open(path, "rb") as remote:
+            shutil.copyfileobj(remote, local, 1 << 20)
+        os.replace(temporary, target)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return target

@@ -1,0 +1,197 @@
+"""The shape of a biLM, as the published options.json states it. Imports model.errors only.
+
+Source: the options.json files of Peters et al. 2018 (arXiv:1802.05365, section 3), which bilm-tf writes and AllenNLP reads.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from model.errors import OptionsError
+
+DIRECTIONS = ("fwd", "bwd")
+N_BYTES_AND_MARKERS = 261  # 256 byte values and 5 markers; the 262nd row is the padding of whole words (id 0)
+
+__all__ = ["DIRECTIONS", "BiLMOptions", "OptionsError"]
+
+
+@dataclass(frozen=True)
+class BiLMOptions:
+    """Everything about a biLM but its weights.
+
+    Attributes:
+        cell_clip: bound on |c| after each update; inf = no clip (null in JSON).
+        proj_clip: bound on |h| after the projection; inf = no clip (null in JSON).
+        use_skip_connections: whether a layer's input is added to its output, from the second layer on.
+        projection_dim: p, width of x and of every h.
+        dim: d, width of the cell c.
+        n_layers: L, LSTM layers in each direction.
+        activation: of the character CNN, "relu" or "tanh".
+        filters: (width in characters, count) of each convolution.
+        n_highway: highway layers between the convolutions and the projection.
+        char_embedding_dim: width of a character's vector.
+        n_characters: rows of the character table; 262 in every model that is ready for use.
+        max_characters_per_token: characters a word is padded or cut to, its two markers included.
+    """
+
+    cell_clip: float
+    proj_clip: float
+    use_skip_connections: bool
+    projection_dim: int
+    dim: int
+    n_layers: int
+    activation: Literal["relu", "tanh"]
+    filters: tuple[tuple[int, int], ...]
+    n_highway: int
+    char_embedding_dim: int
+    n_characters: int = 262
+    max_characters_per_token: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("projection_dim", "dim", "n_layers", "char_embedding_dim", "max_characters_per_token"):
+            _check_count(name, getattr(self, name), at_least=1)
+        _check_count("n_highway", self.n_highway, at_least=0)
+        for name in ("cell_clip", "proj_clip"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise OptionsError(f"lstm.{name} is {value!r}; it must be a number above 0, or null for no clip")
+            object.__setattr__(self, name, float(value))  # 3 and 3.0 are the same model, with the same fingerprint
+        if self.activation not in ("relu", "tanh"):
+            raise OptionsError(f"char_cnn.activation is {self.activation!r}; known are 'relu' and 'tanh'")
+        if not self.filters:
+            raise OptionsError("char_cnn.filters is empty; it must list [width, count] pairs")
+        for width, count in self.filters:
+            _check_count("char_cnn.filters width", width, at_least=1)
+            _check_count("char_cnn.filters count", count, at_least=1)
+        if self.n_characters != N_BYTES_AND_MARKERS + 1:
+            hint = (
+                "; 261 marks a checkpoint made for training: the weights it was dumped to are used with 262 "
+                "(one more row, for padding), so set n_characters to 262 in options.json"
+                if self.n_characters == N_BYTES_AND_MARKERS
+                else ""
+            )
+            raise OptionsError(f"char_cnn.n_characters is {self.n_characters!r}; it must be 262{hint}")
+        widest = max(width for width, _ in self.filters)
+        if self.max_characters_per_token < max(3, widest):
+            raise OptionsError(
+                f"char_cnn.max_characters_per_token is {self.max_characters_per_token}; it must be at least 3 and at "
+                f"least the widest filter, {widest}"
+            )
+
+    @property
+    def n_filters(self) -> int:
+        """Width of the convolutions' output, all filters together."""
+        return sum(count for _, count in self.filters)
+
+    @property
+    def n_states(self) -> int:
+        """2L+1: x, and forward and backward of each layer."""
+        return 2 * self.n_layers + 1
+
+    @classmethod
+    def from_dict(cls, options: Mapping[str, Any]) -> "BiLMOptions":
+        """Read the published JSON layout; keys that only training used are ignored.
+
+        Raises:
+            OptionsError: a key is missing or has a value that no biLM can have.
+        """
+        lstm = _section(options, "lstm")
+        char_cnn = _section(options, "char_cnn")
+        embedding = _section(char_cnn, "embedding", prefix="char_cnn.")
+        filters = _required(char_cnn, "filters", "char_cnn")
+        try:
+            pairs = tuple((width, count) for width, count in filters)
+        except (TypeError, ValueError):
+            raise OptionsError(f"char_cnn.filters is {filters!r}; it must list [width, count] pairs") from None
+        return cls(
+            cell_clip=_clip(lstm.get("cell_clip")),
+            proj_clip=_clip(lstm.get("proj_clip")),
+            use_skip_connections=_flag(lstm.get("use_skip_connections", False)),
+            projection_dim=_required(lstm, "projection_dim", "lstm"),
+            dim=_required(lstm, "dim", "lstm"),
+            n_layers=_required(lstm, "n_layers", "lstm"),
+            activation=char_cnn.get("activation", "relu"),
+            filters=pairs,
+            n_highway=char_cnn.get("n_highway") or 0,
+            char_embedding_dim=_required(embedding, "dim", "char_cnn.embedding"),
+            n_characters=_required(char_cnn, "n_characters", "char_cnn"),
+            max_characters_per_token=_required(char_cnn, "max_characters_per_token", "char_cnn"),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The published JSON layout; `from_dict(to_dict())` gives equal options back."""
+        return {
+            "lstm": {
+                "use_skip_connections": self.use_skip_connections,
+                "projection_dim": self.projection_dim,
+                "cell_clip": None if math.isinf(self.cell_clip) else self.cell_clip,
+                "proj_clip": None if math.isinf(self.proj_clip) else self.proj_clip,
+                "dim": self.dim,
+                "n_layers": self.n_layers,
+            },
+            "char_cnn": {
+                "activation": self.activation,
+                "filters": [list(pair) for pair in self.filters],
+                "n_highway": self.n_highway,
+                "embedding": {"dim": self.char_embedding_dim},
+                "n_characters": self.n_characters,
+                "max_characters_per_token": self.max_characters_per_token,
+            },
+        }
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Canonical tensor names and their shapes, torch orientation (out, in), in computing order.
+
+        The gates of `weight_ih`, `weight_hh` and `bias` stand in torch's order: input, forget, cell, output.
+        """
+        n, p, d = self.n_filters, self.projection_dim, self.dim
+        shapes: dict[str, tuple[int, ...]] = {"char_embed": (self.n_characters, self.char_embedding_dim)}
+        for i, (width, count) in enumerate(self.filters):
+            shapes[f"conv{i}.weight"] = (count, self.char_embedding_dim, width)
+            shapes[f"conv{i}.bias"] = (count,)
+        for k in range(self.n_highway):
+            for part in ("transform", "carry"):
+                shapes[f"highway{k}.{part}.weight"] = (n, n)
+                shapes[f"highway{k}.{part}.bias"] = (n,)
+        shapes["proj.weight"] = (p, n)
+        shapes["proj.bias"] = (p,)
+        for direction in DIRECTIONS:
+            for j in range(1, self.n_layers + 1):
+                name = f"lstm.{direction}{j}"
+                shapes[f"{name}.weight_ih"] = (4 * d, p)
+                shapes[f"{name}.weight_hh"] = (4 * d, p)
+                shapes[f"{name}.bias"] = (4 * d,)
+                shapes[f"{name}.weight_proj"] = (p, d)
+        return shapes
+
+
+def _section(options: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
+    value = options.get(key) if isinstance(options, Mapping) else None
+    if not isinstance(value, Mapping):
+        raise OptionsError(
+            f"options have no object {prefix + key!r}; an ELMo options.json holds 'lstm' and 'char_cnn' "
+            "(a word-level biLM without a character CNN is not supported)"
+        )
+    return cast(Mapping[str, Any], value)
+
+
+def _required(section: Mapping[str, Any], key: str, where: str) -> Any:
+    if key not in section:
+        raise OptionsError(f"options lack {where}.{key}")
+    return section[key]
+
+
+def _clip(value: Any) -> Any:
+    return math.inf if value is None else value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise OptionsError(f"lstm.use_skip_connections is {value!r}; it must be true or false")
+    return value
+
+
+def _check_count(name: str, value: Any, at_least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise OptionsError(f"{name} is {value!r}; it must be a whole number of at least {at_least}")

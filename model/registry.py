@@ -1,0 +1,158 @@
+"""Models by name: packaged, published, generated; and by folder or URL. Imports the model room and NumPy.
+
+Packaged models live in model/data/NAME/ (weights.safetensors, README.md as model card).
+"""
+
+import math
+import posixpath
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from model.errors import UnknownModelError
+from model.options import BiLMOptions
+from model.weights import BiLMWeights
+
+__all__ = ["DEFAULT_MODEL", "RANDOM_SMALL", "ModelInfo", "UnknownModelError", "available_models", "load_model"]
+
+RANDOM_SMALL = "random-small"
+DEFAULT_MODEL = "default"
+
+_PACKAGED = Path(__file__).parent / "data"
+_PUBLISHED_BASE = "https://allennlp.s3.amazonaws.com/models/elmo/"
+
+
+@dataclass(frozen=True)
+class _Published:
+    shape: str  # folder, and stem of the file names
+    description: str
+    n_bytes: int
+
+
+# Peters et al. 2018; English, trained on the 1 Billion Word Benchmark, the last one on 5.5 billion tokens.
+_PUBLISHED = {
+    "small": _Published("2x1024_128_2048cnn_1xhighway", "published, 2 × 1024/128, 13.6M parameters", 54_373_184),
+    "medium": _Published("2x2048_256_2048cnn_1xhighway", "published, 2 × 2048/256, 28.0M parameters", 112_000_000),
+    "original": _Published("2x4096_512_2048cnn_2xhighway", "published, 2 × 4096/512, 93.6M parameters", 374_403_392),
+    "original-5.5b": _Published(
+        "2x4096_512_2048cnn_2xhighway_5.5B", "published, 2 × 4096/512, trained on 5.5 billion tokens", 374_403_392
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """One line of `elmo-store models`.
+
+    Attributes:
+        name: what --model takes.
+        description: one line.
+        where: folder, URL or "generated".
+        bytes: size of the weights file as stored (of published ones about that, until downloaded); 0 if generated.
+    """
+
+    name: str
+    description: str
+    where: str
+    bytes: int
+
+
+def available_models() -> list[ModelInfo]:
+    """Every model that has a name: packaged ones first, then the generated one, then the published ones."""
+    models = [
+        ModelInfo(folder.name, _description(folder), str(folder), (folder / "weights.safetensors").stat().st_size)
+        for folder in _packaged_folders()
+    ]
+    models.append(ModelInfo(RANDOM_SMALL, "random weights, 2 × 1024/128: for trying things out", "generated", 0))
+    models += [ModelInfo(name, m.description, _published_url(m), m.n_bytes) for name, m in _PUBLISHED.items()]
+    return models
+
+
+def load_model(spec: str | None = None) -> tuple[str, BiLMWeights]:
+    """Load a model and say what to call it.
+
+    Args:
+        spec: a name of `available_models`, a folder or weights file, or any fsspec URL of one; None = the default
+            model. A name wins over a folder of the same spelling: write `./small` for the folder.
+
+    Raises:
+        UnknownModelError: there is no such model.
+        WeightsError, OptionsError: its files can't be used.
+    """
+    packaged = {folder.name: folder for folder in _packaged_folders()}
+    if spec is None:
+        if DEFAULT_MODEL not in packaged:
+            raise UnknownModelError(
+                "this installation carries no default model: give --model random-small to try things out, "
+                "or --model FOLDER with options.json and weights.hdf5 or weights.safetensors"
+            )
+        spec = DEFAULT_MODEL
+    if spec in packaged:
+        return spec, BiLMWeights.load_safetensors(packaged[spec] / "weights.safetensors")
+    if spec == RANDOM_SMALL:
+        return spec, random_weights(SMALL_OPTIONS)
+    if spec in _PUBLISHED:
+        return spec, BiLMWeights.load(_published_url(_PUBLISHED[spec]))
+    try:
+        weights = BiLMWeights.load(spec)
+    except UnknownModelError as error:
+        names = ", ".join(info.name for info in available_models())
+        raise UnknownModelError(f"{error}; nor is it the name of a model: {names}") from error
+    return _name_of(spec), weights
+
+
+SMALL_OPTIONS = BiLMOptions(
+    cell_clip=3.0,
+    proj_clip=3.0,
+    use_skip_connections=True,
+    projection_dim=128,
+    dim=1024,
+    n_layers=2,
+    activation="relu",
+    filters=((1, 32), (2, 64), (3, 96), (4, 128), (5, 192)),
+    n_highway=1,
+    char_embedding_dim=16,
+)
+
+
+def random_weights(options: BiLMOptions, seed: int = 0) -> BiLMWeights:
+    """Weights of no training, the same on every machine and with every library version.
+
+    Each matrix is uniform with the variance 1 / (inputs), so that states neither vanish nor sit at their clips. The
+    bits come from PCG64's raw stream, which NumPy keeps stable, unlike the distributions on top of it.
+    """
+    bits = np.random.PCG64(seed)
+    tensors = {}
+    for name, shape in options.tensor_shapes().items():
+        raw = bits.random_raw(math.prod(shape))  # uint64
+        uniform = (raw >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1)  # [-1, 1), exact
+        inputs = math.prod(shape[1:]) if len(shape) > 1 else 100
+        scale = 1.0 if name == "char_embed" else math.sqrt(3 / inputs)
+        tensors[name] = torch.from_numpy((uniform * np.float32(scale)).reshape(shape))
+    tensors["char_embed"][0] = 0
+    return BiLMWeights(options, tensors)
+
+
+def _packaged_folders() -> list[Path]:
+    if not _PACKAGED.is_dir():
+        return []
+    return sorted(folder for folder in _PACKAGED.iterdir() if (folder / "weights.safetensors").is_file())
+
+
+def _description(folder: Path) -> str:
+    """The first line of text of the model card, headings left out."""
+    card = folder / "README.md"
+    lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
+    return next((line.strip() for line in lines if line.strip() and not line.startswith("#")), "packaged")
+
+
+def _published_url(model: _Published) -> str:
+    return f"{_PUBLISHED_BASE}{model.shape}/elmo_{model.shape}_weights.hdf5"
+
+
+def _name_of(spec: str) -> str:
+    """Last part of a path or URL, without the endings of weights files."""
+    stem = posixpath.basename(spec.rstrip("/"))
+    return stem.removesuffix(".safetensors").removesuffix(".hdf5") or spec

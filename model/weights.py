@@ -1,0 +1,145 @@
+"""A biLM's weights: one set of canonical tensors, whatever file they came from. Imports torch and the file formats.
+
+Canonical names and shapes are those of `BiLMOptions.tensor_shapes`: float32 on the CPU, torch orientation (out, in),
+gates in torch's order input, forget, cell, output. The bias is the published one: TensorFlow adds 1.0 to the forget
+gate when it computes, and so do our engines, so that files round-trip bit by bit.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from model import weights_hdf5, weights_safetensors
+from model.errors import OptionsError, WeightsError
+from model.options import BiLMOptions
+
+__all__ = ["FORGET_BIAS", "BiLMWeights", "WeightsError", "read_options"]
+
+FORGET_BIAS = 1.0  # added to the forget gate's published bias at run time (bilm-tf LSTMCell)
+
+
+@dataclass(frozen=True, eq=False)
+class BiLMWeights:
+    """Options and tensors of one biLM, checked against each other.
+
+    Attributes:
+        options: the model's shape.
+        tensors: canonical name → float32 CPU tensor; see `BiLMOptions.tensor_shapes`.
+    """
+
+    options: BiLMOptions
+    tensors: dict[str, torch.Tensor]
+
+    def __post_init__(self) -> None:
+        shapes = self.options.tensor_shapes()
+        _check_names(set(self.tensors), set(shapes))
+        for name, shape in shapes.items():
+            tensor = self.tensors[name]
+            if tuple(tensor.shape) != shape:
+                raise WeightsError(
+                    f"tensor {name!r} has shape {tuple(tensor.shape)}, the options say {shape}; "
+                    "are these options.json and weights of the same model?"
+                )
+            if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+                raise WeightsError(f"tensor {name!r} is {tensor.dtype} on {tensor.device}, not float32 on the CPU")
+            if not bool(torch.isfinite(tensor).all()):
+                raise WeightsError(f"tensor {name!r} holds NaN or infinity; the weights file is damaged")
+        if bool(self.tensors["char_embed"][0].any()):
+            raise WeightsError("row 0 of 'char_embed' is not zero; it stands for padding and must be")
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """'sha256:…' of the options and of every tensor's float32 bytes: the same from HDF5 and from safetensors."""
+        digest = hashlib.sha256(json.dumps(self.options.to_dict(), sort_keys=True).encode())
+        for name in sorted(self.tensors):
+            digest.update(f"\n{name} {list(self.tensors[name].shape)}\n".encode())
+            digest.update(self.tensors[name].contiguous().numpy().tobytes())
+        return f"sha256:{digest.hexdigest()}"
+
+    @property
+    def n_parameters(self) -> int:
+        """Count of all numbers, the padding row left out."""
+        return sum(t.numel() for t in self.tensors.values()) - self.options.char_embedding_dim
+
+    def direction(self, direction: Literal["fwd", "bwd"], layer: int) -> dict[str, torch.Tensor]:
+        """The four tensors of one LSTM layer: weight_ih, weight_hh, bias, weight_proj; layer counts from 1."""
+        prefix = f"lstm.{direction}{layer}."
+        return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
+
+    @classmethod
+    def load(cls, folder_or_url: str, storage_options: dict[str, Any] | None = None) -> "BiLMWeights":
+        """Load a folder (options.json beside weights.safetensors or weights.hdf5), or one .safetensors or .hdf5 file.
+
+        Anything that fsspec reads will do; what is not on a local disk is copied to the cache first.
+
+        Raises:
+            UnknownModelError: nothing is there.
+            WeightsError, OptionsError: what is there can't be used.
+        """
+        from model import locate  # here, because it needs fsspec and most callers give local paths
+
+        found = locate.find(folder_or_url, storage_options)
+        options = None if found.options is None else read_options(found.options)
+        if found.weights.suffix == ".safetensors":
+            return cls.load_safetensors(found.weights, options)
+        if options is None:
+            raise OptionsError(f"{folder_or_url} has no options.json; HDF5 weights can't be read without one")
+        return cls.load_hdf5(found.weights, options)
+
+    @classmethod
+    def load_hdf5(cls, path: str | Path, options: BiLMOptions) -> "BiLMWeights":
+        """Load a published weights.hdf5; see `model.weights_hdf5` for its layout."""
+        return cls(options, weights_hdf5.read(Path(path), options))
+
+    @classmethod
+    def load_safetensors(cls, path: str | Path, options: BiLMOptions | None = None) -> "BiLMWeights":
+        """Load a file that `save_safetensors` wrote; its metadata hold the options.
+
+        `options`, where given, stand in for options that the file does not hold, and must equal those that it does.
+        """
+        stored, tensors = weights_safetensors.read(Path(path))
+        if stored is not None and options is not None and stored != options:
+            raise OptionsError(f"{path} holds other options than the options.json beside it; remove the wrong one")
+        chosen = stored or options
+        if chosen is None:
+            raise OptionsError(f"{path} has no 'options' in its metadata and no options.json beside it; add one")
+        return cls(chosen, tensors)
+
+    def save_hdf5(self, folder: str | Path) -> None:
+        """Write options.json and weights.hdf5 in the published layout, as AllenNLP and bilm-tf read them."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        weights_hdf5.write(folder / "weights.hdf5", self.options, self.tensors)
+        (folder / "options.json").write_text(json.dumps(self.options.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    def save_safetensors(self, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
+        """Write one file, the options in its metadata; float16 halves it and makes another model (new fingerprint)."""
+        weights_safetensors.write(Path(path), self.options, self.tensors, dtype)
+
+
+def read_options(path: str | Path) -> BiLMOptions:
+    """Read an options.json.
+
+    Raises:
+        OptionsError: not JSON, or not a biLM's options.
+    """
+    try:
+        parsed = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise OptionsError(f"{path} can't be read as JSON: {error}") from error
+    try:
+        return BiLMOptions.from_dict(parsed)
+    except OptionsError as error:
+        raise OptionsError(f"{path}: {error}") from error
+
+
+def _check_names(have: set[str], want: set[str]) -> None:
+    if missing := sorted(want - have):
+        raise WeightsError(f"weights lack {len(missing)} tensor(s) that the options call for: {', '.join(missing[:5])}")
+    if extra := sorted(have - want):
+        raise WeightsError(f"weights hold {len(extra)} tensor(s) that the options don't know: {', '.join(extra[:5])}")

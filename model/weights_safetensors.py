@@ -1,0 +1,74 @@
+"""A biLM as one safetensors file, its options inside the metadata. Imports safetensors and torch.
+
+The tensors have their canonical names (`BiLMOptions.tensor_shapes`); the metadata hold one key, `options`: the
+published options.json as text. One key, because safetensors does not fix the order of several, and equal models are
+equal files.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from model.errors import OptionsError, WeightsError
+from model.options import BiLMOptions
+
+_DTYPES = {"float32": torch.float32, "float16": torch.float16}
+
+
+def read(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Tensor]]:
+    """Options (None if the file holds none) and canonical tensors, converted to float32.
+
+    Raises:
+        WeightsError: not a safetensors file, or a tensor not of floating point.
+        OptionsError: options that are no biLM's.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            for name in file.keys():  # noqa: SIM118 (the file is no mapping)
+                tensors[name] = file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{path} can't be read as safetensors ({error})") from error
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise WeightsError(f"{path}: tensor {name!r} is {tensor.dtype}, not floating point")
+    return _options(path, metadata), {name: tensor.float() for name, tensor in tensors.items()}
+
+
+def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:
+    if "options" not in metadata:
+        return None
+    try:
+        return BiLMOptions.from_dict(json.loads(metadata["options"]))
+    except ValueError as error:  # a JSONDecodeError or an OptionsError
+        raise OptionsError(f"{path}: the 'options' of its metadata can't be used: {error}") from error
+
+
+def write(
+    path: Path, options: BiLMOptions, tensors: Mapping[str, torch.Tensor], dtype: Literal["float32", "float16"]
+) -> None:
+    """Write the file whole or not at all.
+
+    Raises:
+        WeightsError: a value that float16 can't hold.
+    """
+    if dtype not in _DTYPES:
+        raise WeightsError(f"dtype {dtype!r} is unknown; weights are stored as {' or '.join(_DTYPES)}")
+    stored = {name: tensor.to(_DTYPES[dtype]).contiguous() for name, tensor in tensors.items()}
+    for name, tensor in stored.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise WeightsError(f"tensor {name!r} has values beyond {dtype}; store float32")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(save(stored, metadata={"options": json.dumps(options.to_dict())}))
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
