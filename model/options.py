@@ -1,6 +1,6 @@
 """The shape of a biLM, as the published options.json states it. Imports model.errors only.
 
-Source: the options.json files of Peters et al. 2018 (arXiv:1802.05365, section 3), which bilm-tf writes and AllenNLP reads.
+Source: the options.json of the models of Peters et al. 2018 (arXiv:1802.05365), as bilm-tf writes and AllenNLP reads.
 """
 
 import math

@@ -18,9 +18,7 @@ from model import weights_hdf5, weights_safetensors
 from model.errors import OptionsError, WeightsError
 from model.options import BiLMOptions
 
-__all__ = ["FORGET_BIAS", "BiLMWeights", "WeightsError", "read_options"]
-
-FORGET_BIAS = 1.0  # added to the forget gate's published bias at run time (bilm-tf LSTMCell)
+__all__ = ["BiLMWeights", "WeightsError", "read_options"]
 
 
 @dataclass(frozen=True, eq=False)
