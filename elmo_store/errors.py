@@ -1,0 +1,86 @@
+"""Every error that a store raises by itself. Imports nothing of ours; a consumer may catch `StoreError` for all of them.
+
+Messages name the value, the place and the remedy.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class StoreError(Exception):
+    """Base of all errors that speak about a store."""
+
+
+class StoreNotFoundError(StoreError, FileNotFoundError):
+    """There is no store at that location."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class StoreIncompleteError(StoreError):
+    """The store's job has not finished, so that rows or numbers may be missing."""
+
+
+class StoreVersionError(StoreError):
+    """The store has a format version that this package can't read."""
+
+    def __init__(self, where: str, found: int, known: int) -> None:
+        newer = found > known
+        remedy = "upgrade elmo-store (pip install -U elmo-store)" if newer else "write the store again"
+        super().__init__(f"{where}: the store has format version {found}, this elmo-store reads format version {known}: {remedy}")
+        self.where, self.found, self.known = where, found, known
+
+    def __reduce__(self) -> tuple[type, tuple[str, int, int]]:
+        return type(self), (self.where, self.found, self.known)
+
+
+class ManifestError(StoreError, ValueError):
+    """The manifest is not JSON, or a field of it is missing, of a wrong type, or contradicts another one."""
+
+
+class ShardMissingError(StoreError):
+    """An object that the manifest promises is not there."""
+
+
+class ShardCorruptError(StoreError):
+    """An object is there, but it is cut, unreadable, or not what its marker says."""
+
+
+class SentenceNotFoundError(StoreError, KeyError):
+    """No sentence has that number or id."""
+
+    def __str__(self) -> str:  # KeyError would show the repr
+        return str(self.args[0]) if self.args else ""
+
+
+class StateNotFoundError(StoreError, KeyError):
+    """The store has no state of that name."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class WeightSetError(StoreError, ValueError):
+    """Mixing weights that can't be read, can't be told apart, or don't fit the store's layers."""
+
+
+class JobMismatchError(StoreError):
+    """Another job stands on this output; shows both sides, field by field.
+
+    Attributes:
+        fields: name → (what stands on the output, what is asked for now).
+    """
+
+    def __init__(self, where: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
+        lines = [f"  {name}: {there!r} there, {now!r} asked for" for name, (there, now) in sorted(fields.items())]
+        super().__init__(
+            f"{where} holds another job's output; it differs in {len(lines)} field{'s' if len(lines) != 1 else ''}:\n"
+            + "\n".join(lines)
+            + "\nGive another --output, the same options as before to continue it, or --overwrite to remove it."
+        )
+        self.where = where
+        self.fields = dict(fields)
+
+    def __reduce__(self) -> tuple[type, tuple[str, dict[str, tuple[Any, Any]]]]:
+        return type(self), (self.where, self.fields)

@@ -1,0 +1,273 @@
+"""The manifest, elmo_store.json: what a store is, and whether it is whole. Imports layout, storage, errors and the field checks.
+
+Parsing checks every field and how the fields fit together, so that no reader meets a half-believed number. What each field means
+stands in docs/store-format.md; this module and that page change together.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from elmo_store import layout
+from elmo_store.errors import ManifestError, StoreIncompleteError, StoreNotFoundError, StoreVersionError
+from elmo_store.manifest_fields import Fields, Json
+from elmo_store.storage import Root
+
+Kind = Literal["states", "mix"]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """The biLM: the name it was asked for by, its fingerprint ("sha256:…"), its options.json."""
+
+    name: str
+    fingerprint: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class StartStateInfo:
+    """What sentences started from: "zero" or "warm", and the hash of its value, which stands in start_state.safetensors."""
+
+    kind: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Sizes of the whole store. ``rows`` = ``tokens`` without boundaries; ``rejected`` are among the ``sentences``."""
+
+    sentences: int
+    tokens: int
+    rows: int
+    rejected: int
+    words_cut: int
+    parts: int
+    shards: int
+
+
+@dataclass(frozen=True)
+class InputInfo:
+    """The input: one fingerprint over all files, and each file as an object with at least ``url``."""
+
+    fingerprint: str
+    files: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class WeightSet:
+    """One mix, as used: ``s`` [L+1] sums to 1 or was given so; ``w`` [L+1] the logits, None if ``s`` was given."""
+
+    name: str
+    s: tuple[float, ...]
+    gamma: float
+    w: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class MixInfo:
+    """Of a store of kind "mix": the store it was mixed from, by URL and by hash of its manifest, and how."""
+
+    source: str
+    source_sha256: str
+    layer_norm: bool
+    weight_sets: tuple[WeightSet, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything about a store but its contents. Fields in the order of docs/store-format.md.
+
+    ``counts`` is None only while the corpus is still being read; ``mix`` is None unless ``kind`` is "mix".
+    """
+
+    kind: Kind
+    complete: bool
+    model: ModelInfo
+    tokenizer: str
+    start_state: StartStateInfo
+    dtype: str
+    precision: str
+    boundaries: bool
+    states: tuple[str, ...]
+    channels: int
+    shard_rows: int
+    forms: tuple[str, ...]
+    compression: str
+    counts: Counts | None
+    input: InputInfo
+    job: Mapping[str, Json] = field(default_factory=dict)
+    software: Mapping[str, str] = field(default_factory=dict)
+    mix: MixInfo | None = None
+    format_version: int = layout.FORMAT_VERSION
+
+    @property
+    def sizes(self) -> Counts:
+        """The counts. StoreIncompleteError while they aren't known yet."""
+        if self.counts is None:
+            raise StoreIncompleteError("the job is still reading its input: how many rows there will be isn't known yet")
+        return self.counts
+
+    def shard_range(self, shard: int) -> tuple[int, int]:
+        """First row and the row after the last of shard ``shard``."""
+        return layout.shard_range(shard, self.sizes.rows, self.shard_rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON object, keys in the order of docs/store-format.md; `parse` gives the same manifest back."""
+        mix = self.mix and {
+            "source": self.mix.source,
+            "source_sha256": self.mix.source_sha256,
+            "layer_norm": self.mix.layer_norm,
+            "weight_sets": [
+                {"name": ws.name, "s": list(ws.s), "gamma": ws.gamma, "w": None if ws.w is None else list(ws.w)}
+                for ws in self.mix.weight_sets
+            ],
+        }
+        return {
+            "format_version": self.format_version,
+            "kind": self.kind,
+            "complete": self.complete,
+            "model": {
+                "name": self.model.name,
+                "fingerprint": self.model.fingerprint,
+                "options": dict(self.model.options),
+            },
+            "tokenizer": self.tokenizer,
+            "start_state": vars(self.start_state).copy(),
+            "dtype": self.dtype,
+            "precision": self.precision,
+            "boundaries": self.boundaries,
+            "states": list(self.states),
+            "channels": self.channels,
+            "shard_rows": self.shard_rows,
+            "forms": list(self.forms),
+            "compression": self.compression,
+            "counts": None if self.counts is None else vars(self.counts).copy(),
+            "input": {"fingerprint": self.input.fingerprint, "files": [dict(file) for file in self.input.files]},
+            "job": dict(self.job),
+            "software": dict(self.software),
+            "mix": mix,
+        }
+
+    @classmethod
+    def parse(cls, value: Any, where: str = layout.MANIFEST) -> "Manifest":
+        """The manifest of a JSON object; unknown keys are ignored (a later minor writer may add some).
+
+        Raises:
+            StoreVersionError: another format version, both named.
+            ManifestError: a field, named together with ``where``, is missing or wrong.
+        """
+        fields = Fields(value, where)
+        version = fields.count("format_version")
+        if version != layout.FORMAT_VERSION:
+            raise StoreVersionError(where, version, layout.FORMAT_VERSION)
+        model, start = fields.child("model"), fields.child("start_state")
+        source = fields.child("input")
+        kind = fields.one_of("kind", ("states", "mix"))
+        manifest = cls(
+            kind="mix" if kind == "mix" else "states",
+            complete=fields.flag("complete"),
+            model=ModelInfo(model.text("name"), model.text("fingerprint"), model.mapping("options")),
+            tokenizer=fields.text("tokenizer"),
+            start_state=StartStateInfo(start.one_of("kind", ("zero", "warm")), start.sha256("sha256")),
+            dtype=fields.one_of("dtype", layout.DTYPES),
+            precision=fields.text("precision"),
+            boundaries=fields.flag("boundaries"),
+            states=fields.names("states"),
+            channels=fields.count("channels", at_least=1),
+            shard_rows=fields.count("shard_rows", at_least=1),
+            forms=fields.names("forms"),
+            compression=fields.one_of("compression", layout.COMPRESSIONS),
+            counts=_counts(fields),
+            input=InputInfo(source.text("fingerprint"), source.objects("files", required="url")),
+            job=fields.scalars("job"),
+            software=fields.texts("software"),
+            mix=_mix(fields) if kind == "mix" else None,
+        )
+        _check(manifest, fields)
+        return manifest
+
+
+def _counts(fields: Fields) -> Counts | None:
+    if fields.is_null("counts"):
+        return None
+    counts = fields.child("counts")
+    return Counts(**{name: counts.count(name) for name in Counts.__dataclass_fields__})
+
+
+def _mix(fields: Fields) -> MixInfo:
+    mix = fields.child("mix")
+    weight_sets = tuple(
+        WeightSet(
+            name=one.text("name"),
+            s=one.numbers("s"),
+            gamma=one.number("gamma"),
+            w=None if one.is_null("w") else one.numbers("w"),
+        )
+        for one in mix.children("weight_sets")
+    )
+    return MixInfo(mix.text("source"), mix.sha256("source_sha256"), mix.flag("layer_norm"), weight_sets)
+
+
+def _check(manifest: Manifest, fields: Fields) -> None:
+    """How the fields must fit together."""
+    if manifest.kind == "states":
+        try:
+            layout.n_layers(manifest.states)
+        except ValueError as error:
+            raise fields.error("states", str(error)) from error
+    elif not manifest.states:
+        raise fields.error("states", "is empty: a mixed store holds one column or more")
+    if manifest.mix is not None:
+        names = tuple(weights.name for weights in manifest.mix.weight_sets)
+        if names != manifest.states:
+            raise fields.error("mix.weight_sets", f"are named {names}, states are {manifest.states}")
+    if not manifest.forms or any(form not in layout.FORMS for form in manifest.forms):
+        raise fields.error("forms", f"is {list(manifest.forms)}: one or both of {', '.join(layout.FORMS)}")
+    try:
+        layout.chunk_rows(manifest.shard_rows)
+    except ValueError as error:
+        raise fields.error("shard_rows", str(error)) from error
+    counts = manifest.counts
+    if counts is None:
+        if manifest.complete:
+            raise fields.error("counts", "is null in a store that says it is complete")
+        return
+    shards = layout.n_shards(counts.rows, manifest.shard_rows)
+    if counts.shards != shards:
+        raise fields.error(
+            "counts.shards", f"is {counts.shards}; {counts.rows} rows in shards of {manifest.shard_rows} are {shards}"
+        )
+    extra = counts.rows - counts.tokens
+    if extra < 0 or extra % 2 or (extra and not manifest.boundaries) or extra > 2 * counts.sentences:
+        raise fields.error(
+            "counts.rows",
+            f"is {counts.rows}; {counts.tokens} tokens in {counts.sentences} sentences "
+            f"{'with' if manifest.boundaries else 'without'} boundaries can't be that many rows",
+        )
+    if counts.rejected > counts.sentences:
+        raise fields.error("counts.rejected", f"is {counts.rejected} of {counts.sentences} sentences")
+
+
+def write_manifest(root: Root, manifest: Manifest) -> None:
+    """Put the manifest, after checking that it can be read back."""
+    value = manifest.to_json()
+    Manifest.parse(value, root.url(layout.MANIFEST))
+    root.put_json(layout.MANIFEST, value)
+
+
+def read_manifest(root: Root) -> Manifest:
+    """The manifest of the store at ``root``, complete or not.
+
+    Raises:
+        StoreNotFoundError: there is none.
+        StoreVersionError, ManifestError: as `Manifest.parse`.
+    """
+    where = root.url(layout.MANIFEST)
+    try:
+        value = root.get_json(layout.MANIFEST)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StoreNotFoundError(f"no store at {root}: there is no {where}; is the location right?") from error
+    except ValueError as error:
+        raise ManifestError(f"{where} is not JSON in UTF-8 ({error}): restore it, or write the store again") from error
+    return Manifest.parse(value, where)
