@@ -1,10 +1,12 @@
 """Where a model's files are: a folder, a file, or any fsspec URL, copied to a cache when remote. Imports fsspec.
 
 The cache is `$ELMO_STORE_CACHE`, or `elmo-store` in `$XDG_CACHE_HOME` or ~/.cache. An entry is named by a hash of its
-URL and of what the server says about the object's version, and appears whole or not at all.
+URL and of what the server says about the object's version (an HTTP server: nothing, so that a cached copy stays), and
+appears whole or not at all.
 """
 
 import hashlib
+import logging
 import os
 import posixpath
 import re
@@ -14,7 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from model.errors import UnknownModelError, WeightsError
+from model.errors import ModelError, UnknownModelError, WeightsError
+
+_LOG = logging.getLogger(__name__)
 
 _WEIGHT_NAMES = ("weights.safetensors", "weights.hdf5", "model.hdf5")  # model.hdf5: the NLPL repository's name
 _UNSAFE = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".npy", ".npz")
@@ -40,21 +44,31 @@ def find(folder_or_url: str, storage_options: dict[str, Any] | None = None) -> M
         WeightsError: a file in a format that can run code when read, or a folder without weights.
     """
     filesystem, path = _filesystem(folder_or_url, storage_options)
-    path = path.rstrip("/")
+    if _is_local(filesystem):
+        return _find(folder_or_url, filesystem, path.rstrip("/"))
+    try:
+        return _find(folder_or_url, filesystem, path.rstrip("/"))
+    except ModelError:
+        raise
+    except Exception as error:  # each filesystem has errors of its own
+        raise UnknownModelError(
+            f"{folder_or_url} can't be read ({type(error).__name__}: {error}); check address, network and credentials"
+        ) from error
+
+
+def _find(folder_or_url: str, filesystem: Any, path: str) -> ModelFiles:
     suffix = posixpath.splitext(path)[1].lower()
     if suffix in _UNSAFE:
         raise WeightsError(f"{folder_or_url} is a {suffix} file; such files can hold code: convert it")
     if suffix in (".safetensors", ".hdf5"):
         if not filesystem.exists(path):
-            raise UnknownModelError(f"there is no file {folder_or_url}")
+            raise UnknownModelError(f"there is no file {folder_or_url}, or it can't be reached")
         options = next((o for o in _options_beside(path) if filesystem.exists(o)), None)
         return _local(filesystem, path, options)
     names = _names(filesystem, path)
     if names is None:
-        raise UnknownModelError(f"there is no folder {folder_or_url}")
-    weights = _choose(names, _WEIGHT_NAMES, r".*weights.*\.(safetensors|hdf5)") or _choose(
-        names, (), r".*\.safetensors"
-    )
+        raise UnknownModelError(f"there is no folder {folder_or_url}, or it can't be reached")
+    weights = _choose(names, _WEIGHT_NAMES, r".*weights.*\.(safetensors|hdf5)") or _choose(names, (), r".*\.safetensors")
     if weights is None:
         raise WeightsError(
             f"{folder_or_url} holds no weights that can be told apart: it needs options.json and one of "
@@ -79,8 +93,7 @@ def _filesystem(url: str, storage_options: dict[str, Any] | None) -> tuple[Any, 
         filesystem, path = url_to_fs(url, **(storage_options or {}))
     except (ImportError, ValueError) as error:
         raise UnknownModelError(
-            f"{url} can't be opened: {error}. "
-            "Its protocol may need an extra: pip install 'elmo-store[http]', [s3] or [gcs]"
+            f"{url} can't be opened: {error}. Its protocol may need an extra: pip install 'elmo-store[http]', [s3] or [gcs]"
         ) from error
     return filesystem, path
 
@@ -130,6 +143,7 @@ def _fetch(filesystem: Any, path: str) -> Path:
     target = cache_folder() / hashlib.sha256(version.encode()).hexdigest()[:24] / posixpath.basename(path)
     if target.exists():
         return target
+    _LOG.info("downloading %s to %s", filesystem.unstrip_protocol(path), target)
     target.parent.mkdir(parents=True, exist_ok=True)
     # Into a temporary name in the same folder, then renamed: two processes or a broken line can't leave half a file.
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".download-")

@@ -58,9 +58,7 @@ class StartState:
             raise WeightsError(f"start state kind is {self.kind!r}; known are 'zero' and 'warm'")
         for name, tensor in (("h", self.h), ("c", self.c)):
             if tensor.dtype != torch.float32 or tensor.ndim != 3 or tensor.shape[0] != 2:
-                raise WeightsError(
-                    f"start state {name} is {tensor.dtype} {tuple(tensor.shape)}, not float32 (2, L, width)"
-                )
+                raise WeightsError(f"start state {name} is {tensor.dtype} {tuple(tensor.shape)}, not float32 (2, L, width)")
             if not bool(torch.isfinite(tensor).all()):
                 raise WeightsError(f"start state {name} holds NaN or infinity")
         if self.h.shape[1] != self.c.shape[1]:
@@ -89,9 +87,7 @@ class StartState:
         want = (2, options.n_layers, options.projection_dim), (2, options.n_layers, options.dim)
         have = tuple(self.h.shape), tuple(self.c.shape)
         if have != want:
-            raise WeightsError(
-                f"start state has h, c of shapes {have}, the model has {want}: it belongs to another model"
-            )
+            raise WeightsError(f"start state has h, c of shapes {have}, the model has {want}: it belongs to another model")
 
     def to_bytes(self) -> bytes:
         """A safetensors file with `h` and `c`, the kind in its metadata; equal states are equal bytes."""
