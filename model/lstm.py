@@ -26,9 +26,13 @@ class LSTMLayer:
     cell_clip: float
     proj_clip: float
 
-    def step(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-        """One token in each of B lanes: x, h [B, p], c [B, d] → the new h [B, p] and c [B, d]."""
-        gates = F.linear(x, self.weight_ih, self.bias) + F.linear(h, self.weight_hh)  # [B, 4d]
+    def input_gates(self, x: Tensor) -> Tensor:
+        """The half of the gates that no recurrence enters, for any number of tokens at once: [..., p] → [..., 4d]."""
+        return F.linear(x, self.weight_ih, self.bias)
+
+    def step(self, x_gates: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        """One token in each of B lanes: its input_gates [B, 4d], h [B, p], c [B, d] → the new h [B, p] and c [B, d]."""
+        gates = x_gates + F.linear(h, self.weight_hh)  # [B, 4d]
         i, f, g, o = gates.chunk(4, dim=1)  # [B, d] each
         c = torch.sigmoid(f + FORGET_BIAS) * c + torch.sigmoid(i) * torch.tanh(g)
         c = c.clamp(-self.cell_clip, self.cell_clip)
@@ -67,8 +71,8 @@ def run_layers(layers: list[LSTMLayer], x: Tensor, h: Tensor, c: Tensor, skip: b
     outputs, last_h, last_c = [], [], []
     for j, layer in enumerate(layers):
         h_j, c_j, steps = h[j], c[j], []
-        for x_t in x:  # [B, p]
-            h_j, c_j = layer.step(x_t, h_j, c_j)
+        for x_gates in layer.input_gates(x):  # [B, 4d]
+            h_j, c_j = layer.step(x_gates, h_j, c_j)
             steps.append(h_j)
         output = torch.stack(steps)  # [T, B, p]
         # The skip joins what the next layer and the reader see; the recurrence itself never sees it.

@@ -116,20 +116,31 @@ def compute_warm(weights: BiLMWeights) -> StartState:
     start, the state after the last sentence's BOS. Computed in float64 and rounded once, so that neither the machine
     nor its number of threads shows in the result but for a rare last bit.
     """
-    options = weights.options
-    tensors = {name: tensor.double() for name, tensor in weights.tensors.items()}
-    sentences = [[BOS, *line.split(" "), EOS] for line in WARM_TEXT]
-    h, c = [], []
     with torch.no_grad():
-        for direction in DIRECTIONS:
-            layers = lstm_layers(tensors, options, direction)
-            h_k = torch.zeros(options.n_layers, 1, options.projection_dim, dtype=torch.float64)  # [L, 1, p]
-            c_k = torch.zeros(options.n_layers, 1, options.dim, dtype=torch.float64)  # [L, 1, d]
-            for words in sentences:
-                read = words if direction == "fwd" else words[::-1]
-                ids = torch.from_numpy(char_ids(read, options.max_characters_per_token)).long()  # [T, 50]
-                x = char_cnn(tensors, options, ids)[:, None]  # [T, 1, p]
-                _, h_k, c_k = run_layers(layers, x, h_k, c_k, options.use_skip_connections)
-            h.append(h_k[:, 0])
-            c.append(c_k[:, 0])
-    return StartState("warm", torch.stack(h).float(), torch.stack(c).float())
+        x = _warm_words(weights)
+        # A direction after the other: a full-size model in float64 is 750 MB.
+        ends = [_run_warm(weights, direction, x) for direction in DIRECTIONS]
+    h, c = (torch.stack(parts).float() for parts in zip(*ends, strict=True))
+    return StartState("warm", h, c)
+
+
+def _warm_words(weights: BiLMWeights) -> list[Tensor]:
+    """x [n+2, p] in float64 of each sentence of WARM_TEXT, boundaries included."""
+    options = weights.options
+    tensors = {name: t.double() for name, t in weights.tensors.items() if not name.startswith("lstm.")}
+    sentences = [[BOS, *line.split(" "), EOS] for line in WARM_TEXT]
+    ids = [torch.from_numpy(char_ids(words, options.max_characters_per_token)).long() for words in sentences]
+    return [char_cnn(tensors, options, one) for one in ids]
+
+
+def _run_warm(weights: BiLMWeights, direction: str, sentences: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """h [L, p] and c [L, d] in float64 that one direction is left with."""
+    options = weights.options
+    prefix = f"lstm.{direction}"
+    layers = lstm_layers({n: t.double() for n, t in weights.tensors.items() if n.startswith(prefix)}, options, direction)
+    h = torch.zeros(options.n_layers, 1, options.projection_dim, dtype=torch.float64)  # [L, 1, p]
+    c = torch.zeros(options.n_layers, 1, options.dim, dtype=torch.float64)  # [L, 1, d]
+    for x in sentences:
+        read = x if direction == "fwd" else x.flip(0)
+        _, h, c = run_layers(layers, read[:, None], h, c, options.use_skip_connections)
+    return h[:, 0], c[:, 0]

@@ -11,6 +11,7 @@ Layout (float32; w = width of a filter, f = its count, n = all filters, p = proj
 W_0's rows are those of the layer's input, then of h. Its columns are TensorFlow's gates: input, new, forget, output.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,10 +42,15 @@ def read(path: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
 
 
 def write(path: Path, options: BiLMOptions, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Write canonical tensors as a published file; reading it back gives the same bits."""
-    with h5py.File(path, "w") as file:
-        for name, array in _published({n: t.numpy() for n, t in tensors.items()}, options).items():
-            file.create_dataset(name, data=array, dtype=np.float32)
+    """Write canonical tensors as a published file, whole or not at all; reading it back gives the same bits."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with h5py.File(temporary, "w") as file:
+            for name, array in _published({n: t.numpy() for n, t in tensors.items()}, options).items():
+                file.create_dataset(name, data=array, dtype=np.float32)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _cell(direction: int, layer: int) -> str:

@@ -51,9 +51,7 @@ def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:
         raise OptionsError(f"{path}: the 'options' of its metadata can't be used: {error}") from error
 
 
-def write(
-    path: Path, options: BiLMOptions, tensors: Mapping[str, torch.Tensor], dtype: Literal["float32", "float16"]
-) -> None:
+def write(path: Path, options: BiLMOptions, tensors: Mapping[str, torch.Tensor], dtype: Literal["float32", "float16"]) -> None:
     """Write the file whole or not at all.
 
     Raises:
