@@ -1,0 +1,280 @@
+"""Sequences of words → a grid of lanes × steps that wastes next to nothing. Pure: may import NumPy only, never torch.
+
+One direction of a biLM reads every sentence as a sequence of word ids, boundary first (forward: BOS, words…; backward:
+EOS, words reversed…). This module decides which lane computes which piece of which sequence at which step:
+
+- Sequences that begin alike share that beginning: it is computed once, the state at the fork is saved into a numbered
+  slot, and each other sequence goes on from there. The piece that is left for a sequence is its *segment*. All
+  sequences share their boundary, so boundaries cost nothing; backward, most sentences also share their full stop.
+- Segments are laid end to end in B lanes, longest chain first, into the lane that is free first (list scheduling:
+  Graham 1969; a segment may start once its fork has been computed).
+
+Nothing here looks at values, so a plan is a pure function of the sequences and the number of lanes.
+"""
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+START_SLOT = 0  # the slot that holds the start state; forks have slots from 1 on
+NO_PARENT = -1
+MAX_SLOTS = 4096  # forks alive at once; a slot of the published 2×4096 model takes 37 KB
+
+__all__ = [
+    "START_SLOT",
+    "DirectionPlan",
+    "Moves",
+    "Segments",
+    "choose_lanes",
+    "plan_direction",
+    "schedule",
+    "separate",
+    "share_beginnings",
+]
+
+
+@dataclass(frozen=True)
+class Segments:
+    """What is left to compute of each sequence once beginnings are shared; segment i belongs to sequence i.
+
+    Attributes:
+        first: [n] position in the sequence at which its segment begins; what stands before it belongs to others.
+        length: [n] tokens in the segment, at least 1.
+        parent: [n] sequence whose segment computes position first-1 of this sequence; -1 = from the start state.
+        order: [n] an order in which every parent stands before its children.
+    """
+
+    first: IntArray
+    length: IntArray
+    parent: IntArray
+    order: IntArray
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that are really computed."""
+        return int(self.length.sum())
+
+
+class Moves(NamedTuple):
+    """States that move between lanes and slots, each array [n] in order of step."""
+
+    step: IntArray
+    lane: IntArray
+    slot: IntArray
+
+
+@dataclass(frozen=True)
+class DirectionPlan:
+    """Everything the engine needs to run one direction.
+
+    Within a step the engine first loads (state of a lane ← slot), then computes all lanes, then saves (slot ← state).
+
+    Attributes:
+        lanes, steps: B and T, the grid's shape.
+        words: int32 [T, B] word id of each cell; `idle_word` where a lane has nothing to do.
+        loads: one for each segment.
+        saves: one for each fork.
+        n_slots: slots in use, the start state's included.
+        offsets: [n_sequences + 1] where each sequence begins in `cells`.
+        cells: [Σ lengths] step × B + lane of each token of each sequence; tokens in a shared beginning share cells.
+        n_computed: cells in use.
+    """
+
+    lanes: int
+    steps: int
+    words: npt.NDArray[np.int32]
+    loads: Moves
+    saves: Moves
+    n_slots: int
+    offsets: IntArray
+    cells: IntArray
+    n_computed: int
+
+    @property
+    def fill(self) -> float:
+        """Share of the grid's cells that compute something."""
+        return self.n_computed / max(1, self.lanes * self.steps)
+
+
+def share_beginnings(sequences: Sequence[tuple[int, ...]], max_forks: int = MAX_SLOTS) -> Segments:
+    """Cut sequences into segments so that no common beginning is computed twice.
+
+    Args:
+        sequences: distinct, none empty.
+        max_forks: at most so many different forks; beginnings shorter than needed to stay under it are not shared.
+    """
+    shortest = 1
+    while True:
+        segments, n_forks = _share(sequences, shortest)
+        if n_forks <= max_forks:
+            return segments
+        shortest *= 2
+
+
+def separate(sequences: Sequence[tuple[int, ...]]) -> Segments:
+    """Every sequence from the start state, nothing shared."""
+    n = len(sequences)
+    lengths = np.fromiter(map(len, sequences), np.int64, n)
+    return Segments(np.zeros(n, np.int64), lengths, np.full(n, NO_PARENT, np.int64), np.arange(n))
+
+
+def _share(sequences: Sequence[tuple[int, ...]], shortest: int) -> tuple[Segments, int]:
+    n = len(sequences)
+    order = sorted(range(n), key=sequences.__getitem__)
+    first = np.zeros(n, np.int64)
+    parent = np.full(n, NO_PARENT, np.int64)
+    lengths = np.fromiter(map(len, sequences), np.int64, n)
+    forks: set[tuple[int, int]] = set()
+    path: list[tuple[int, int]] = []  # (sequence, first) whose segments spell the last sequence, outermost first
+    last: tuple[int, ...] = ()
+    for i in order:
+        common = _common(last, sequences[i])
+        if common < shortest:
+            common = 0
+        while path and path[-1][1] >= common:
+            path.pop()
+        if common:
+            first[i], parent[i] = common, path[-1][0]
+            forks.add((path[-1][0], common))
+        path.append((i, common))
+        last = sequences[i]
+    return Segments(first, lengths - first, parent, np.array(order, np.int64)), len(forks)
+
+
+def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+    """Length of the common beginning."""
+    shorter = min(len(a), len(b))
+    if a[:shorter] == b[:shorter]:
+        return shorter
+    for i in range(shorter):
+        if a[i] != b[i]:
+            return i
+    return shorter
+
+
+def schedule(segments: Segments, lanes: int) -> tuple[IntArray, IntArray]:
+    """Lane and first step of each segment: longest chain first, into the lane that is free first.
+
+    Returns:
+        (lane [n], start [n]); no lane holds two segments at once, no segment starts before its fork is computed.
+    """
+    if lanes < 1:
+        raise ValueError(f"{lanes} lanes; a grid needs at least 1")
+    n = len(segments.length)
+    length, first, parent = segments.length.tolist(), segments.first.tolist(), segments.parent.tolist()
+    children: list[list[int]] = [[] for _ in range(n)]
+    chain = list(length)  # steps from this segment's start to the end of the longest chain that hangs on it
+    for i in reversed(segments.order.tolist()):
+        if (up := parent[i]) != NO_PARENT:
+            children[up].append(i)
+            chain[up] = max(chain[up], first[i] - first[up] + chain[i])
+    lane, start = [0] * n, [0] * n
+    free = [(0, b) for b in range(lanes)]  # (step, lane), a heap
+    ready = [(-chain[i], i) for i in range(n) if parent[i] == NO_PARENT]
+    heapq.heapify(ready)
+    later: list[tuple[int, int]] = []  # (step from which it may start, segment), a heap
+    step = 0  # never goes back: what is ready is ready from the last step looked at on
+    for _ in range(n):
+        free_from, b = free[0]
+        step = max(step, free_from)
+        if not ready:
+            step = max(step, later[0][0])
+        while later and later[0][0] <= step:
+            _, i = heapq.heappop(later)
+            heapq.heappush(ready, (-chain[i], i))
+        _, i = heapq.heappop(ready)
+        lane[i], start[i] = b, step
+        heapq.heapreplace(free, (step + length[i], b))
+        for child in children[i]:
+            heapq.heappush(later, (step + first[child] - first[i], child))
+    return np.array(lane, np.int64), np.array(start, np.int64)
+
+
+def plan_direction(
+    sequences: Sequence[tuple[int, ...]], lanes: int, *, share: bool = True, idle_word: int = 0, max_forks: int = MAX_SLOTS
+) -> DirectionPlan:
+    """Lay sequences out for one direction.
+
+    Args:
+        sequences: word ids in reading order, distinct where `share` is set, none empty.
+        lanes: B.
+        share: compute common beginnings once.
+        idle_word: id that cells with nothing to do hold.
+        max_forks: see `share_beginnings`.
+    """
+    segments = share_beginnings(sequences, max_forks) if share else separate(sequences)
+    lane, start = schedule(segments, lanes)
+    first, length, parent = segments.first, segments.length, segments.parent
+    steps = int((start + length).max(initial=0))
+    offsets = np.concatenate([[0], np.cumsum(first + length)]).astype(np.int64)  # [n+1]
+    cells = np.empty(offsets[-1], np.int64)
+    begin = start * lanes + lane  # [n]
+    for i in segments.order.tolist():
+        low, cut, high = offsets[i], offsets[i] + first[i], offsets[i + 1]
+        if cut > low:
+            up = offsets[parent[i]]
+            cells[low:cut] = cells[up : up + first[i]]
+        cells[cut:high] = np.arange(begin[i], begin[i] + length[i] * lanes, lanes)
+    words = np.full(steps * lanes, idle_word, np.int32)
+    flat = np.fromiter((word for sequence in sequences for word in sequence), np.int32, int(offsets[-1]))
+    words[cells] = flat  # shared cells are written several times, each time with the same word
+    loads, saves, n_slots = _slots(segments, lane, start)
+    return DirectionPlan(
+        lanes,
+        steps,
+        words.reshape(steps, lanes),
+        loads,
+        saves,
+        n_slots,
+        offsets,
+        cells,
+        segments.n_tokens,
+    )
+
+
+def _slots(segments: Segments, lane: IntArray, start: IntArray) -> tuple[Moves, Moves, int]:
+    """Give each fork a slot from its save to its last load, reusing slots; loads, saves, slots."""
+    last_load: dict[tuple[int, int], int] = {}  # fork = (segment, its step) → step of the last load
+    forks: list[tuple[int, int] | None] = []
+    for up, at, step in zip(segments.parent.tolist(), segments.first.tolist(), start.tolist(), strict=True):
+        if up == NO_PARENT:
+            forks.append(None)
+            continue
+        fork = (up, int(start[up]) + at - int(segments.first[up]) - 1)
+        forks.append(fork)
+        last_load[fork] = max(last_load.get(fork, 0), step)
+    # A slot is free again from the step of its last load on: loads come before saves within a step.
+    slot_of: dict[tuple[int, int], int] = {}
+    busy: list[tuple[int, int]] = []  # (step from which it is free, slot), a heap
+    idle: list[int] = []  # slots, a heap
+    n_slots = START_SLOT + 1
+    saves = sorted(last_load, key=lambda fork: (fork[1], fork[0]))
+    for fork in saves:
+        while busy and busy[0][0] <= fork[1]:
+            heapq.heappush(idle, heapq.heappop(busy)[1])
+        if idle:
+            slot = heapq.heappop(idle)
+        else:
+            slot, n_slots = n_slots, n_slots + 1
+        slot_of[fork] = slot
+        heapq.heappush(busy, (last_load[fork], slot))
+    load_order = np.argsort(start, kind="stable")
+    load_slots = np.array([START_SLOT if fork is None else slot_of[fork] for fork in forks], np.int64)
+    loads = Moves(start[load_order], lane[load_order], load_slots[load_order])
+    save = np.array([(step, lane[up], slot_of[up, step]) for up, step in saves], np.int64).reshape(-1, 3)
+    return loads, Moves(save[:, 0].copy(), save[:, 1].copy(), save[:, 2].copy()), n_slots
+
+
+def choose_lanes(lengths: Sequence[int], candidates: Sequence[int]) -> int:
+    """The number of lanes that computes sequences of these lengths soonest.
+
+    A step's time is taken as proportional to lanes + 24: reading the weights costs about as much as 24 lanes.
+    """
+    total, longest = sum(lengths), max(lengths, default=0)
+    return min(candidates, key=lambda lanes: (max(longest, -(-total // lanes)) * (lanes + 24), lanes))

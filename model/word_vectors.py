@@ -1,0 +1,116 @@
+"""Word vectors x on the CPU, as fast as the plain `model.char_cnn` allows. May import torch and the model's own modules.
+
+The same numbers as `char_cnn.char_cnn` up to the order of additions, computed as three packed products:
+
+- All convolutions are one product: a window of the widest filter's characters times one matrix, in which narrower
+  filters have zeros. Of the published models' products that wastes a seventh.
+- Windows that see padding only all give the same number, and the maximum needs one of them. So a word of n bytes is
+  computed at n + 3 positions instead of 50, with the same bytes coming out.
+- Shapes are constant (`WORDS_PER_BLOCK` words, a few widths), so that a word's bytes do not depend on its neighbours.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.characters import char_ids
+from model.engine_linear import PackedLinear
+from model.options import BiLMOptions
+
+WORDS_PER_BLOCK = 128
+_WIDTH_STEP = 4  # widths are multiples of it: few shapes, little waste
+
+__all__ = ["WORDS_PER_BLOCK", "WordVectors"]
+
+
+class WordVectors:
+    """Character CNN with packed weights; blocks of words in, rows of x out.
+
+    Args:
+        tensors, options: of the model, float32.
+        short_words: False computes every word at full width (to measure and to test what the saving is worth).
+        packed: see `PackedLinear`.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor],
+        options: BiLMOptions,
+        *,
+        short_words: bool = True,
+        packed: bool = True,
+    ) -> None:
+        self._options = options
+        self._short_words = short_words
+        self._widest = max(width for width, _ in options.filters)
+        self._embed = tensors["char_embed"]  # [262, chars]
+        chars = options.char_embedding_dim
+        weight = torch.zeros(options.n_filters, self._widest, chars)  # [filters, widest, chars]
+        bias, widths = [], []
+        row = 0
+        for i, (width, count) in enumerate(options.filters):
+            weight[row : row + count, :width] = tensors[f"conv{i}.weight"].transpose(1, 2)
+            bias.append(tensors[f"conv{i}.bias"])
+            widths += [width] * count
+            row += count
+        self._filter_width = torch.tensor(widths)  # [filters]
+        rows = WORDS_PER_BLOCK
+        self._conv = PackedLinear(weight.flatten(1), torch.cat(bias), torch.float32, rows * 16, packed)
+        self._highways = [
+            PackedLinear(
+                torch.cat([tensors[f"highway{k}.carry.weight"], tensors[f"highway{k}.transform.weight"]]),
+                torch.cat([tensors[f"highway{k}.carry.bias"], tensors[f"highway{k}.transform.bias"]]),
+                torch.float32,
+                rows,
+                packed,
+            )
+            for k in range(options.n_highway)
+        ]
+        self._project = PackedLinear(tensors["proj.weight"], tensors["proj.bias"], torch.float32, rows, packed)
+
+    def blocks(self, words: list[str]) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]]]:
+        """Words → blocks of (index of each word, character ids [≤ WORDS_PER_BLOCK, width]), each of one width.
+
+        The width is the word's own and one position of padding, rounded up, at most all 50 characters.
+        """
+        full = self._options.max_characters_per_token
+        ids = char_ids(words, full)  # [n, 50]
+        if self._short_words:
+            used = (ids != _PADDING_ID).sum(axis=1)  # [n] bytes and markers
+            wanted = used + 1  # the position after them begins a window of padding only, for every filter
+            width = np.minimum(full, -(-wanted // _WIDTH_STEP) * _WIDTH_STEP)  # [n]
+        else:
+            width = np.full(len(words), full)
+        blocks = []
+        for w in np.unique(width):
+            members = np.flatnonzero(width == w)
+            blocks += [(part, ids[part, :w]) for part in np.split(members, range(WORDS_PER_BLOCK, len(members), WORDS_PER_BLOCK))]
+        return blocks
+
+    @torch.no_grad()
+    def compute(self, ids: npt.NDArray[np.int16]) -> Tensor:
+        """x [n, p] float32 of one block, n ≤ WORDS_PER_BLOCK; always computed at WORDS_PER_BLOCK rows."""
+        n, width = ids.shape
+        full, widest, chars = self._options.max_characters_per_token, self._widest, self._options.char_embedding_dim
+        # Room for the widest window at the last character; what it sees beyond 50 characters is masked below.
+        padded = torch.full((WORDS_PER_BLOCK, width + widest - 1), _PADDING_ID, dtype=torch.int64)
+        padded[:n, :width] = torch.from_numpy(ids.astype(np.int64))
+        characters = F.embedding(padded, self._embed)  # [words, width+widest-1, chars]
+        windows = characters.unfold(1, widest, 1).transpose(2, 3)  # [words, width, widest, chars]
+        flat = windows.reshape(WORDS_PER_BLOCK * width, widest * chars)
+        values = self._conv(flat).view(WORDS_PER_BLOCK, width, -1)  # [words, width, filters]
+        for position in range(full - widest + 1, width):  # only words of nearly full width get here
+            values[:, position].masked_fill_(self._filter_width > full - position, -torch.inf)
+        x = values.amax(dim=1)  # [words, filters]
+        x = x.relu_() if self._options.activation == "relu" else x.tanh_()
+        for highway in self._highways:
+            carry, transformed = highway(x).chunk(2, dim=1)  # [words, filters] each
+            x = x + carry.sigmoid() * (transformed.relu() - x)
+        return self._project(x)[:n]  # [n, p]
+
+
+_PADDING_ID = 261  # characters.py: padding marker 260, shifted by one

@@ -1,0 +1,247 @@
+"""The engine against the float64 reference and the goldens, and against itself in other company."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from model import engine_linear
+from model.embedder import Embedder, EngineSettings, SentenceRows
+from model.options import BiLMOptions
+from model.registry import random_weights
+from model.start_state import StartState, compute_warm
+from model.weights import BiLMWeights
+from tests.model import golden
+from tests.model.reference import ReferenceBiLM
+
+CPU = EngineSettings(device="cpu", lanes=32, threads=2)
+SENTENCES = [
+    ["The", "cat", "sat", "."],
+    [],
+    ["Ünïcode", "日本語", "a" * 60, "", "<S>", "naïve" * 12, "x" * 40, "y" * 43, "z" * 47],
+    ["The", "cat", "sat", "down", "on", "the", "mat", "."],
+    ["The", "cat", "sat", "."],
+    ["one"],
+]
+
+
+def whole(sentences: Sequence[Sequence[str]], boundaries: bool = False) -> list[SentenceRows]:
+    return [SentenceRows(s, 0, len(s) + (2 if boundaries and s else 0)) for s in sentences]
+
+
+def text(n: int, seed: int, longest: int = 30) -> list[list[str]]:
+    """Sentences of made-up words with common beginnings, endings and repetitions, as text has them."""
+    rng = np.random.default_rng(seed)
+    words = [f"w{int(k)}" * int(rng.integers(1, 4)) for k in range(200)]
+    ranks = 1 / np.arange(1, 201)
+    sentences = [
+        [words[int(k)] for k in rng.choice(200, int(rng.integers(1, longest)), p=ranks / ranks.sum())] + ["."] for _ in range(n)
+    ]
+    return sentences + sentences[: n // 4]
+
+
+@pytest.fixture(scope="module")
+def small() -> BiLMWeights:
+    """Wide enough for full vectors and several products a step."""
+    options = BiLMOptions(
+        cell_clip=3.0,
+        proj_clip=3.0,
+        use_skip_connections=True,
+        projection_dim=64,
+        dim=256,
+        n_layers=2,
+        activation="relu",
+        filters=((1, 32), (2, 32), (3, 64), (7, 128)),
+        n_highway=2,
+        char_embedding_dim=16,
+    )
+    return random_weights(options, seed=11)
+
+
+@pytest.fixture(scope="module")
+def warm(small: BiLMWeights) -> StartState:
+    return compute_warm(small)
+
+
+@pytest.mark.parametrize("kind", ["zero", "warm"])
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("boundaries", [True, False])
+def test_all_states_agree_with_the_reference(
+    tiny: BiLMWeights, tiny_reference: ReferenceBiLM, kind: str, packed: bool, boundaries: bool
+) -> None:
+    start = StartState.zero(tiny.options) if kind == "zero" else compute_warm(tiny)
+    embedder = Embedder(tiny, start, replace(CPU, packed=packed))
+    states = embedder.embed(whole(SENTENCES, boundaries), boundaries=boundaries, dtype="float32")
+    want = [tiny_reference.states(s, start.h.numpy(), start.c.numpy()) for s in SENTENCES if s]
+    np.testing.assert_allclose(states, np.concatenate([w if boundaries else w[1:-1] for w in want]), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change", [{"cell_clip": float("inf")}, {"proj_clip": float("inf")}, {"use_skip_connections": False}, {"n_layers": 1}]
+)
+def test_variants_of_the_options_agree_with_the_reference(
+    tiny_options: BiLMOptions, change: dict[str, float | bool | int], tmp_path: Path
+) -> None:
+    weights = random_weights(replace(tiny_options, **change), seed=3)  # type: ignore[arg-type]
+    weights.save_hdf5(tmp_path)
+    reference = ReferenceBiLM(tmp_path / "options.json", tmp_path / "weights.hdf5")
+    states = Embedder(weights, StartState.zero(weights.options), CPU).embed(whole(SENTENCES), dtype="float32")
+    want = np.concatenate([reference.states(s)[1:-1] for s in SENTENCES if s])
+    np.testing.assert_allclose(states, want, rtol=0, atol=1e-5)
+
+
+def test_all_thirty_goldens_agree(shared_dir: Path, golden_weights: BiLMWeights) -> None:
+    embedder = Embedder(golden_weights, StartState.zero(golden_weights.options), CPU)
+    computed = embedder.embed_carry(golden.lanes(shared_dir))
+    errors = [
+        np.abs(states[:, -2:].transpose(1, 0, 2) - want).max()
+        for lane, wanted in zip(computed, golden.top_layers(shared_dir), strict=True)
+        for states, want in zip(lane, wanted, strict=True)
+    ]
+    assert len(errors) == 30
+    assert max(errors) < 1e-5
+
+
+def test_carried_states_agree_with_the_reference(tiny: BiLMWeights, tiny_reference: ReferenceBiLM) -> None:
+    lanes = [SENTENCES, SENTENCES[::-1]]
+    computed = Embedder(tiny, StartState.zero(tiny.options), CPU).embed_carry(lanes)
+    for lane, wanted in zip(computed, tiny_reference.carry(lanes), strict=True):
+        for states, want in zip(lane, wanted, strict=True):
+            np.testing.assert_allclose(states, want[1:-1], rtol=0, atol=1e-5)
+
+
+def _alone(embedder: Embedder, sentences: list[list[str]]) -> list[npt.NDArray[np.floating]]:
+    return [embedder.embed(whole([s]), dtype="float32") for s in sentences]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("packed", [True, False])
+def test_bytes_do_not_depend_on_company(small: BiLMWeights, warm: StartState, precision: str, packed: bool) -> None:
+    settings = replace(CPU, precision=precision, lanes=64, packed=packed)  # type: ignore[arg-type]
+    sentences = text(120, seed=1)
+    together = Embedder(small, warm, settings).embed(whole(sentences), dtype="float32")
+    # Backwards, so that lanes, forks and the order of words are all others.
+    turned = Embedder(small, warm, settings).embed(whole(sentences[::-1]), dtype="float32")
+    ends = np.cumsum([len(s) for s in sentences])
+    rows = np.split(together, ends[:-1])
+    np.testing.assert_array_equal(np.concatenate(rows[::-1]), turned)
+    # One at a time, in an engine that has seen other text: other numbers of lanes, other tables.
+    used = Embedder(small, warm, settings)
+    used.embed(whole(text(30, seed=2)))
+    picked = range(0, len(sentences), 7)
+    for i, alone in zip(picked, _alone(used, [sentences[i] for i in picked]), strict=True):
+        np.testing.assert_array_equal(alone, rows[i], err_msg=f"sentence {i}")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"share": "none"},
+        {"share": "sentences"},
+        {"table_mib": 1},
+        {"short_words": False},
+        {"threads": 1},
+        {"word_capacity": 50},
+    ],
+)
+def test_no_saving_changes_a_byte(
+    small: BiLMWeights, warm: StartState, precision: str, change: dict[str, str | int | bool]
+) -> None:
+    settings = replace(CPU, precision=precision)  # type: ignore[arg-type]
+    sentences = text(60, seed=4)
+    saving, plain = Embedder(small, warm, settings), Embedder(small, warm, replace(settings, **change))  # type: ignore[arg-type]
+    for part in (sentences[:50], sentences[50:]):
+        np.testing.assert_array_equal(saving.embed(whole(part), dtype="float32"), plain.embed(whole(part), dtype="float32"))
+
+
+def test_any_rows_of_a_sentence_can_be_had_alone(small: BiLMWeights, warm: StartState) -> None:
+    embedder = Embedder(small, warm, CPU)
+    sentence = text(1, seed=5, longest=60)[0]
+    for boundaries in (False, True):
+        full = embedder.embed(whole([sentence], boundaries), boundaries=boundaries, dtype="float32")
+        for first, stop in ((0, 1), (3, len(full) - 2), (len(full) - 1, len(full)), (2, 2)):
+            part = embedder.embed([SentenceRows(sentence, first, stop)], boundaries=boundaries, dtype="float32")
+            np.testing.assert_array_equal(part, full[first:stop])
+
+
+def test_float16_is_float32_rounded(small: BiLMWeights, warm: StartState) -> None:
+    embedder = Embedder(small, warm, CPU)
+    full = embedder.embed(whole(SENTENCES), dtype="float32")
+    half = embedder.embed(whole(SENTENCES))
+    assert half.dtype == np.float16
+    np.testing.assert_array_equal(half, full.astype(np.float16))
+
+
+def test_a_sentence_of_many_windows_agrees_with_its_pieces(tiny: BiLMWeights, tiny_reference: ReferenceBiLM) -> None:
+    sentence = [f"w{i % 17}" for i in range(700)]
+    states = Embedder(tiny, StartState.zero(tiny.options), CPU).embed(whole([sentence]), dtype="float32")
+    np.testing.assert_allclose(states, tiny_reference.states(sentence)[1:-1], rtol=0, atol=1e-5)
+
+
+def test_bfloat16_stays_near(small: BiLMWeights, warm: StartState) -> None:
+    sentences = text(40, seed=6)
+    exact = Embedder(small, warm, CPU).embed(whole(sentences), dtype="float32")
+    rough = Embedder(small, warm, replace(CPU, precision="bfloat16")).embed(whole(sentences), dtype="float32")
+    np.testing.assert_array_equal(rough[:, 0], exact[:, 0])  # x is float32 in either precision
+    for state in range(1, 5):
+        a, b = exact[:, state].astype(np.float64), rough[:, state].astype(np.float64)
+        cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+        assert cosine.min() > 0.999, f"state {state}"
+
+
+def test_stats_count_what_was_saved(small: BiLMWeights, warm: StartState) -> None:
+    embedder = Embedder(small, warm, CPU)
+    sentences = [*text(100, seed=8), ["x" * 49, "x" * 48, "x" * 49]]
+    embedder.embed(whole(sentences))
+    stats = embedder.stats
+    n_rows = sum(map(len, sentences))
+    assert stats.rows == n_rows
+    assert stats.words_cut == 2
+    assert stats.words_computed == len({w for s in sentences for w in s}) + 2  # and the boundaries
+    assert stats.cells_used < 2 * n_rows
+    assert 0.5 < stats.table_hits < 1
+    assert 0.5 < stats.lane_fill <= 1
+    assert stats.seconds >= stats.seconds_lstm > 0
+
+
+def test_nothing_in_nothing_out(tiny: BiLMWeights) -> None:
+    embedder = Embedder(tiny, StartState.zero(tiny.options), CPU)
+    for boundaries in (False, True):
+        for requests in ([], [SentenceRows([], 0, 0)], [SentenceRows(["a"], 1, 1)]):
+            assert embedder.embed(requests, boundaries=boundaries).shape == (0, 7, 8)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "first", "stop", "boundaries"), [(["a"], 0, 2, False), (["a"], 2, 1, True), ([], 0, 2, True), (["a"], -1, 1, True)]
+)
+def test_rows_that_are_not_there_are_refused(
+    tiny: BiLMWeights, tokens: list[str], first: int, stop: int, boundaries: bool
+) -> None:
+    embedder = Embedder(tiny, StartState.zero(tiny.options), CPU)
+    with pytest.raises(ValueError, match=f"rows {first} to {stop}"):
+        embedder.embed([SentenceRows(tokens, first, stop)], boundaries=boundaries)
+
+
+@pytest.mark.parametrize("change", [{"lanes": 0}, {"precision": "float64"}, {"device": "tpu"}])
+def test_settings_are_checked(change: dict[str, str | int]) -> None:
+    with pytest.raises(ValueError, match=str(next(iter(change.values())))):
+        replace(CPU, **change)  # type: ignore[arg-type]
+
+
+def test_without_packed_products_one_line_is_logged_and_numbers_agree(
+    small: BiLMWeights, warm: StartState, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    want = Embedder(small, warm, CPU).embed(whole(SENTENCES), dtype="float32")
+    monkeypatch.setattr(engine_linear, "onednn_problem", lambda dtype: "taken away by a test")
+    engine_linear._say_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        got = Embedder(small, warm, CPU).embed(whole(SENTENCES), dtype="float32")
+    assert [record.message for record in caplog.records if "taken away by a test" in record.message] == [
+        "packed products are off, computing with torch.nn.functional.linear (slower): taken away by a test"
+    ]
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
