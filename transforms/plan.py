@@ -1,17 +1,19 @@
 """From counts of scratch parts to final numbers and shard tasks: pure functions over small descriptors, no I/O.
 
-May import the standard library and NumPy. Vocabulary: a *part* is a piece of the tokenised corpus in input order; a *row* is one
-token of the dense token axis (with ``boundaries``: also one for BOS and one for EOS of every sentence that has tokens); a *shard*
-is a fixed number of consecutive rows. A sentence never straddles two parts; it may straddle two shards, and is then computed by both
-and cut.
+May import NumPy and transforms.records. Vocabulary: a *part* is a piece of the tokenised corpus in input order; a
+*row* is one token of the dense token axis (with ``boundaries``: also one for BOS and one for EOS of every sentence
+that has tokens); a *shard* is a fixed number of consecutive rows. A sentence never straddles two parts; it may
+straddle two shards, and is then computed by both and cut.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from transforms.records import PieceResult
 
 Int64 = npt.NDArray[np.int64]
 
@@ -103,11 +105,35 @@ class CorpusPlan:
             while index < len(self.parts) and self.parts[index].first_row < stop:
                 part = self.parts[index]
                 if part.n_rows and part.first_row + part.n_rows > first:
-                    slices.append(
-                        PartSlice(part.part, part.counts.scratch, part.first_sentence, part.first_row, part.n_rows)
-                    )
+                    slices.append(PartSlice(part.part, part.counts.scratch, part.first_sentence, part.first_row,
+                    part.n_rows))
                 index += 1
             yield ShardTask(shard, first, stop - first, tuple(slices))
+
+
+def part_counts(results: Iterable[PieceResult]) -> list[PartCounts]:
+    """Every scratch part of ``results`` in input order; positions go on from piece to piece of the same file."""
+    counts: list[PartCounts] = []
+    positions: dict[str, int] = {}
+    for result in sorted(results, key=lambda result: result.piece.index):
+        url = result.piece.url
+        counts += [
+            PartCounts(
+                scratch=part.path,
+                rejects=part.rejects,
+                source=url,
+                n_sentences=part.n_sentences,
+                n_tokens=part.n_tokens,
+                n_nonempty=part.n_nonempty,
+                n_rejected=part.n_rejected,
+                n_words_cut=part.n_words_cut,
+                position_offset=positions.get(url, 0),
+                sha256=part.sha256,
+            )
+            for part in result.parts
+        ]
+        positions[url] = positions.get(url, 0) + result.n_positions
+    return counts
 
 
 def make_plan(parts: Sequence[PartCounts], *, shard_rows: int, boundaries: bool) -> CorpusPlan:
@@ -119,8 +145,9 @@ def make_plan(parts: Sequence[PartCounts], *, shard_rows: int, boundaries: bool)
     for number, counts in enumerate(parts):
         if not 0 <= counts.n_nonempty <= counts.n_sentences or counts.n_nonempty > counts.n_tokens:
             raise PlanError(
-                f"scratch part {counts.scratch} counts {counts.n_sentences} sentences, {counts.n_nonempty} with tokens, "
-                f"{counts.n_tokens} tokens, which can't be: remove the output with --overwrite and run again"
+                f"scratch part {counts.scratch} counts {counts.n_sentences} sentences, {counts.n_nonempty} with
+                tokens, " f"{counts.n_tokens} tokens, which can't be: remove the output with --overwrite and run
+                again"
             )
         n_rows = counts.n_rows(boundaries)
         planned.append(PartPlan(number, counts, sentence, row, n_rows))
@@ -150,8 +177,9 @@ def row_starts(rows: Int64, first_row: int) -> Int64:
 def cut(rows: Int64, part_first_row: int, first: int, stop: int) -> tuple[Int64, Int64, Int64]:
     """Which sentences of a part fall into rows ``first … stop``, and which of their rows.
 
-    ``rows`` [n]: rows of each sentence of the part. Returns sentence indices within the part, and for each the first and the
-    stop of its own rows (counted from 0 in the sentence) that are wanted: three arrays [m], in order, without empty ranges.
+    ``rows`` [n]: rows of each sentence of the part. Returns sentence indices within the part, and for each the first
+    and the stop of its own rows (counted from 0 in the sentence) that are wanted: three arrays [m], in order, without
+    empty ranges.
     """
     starts = row_starts(rows, part_first_row)
     lo = np.maximum(first, starts) - starts

@@ -11,10 +11,12 @@ from transforms.plan import (
     cut,
     grouped,
     make_plan,
+    part_counts,
     row_starts,
     sentence_rows,
     shards_per_task,
 )
+from transforms.records import FileIdentity, Piece, PieceResult, ReadSettings, ScratchPart
 
 PARTS = st.lists(st.lists(st.integers(0, 7), max_size=6), max_size=6)  # tokens of each sentence of each part
 
@@ -45,9 +47,7 @@ def all_rows(parts: list[list[int]], boundaries: bool) -> list[tuple[int, int, i
 
 
 @given(PARTS, st.integers(1, 9), st.booleans())
-def test_shards_hold_every_row_exactly_once_and_in_order(
-    parts: list[list[int]], shard_rows: int, boundaries: bool
-) -> None:
+def test_shards_hold_every_row_exactly_once_and_in_order(parts: list[list[int]], shard_rows: int, boundaries: bool) -> None:
     plan = make_plan([counts(p, i) for i, p in enumerate(parts)], shard_rows=shard_rows, boundaries=boundaries)
     expected = all_rows(parts, boundaries)
     assert plan.n_rows == len(expected)
@@ -60,9 +60,7 @@ def test_shards_hold_every_row_exactly_once_and_in_order(
         got = []
         for piece in task.slices:
             rows = sentence_rows(np.array(parts[piece.part], np.int64), boundaries)
-            for index, lo, hi in zip(
-                *cut(rows, piece.first_row, task.first_row, task.first_row + task.n_rows), strict=True
-            ):
+            for index, lo, hi in zip(*cut(rows, piece.first_row, task.first_row, task.first_row + task.n_rows), strict=True):
                 got += [(piece.part, int(index), row) for row in range(int(lo), int(hi))]
         assert len(got) == task.n_rows
         seen += got
@@ -110,3 +108,16 @@ def test_counts_that_cannot_be_are_refused_by_name() -> None:
     broken = PartCounts("_work/parts/x", "", "a", 1, 0, 1, 0, 0, 0, "")
     with pytest.raises(PlanError, match="_work/parts/x"):
         make_plan([broken], shard_rows=4, boundaries=False)
+
+
+def result(index: int, url: str, n_positions: int, n_parts: int) -> PieceResult:
+    piece = Piece(index, url, "lines", FileIdentity(1, "v"))
+    parts = tuple(ScratchPart(f"p{index}-{k}", "", 1, 2, 1, 0, 0, 9, "00") for k in range(n_parts))
+    return PieceResult(piece, ReadSettings(), parts, n_positions, 1, "00", "whitespace")
+
+
+def test_positions_go_on_through_the_pieces_of_a_file_and_begin_anew_in_the_next() -> None:
+    results = [result(2, "b", 5, 1), result(0, "a", 10, 2), result(1, "a", 7, 1)]  # any order: workers finish in any
+    counted = part_counts(results)
+    assert [part.scratch for part in counted] == ["p0-0", "p0-1", "p1-0", "p2-0"]
+    assert [part.position_offset for part in counted] == [0, 0, 10, 0]

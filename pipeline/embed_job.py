@@ -1,0 +1,318 @@
+"""An ``embed`` job from options to a finished store: validate at the door, put the job's start into the store, run the pipeline.
+
+May import every room. The door: inputs exist, the output can be written, the model loads, and what stands at the
+output is this very job, nothing, or (with ``--overwrite``) a store of ours.
+"""
+
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from elmo_store.errors import JobMismatchError, ManifestError, StoreError, StoreNotFoundError, StoreVersionError
+from elmo_store.layout import MANIFEST, START_STATE, state_names
+from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, read_manifest, write_manifest
+from elmo_store.storage import Root
+from model.errors import ModelError
+from model.registry import load_model
+from model.start_state import StartState, compute_warm
+from model.weights import BiLMWeights
+from pipeline.beam_options import is_local, n_local_processes
+from pipeline.exit_codes import CommandError, Exit
+from pipeline.options import EmbedOptions
+from pipeline.software import versions
+from transforms.embed import EmbedSettings, remember_weights
+from transforms.records import InputError, Piece, ReadSettings, describe_files, input_fingerprint
+from transforms.sources import plan_pieces
+from transforms.stages import EmbedCorpus, JobSettings, write_pieces
+from transforms.tokenizers import describe
+from transforms.work import MODEL, PLAN, PROBLEM, START
+
+CPU_SHARDS_PER_TASK = 8
+CUDA_SHARDS_PER_TASK = 128
+CUDA_SHARDS_AT_ONCE = 16  # a GPU wants thousands of lanes
+CUDA_WRITERS = 8
+
+
+@dataclass(frozen=True)
+class EmbedJob:
+    """A job that passed the door. ``settings`` is None if its store is complete already."""
+
+    options: EmbedOptions
+    root: Root
+    manifest: Manifest
+    settings: JobSettings | None
+    n_files: int
+
+
+def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJob:
+    """Check everything that can be checked before the work, and put the job's start into the store.
+
+    CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
+    """
+    root = Root(options.output, options.storage_options)
+    read = read_settings(options)
+    pieces = _pieces(options, read)
+    name, weights = _model(options)
+    manifest = new_manifest(options, read, pieces, name, weights)
+    there = _standing(root, options)
+    if there is not None:
+        check_same_job(root, there, manifest)
+        manifest = replace(manifest, counts=there.counts, complete=there.complete, start_state=there.start_state)
+    if manifest.complete:
+        return EmbedJob(options, root, manifest, None, len(manifest.input.files))
+    manifest = _put_start(root, manifest, weights, pieces, fresh=there is None)
+    remember_weights(weights)
+    settings = job_settings(options, root, manifest, read, pipeline_options)
+    return EmbedJob(options, root, manifest, settings, len(manifest.input.files))
+
+
+def run_job(job: EmbedJob, pipeline_options: PipelineOptions) -> Any:
+    """Run the pipeline to its end; returns Beam's result. Whatever fails in a worker is raised here, in Beam's words."""
+    if job.settings is None:
+        raise ValueError("the store is complete, there is nothing to run")
+    pipeline = beam.Pipeline(options=pipeline_options)
+    _ = pipeline | "Embed corpus" >> EmbedCorpus(job.settings)
+    result = pipeline.run()
+    result.wait_until_finish()
+    return result
+
+
+def read_settings(options: EmbedOptions) -> ReadSettings:
+    """How the input is read; the reader's own defaults where nothing was asked for."""
+    asked = {"text_field": options.text_field, "id_field": options.id_field, "tokenizer": options.tokenizer}
+    return ReadSettings(**{name: value for name, value in asked.items() if value is not None})
+
+
+def job_settings(
+    options: EmbedOptions, root: Root, manifest: Manifest, read: ReadSettings, pipeline_options: PipelineOptions
+) -> JobSettings:
+    """What the workers are told. A GPU gets larger bundles: thousands of lanes, and more threads to write what it computes."""
+    device = resolve_device(options.device, is_local(pipeline_options))
+    cuda = device == "cuda"
+    processes = n_local_processes(pipeline_options)
+    embed = EmbedSettings(
+        root=root,
+        run_id=uuid.uuid4().hex,
+        fingerprint=manifest.model.fingerprint,
+        start_sha256=manifest.start_state.sha256,
+        engine={
+            "precision": options.precision,
+            "device": device,
+            "lanes": options.lanes,
+            "threads": options.threads or shared_threads(processes),
+        },
+        shards_at_once=CUDA_SHARDS_AT_ONCE if cuda else 1,
+        writers=CUDA_WRITERS if cuda else 1,
+    )
+    return JobSettings(
+        embed=embed,
+        read=read,
+        input_storage_options=options.input_storage_options,
+        most_shards_per_task=CUDA_SHARDS_PER_TASK if cuda else CPU_SHARDS_PER_TASK,
+        device=device,
+        accelerator=options.accelerator,
+    )
+
+
+def resolve_device(asked: str, local: bool) -> str:
+    """``auto`` is decided here for workers on this machine; elsewhere each worker decides for itself."""
+    if not local or asked == "cpu":
+        return asked
+    import torch
+
+    if torch.cuda.is_available():
+        return "cuda"
+    if asked == "cuda":
+        raise CommandError(Exit.BAD_USAGE, "--device cuda: PyTorch finds no GPU on this machine; take auto or cpu")
+    return "cpu"
+
+
+def shared_threads(processes: int) -> int | None:
+    """Threads of one of several worker processes of this machine; None (all cores) for a single one."""
+    if processes <= 1:
+        return None
+    return max(1, (os.cpu_count() or 1) // processes)
+
+
+def new_manifest(options: EmbedOptions, read: ReadSettings, pieces: Sequence[Piece], name: str, weights: BiLMWeights)
+-> Manifest:
+    """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
+    formats = sorted({piece.format for piece in pieces})
+    tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form) for form in formats))
+    files = describe_files(list(pieces))
+    fields: dict[str, Any] = {
+        "model": weights.fingerprint,
+        "start_state": options.start_state,
+        "input": input_fingerprint(list(pieces)),
+        "input_format": options.input_format,
+        "text_field": read.text_field,
+        "id_field": read.id_field,
+        "tokenizer": tokenizer,
+        "dtype": options.dtype,
+        "precision": options.precision,
+        "boundaries": options.boundaries,
+        "shard_rows": options.shard_rows,
+        "store": options.store,
+        "compression": options.compression,
+    }
+    return Manifest(
+        kind="states",
+        complete=False,
+        model=ModelInfo(name, weights.fingerprint, weights.options.to_dict()),
+        tokenizer=tokenizer,
+        start_state=StartStateInfo(options.start_state, "0" * 64),
+        dtype=options.dtype,
+        precision=options.precision,
+        boundaries=options.boundaries,
+        states=state_names(weights.options.n_layers),
+        channels=weights.options.projection_dim,
+        shard_rows=options.shard_rows,
+        forms=options.forms,
+        compression=options.compression,
+        counts=None,
+        input=InputInfo(input_fingerprint(list(pieces)), tuple(files)),
+        job=fields,
+        software=versions(),
+    )
+
+
+def check_same_job(root: Root, there: Manifest, now: Manifest) -> None:
+    """JobMismatchError with both sides, field by field, unless the job on the output is the one that is asked for."""
+    names = sorted({*there.job, *now.job})
+    different = {n: (there.job.get(n), now.job.get(n)) for n in names if there.job.get(n) != now.job.get(n)}
+    if "input" in different:
+        different |= different_files(there.input.files, now.input.files)
+    if "model" in different:
+        different["model name"] = (there.model.name, now.model.name)
+    if different:
+        raise JobMismatchError(str(root), different)
+
+
+def different_files(
+    there: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], most: int = 5
+) -> dict[str, tuple[Any, Any]]:
+    """The first few files that are on one side only, or of another size, time or format: name → (there, now)."""
+
+    def described(files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        return {str(f["url"]): f"{f.get('bytes')} bytes, {f.get('version')}, {f.get('format')}" for f in files}
+
+    left, right = described(there), described(now)
+    names = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
+    return {f"file {name}": (left.get(name), right.get(name)) for name in names[:most]}
+
+
+def _pieces(options: EmbedOptions, read: ReadSettings) -> list[Piece]:
+    try:
+        return plan_pieces(
+            options.inputs,
+            options.input_format,
+            read,
+            storage_options=options.input_storage_options,
+            exclude=[options.output],
+        )
+    except InputError as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+
+
+def _model(options: EmbedOptions) -> tuple[str, BiLMWeights]:
+    try:
+        return load_model(options.model)
+    except ModelError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--model: {error}") from error
+    except OSError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the model {options.model} can't be read: {error}") from error
+
+
+def _standing(root: Root, options: EmbedOptions) -> Manifest | None:
+    """The manifest that stands at the output, None on an empty one. Removes a store of ours if that was asked for."""
+    try:
+        there = read_manifest(root)
+    except StoreNotFoundError:
+        if root.list():
+            raise CommandError(
+                Exit.REFUSED,
+                f"{root} holds files and is no store of ours (no {MANIFEST} in it): give another --output; "
+                "--overwrite removes stores only",
+            ) from None
+        return None
+    except (ManifestError, StoreVersionError) as error:
+        if not options.overwrite:
+            raise CommandError(
+                Exit.REFUSED, f"{error}\nGive another --output, or --overwrite to remove what is there."
+            ) from error
+        there = None
+    except (OSError, ValueError, ImportError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be used: {error}") from error
+    if not options.overwrite:
+        return there
+    if there is None and not _looks_like_ours(root):
+        raise CommandError(
+            Exit.REFUSED, f"{root.url(MANIFEST)} is not a manifest of ours; nothing was removed: give another --output"
+        )
+    root.remove_tree()
+    return None
+
+
+def _looks_like_ours(root: Root) -> bool:
+    """Whether a manifest that can't be read is one of ours, broken or of another version: it names its format version."""
+    try:
+        value = root.get_json(MANIFEST)
+    except ValueError:
+        return b'"format_version"' in root.get(MANIFEST)[:4096]
+    return isinstance(value, dict) and "format_version" in value and "states" in value
+
+
+def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, pieces: Sequence[Piece], *, fresh: bool) ->
+Manifest:
+    """Put manifest, start state, weights and list of pieces, what is there already left as it is; returns the manifest."""
+    try:
+        state = None if fresh else _start_state_there(root, manifest)
+        if state is None:
+            kind = manifest.start_state.kind
+            state = compute_warm(weights) if kind == "warm" else StartState.zero(weights.options)
+            manifest = replace(manifest, start_state=StartStateInfo(state.kind, state.sha256))
+        # Counts are the plan's to write; a job that goes on keeps those it had.
+        write_manifest(root, manifest)
+        root.put(START_STATE, state.to_bytes())
+        if root.size(MODEL) is None:
+            root.put(MODEL, weights_bytes(weights))
+        write_pieces(root, pieces)
+        for name in (PLAN, PROBLEM):  # of an earlier run
+            root.remove(name)
+        root.put_json(START, {"started": time.time(), "n_pieces": len(pieces)})
+    except (OSError, StoreError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
+    return manifest
+
+
+def _start_state_there(root: Root, manifest: Manifest) -> StartState | None:
+    """The start state of the earlier run, None if it is missing or not the manifest's."""
+    try:
+        state = StartState.from_bytes(root.get(START_STATE))
+    except (FileNotFoundError, ModelError):
+        return None
+    return state if state.sha256 == manifest.start_state.sha256 else None
+
+
+def weights_bytes(weights: BiLMWeights) -> bytes:
+    """The weights as one safetensors file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        weights.save_safetensors(path)
+        return path.read_bytes()
+
+
+def problem(root: Root) -> str | None:
+    """Why stage D left the store incomplete, if it said so."""
+    try:
+        return str(root.get_json(PROBLEM)["message"])
+    except (FileNotFoundError, ValueError, KeyError):
+        return None

@@ -1,0 +1,85 @@
+"""``elmo-store info URL``: what a store holds and how to open it; works on an unfinished store too.
+
+May import elmo_store and pipeline.report; neither torch nor Beam.
+"""
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from pipeline.exit_codes import CommandError, Exit
+from pipeline.options import json_object
+
+if TYPE_CHECKING:
+    from elmo_store.manifest import Manifest
+    from elmo_store.storage import Root
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``info``."""
+    parser.add_argument("url", metavar="URL", help="a store; any fsspec URL")
+    parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: text)")
+    parser.add_argument("--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the URL (default: {})")
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Print what is known; 0 for a complete store, 4 for an unfinished one."""
+    from elmo_store.errors import StoreError, StoreNotFoundError
+    from elmo_store.manifest import read_manifest
+    from elmo_store.storage import Root
+
+    try:
+        root = Root(args.url, args.storage_options)
+        manifest = read_manifest(root)
+    except StoreNotFoundError as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+    except (StoreError, OSError, ImportError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{args.url} can't be read: {error}") from error
+    facts = gather(root, manifest)
+    if args.json:
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(lines(root, manifest, facts)))
+    return Exit.COMPLETE if manifest.complete else Exit.INCOMPLETE
+
+
+def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
+    """Everything of the manifest, and bytes by kind of object and shards done as the store holds them now."""
+    sizes = root.sizes() groups = {"zarr": "states.zarr/", "parquet": "states/", "sentences": "sentences/", "rejects":
+    "rejects/"} by_kind = {kind: sum(size for name, size in sizes.items() if name.startswith(prefix)) for kind, prefix
+    in groups.items()} done = sum(name.startswith("_shards/") for name in sizes) return {
+        "url": str(root),
+        **manifest.to_json(),
+        "bytes": {kind: size for kind, size in by_kind.items() if size},
+        "shards_done": done,
+    }
+
+
+def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str]:
+    """The same for people."""
+    from pipeline.report import human_bytes, next_steps
+
+    counts = manifest.counts
+    shown = [
+        f"{root}: {'complete' if manifest.complete else 'incomplete'} store of {manifest.kind}, format
+        {manifest.format_version}"
+    ]
+    if counts is None:
+        shown.append("counts:      not known yet, the job is still reading its input")
+    else:
+        shown.append(
+            f"counts:      {counts.sentences:,} sentences, {counts.tokens:,} tokens, {counts.rows:,} rows, "
+            f"{counts.rejected:,} records refused, {counts.words_cut:,} words cut"
+        )
+        shown.append(f"shards:      {facts['shards_done']:,} of {counts.shards:,}, {manifest.shard_rows:,} rows each")
+    shown += [
+        f"model:       {manifest.model.name} ({manifest.model.fingerprint[:23]}…), start state
+        {manifest.start_state.kind}", f"states:      {', '.join(manifest.states)}; {manifest.channels} wide,
+        {manifest.dtype}, computed in {manifest.precision}", f"tokenizer:   {manifest.tokenizer}", f"bytes:       {',
+        '.join(f'{kind} {human_bytes(size)}' for kind, size in facts['bytes'].items()) or 'none yet'}",
+    ]
+    if manifest.complete:
+        shown += ["open it in Python:", *(f"    {line}" for line in next_steps(root, manifest))]
+    else:
+        shown.append("continue it: give the command that began it once more")
+    return shown

@@ -1,0 +1,170 @@
+"""What ``elmo-store embed`` was asked for: one frozen record, its options on the command line, and checks that need no I/O.
+
+May import the standard library only, so that ``--help`` is quick.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.exit_codes import CommandError, Exit
+
+INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "conllu", "parquet")
+STORES = {"zarr": ("zarr",), "parquet": ("parquet",), "both": ("zarr", "parquet")}
+DTYPES = ("float16", "float32")
+PRECISIONS = ("float32", "tf32", "bfloat16")
+COMPRESSIONS = ("none", "zstd", "blosc")
+DEFAULT_SHARD_ROWS = 16_384
+DEFAULT_ACCELERATOR = "type:nvidia-tesla-t4;count:1;install-nvidia-driver"  # Dataflow's spelling
+ZARR_CHUNK_ROWS = 512  # --shard-rows is a multiple of it, or below it
+
+
+@dataclass(frozen=True)
+class EmbedOptions:
+    """One ``embed`` job as asked for. None is the default model, the engine's choice of threads and lanes."""
+
+    inputs: tuple[str, ...]
+    output: str
+    model: str | None = None
+    input_format: str = "auto"
+    text_field: str | None = None
+    id_field: str | None = None
+    tokenizer: str | None = None
+    store: str = "zarr"
+    dtype: str = "float16"
+    precision: str = "float32"
+    start_state: str = "warm"
+    boundaries: bool = False
+    shard_rows: int = DEFAULT_SHARD_ROWS
+    compression: str = "none"
+    overwrite: bool = False
+    device: str = "auto"
+    lanes: int | None = None
+    threads: int | None = None
+    accelerator: str = DEFAULT_ACCELERATOR
+    verbose: bool = False
+    storage_options: dict[str, Any] | None = None
+    input_storage_options: dict[str, Any] | None = None
+    quiet: bool = False
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The forms of the store to write."""
+        return STORES[self.store]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``embed``. Every help line says default and unit."""
+    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, folders, globs; any fsspec URL (s3://…)")
+    parser.add_argument("--output", required=True, metavar="URL", help="folder or URL of the store (required)")
+    parser.add_argument(
+        "--model", metavar="NAME|FOLDER|URL",
+        help="a name that `elmo-store models` lists, or a folder with options.json and weights.hdf5 or "
+        "weights.safetensors (default: the packaged model `default`)",
+    )  # fmt: skip
+    reading = parser.add_argument_group("reading")
+    reading.add_argument(
+        "--input-format", choices=INPUT_FORMATS, default="auto",
+        help="lines = a sentence a line, already tokenised; text = running text (default: auto, by file name)",
+    )  # fmt: skip
+    reading.add_argument(
+        "--text-field", metavar="NAME", help="JSONL, Parquet: field with a string or a list of tokens (default: text)"
+    )
+    reading.add_argument(
+        "--id-field", metavar="NAME",
+        help="JSONL, Parquet: field with the sentence's id (default: none, ids are FILE:POSITION)",
+    )  # fmt: skip
+    reading.add_argument(
+        "--tokenizer", metavar="NAME",
+        help="how strings become sentences and tokens (default: spaces for lines, ptb for text and text fields)",
+    )  # fmt: skip
+    writing = parser.add_argument_group("writing")
+    writing.add_argument("--store", choices=tuple(STORES), default="zarr", help="form of the store (default: zarr)")
+    writing.add_argument("--dtype", choices=DTYPES, default="float16", help="numbers as stored (default: float16)")
+    writing.add_argument(
+        "--boundaries", action="store_true", help="also keep the BOS and EOS row of each sentence (default: off)"
+    )
+    writing.add_argument(
+        "--shard-rows", type=int, default=DEFAULT_SHARD_ROWS, metavar="N",
+        help=f"tokens (rows) in a shard, a multiple of {ZARR_CHUNK_ROWS} (default: {DEFAULT_SHARD_ROWS})",
+    )  # fmt: skip
+    writing.add_argument("--compression", choices=COMPRESSIONS, default="none", help="of the Zarr form's vectors (default: none)")
+    writing.add_argument(
+        "--overwrite", action="store_true",
+        help="remove the store that stands at the output first; anything else there is left alone (default: off)",
+    )  # fmt: skip
+    computing = parser.add_argument_group("computing")
+    computing.add_argument("--precision", choices=PRECISIONS, default="float32", help="numbers as computed (default: float32)")
+    computing.add_argument(
+        "--start-state", choices=("warm", "zero"), default="warm",
+        help="what every sentence starts from: one state frozen with the model, or zeros (default: warm)",
+    )  # fmt: skip
+    computing.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto",
+        help="auto takes a GPU where the worker has one; ask for cuda on a cluster (default: auto)",
+    )  # fmt: skip
+    computing.add_argument(
+        "--lanes", type=int, metavar="N", help="sentences side by side in a step (default: the engine's choice)"
+    )
+    computing.add_argument(
+        "--threads", type=int, metavar="N",
+        help="CPU threads of a worker process (default: this machine's cores, shared among its processes)",
+    )  # fmt: skip
+    computing.add_argument(
+        "--accelerator", default=DEFAULT_ACCELERATOR, metavar="HINT",
+        help="with --device cuda: Beam's resource hint for workers that embed, for runners that read hints "
+        f"(default: {DEFAULT_ACCELERATOR})",
+    )  # fmt: skip
+    storage = parser.add_argument_group("storage and screen")
+    storage.add_argument(
+        "--storage-options", type=json_object, metavar="JSON",
+        help='what fsspec needs for the output, such as \'{"endpoint_url": "http://…"}\' (default: {})',
+    )  # fmt: skip
+    storage.add_argument(
+        "--input-storage-options", type=json_object, metavar="JSON",
+        help="the same for the inputs (default: those of --storage-options)",
+    )  # fmt: skip
+    storage.add_argument("--verbose", action="store_true", help="also what Beam logs about itself (default: off)")
+    storage.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """``text`` as a JSON object; argparse turns the ValueError into bad usage."""
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("not a JSON object")
+    return value
+
+
+def parse(args: argparse.Namespace) -> EmbedOptions:
+    """The record of parsed arguments. CommandError (bad usage) names the value and the remedy."""
+    values = {name: getattr(args, name) for name in EmbedOptions.__dataclass_fields__}
+    values["inputs"] = tuple(values["inputs"])
+    if values["input_storage_options"] is None:
+        values["input_storage_options"] = values["storage_options"]
+    options = EmbedOptions(**values)
+    for problem in problems(options):
+        raise CommandError(Exit.BAD_USAGE, problem)
+    return options
+
+
+def problems(options: EmbedOptions) -> Sequence[str]:
+    """What is wrong with ``options`` before anything is opened, each with its remedy."""
+    found = []
+    rows = options.shard_rows
+    if rows < 1 or (rows > ZARR_CHUNK_ROWS and rows % ZARR_CHUNK_ROWS):
+        near = max(ZARR_CHUNK_ROWS, round(rows / ZARR_CHUNK_ROWS) * ZARR_CHUNK_ROWS)
+        found.append(f"--shard-rows {rows} is no multiple of {ZARR_CHUNK_ROWS} rows: take {near}")
+    for name in ("lanes", "threads"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            found.append(f"--{name} {value} leaves nothing to compute with: give 1 or more, or leave it out")
+    if options.id_field and options.input_format in ("lines", "text", "conllu"):
+        found.append(f"--id-field belongs to JSONL and Parquet; {options.input_format} has no fields: leave it out")
+    if options.text_field and options.input_format in ("lines", "text", "conllu"):
+        found.append(f"--text-field belongs to JSONL and Parquet; {options.input_format} has no fields: leave it out")
+    if not options.output.strip():
+        found.append("--output is empty: name the folder or URL of the store to write")
+    return found

@@ -1,0 +1,124 @@
+"""What a finished job says: counts, bytes, speed, and what to do next in three lines of Python. Pure but for reading markers.
+
+May import elmo_store and transforms' names.
+"""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from elmo_store.layout import REJECTS
+from elmo_store.manifest import Manifest
+from elmo_store.markers import ShardMarker, read_marker, total_bytes
+from elmo_store.storage import Root
+from pipeline.progress import duration
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over shards. Seconds are those of all workers together, so they may exceed the time that passed."""
+
+    tokens: int
+    bytes: int
+    seconds_reading: float
+    seconds_computing: float
+    seconds_writing: float
+    engine: Mapping[str, float]
+
+    @property
+    def lane_fill(self) -> float | None:
+        """Share of the engine's grid that held work; None without numbers."""
+        return _share(self.engine.get("cells_used"), self.engine.get("cells"))
+
+    @property
+    def table_hits(self) -> float | None:
+        """Share of cells whose first-layer gates were in the table of words."""
+        return _hits(self.engine.get("table_computed"), self.engine.get("table_wanted"))
+
+    @property
+    def word_hits(self) -> float | None:
+        """Share of words that the character CNN did not have to see again."""
+        return _hits(self.engine.get("words_computed"), self.engine.get("words_looked_up"))
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def _hits(misses: float | None, asked: float | None) -> float | None:
+    share = _share(misses, asked)
+    return None if share is None else 1 - share
+
+
+def totals(markers: Iterable[ShardMarker]) -> Totals:
+    """Sums over ``markers``."""
+    sums: dict[str, float] = {}
+    listed = list(markers)
+    for marker in listed:
+        for name, value in marker.stats.items():
+            if isinstance(value, int | float):
+                sums[name] = sums.get(name, 0.0) + value
+    return Totals(
+        tokens=int(sums.get("tokens", 0)),
+        bytes=total_bytes(listed),
+        seconds_reading=sums.get("seconds_reading", 0.0),
+        seconds_computing=sums.get("seconds_computing", 0.0),
+        seconds_writing=sums.get("seconds_writing", 0.0),
+        engine={name.removeprefix("engine_"): v for name, v in sums.items() if name.startswith("engine_")},
+    )
+
+
+def all_markers(root: Root, n_shards: int) -> list[ShardMarker]:
+    """The markers of a complete store."""
+    with ThreadPoolExecutor(16) as pool:
+        return [marker for marker in pool.map(lambda k: read_marker(root, k), range(n_shards)) if marker is not None]
+
+
+def summary(root: Root, manifest: Manifest, markers: Iterable[ShardMarker], *, since: float, seconds: float) ->
+list[str]:
+    """The lines that end a run. ``since``: when it began (Unix seconds); ``seconds``: how long it took."""
+    listed = list(markers)
+    counts, everything = manifest.sizes, totals(listed)
+    this_run = totals(marker for marker in listed if float(marker.stats.get("finished", 0)) >= since)
+    per_token = everything.bytes / counts.tokens if counts.tokens else 0.0
+    lines = [
+        f"{counts.sentences:,} sentences, {counts.tokens:,} tokens in {counts.shards:,} shards; "
+        f"{human_bytes(everything.bytes)} of states, {per_token:,.0f} bytes a token",
+        f"words cut at 48 bytes: {counts.words_cut:,}; records refused: {counts.rejected:,}"
+        + (f", see {root.url(REJECTS)}" if counts.rejected else ""),
+    ]
+    if this_run.tokens < everything.tokens:
+        lines.append(f"{everything.tokens - this_run.tokens:,} tokens were there already from an earlier run")
+    rate = this_run.tokens / seconds if seconds > 0 else 0.0
+    lines.append(
+        f"this run: {this_run.tokens:,} tokens in {duration(seconds)} = {rate:,.0f} tokens/s; "
+        f"workers read {this_run.seconds_reading:.1f} s, computed {this_run.seconds_computing:.1f} s, "
+        f"wrote {this_run.seconds_writing:.1f} s"
+    )
+    shares = (("lanes filled", this_run.lane_fill), ("gate table hits", this_run.table_hits))
+    shown = [f"{name} {share:.1%}" for name, share in (*shares, ("known words", this_run.word_hits)) if share is not None]
+    if shown:
+        lines.append("engine: " + ", ".join(shown))
+    forms = " and ".join({"zarr": "Zarr (states.zarr)", "parquet": "Parquet (states/)"}[f] for f in manifest.forms)
+    lines.append(f"written: {root} as {forms}, {manifest.dtype}, states {', '.join(manifest.states)}")
+    return lines
+
+
+def next_steps(root: Root, manifest: Manifest) -> list[str]:
+    """Three lines of Python that open the store, mix its layers and read one state."""
+    options = f", storage_options={root.storage_options!r}" if root.storage_options else ""
+    last = manifest.states[-1]
+    return [
+        "import elmo_store",
+        f"store = elmo_store.open({str(root)!r}{options})",
+        f"store.sentence(0).tokens, store[{last!r}][0:10].shape",
+    ]
+
+
+def human_bytes(n: float) -> str:
+    """Bytes in decimal units."""
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if n < 1000 or unit == "TB":
+            return f"{n:,.0f} {unit}" if unit == "bytes" else f"{n:,.1f} {unit}"
+        n /= 1000
+    raise AssertionError("unreachable")

@@ -1,0 +1,38 @@
+"""``elmo-store watch URL``: a running job's progress from another terminal, from the store's markers alone.
+
+May import elmo_store and pipeline.progress; neither torch nor Beam.
+"""
+
+import argparse
+import sys
+
+from pipeline.exit_codes import CommandError, Exit
+from pipeline.options import json_object
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``watch``."""
+    parser.add_argument("url", metavar="URL", help="the store that the job writes; any fsspec URL")
+    parser.add_argument("--once", action="store_true", help="print one line and end (default: until it is complete)")
+    parser.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds between two looks (default: 1)")
+    parser.add_argument("--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the URL (default: {})")
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Show progress; 0 when the store is complete, 4 with ``--once`` while it is not."""
+    from elmo_store.layout import MANIFEST
+    from elmo_store.storage import Root
+    from pipeline.progress import ProgressReader, Screen, follow
+
+    if args.seconds <= 0:
+        raise CommandError(Exit.BAD_USAGE, f"--seconds {args.seconds} is no time to wait: give more than 0")
+    root = Root(args.url, args.storage_options)
+    if not root.exists(MANIFEST):
+        raise CommandError(Exit.BAD_LOCATION, f"there is no store at {args.url}: no {MANIFEST} in it (yet)")
+    if args.once:
+        snapshot = ProgressReader(root).look()
+        print(snapshot.line())
+    else:
+        snapshot = follow(root, seconds=args.seconds, screen=Screen(sys.stderr))
+        print(snapshot.line())
+    return Exit.COMPLETE if snapshot.stage == "complete" else Exit.INCOMPLETE

@@ -1,0 +1,299 @@
+"""Stage C: shard tasks → biLM → the store, through RunInference with a handler of our own. The only stage that loads the model.
+
+May import apache_beam, model, elmo_store. A task is a list of shards (pre-batched). Inside a worker reading the next
+shards, computing and writing the last ones go on at once with bounded memory; results are returned only when
+everything is written, so a bundle that succeeded is durable. A shard that fails is tried once more by itself and then
+reported, so that it takes no other shard down with it.
+"""
+
+import hashlib
+import os
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.ml.inference.base import ModelHandler
+
+from elmo_store.layout import START_STATE
+from elmo_store.manifest import Manifest, read_manifest
+from elmo_store.storage import Root
+from model.embedder import Embedder, EngineSettings
+from model.start_state import StartState
+from model.weights import BiLMWeights
+from transforms.plan import ShardTask
+from transforms.shard_text import PartReader, ShardText, read_shard
+from transforms.work import MODEL, PLAN
+from transforms.write import write_shard
+
+NAMESPACE = "elmo_store"  # of every Beam counter of this package
+
+
+class WorkerError(RuntimeError):
+    """A worker that must not go on: its model or start state is not the one that the job was started with."""
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """What became of one shard: numbers for the counters, and the error if it is not in the store."""
+
+    shard: int
+    n_rows: int
+    error: str | None = None
+    stats: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EmbedSettings:
+    """Everything a worker needs, small and picklable: the weights come from the store itself."""
+
+    root: Root
+    run_id: str  # names this run's model among the processes of a machine
+    fingerprint: str  # of the model
+    start_sha256: str  # of the start state
+    engine: Mapping[str, Any]  # fields of EngineSettings, which only a worker can check: the launcher may have no GPU
+    shards_at_once: int = 1  # shards that go to the engine in one call
+    writers: int = 1  # threads that encode and put; as many shards may wait for them
+
+
+# Weights that this process has loaded already, by fingerprint: launcher and worker are one process on the local runner.
+_LOADED: dict[str, BiLMWeights] = {}
+
+
+def remember_weights(weights: BiLMWeights) -> None:
+    """Spare a worker in this process the loading of weights that the launcher holds."""
+    _LOADED.clear()
+    _LOADED[weights.fingerprint] = weights
+
+
+def load_weights(root: Root, fingerprint: str) -> BiLMWeights:
+    """The job's weights from the store. WorkerError if they are not those of ``fingerprint``."""
+    if fingerprint in _LOADED:
+        return _LOADED[fingerprint]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.safetensors")
+        with open(path, "wb") as file:
+            file.write(root.get(MODEL))
+        weights = BiLMWeights.load_safetensors(path)
+    if weights.fingerprint != fingerprint:
+        raise WorkerError(
+            f"{root.url(MODEL)} holds the model {weights.fingerprint}, the job was started with {fingerprint}: "
+            "start the job again"
+        )
+    return weights
+
+
+def load_start_state(root: Root, sha256: str) -> StartState:
+    """The start state that the launcher put into the store. WorkerError if its hash is another."""
+    state = StartState.from_bytes(root.get(START_STATE))
+    if state.sha256 != sha256:
+        raise WorkerError(
+            f"{root.url(START_STATE)} has the hash {state.sha256}, the job was started with {sha256}: "
+            "the file was changed; run again with --overwrite"
+        )
+    return state
+
+
+class ShardWorker:
+    """The "model" of RunInference: an engine with its reading and writing around it. One a process; thread-safe."""
+
+    def __init__(self, settings: EmbedSettings) -> None:
+        self._settings = settings
+        self._root = settings.root
+        weights = load_weights(settings.root, settings.fingerprint)
+        start = load_start_state(settings.root, settings.start_sha256)
+        self._embedder = Embedder(weights, start, EngineSettings(**settings.engine))
+        self._reader = PartReader(settings.root)
+        self._turn = threading.Lock()  # one caller at a time reads and computes
+        self._writing = threading.BoundedSemaphore(settings.writers + 1)  # shards computed and not yet written
+        self._writers = ThreadPoolExecutor(settings.writers, thread_name_prefix="write")
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="read")
+
+    @cached_property
+    def _manifest(self) -> Manifest:
+        return read_manifest(self._root)  # not before the plan is made: it holds the sizes of the arrays
+
+    @cached_property
+    def _plan(self) -> str:
+        return str(self._root.get_json(PLAN)["id"])
+
+    def run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
+        """Embed and write every shard of ``tasks``; returns when all of them are in the store, or failed."""
+        futures: list[Future[ShardResult]] = []
+        with self._turn:
+            groups = self._groups(tasks)
+            ahead = self._ahead.submit(self._read, next(groups)) if tasks else None
+            while ahead is not None:
+                texts, seconds, failed = ahead.result()
+                group = next(groups, None)
+                ahead = None if group is None else self._ahead.submit(self._read, group)
+                futures += failed
+                futures += self._compute(texts, seconds)
+        # The next caller may compute while this one waits for its last writes.
+        return [future.result() for future in futures]
+
+    def _groups(self, tasks: Sequence[ShardTask]) -> Iterator[Sequence[ShardTask]]:
+        size = self._settings.shards_at_once
+        return (tasks[i : i + size] for i in range(0, len(tasks), size))
+
+    def _read(self, tasks: Sequence[ShardTask]) -> tuple[list[ShardText], float, list[Future[ShardResult]]]:
+        """The texts of ``tasks``, seconds a shard, and results of those that could not be read."""
+        began = time.perf_counter()
+        texts: list[ShardText] = []
+        failed: list[Future[ShardResult]] = []
+        for task in tasks:
+            try:
+                texts.append(read_shard(self._reader, task, self._manifest.boundaries))
+            except Exception as error:  # whatever it is, it must not take the other shards down
+                failed.append(_done(_failure(task, "reading", error)))
+        return texts, (time.perf_counter() - began) / max(1, len(tasks)), failed
+
+    def _compute(self, texts: Sequence[ShardText], seconds_reading: float) -> list[Future[ShardResult]]:
+        """Compute ``texts`` in one call (one by one if that fails) and hand them to the writers."""
+        try:
+            return self._embed(texts, seconds_reading)
+        except Exception as error:
+            if len(texts) == 1 and not _worth_a_second_try(error):
+                return [_done(_failure(texts[0].task, "computing", error))]
+        futures = []
+        for text in texts:
+            try:
+                futures += self._embed([text], seconds_reading)
+            except Exception as error:
+                futures.append(_done(_failure(text.task, "computing", error)))
+        return futures
+
+    def _embed(self, texts: Sequence[ShardText], seconds_reading: float) -> list[Future[ShardResult]]:
+        if not texts:
+            return []
+        began, before = time.perf_counter(), engine_numbers(self._embedder)
+        states = self._embedder.embed(
+            [request for text in texts for request in text.requests],
+            boundaries=self._manifest.boundaries,
+            dtype=self._manifest.dtype,
+        )  # [Σ n_rows, 2L+1, p]
+        seconds = time.perf_counter() - began
+        after = engine_numbers(self._embedder)
+        rows = sum(text.task.n_rows for text in texts)
+        futures = []
+        first = 0
+        for text in texts:
+            # Numbers of a call are shared among its shards by rows; sums over shards stay what the engine counted.
+            share = text.task.n_rows / rows
+            stats = {name: (after[name] - before.get(name, 0.0)) * share for name in after}
+            stats |= {"tokens": text.n_tokens, "seconds_reading": seconds_reading, "seconds_computing": seconds * share}
+            self._writing.acquire()
+            futures.append(self._writers.submit(self._write, text, states[first : first + text.task.n_rows], stats))
+            first += text.task.n_rows
+        return futures
+
+    def _write(self, text: ShardText, states: Any, stats: dict[str, Any]) -> ShardResult:
+        began = time.perf_counter()
+        try:
+            for attempt in (1, 2):
+                try:
+                    marked = stats | {"seconds_writing": time.perf_counter() - began, "finished": time.time()}
+                    write_shard(self._root, self._manifest, text, states, marked | {"plan": self._plan})
+                    break
+                except Exception as error:
+                    if attempt == 2 or not _worth_a_second_try(error):
+                        return _failure(text.task, "writing", error)
+        finally:
+            self._writing.release()
+        stats["seconds_writing"] = time.perf_counter() - began
+        return ShardResult(text.task.shard, text.task.n_rows, None, stats)
+
+
+def engine_numbers(embedder: Embedder) -> dict[str, float]:
+    """What the engine has counted so far, as plain numbers that can be subtracted."""
+    return {f"engine_{name}": float(value) for name, value in vars(embedder.stats).items()}
+
+
+def _worth_a_second_try(error: Exception) -> bool:
+    """Storage and memory fail in passing; wrong values don't get right by repeating."""
+    return isinstance(error, OSError | MemoryError | RuntimeError)
+
+
+def _failure(task: ShardTask, doing: str, error: Exception) -> ShardResult:
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = f" ({last[0].filename}:{last[0].lineno})" if last else ""
+    return ShardResult(task.shard, task.n_rows, f"{doing}: {type(error).__name__}: {error}{place}")
+
+
+def _done(result: ShardResult) -> Future[ShardResult]:
+    future: Future[ShardResult] = Future()
+    future.set_result(result)
+    return future
+
+
+class BiLMHandler(ModelHandler[ShardTask, ShardResult, ShardWorker]):
+    """The biLM for RunInference: elements are lists of ShardTasks, predictions are ShardResults."""
+
+    def __init__(self, settings: EmbedSettings, device: str, accelerator: str) -> None:
+        super().__init__()
+        self._settings = settings
+        self._device = device
+        self._accelerator = accelerator
+
+    def load_model(self) -> ShardWorker:
+        """Weights, start state and engine, verified against the manifest."""
+        return ShardWorker(self._settings)
+
+    def run_inference(
+        self, batch: Sequence[ShardTask], model: ShardWorker, inference_args: dict[str, Any] | None = None
+    ) -> Iterable[ShardResult]:
+        """Embed and write the shards of one task; counts what was done (a list, as RunInference wants it)."""
+        results = model.run(list(batch))
+        for result in results:
+            count(result)
+        return results
+
+    def get_num_bytes(self, batch: Sequence[ShardTask]) -> int:
+        """Size of the pointers, estimated: the default pickles every batch to find out."""
+        return 200 * len(batch)
+
+    def get_metrics_namespace(self) -> str:
+        """Where RunInference's own counters stand."""
+        return NAMESPACE
+
+    def get_resource_hints(self) -> dict[str, Any]:
+        """A GPU and memory for it, where one was asked for; runners without hints ignore them."""
+        if self._device != "cuda":
+            return {}
+        return {"accelerator": self._accelerator, "min_ram": "16GB"}
+
+    def should_skip_batching(self) -> bool:
+        """Elements are batches already: lists of shards."""
+        return True
+
+    def share_model_across_processes(self) -> bool:
+        """One model a GPU, whichever process asks; on CPU each process has its own cores and its own model."""
+        return self._device == "cuda"
+
+
+def count(result: ShardResult) -> None:
+    """Add one shard's numbers to the Beam counters; seconds as whole milliseconds."""
+
+    def add(name: str, value: float) -> None:
+        beam.metrics.Metrics.counter(NAMESPACE, name).inc(int(value))
+
+    add("shards_failed" if result.error else "shards_written", 1)
+    for name, value in result.stats.items():
+        if "seconds" in name:
+            add(name.replace("seconds", "milliseconds"), 1000 * value)
+        elif isinstance(value, int | float):
+            add(name, value)
+
+
+def plan_id(fields: Iterable[str]) -> str:
+    """A short hash of everything that a shard's bytes follow from, but for its number."""
+    digest = hashlib.sha256()
+    for value in fields:
+        digest.update(value.encode() + b"\0")
+    return digest.hexdigest()[:32]

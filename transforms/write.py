@@ -1,0 +1,34 @@
+"""One shard to the store: encode, one put an object, then the marker. May import elmo_store and NumPy.
+
+The marker comes last: whatever happens before it, the shard counts as not done, and doing it again overwrites the
+same objects.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from elmo_store import shard_codec
+from elmo_store.manifest import Manifest
+from elmo_store.markers import ObjectRecord, ShardMarker, write_marker
+from elmo_store.storage import Root
+from transforms.shard_text import ShardText
+
+
+def write_shard(
+    root: Root, manifest: Manifest, text: ShardText, states: npt.NDArray[Any], stats: Mapping[str, Any]
+) -> ShardMarker:
+    """Write ``states`` [n_rows, 2L+1, p] of one shard in every form of the store, and its marker.
+
+    Idempotent: the same states give the same bytes under the same names.
+    """
+    task = text.task
+    records = []
+    for path, data in shard_codec.encode(manifest, task.shard, states, text.tokens, text.sentence, text.index):
+        root.put(path, data)
+        records.append(ObjectRecord(path, len(data), hashlib.sha256(data).hexdigest()))
+    marker = ShardMarker(task.shard, task.first_row, task.n_rows, tuple(records), dict(stats))
+    write_marker(root, marker)
+    return marker
