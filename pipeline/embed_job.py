@@ -142,8 +142,7 @@ def shared_threads(processes: int) -> int | None:
     return max(1, (os.cpu_count() or 1) // processes)
 
 
-def new_manifest(options: EmbedOptions, read: ReadSettings, pieces: Sequence[Piece], name: str, weights: BiLMWeights)
--> Manifest:
+def new_manifest(options: EmbedOptions, read: ReadSettings, pieces: Sequence[Piece], name: str, weights: BiLMWeights) -> Manifest:
     """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
     formats = sorted({piece.format for piece in pieces})
     tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form) for form in formats))
@@ -270,8 +269,7 @@ def _looks_like_ours(root: Root) -> bool:
     return isinstance(value, dict) and "format_version" in value and "states" in value
 
 
-def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, pieces: Sequence[Piece], *, fresh: bool) ->
-Manifest:
+def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, pieces: Sequence[Piece], *, fresh: bool) -> Manifest:
     """Put manifest, start state, weights and list of pieces, what is there already left as it is; returns the manifest."""
     try:
         state = None if fresh else _start_state_there(root, manifest)

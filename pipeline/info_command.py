@@ -45,9 +45,11 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
 def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
     """Everything of the manifest, and bytes by kind of object and shards done as the store holds them now."""
-    sizes = root.sizes() groups = {"zarr": "states.zarr/", "parquet": "states/", "sentences": "sentences/", "rejects":
-    "rejects/"} by_kind = {kind: sum(size for name, size in sizes.items() if name.startswith(prefix)) for kind, prefix
-    in groups.items()} done = sum(name.startswith("_shards/") for name in sizes) return {
+    sizes = root.sizes()
+    groups = {"zarr": "states.zarr/", "parquet": "states/", "sentences": "sentences/", "rejects": "rejects/"}
+    by_kind = {kind: sum(size for name, size in sizes.items() if name.startswith(prefix)) for kind, prefix in groups.items()}
+    done = sum(name.startswith("_shards/") for name in sizes)
+    return {
         "url": str(root),
         **manifest.to_json(),
         "bytes": {kind: size for kind, size in by_kind.items() if size},
@@ -60,10 +62,8 @@ def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str
     from pipeline.report import human_bytes, next_steps
 
     counts = manifest.counts
-    shown = [
-        f"{root}: {'complete' if manifest.complete else 'incomplete'} store of {manifest.kind}, format
-        {manifest.format_version}"
-    ]
+    status = "complete" if manifest.complete else "incomplete"
+    shown = [f"{root}: {status} store of {manifest.kind}, format {manifest.format_version}"]
     if counts is None:
         shown.append("counts:      not known yet, the job is still reading its input")
     else:
@@ -72,11 +72,13 @@ def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str
             f"{counts.rejected:,} records refused, {counts.words_cut:,} words cut"
         )
         shown.append(f"shards:      {facts['shards_done']:,} of {counts.shards:,}, {manifest.shard_rows:,} rows each")
+    bytes_ = ", ".join(f"{kind} {human_bytes(size)}" for kind, size in facts["bytes"].items()) or "none yet"
     shown += [
-        f"model:       {manifest.model.name} ({manifest.model.fingerprint[:23]}…), start state
-        {manifest.start_state.kind}", f"states:      {', '.join(manifest.states)}; {manifest.channels} wide,
-        {manifest.dtype}, computed in {manifest.precision}", f"tokenizer:   {manifest.tokenizer}", f"bytes:       {',
-        '.join(f'{kind} {human_bytes(size)}' for kind, size in facts['bytes'].items()) or 'none yet'}",
+        f"model:       {manifest.model.name} ({manifest.model.fingerprint[:23]}…), start state {manifest.start_state.kind}",
+        f"states:      {', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}, "
+        f"computed in {manifest.precision}",
+        f"tokenizer:   {manifest.tokenizer}",
+        f"bytes:       {bytes_}",
     ]
     if manifest.complete:
         shown += ["open it in Python:", *(f"    {line}" for line in next_steps(root, manifest))]

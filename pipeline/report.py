@@ -74,8 +74,7 @@ def all_markers(root: Root, n_shards: int) -> list[ShardMarker]:
         return [marker for marker in pool.map(lambda k: read_marker(root, k), range(n_shards)) if marker is not None]
 
 
-def summary(root: Root, manifest: Manifest, markers: Iterable[ShardMarker], *, since: float, seconds: float) ->
-list[str]:
+def summary(root: Root, manifest: Manifest, markers: Iterable[ShardMarker], *, since: float, seconds: float) -> list[str]:
     """The lines that end a run. ``since``: when it began (Unix seconds); ``seconds``: how long it took."""
     listed = list(markers)
     counts, everything = manifest.sizes, totals(listed)

@@ -105,8 +105,7 @@ class CorpusPlan:
             while index < len(self.parts) and self.parts[index].first_row < stop:
                 part = self.parts[index]
                 if part.n_rows and part.first_row + part.n_rows > first:
-                    slices.append(PartSlice(part.part, part.counts.scratch, part.first_sentence, part.first_row,
-                    part.n_rows))
+                    slices.append(PartSlice(part.part, part.counts.scratch, part.first_sentence, part.first_row, part.n_rows))
                 index += 1
             yield ShardTask(shard, first, stop - first, tuple(slices))
 
@@ -145,9 +144,8 @@ def make_plan(parts: Sequence[PartCounts], *, shard_rows: int, boundaries: bool)
     for number, counts in enumerate(parts):
         if not 0 <= counts.n_nonempty <= counts.n_sentences or counts.n_nonempty > counts.n_tokens:
             raise PlanError(
-                f"scratch part {counts.scratch} counts {counts.n_sentences} sentences, {counts.n_nonempty} with
-                tokens, " f"{counts.n_tokens} tokens, which can't be: remove the output with --overwrite and run
-                again"
+                f"scratch part {counts.scratch} counts {counts.n_sentences} sentences, {counts.n_nonempty} with tokens, "
+                f"{counts.n_tokens} tokens, which can't be: remove the output with --overwrite and run again"
             )
         n_rows = counts.n_rows(boundaries)
         planned.append(PartPlan(number, counts, sentence, row, n_rows))
