@@ -7,7 +7,7 @@ straddle two shards, and is then computed by both and cut.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,23 +91,31 @@ class CorpusPlan:
         """Shards of ``shard_rows`` rows; the last one may be shorter. A corpus without tokens has none."""
         return -(-self.n_rows // self.shard_rows)
 
-    def shard_tasks(self, skip: frozenset[int] | set[int] = frozenset()) -> Iterator[ShardTask]:
+    def shard_tasks(self, skip: Collection[int] = ()) -> Iterator[ShardTask]:
         """The shards that are still to do, in order. ``skip``: shards that are done."""
-        starts = [part.first_row for part in self.parts]
-        for shard in range(self.n_shards):
-            if shard in skip:
-                continue
-            first = shard * self.shard_rows
-            stop = min(first + self.shard_rows, self.n_rows)
-            # Parts without rows share their start with the part after them: bisect_right passes over them.
-            index = bisect_right(starts, first) - 1
-            slices = []
-            while index < len(self.parts) and self.parts[index].first_row < stop:
-                part = self.parts[index]
-                if part.n_rows and part.first_row + part.n_rows > first:
-                    slices.append(PartSlice(part.part, part.counts.scratch, part.first_sentence, part.first_row, part.n_rows))
-                index += 1
-            yield ShardTask(shard, first, stop - first, tuple(slices))
+        slices = [PartSlice(p.part, p.counts.scratch, p.first_sentence, p.first_row, p.n_rows) for p in self.parts]
+        return shard_tasks(slices, self.n_rows, self.shard_rows, skip)
+
+
+def shard_tasks(
+    parts: Sequence[PartSlice], n_rows: int, shard_rows: int, skip: Collection[int] = ()
+) -> Iterator[ShardTask]:
+    """The shards of ``n_rows`` rows that lie in ``parts`` (all of them, in input order), but for those in ``skip``."""
+    starts = [part.first_row for part in parts]
+    for shard in range(-(-n_rows // shard_rows)):
+        if shard in skip:
+            continue
+        first = shard * shard_rows
+        stop = min(first + shard_rows, n_rows)
+        # Parts without rows share their start with the part after them: bisect_right passes over them.
+        index = bisect_right(starts, first) - 1
+        slices = []
+        while index < len(parts) and parts[index].first_row < stop:
+            part = parts[index]
+            if part.n_rows and part.first_row + part.n_rows > first:
+                slices.append(part)
+            index += 1
+        yield ShardTask(shard, first, stop - first, tuple(slices))
 
 
 def part_counts(results: Iterable[PieceResult]) -> list[PartCounts]:
