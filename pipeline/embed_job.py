@@ -8,17 +8,16 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from elmo_store.errors import JobMismatchError, ManifestError, StoreError, StoreNotFoundError, StoreVersionError
-from elmo_store.layout import MANIFEST, START_STATE, state_names
-from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, read_manifest, write_manifest
+from elmo_store.errors import StoreError
+from elmo_store.layout import START_STATE, state_names
+from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
 from elmo_store.storage import Root
 from model.errors import ModelError
 from model.registry import load_model
@@ -27,11 +26,12 @@ from model.weights import BiLMWeights
 from pipeline.beam_options import is_local, n_local_processes
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import EmbedOptions
+from pipeline.output import check_same_job, standing
 from pipeline.software import versions
 from transforms.embed import EmbedSettings, remember_weights
 from transforms.records import InputError, Piece, ReadSettings, describe_files, input_fingerprint
 from transforms.sources import plan_pieces
-from transforms.stages import EmbedCorpus, JobSettings, write_pieces
+from transforms.stages import JobSettings, write_pieces
 from transforms.tokenizers import describe
 from transforms.work import MODEL, PLAN, PROBLEM, START
 
@@ -62,7 +62,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
     pieces = _pieces(options, read)
     name, weights = _model(options)
     manifest = new_manifest(options, read, pieces, name, weights)
-    there = _standing(root, options)
+    there = standing(root, overwrite=options.overwrite)
     if there is not None:
         check_same_job(root, there, manifest)
         manifest = replace(manifest, counts=there.counts, complete=there.complete, start_state=there.start_state)
@@ -74,21 +74,11 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
     return EmbedJob(options, root, manifest, settings, len(manifest.input.files))
 
 
-def run_job(job: EmbedJob, pipeline_options: PipelineOptions) -> Any:
-    """Run the pipeline to its end; returns Beam's result. Whatever fails in a worker is raised here, in Beam's words."""
-    if job.settings is None:
-        raise ValueError("the store is complete, there is nothing to run")
-    pipeline = beam.Pipeline(options=pipeline_options)
-    _ = pipeline | "Embed corpus" >> EmbedCorpus(job.settings)
-    result = pipeline.run()
-    result.wait_until_finish()
-    return result
-
-
 def read_settings(options: EmbedOptions) -> ReadSettings:
     """How the input is read; the reader's own defaults where nothing was asked for."""
-    asked = {"text_field": options.text_field, "id_field": options.id_field, "tokenizer": options.tokenizer}
-    return ReadSettings(**{name: value for name, value in asked.items() if value is not None})
+    fields = {"text_field": options.text_field, "id_field": options.id_field}
+    asked = {name: value for name, value in fields.items() if value is not None}
+    return ReadSettings(tokenizer=options.tokenizer, **asked)
 
 
 def job_settings(
@@ -183,31 +173,6 @@ def new_manifest(options: EmbedOptions, read: ReadSettings, pieces: Sequence[Pie
     )
 
 
-def check_same_job(root: Root, there: Manifest, now: Manifest) -> None:
-    """JobMismatchError with both sides, field by field, unless the job on the output is the one that is asked for."""
-    names = sorted({*there.job, *now.job})
-    different = {n: (there.job.get(n), now.job.get(n)) for n in names if there.job.get(n) != now.job.get(n)}
-    if "input" in different:
-        different |= different_files(there.input.files, now.input.files)
-    if "model" in different:
-        different["model name"] = (there.model.name, now.model.name)
-    if different:
-        raise JobMismatchError(str(root), different)
-
-
-def different_files(
-    there: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], most: int = 5
-) -> dict[str, tuple[Any, Any]]:
-    """The first few files that are on one side only, or of another size, time or format: name → (there, now)."""
-
-    def described(files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        return {str(f["url"]): f"{f.get('bytes')} bytes, {f.get('version')}, {f.get('format')}" for f in files}
-
-    left, right = described(there), described(now)
-    names = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
-    return {f"file {name}": (left.get(name), right.get(name)) for name in names[:most]}
-
-
 def _pieces(options: EmbedOptions, read: ReadSettings) -> list[Piece]:
     try:
         return plan_pieces(
@@ -228,45 +193,6 @@ def _model(options: EmbedOptions) -> tuple[str, BiLMWeights]:
         raise CommandError(Exit.BAD_USAGE, f"--model: {error}") from error
     except OSError as error:
         raise CommandError(Exit.BAD_LOCATION, f"the model {options.model} can't be read: {error}") from error
-
-
-def _standing(root: Root, options: EmbedOptions) -> Manifest | None:
-    """The manifest that stands at the output, None on an empty one. Removes a store of ours if that was asked for."""
-    try:
-        there = read_manifest(root)
-    except StoreNotFoundError:
-        if root.list():
-            raise CommandError(
-                Exit.REFUSED,
-                f"{root} holds files and is no store of ours (no {MANIFEST} in it): give another --output; "
-                "--overwrite removes stores only",
-            ) from None
-        return None
-    except (ManifestError, StoreVersionError) as error:
-        if not options.overwrite:
-            raise CommandError(
-                Exit.REFUSED, f"{error}\nGive another --output, or --overwrite to remove what is there."
-            ) from error
-        there = None
-    except (OSError, ValueError, ImportError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be used: {error}") from error
-    if not options.overwrite:
-        return there
-    if there is None and not _looks_like_ours(root):
-        raise CommandError(
-            Exit.REFUSED, f"{root.url(MANIFEST)} is not a manifest of ours; nothing was removed: give another --output"
-        )
-    root.remove_tree()
-    return None
-
-
-def _looks_like_ours(root: Root) -> bool:
-    """Whether a manifest that can't be read is one of ours, broken or of another version: it names its format version."""
-    try:
-        value = root.get_json(MANIFEST)
-    except ValueError:
-        return b'"format_version"' in root.get(MANIFEST)[:4096]
-    return isinstance(value, dict) and "format_version" in value and "states" in value
 
 
 def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, pieces: Sequence[Piece], *, fresh: bool) -> Manifest:
@@ -306,11 +232,3 @@ def weights_bytes(weights: BiLMWeights) -> bytes:
         path = Path(folder) / "model.safetensors"
         weights.save_safetensors(path)
         return path.read_bytes()
-
-
-def problem(root: Root) -> str | None:
-    """Why stage D left the store incomplete, if it said so."""
-    try:
-        return str(root.get_json(PROBLEM)["message"])
-    except (FileNotFoundError, ValueError, KeyError):
-        return None

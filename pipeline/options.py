@@ -31,7 +31,7 @@ class EmbedOptions:
     input_format: str = "auto"
     text_field: str | None = None
     id_field: str | None = None
-    tokenizer: str | None = None
+    tokenizer: str = "auto"
     store: str = "zarr"
     dtype: str = "float16"
     precision: str = "float32"
@@ -77,8 +77,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="JSONL, Parquet: field with the sentence's id (default: none, ids are FILE:POSITION)",
     )  # fmt: skip
     reading.add_argument(
-        "--tokenizer", metavar="NAME",
-        help="how strings become sentences and tokens (default: spaces for lines, ptb for text and text fields)",
+        "--tokenizer", choices=("auto", "ptb", "whitespace"), default="auto",
+        help="how a string becomes tokens (default: auto = whitespace for lines, ptb for text and text fields)",
     )  # fmt: skip
     writing = parser.add_argument_group("writing")
     writing.add_argument("--store", choices=tuple(STORES), default="zarr", help="form of the store (default: zarr)")

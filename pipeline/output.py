@@ -1,0 +1,77 @@
+"""The output at the door of every job: what stands there, whether it is this very job, and what may be removed.
+
+May import elmo_store and the exit codes.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from elmo_store.errors import JobMismatchError, ManifestError, StoreNotFoundError, StoreVersionError
+from elmo_store.layout import MANIFEST
+from elmo_store.manifest import Manifest, read_manifest
+from elmo_store.storage import Root
+from pipeline.exit_codes import CommandError, Exit
+
+
+def standing(root: Root, *, overwrite: bool) -> Manifest | None:
+    """The manifest that stands at the output, None on an empty one. Removes a store of ours if that was asked for."""
+    try:
+        there = read_manifest(root)
+    except StoreNotFoundError:
+        if root.list():
+            raise CommandError(
+                Exit.REFUSED,
+                f"{root} holds files and is no store of ours (no {MANIFEST} in it): give another --output; "
+                "--overwrite removes stores only",
+            ) from None
+        return None
+    except (ManifestError, StoreVersionError) as error:
+        if not overwrite:
+            raise CommandError(
+                Exit.REFUSED, f"{error}\nGive another --output, or --overwrite to remove what is there."
+            ) from error
+        there = None
+    except (OSError, ValueError, ImportError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be used: {error}") from error
+    if not overwrite:
+        return there
+    if there is None and not _looks_like_ours(root):
+        raise CommandError(
+            Exit.REFUSED, f"{root.url(MANIFEST)} is not a manifest of ours; nothing was removed: give another --output"
+        )
+    root.remove_tree()
+    return None
+
+
+def _looks_like_ours(root: Root) -> bool:
+    """Whether a manifest that can't be read is one of ours, broken or of another version: it names its format version."""
+    try:
+        value = root.get_json(MANIFEST)
+    except ValueError:
+        return b'"format_version"' in root.get(MANIFEST)[:4096]
+    return isinstance(value, dict) and "format_version" in value and "states" in value
+
+
+def check_same_job(root: Root, there: Manifest, now: Manifest) -> None:
+    """JobMismatchError with both sides, field by field, unless the job on the output is the one that is asked for."""
+    names = sorted({*there.job, *now.job})
+    different = {n: (there.job.get(n), now.job.get(n)) for n in names if there.job.get(n) != now.job.get(n)}
+    if "input" in different:
+        different |= different_files(there.input.files, now.input.files)
+    if "model" in different:
+        different["model name"] = (there.model.name, now.model.name)
+    if different:
+        raise JobMismatchError(str(root), different)
+
+
+def different_files(
+    there: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], most: int = 5
+) -> dict[str, tuple[Any, Any]]:
+    """The first few files that are on one side only, or of another size, time or format: name → (there, now)."""
+
+    def described(files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        return {str(f["url"]): f"{f.get('bytes')} bytes, {f.get('version')}, {f.get('format')}" for f in files}
+
+    left, right = described(there), described(now)
+    names = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
+    return {f"file {name}": (left.get(name), right.get(name)) for name in names[:most]}
