@@ -1,6 +1,7 @@
 """What stage A speaks in: pieces of the input, records read from them, and what is known about a piece once it is tokenised.
 
-May import the standard library only. Everything here is small, frozen and picklable; descriptors go to JSON and back unchanged.
+May import the standard library only. Everything here is small, frozen and picklable; descriptors go to JSON and back
+unchanged.
 """
 
 import hashlib
@@ -30,16 +31,16 @@ class InputError(Exception):
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """How records are read and tokenised. Everything here can change the bytes of the parts, so it belongs to the job's identity."""
+    """How records are read and tokenised. Every field can change the bytes of the parts, so it belongs to the job's identity."""
 
     text_field: str = "text"  # JSONL and Parquet: field with a string or a list of tokens
     id_field: str = ""  # JSONL and Parquet: field with the sentence's id, "" without one
     tokenizer: str = "auto"  # a name of transforms.tokenizers; auto = whitespace for lines, ptb for running text
     document: str = "paragraph"  # text: what the ids count as a document, "paragraph" or "file"
-    max_line_bytes: int = 64 * MIB  # a longer line (CoNLL-U: sentence) is refused, not held
+    max_line_bytes: int = 16 * MIB  # a longer line (CoNLL-U: sentence) is refused, not held
     part_tokens: int = 131_072  # a scratch part is closed at so many tokens …
     part_sentences: int = 16_384  # … or so many sentences …
-    part_bytes: int = 32 * MIB  # … or so much text (UTF-8 bytes of its tokens)
+    part_bytes: int = 32 * MIB  # … or so much text (characters of its tokens and rejects, and 8 more for each)
 
     def __post_init__(self) -> None:
         if self.document not in DOCUMENTS:
@@ -67,8 +68,8 @@ class FileIdentity:
 class Piece:
     """Something one worker reads at one go: a file, or a range of it. Pointers only.
 
-    ``start … stop`` are bytes for lines and jsonl (a line belongs to the range in which its first byte stands), row groups for
-    parquet; ``stop`` None means to the end. ``url`` is the full name, which is also the sentence's ``source``.
+    ``start … stop`` are bytes for lines and jsonl (a line belongs to the range in which its first byte stands), row
+    groups for parquet; ``stop`` None means to the end. ``url`` is the full name, which is also the sentence's ``source``.
     """
 
     index: int
@@ -101,7 +102,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Reject:
-    """A record that can't be used; it keeps its place as a sentence of zero tokens. ``raw`` is its text, cut, always valid UTF-8."""
+    """A record that can't be used, kept in its place as a sentence of zero tokens. ``raw``: its text, cut, valid UTF-8."""
 
     position: int
     reason: str
@@ -177,7 +178,7 @@ def input_fingerprint(pieces: list[Piece]) -> str:
 
 
 def describe_files(pieces: list[Piece]) -> list[dict[str, Any]]:
-    """One JSON object a file, in input order: url, format, whether the format was guessed, bytes, version, pieces. For the manifest."""
+    """One JSON object a file, in input order, for the manifest: url, format, whether it was guessed, bytes, version, pieces."""
     files: dict[str, dict[str, Any]] = {}
     for piece in pieces:
         entry = files.setdefault(

@@ -1,0 +1,137 @@
+"""Lines of a file, and the format ``lines``: one sentence a line, already tokenised.
+
+May import transforms.records, transforms.decompress, transforms.tokenizers. LF and CRLF end a line and nothing else does:
+a lone CR, a form feed, U+0085 or U+2028 is a character like any other. A last line without an end counts; an end of line
+at the end of the file begins no other. Line i is sentence i, whatever is wrong with it.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from transforms.decompress import ByteSource
+from transforms.records import Piece, ReadSettings, Record, Reject, Sentence
+from transforms.tokenizers import Tokenize
+
+RAW_BYTES = 2048  # what is kept of a line that is too long
+RAW_CHARACTERS = 500  # what a reject shows
+BOM = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class LongLine:
+    """A line over the limit; only its beginning was kept."""
+
+    head: bytes
+
+
+Line = bytes | LongLine
+
+
+def cut_raw(line: bytes) -> str:
+    """The beginning of ``line`` for people to read: bytes that are not UTF-8 become ``\\xNN``."""
+    return line[:RAW_BYTES].decode("utf-8", errors="backslashreplace")[:RAW_CHARACTERS]
+
+
+def split_lines(chunks: Iterator[bytes], max_bytes: int) -> Iterator[tuple[Line, int]]:
+    """Each line without its end, and the bytes it took with its end. A line longer than ``max_bytes`` is not held."""
+    held: list[bytes] = []  # the beginning of a line that goes on in the next chunk
+    held_bytes = 0  # bytes of that line so far, kept or not
+    for chunk in chunks:
+        pieces = chunk.split(b"\n")
+        last = pieces.pop()
+        for piece in pieces:
+            taken = held_bytes + len(piece) + 1
+            if held:
+                held.append(piece)
+                piece = b"".join(held)
+                held = []
+            held_bytes = 0
+            line = piece[:-1] if piece.endswith(b"\r") and taken == len(piece) + 1 else piece
+            yield (line if taken == len(piece) + 1 and len(line) <= max_bytes else LongLine(line[:RAW_BYTES])), taken
+        if last:
+            held_bytes += len(last)
+            held.append(last)
+            if held_bytes > max_bytes + 1:  # one more: a CR may belong to the end of the line
+                held = [b"".join(held)[:RAW_BYTES]]
+    if held_bytes:
+        line = b"".join(held)
+        yield (line if held_bytes == len(line) <= max_bytes else LongLine(line[:RAW_BYTES])), held_bytes
+
+
+class _OwnBytes:
+    """Chunks from ``place`` on; what lies before a given end is counted as read, once."""
+
+    def __init__(self, source: ByteSource, place: int) -> None:
+        self._source, self._place, self._chunk = source, place, b""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._source.chunks(self._place):
+            self._source.count(self._chunk)  # all of it: more was asked for
+            self._place += len(self._chunk)
+            self._chunk = chunk
+            yield chunk
+
+    def end(self, place: int) -> None:
+        """Count the last chunk up to ``place``."""
+        self._source.count(self._chunk[: place - self._place])
+        self._chunk = b""
+
+
+def lines_of(source: ByteSource, piece: Piece, max_bytes: int) -> Iterator[Line]:
+    """The lines of ``piece``: those that begin in its range. A byte order mark at the start of the file is dropped."""
+    if piece.stop is None:
+        for number, (line, _) in enumerate(split_lines(source.decompressed(), max_bytes)):
+            yield _without_bom(line) if number == 0 else line
+        return
+    place = _first_line(source, piece.start, piece.stop)
+    if place >= piece.stop:
+        return
+    chunks = _OwnBytes(source, place)
+    for line, taken in split_lines(iter(chunks), max_bytes):
+        yield _without_bom(line) if place == 0 else line
+        place += taken
+        if place >= piece.stop:
+            break
+    chunks.end(place)
+
+
+def _first_line(source: ByteSource, start: int, stop: int) -> int:
+    """Where the first line begins that begins at ``start`` or later; ``stop`` or more if none begins before it."""
+    if start == 0:
+        return 0
+    place = start - 1  # an end of line there means that a line begins right at the start
+    for chunk in source.chunks(place):
+        cut = chunk.find(b"\n")
+        if cut >= 0:
+            return place + cut + 1
+        place += len(chunk)
+        if place >= stop:
+            break
+    return stop
+
+
+def _without_bom(line: Line) -> Line:
+    if isinstance(line, LongLine):
+        return LongLine(line.head.removeprefix(BOM))
+    return line.removeprefix(BOM)
+
+
+def text_of(line: Line, position: int, max_bytes: int) -> str | Reject:
+    """The text of ``line``, or why there is none: too long, not UTF-8, or with a NUL character in it."""
+    if isinstance(line, LongLine):
+        return Reject(position, f"the line is longer than {max_bytes} bytes", cut_raw(line.head))
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = line[error.start]
+        return Reject(position, f"invalid UTF-8 at byte {error.start} of the line (0x{byte:02x})", cut_raw(line))
+    if "\0" in text:
+        return Reject(position, f"NUL character at character {text.index(chr(0))} of the line", cut_raw(line))
+    return text
+
+
+def read_lines(source: ByteSource, piece: Piece, settings: ReadSettings, tokenize: Tokenize) -> Iterator[Record]:
+    """One record a line. Position = number of the line, from 0. A blank line is a sentence of zero tokens."""
+    for position, line in enumerate(lines_of(source, piece, settings.max_line_bytes)):
+        text = text_of(line, position, settings.max_line_bytes)
+        yield text if isinstance(text, Reject) else Sentence(tuple(tokenize(text)), "", position)

@@ -1,0 +1,92 @@
+"""The format ``parquet``: a column with strings or lists of tokens, perhaps one with ids (strings or integers).
+
+May import transforms.records, transforms.decompress, transforms.sources (checks of the schema), transforms.tokenizers and
+pyarrow.
+
+One row is one record is one sentence, as in JSONL; null is refused. Position = number of the row within the piece, from
+0. Row groups are streamed in small batches, so that neither a file nor a row group is held. Digest and count are of the
+values that were read.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from transforms.decompress import ByteSource
+from transforms.readers.jsonl import Refused, id_of, tokens_of
+from transforms.readers.lines import RAW_BYTES, cut_raw
+from transforms.records import InputError, Piece, ReadSettings, Record, Reject, Sentence
+from transforms.sources import check_fields
+from transforms.tokenizers import Tokenize
+
+BATCH_ROWS = 1024
+BUFFER_BYTES = 1 << 20
+
+
+def read_parquet(source: ByteSource, piece: Piece, settings: ReadSettings, tokenize: Tokenize) -> Iterator[Record]:
+    """One record a row of the piece's row groups."""
+    if piece.identity.size == 0:
+        return
+    position = 0
+    for batch in _batches(source, piece, settings):
+        ids = _values(batch.column(settings.id_field)) if settings.id_field else [""] * batch.num_rows
+        for value, own in zip(_values(batch.column(settings.text_field)), ids, strict=True):
+            source.count(repr((own, value)).encode("utf-8", "backslashreplace"))
+            yield _record(value, own, position, settings, tokenize)
+            position += 1
+
+
+def _record(value: Any, own: Any, position: int, settings: ReadSettings, tokenize: Tokenize) -> Record:
+    name = ""
+    try:
+        if settings.id_field:
+            name = id_of(_text(own, settings.id_field), settings.id_field)
+        value = [_text(v, settings.text_field) for v in value] if isinstance(value, list) else _text(value, settings.text_field)
+        return Sentence(tokens_of(value, settings.text_field, tokenize), name, position)
+    except Refused as error:
+        raw = value if isinstance(value, bytes) else str(value)[:RAW_BYTES].encode("utf-8", "backslashreplace")
+        return Reject(position, str(error), cut_raw(raw), name)
+
+
+def _text(value: Any, field: str) -> Any:
+    """Bytes as the UTF-8 they should be; other values as they are."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused(f"invalid UTF-8 at byte {error.start} of field {field!r} (0x{value[error.start]:02x})") from error
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Values of a column; a string that is not UTF-8 comes as bytes."""
+    try:
+        return list(column.to_pylist())
+    except UnicodeDecodeError:
+        return [_value(column[i]) for i in range(len(column))]
+
+
+def _value(scalar: pa.Scalar) -> Any:
+    try:
+        return scalar.as_py()
+    except UnicodeDecodeError:
+        if isinstance(scalar, pa.ListScalar):
+            return [_value(inner) for inner in scalar.values]
+        if isinstance(scalar, pa.DictionaryScalar):
+            return _value(scalar.value)
+        return scalar.as_buffer().to_pybytes()
+
+
+def _batches(source: ByteSource, piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    columns = [settings.text_field] + [settings.id_field] * bool(settings.id_field)
+    with source.open() as opened:
+        try:
+            file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
+            check_fields(piece.url, file.schema_arrow, settings)
+            groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
+            for group in groups:
+                yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(piece.url, f"can't be read as Parquet: {type(error).__name__}: {error}") from error
