@@ -23,6 +23,7 @@ SENTENCE_CHUNK = 1_048_576  # entries of a chunk of sentence_start
 ROW_GROUP_ROWS = 2048  # rows of a row group of the Parquet form
 DTYPES = ("float16", "float32")
 FORMS = ("zarr", "parquet")
+ROW_COLUMNS = ("row", "token", "sentence", "index_in_sentence")  # of the Parquet form, before the states
 COMPRESSIONS = ("none", "zstd", "blosc")
 
 SENTENCES_SCHEMA = pa.schema(

@@ -218,6 +218,8 @@ def _check(manifest: Manifest, fields: Fields) -> None:
             raise fields.error("states", str(error)) from error
     elif not manifest.states:
         raise fields.error("states", "is empty: a mixed store holds one column or more")
+    if set(manifest.states) & set(layout.ROW_COLUMNS):
+        raise fields.error("states", f"can't be called {', '.join(layout.ROW_COLUMNS)}: other columns have these names")
     if manifest.mix is not None:
         names = tuple(weights.name for weights in manifest.mix.weight_sets)
         if names != manifest.states:

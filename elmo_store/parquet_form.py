@@ -15,8 +15,6 @@ import pyarrow.parquet as pq
 from elmo_store import layout
 from elmo_store.manifest import Manifest
 
-ROW_COLUMNS = ("row", "token", "sentence", "index_in_sentence")
-
 
 def schema(manifest: Manifest) -> pa.Schema:
     """Columns of a file: row, token, sentence, index_in_sentence, then every state in the manifest's order."""
@@ -59,7 +57,7 @@ def encode_shard(
     table = pa.Table.from_arrays(columns, schema=wanted)
     vector_codec = "none" if manifest.compression == "none" else "zstd"
     leaves = [f"{name}.list.element" for name in manifest.states]
-    codecs = {**dict.fromkeys(ROW_COLUMNS, "zstd"), **dict.fromkeys(leaves, vector_codec)}
+    codecs = {**dict.fromkeys(layout.ROW_COLUMNS, "zstd"), **dict.fromkeys(leaves, vector_codec)}
     sink = pa.BufferOutputStream()
     pq.write_table(
         table,
