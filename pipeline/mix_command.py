@@ -1,0 +1,171 @@
+"""``elmo-store mix STORE --weights FILE --output URL``: learned weights over a store's layers, as a store of its own.
+
+May import every room; torch only where the weights are a torch state dict.
+"""
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pipeline.exit_codes import CommandError, Exit
+from pipeline.options import COMPRESSIONS, DTYPES, STORES, json_object
+
+if TYPE_CHECKING:
+    from elmo_store.manifest import Manifest, WeightSet
+    from elmo_store.storage import Root
+
+TAKES_BEAM_OPTIONS = True
+
+EPILOG = """\
+WEIGHTS is JSON: {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, where w are logits (softmaxed), or "s" instead of "w" for weights
+that are normalised already; several named sets, {"task_in": {…}, "task_out": {…}}, give several columns. Also safetensors
+with the same names (NAME.w, NAME.gamma), and torch state dicts (.th, .pt) or safetensors with AllenNLP's
+scalar_parameters.0, … and gamma. Layer 0 is [x; x], layer j is [fwd j; bwd j].
+
+Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``mix``."""
+    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
+    parser.add_argument("source", metavar="STORE", help="the store to mix; any fsspec URL")
+    parser.add_argument("--weights", required=True, metavar="FILE", help="the learned weights, a path or URL (required)")
+    parser.add_argument("--output", required=True, metavar="URL", help="folder or URL of the mixed store (required)")
+    parser.add_argument(
+        "--layer-norm", action="store_true",
+        help="first shift and scale each layer of each token over its channels to mean 0, variance 1 (default: off)",
+    )  # fmt: skip
+    parser.add_argument("--store", choices=tuple(STORES), help="form of the mixed store (default: as the source)")
+    parser.add_argument("--dtype", choices=DTYPES, help="numbers as stored (default: as the source)")
+    parser.add_argument("--compression", choices=COMPRESSIONS, help="of the Zarr form's vectors (default: as the source)")
+    parser.add_argument(
+        "--overwrite", action="store_true",
+        help="remove the store that stands at the output first; anything else there is left alone (default: off)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--storage-options", type=json_object, metavar="JSON",
+        help="what fsspec needs for source, weights and output (default: {})",
+    )  # fmt: skip
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
+    parser.add_argument("--verbose", action="store_true", help="show Beam's own log (default: off)")
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began."""
+    from elmo_store.errors import JobMismatchError
+    from elmo_store.storage import Root
+    from pipeline import beam_options, running
+    from transforms.mix import MixSettings, MixStore
+
+    running.quiet_libraries(args.verbose)
+    beam_options.set_worker_environment()
+    pipeline_options = beam_options.pipeline_options(beam_args)
+    source, target = Root(args.source, args.storage_options), Root(args.output, args.storage_options)
+    if source == target:
+        raise CommandError(Exit.BAD_USAGE, f"{target} is the source itself: give another --output")
+    manifest = mixed_manifest(args, source)
+    try:
+        manifest = put_start(target, manifest, overwrite=args.overwrite)
+    except JobMismatchError as error:
+        raise CommandError(Exit.REFUSED, str(error)) from error
+    if manifest.complete:
+        return running.complete_already(target)
+    return running.run_to_end("mix", target, MixStore(MixSettings(source, target)), pipeline_options, quiet=args.quiet)
+
+
+def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
+    """The manifest of the mixed store that is asked for, incomplete. CommandError if source or weights can't be used."""
+    from elmo_store.errors import StoreError
+    from elmo_store.layout import MANIFEST, n_layers
+    from elmo_store.manifest import MixInfo
+    from elmo_store.mix_weights import check_layers
+    from elmo_store.store import open as open_store
+    from pipeline.software import versions
+
+    try:
+        there = open_store(str(source), storage_options=source.storage_options).manifest
+        source_sha256 = hashlib.sha256(source.get(MANIFEST)).hexdigest()
+    except (StoreError, OSError, ImportError, ValueError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the store {source} can't be mixed: {error}") from error
+    if there.kind != "states":
+        raise CommandError(Exit.BAD_LOCATION, f"{source} is a mixed store: mix the store that it came from, {_origin(there)}")
+    weight_sets = _weight_sets(args)
+    try:
+        check_layers(weight_sets, n_layers(there.states))
+    except StoreError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--weights {args.weights}: {error}") from error
+    forms = STORES[args.store] if args.store else there.forms
+    mixed = replace(
+        there,
+        kind="mix",
+        complete=False,
+        states=tuple(weights.name for weights in weight_sets),
+        channels=2 * there.channels,
+        dtype=args.dtype or there.dtype,
+        forms=forms,
+        compression=args.compression or there.compression,
+        software=versions(),
+        mix=MixInfo(str(source), source_sha256, args.layer_norm, weight_sets),
+    )
+    return replace(mixed, job=job_fields(mixed, weight_sets))
+
+
+def job_fields(mixed: "Manifest", weight_sets: Sequence["WeightSet"]) -> dict[str, Any]:
+    """Everything that makes two mix jobs different; where the source stands does not."""
+    if mixed.mix is None:
+        raise ValueError("not a mixed store")
+    sets = {weights.name: {"s": list(weights.s), "gamma": weights.gamma} for weights in weight_sets}
+    return {
+        "source_sha256": mixed.mix.source_sha256,
+        "weights": json.dumps(sets, sort_keys=True),
+        "layer_norm": mixed.mix.layer_norm,
+        "dtype": mixed.dtype,
+        "store": " ".join(mixed.forms),
+        "compression": mixed.compression,
+    }
+
+
+def put_start(target: "Root", manifest: "Manifest", *, overwrite: bool) -> "Manifest":
+    """Put the incomplete manifest, or find the same job there; returns the manifest that stands there now.
+
+    JobMismatchError if another job does; CommandError if the output can't be written.
+    """
+    from elmo_store.errors import StoreError
+    from elmo_store.manifest import write_manifest
+    from pipeline.output import check_same_job, standing
+    from transforms.work import PLAN, PROBLEM, START
+
+    there = standing(target, overwrite=overwrite)
+    if there is not None:
+        check_same_job(target, there, manifest)
+        if there.complete:
+            return there
+    try:
+        write_manifest(target, manifest)
+        for name in (PLAN, PROBLEM):  # of an earlier run
+            target.remove(name)
+        target.put_json(START, {"started": time.time(), "n_pieces": 0})
+    except (OSError, StoreError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the output {target} can't be written: {error}") from error
+    return manifest
+
+
+def _weight_sets(args: argparse.Namespace) -> tuple["WeightSet", ...]:
+    from elmo_store.errors import WeightSetError
+    from elmo_store.mix_weights import read_weight_sets
+
+    try:
+        return read_weight_sets(args.weights, args.storage_options if "://" in args.weights else None)
+    except WeightSetError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error
+    except OSError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"--weights {args.weights} can't be read: {error}") from error
+
+
+def _origin(manifest: "Manifest") -> str:
+    return manifest.mix.source if manifest.mix else "unknown"
