@@ -7,6 +7,7 @@ modules, lazily.
 
 import argparse
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -61,6 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             command.add_arguments(subparser)
     beam_args: list[str] = []
     if command is not None and getattr(command, "TAKES_BEAM_OPTIONS", False):
+        logging.getLogger().addFilter(_is_news)  # before the import: Beam talks while it is imported
         from pipeline.beam_options import split_arguments
 
         arguments, beam_args = split_arguments(arguments)
@@ -78,6 +80,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `elmo-store info … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.COMPLETE)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for what Beam says on the root logger about optional packages that nothing here needs."""
+    return not record.getMessage().startswith(("apitools not found", "Resource module is not available"))
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
         raise CommandError(Exit.BAD_USAGE, f"{target} is the source itself: give another --output")
     manifest = mixed_manifest(args, source)
     try:
-        manifest = put_start(target, manifest, overwrite=args.overwrite)
+        manifest = put_start(source, target, manifest, overwrite=args.overwrite)
     except JobMismatchError as error:
         raise CommandError(Exit.REFUSED, str(error)) from error
     if manifest.complete:
@@ -130,12 +130,13 @@ def job_fields(mixed: "Manifest", weight_sets: Sequence["WeightSet"]) -> dict[st
     }
 
 
-def put_start(target: "Root", manifest: "Manifest", *, overwrite: bool) -> "Manifest":
-    """Put the incomplete manifest, or find the same job there; returns the manifest that stands there now.
+def put_start(source: "Root", target: "Root", manifest: "Manifest", *, overwrite: bool) -> "Manifest":
+    """Put the incomplete manifest and the source's start state, or find the same job there; returns the manifest that stands there now.
 
     JobMismatchError if another job does; CommandError if the output can't be written.
     """
     from elmo_store.errors import StoreError
+    from elmo_store.layout import START_STATE
     from elmo_store.manifest import write_manifest
     from pipeline.output import check_same_job, standing
     from transforms.work import PLAN, PROBLEM, START
@@ -147,6 +148,7 @@ def put_start(target: "Root", manifest: "Manifest", *, overwrite: bool) -> "Mani
             return there
     try:
         write_manifest(target, manifest)
+        target.put(START_STATE, source.get(START_STATE))
         for name in (PLAN, PROBLEM):  # of an earlier run
             target.remove(name)
         target.put_json(START, {"started": time.time(), "n_pieces": 0})

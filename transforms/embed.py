@@ -194,20 +194,19 @@ class ShardWorker:
         return futures
 
     def _write(self, text: ShardText, states: Any, stats: dict[str, Any]) -> ShardResult:
-        began = time.perf_counter()
         try:
             for attempt in (1, 2):
                 try:
-                    marked = stats | {"seconds_writing": time.perf_counter() - began, "finished": time.time()}
-                    write_shard(self._root, self._manifest, text, states, marked | {"plan": self._plan})
+                    marker = write_shard(self._root, self._manifest, text, states, stats | {"plan": self._plan})
                     break
                 except Exception as error:
                     if attempt == 2 or not _worth_a_second_try(error):
                         return _failure(text.task, "writing", error)
         finally:
             self._writing.release()
-        stats["seconds_writing"] = time.perf_counter() - began
-        return ShardResult(text.task.shard, text.task.n_rows, None, stats)
+        numbers = {name: float(value) for name, value in marker.stats.items() if not isinstance(value, str)}
+        del numbers["finished"]  # a time of day; everything else can be summed
+        return ShardResult(text.task.shard, text.task.n_rows, None, numbers)
 
 
 def engine_numbers(embedder: Embedder) -> dict[str, float]:

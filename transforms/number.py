@@ -104,7 +104,11 @@ def number_table(scratch: pa.Table, task: NumberTask) -> pa.Table:
 def _ids(scratch: pa.Table, position: Any) -> Iterator[str]:
     """The sentence's own id, otherwise where it stands: the file's name and the position in it."""
     for own, source, place in zip(scratch["id"].to_pylist(), scratch["source"].to_pylist(), position, strict=True):
-        yield own or f"{source.rpartition('/')[2]}:{place}"
+        yield own or _place(source, place)
+
+
+def _place(source: str, position: int) -> str:
+    return f"{source.rpartition('/')[2]}:{position}"
 
 
 def encode_part(table: pa.Table) -> bytes:
@@ -121,6 +125,7 @@ def number_rejects(scratch: bytes, task: NumberTask) -> bytes:
         reject = json.loads(line)
         local = reject.pop("sentence")
         reject["position"] += task.part.counts.position_offset
+        reject["id"] = reject.get("id") or _place(reject["source"], reject["position"])
         reject = {"sentence": task.part.first_sentence + local, **reject}
         lines.append(json.dumps(reject, ensure_ascii=False) + "\n")
     return "".join(lines).encode()

@@ -97,9 +97,7 @@ class CorpusPlan:
         return shard_tasks(slices, self.n_rows, self.shard_rows, skip)
 
 
-def shard_tasks(
-    parts: Sequence[PartSlice], n_rows: int, shard_rows: int, skip: Collection[int] = ()
-) -> Iterator[ShardTask]:
+def shard_tasks(parts: Sequence[PartSlice], n_rows: int, shard_rows: int, skip: Collection[int] = ()) -> Iterator[ShardTask]:
     """The shards of ``n_rows`` rows that lie in ``parts`` (all of them, in input order), but for those in ``skip``."""
     starts = [part.first_row for part in parts]
     for shard in range(-(-n_rows // shard_rows)):

@@ -4,7 +4,7 @@ The marker comes last: whatever happens before it, the shard counts as not done,
 same objects.
 """
 
-import hashlib
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,13 +22,16 @@ def write_shard(
 ) -> ShardMarker:
     """Write ``states`` [n_rows, 2L+1, p] of one shard in every form of the store, and its marker.
 
-    Idempotent: the same states give the same bytes under the same names.
+    Idempotent: the same states give the same bytes under the same names. Seconds of encoding and putting, and when it was
+    done (Unix seconds), are added to ``stats``.
     """
+    began = time.perf_counter()
     task = text.task
     records = []
     for path, data in shard_codec.encode(manifest, task.shard, states, text.tokens, text.sentence, text.index):
         root.put(path, data)
-        records.append(ObjectRecord(path, len(data), hashlib.sha256(data).hexdigest()))
-    marker = ShardMarker(task.shard, task.first_row, task.n_rows, tuple(records), dict(stats))
+        records.append(ObjectRecord.of(path, data))
+    timed = {"seconds_writing": time.perf_counter() - began, "finished": time.time()}
+    marker = ShardMarker(task.shard, task.first_row, task.n_rows, tuple(records), {**stats, **timed})
     write_marker(root, marker)
     return marker

@@ -1,0 +1,65 @@
+"""A model of 16 dimensions, a small corpus, and the command in this process."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from model.options import BiLMOptions
+from model.registry import random_weights
+from pipeline.cli import main
+
+TINY = BiLMOptions(
+    cell_clip=3.0,
+    proj_clip=3.0,
+    use_skip_connections=True,
+    projection_dim=16,
+    dim=32,
+    n_layers=2,
+    activation="relu",
+    filters=((1, 8), (2, 8), (3, 16)),
+    n_highway=1,
+    char_embedding_dim=4,
+)
+
+Command = Callable[..., int]
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A safetensors file with a random biLM that takes no time."""
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    random_weights(TINY).save_safetensors(path)
+    return path
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """Two files of sentences, a token list a line: 60 lines, blank ones among them."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    words = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
+    for name, n in (("a.txt", 40), ("b.txt", 20)):
+        lines = [
+            "" if i % 11 == 7 else " ".join(words[(i * 7 + j * j) % len(words)] for j in range(1 + (i * 5) % 13))
+            for i in range(n)
+        ]
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def embed(corpus: Path, tiny_model: Path) -> Command:
+    """``embed(output, *options, inputs=…)``: run the job in this process; returns the exit code."""
+
+    def run(output: Path | str, *options: str, inputs: list[str] | None = None) -> int:
+        arguments = ["embed", *(inputs or [str(corpus)]), "--output", str(output), "--model", str(tiny_model)]
+        shape = ["--input-format", "lines", "--shard-rows", "64", "--quiet"]
+        given = {option for option in options if option.startswith("--")}
+        defaults = shape[:4] if not {"--input-format", "--shard-rows"} & given else []
+        try:
+            return main([*arguments, *defaults, *shape[4:], *options])
+        except SystemExit as end:  # argparse
+            return int(end.code or 0)
+
+    return run

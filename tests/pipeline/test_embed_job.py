@@ -1,0 +1,278 @@
+"""The whole job in this process: what it writes, what it skips, what it refuses, and how it fails."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import elmo_store
+from elmo_store.errors import StoreIncompleteError
+from elmo_store.layout import zarr_states_shard
+from elmo_store.markers import read_marker
+from elmo_store.storage import Root
+from model.embedder import Embedder, SentenceRows
+from model.start_state import compute_warm
+from model.weights import BiLMWeights
+from pipeline.exit_codes import Exit
+from tests.pipeline.support import digests
+from transforms import embed as embed_stage
+from transforms import finish as finish_stage
+
+Command = Callable[..., int]
+
+
+def expected_states(corpus: Path, model: Path, boundaries: bool) -> tuple[list[list[str]], np.ndarray[Any, Any]]:
+    """All sentences, and their states computed in one call without Beam, shards or store."""
+    lines = [line for name in ("a.txt", "b.txt") for line in (corpus / name).read_text("utf-8").split("\n")[:-1]]
+    sentences = [line.split(" ") if line else [] for line in lines]
+    weights = BiLMWeights.load_safetensors(model)
+    engine = Embedder(weights, compute_warm(weights))
+    rows = [SentenceRows(s, 0, len(s) + 2 * boundaries if s else 0) for s in sentences]
+    return sentences, engine.embed(rows, boundaries=boundaries)
+
+
+@pytest.mark.parametrize("boundaries", [False, True])
+@pytest.mark.parametrize("form", ["zarr", "parquet", "both"])
+def test_the_store_holds_what_the_engine_says_of_each_sentence(
+    embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, form: str, boundaries: bool
+) -> None:
+    out = tmp_path / "store"
+    assert embed(out, "--store", form, *(["--boundaries"] if boundaries else [])) == Exit.COMPLETE
+    sentences, states = expected_states(corpus, tiny_model, boundaries)
+    store = elmo_store.open(str(out))
+    assert store.n_sentences == len(sentences) == 60
+    assert store.n_tokens == sum(map(len, sentences))
+    np.testing.assert_array_equal(store.read(), states)
+    assert [list(s.tokens) for s in store] == sentences
+    assert not (out / "_work").exists()
+
+
+def test_ids_name_file_and_line(embed: Command, tmp_path: Path) -> None:
+    assert embed(tmp_path / "store") == Exit.COMPLETE
+    store = elmo_store.open(str(tmp_path / "store"))
+    assert store.sentence(0).id == "a.txt:0"
+    assert store.sentence(41).id == "b.txt:1"
+    assert store.sentence(id="b.txt:1").index == 41
+
+
+def test_the_same_command_twice_writes_the_same_bytes(embed: Command, tmp_path: Path) -> None:
+    assert embed(tmp_path / "one", "--store", "both") == Exit.COMPLETE
+    assert embed(tmp_path / "two", "--store", "both") == Exit.COMPLETE
+    assert len(digests(tmp_path / "one")) > 10
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+
+
+def test_bytes_do_not_depend_on_how_rows_are_cut_into_shards(embed: Command, tmp_path: Path) -> None:
+    assert embed(tmp_path / "one", "--shard-rows", "64", "--input-format", "lines") == Exit.COMPLETE
+    assert embed(tmp_path / "two", "--shard-rows", "7", "--input-format", "lines") == Exit.COMPLETE
+    one, two = (elmo_store.open(str(tmp_path / name)).read() for name in ("one", "two"))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_a_complete_store_is_left_alone(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "store"
+    assert embed(out) == Exit.COMPLETE
+    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    capsys.readouterr()
+    assert embed(out) == Exit.COMPLETE
+    assert "complete already" in capsys.readouterr().out
+    assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+
+
+def test_another_job_is_refused_with_both_sides_shown(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert embed(tmp_path / "store") == Exit.COMPLETE
+    capsys.readouterr()
+    assert embed(tmp_path / "store", "--dtype", "float32", "--boundaries") == Exit.REFUSED
+    said = capsys.readouterr().err
+    assert "dtype: 'float16' there, 'float32' asked for" in said
+    assert "boundaries: False there, True asked for" in said
+
+
+def test_a_changed_input_is_refused_by_the_file_s_name(
+    embed: Command, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert embed(tmp_path / "store") == Exit.COMPLETE
+    (corpus / "b.txt").write_text("quite another text\n")
+    assert embed(tmp_path / "store") == Exit.REFUSED
+    assert "b.txt" in capsys.readouterr().err
+
+
+def test_overwrite_removes_a_store_and_nothing_else(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "store"
+    assert embed(out) == Exit.COMPLETE
+    assert embed(out, "--dtype", "float32", "--overwrite") == Exit.COMPLETE
+    assert elmo_store.open(str(out)).manifest.dtype == "float32"
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    assert embed(mine, "--overwrite") == Exit.REFUSED
+    assert "no store of ours" in capsys.readouterr().err
+    (mine / "elmo_store.json").write_text("{}")
+    assert embed(mine, "--overwrite") == Exit.REFUSED
+    assert (mine / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_missing_input_has_an_exit_code_of_its_own(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert embed(tmp_path / "store", inputs=[str(tmp_path / "nowhere")]) == Exit.BAD_LOCATION
+    assert "nowhere" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+
+
+def test_an_output_that_cannot_be_written_is_said_before_the_work(
+    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    assert embed(tmp_path / "file" / "store") == Exit.BAD_LOCATION
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+def test_an_unknown_model_is_bad_usage(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pipeline.cli import main
+
+    assert main(["embed", str(corpus), "--output", str(tmp_path / "s"), "--model", "no-such"]) == Exit.BAD_USAGE
+    assert "random-small" in capsys.readouterr().err
+
+
+def test_a_corpus_without_tokens_gives_an_empty_store(embed: Command, corpus: Path, tmp_path: Path) -> None:
+    (corpus / "a.txt").write_text("\n\n")
+    (corpus / "b.txt").unlink()
+    assert embed(tmp_path / "store", "--store", "both") == Exit.COMPLETE
+    store = elmo_store.open(str(tmp_path / "store"))
+    assert (store.n_sentences, store.n_tokens) == (2, 0)
+
+
+def broken_writer(*shards: int) -> Callable[..., Any]:
+    """``write_shard`` that fails for some shards, as a full disk would."""
+    sound = embed_stage.write_shard
+
+    def write(root: Any, manifest: Any, text: Any, states: Any, stats: Any) -> Any:
+        if text.task.shard in shards:
+            raise OSError(28, "no space left on device")
+        return sound(root, manifest, text, states, stats)
+
+    return write
+
+
+def test_a_failing_shard_fails_the_job_after_the_others_and_again_is_continue(
+    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert embed(tmp_path / "whole", "--store", "both") == Exit.COMPLETE
+    out = tmp_path / "store"
+    with monkeypatch.context() as patch:
+        patch.setattr(embed_stage, "write_shard", broken_writer(2))
+        assert embed(out, "--store", "both") == Exit.INCOMPLETE
+    said = capsys.readouterr().err
+    assert "1 of " in said
+    assert "no space left on device" in said
+    assert "the same command again continues" in said
+    root = Root(out)
+    n = json.loads((out / "elmo_store.json").read_text())["counts"]["shards"]
+    assert [k for k in range(n) if read_marker(root, k) is None] == [2]
+    before = {k: (out / zarr_states_shard(k)).stat().st_mtime_ns for k in range(n) if k != 2}
+    with pytest.raises(StoreIncompleteError):
+        elmo_store.open(str(out))
+    assert embed(out, "--store", "both") == Exit.COMPLETE
+    assert before == {k: (out / zarr_states_shard(k)).stat().st_mtime_ns for k in before}
+    assert digests(out) == digests(tmp_path / "whole")
+
+
+def interrupted(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
+    """A store whose job did everything but the last stage."""
+
+    def stop(*_: Any) -> None:
+        raise finish_stage.IncompleteJobError("stopped by the test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("transforms.stages.finish_job", stop)
+        assert embed(out) == Exit.INCOMPLETE
+    return Root(out)
+
+
+@pytest.mark.parametrize("damage", ["cut marker", "no marker", "foreign marker", "cut shard", "changed shard", "no shard"])
+def test_what_is_damaged_is_done_again_and_nothing_else(
+    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    assert embed(tmp_path / "whole") == Exit.COMPLETE
+    out = tmp_path / "store"
+    interrupted(embed, out, monkeypatch)
+    marker, shard = out / "_shards/00001.json", out / zarr_states_shard(1)
+    if damage == "cut marker":
+        marker.write_bytes(marker.read_bytes()[:20])
+    elif damage == "no marker":
+        marker.unlink()
+    elif damage == "foreign marker":
+        shutil.copy(out / "_shards/00002.json", marker)
+    elif damage == "cut shard":
+        shard.write_bytes(shard.read_bytes()[:-5])
+    elif damage == "changed shard":
+        data = bytearray(shard.read_bytes())
+        data[10] ^= 1
+        shard.write_bytes(data)
+    else:
+        shard.unlink()
+    before = {p: p.stat().st_mtime_ns for p in (out / "_shards").iterdir() if p != marker}
+    assert embed(out) == Exit.COMPLETE
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+    assert digests(out) == digests(tmp_path / "whole")
+
+
+def test_a_lost_scratch_area_is_made_again_without_computing_anew(
+    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "store"
+    interrupted(embed, out, monkeypatch)
+    shutil.rmtree(out / "_work")
+    before = {p: p.stat().st_mtime_ns for p in (out / "_shards").iterdir()}
+    assert embed(out) == Exit.COMPLETE
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+
+
+def test_start_states_differ_and_are_recorded_by_value_and_hash(embed: Command, tmp_path: Path) -> None:
+    assert embed(tmp_path / "warm") == Exit.COMPLETE
+    assert embed(tmp_path / "zero", "--start-state", "zero") == Exit.COMPLETE
+    warm, zero = (elmo_store.open(str(tmp_path / kind)) for kind in ("warm", "zero"))
+    assert warm.manifest.start_state.kind == "warm"
+    assert (tmp_path / "zero" / "start_state.safetensors").stat().st_size > 0
+    assert warm.manifest.start_state.sha256 != zero.manifest.start_state.sha256
+    assert not np.array_equal(warm.read("fwd1"), zero.read("fwd1"))
+    np.testing.assert_array_equal(warm.read("x"), zero.read("x"))  # no recurrence in it
+
+
+def test_a_changed_start_state_stops_the_workers(
+    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_model: Path
+) -> None:
+    from model.start_state import StartState
+
+    out = tmp_path / "store"
+    root = interrupted(embed, out, monkeypatch)
+    weights = BiLMWeights.load_safetensors(tiny_model)
+    root.put("start_state.safetensors", StartState.zero(weights.options).to_bytes())
+    with pytest.raises(embed_stage.WorkerError, match="start_state"):
+        embed_stage.load_start_state(root, compute_warm(weights).sha256)
+    assert embed(out) == Exit.COMPLETE  # the launcher puts the right one back
+    assert elmo_store.open(str(out)).manifest.start_state.sha256 == compute_warm(weights).sha256
+
+
+def test_a_model_that_was_changed_in_the_store_stops_the_workers(tmp_path: Path, tiny_model: Path) -> None:
+    root = Root(tmp_path)
+    root.put("_work/model.safetensors", tiny_model.read_bytes())
+    with pytest.raises(embed_stage.WorkerError, match="was started with sha256:0000"):
+        embed_stage.load_weights(root, "sha256:0000")
+    fingerprint = BiLMWeights.load_safetensors(tiny_model).fingerprint
+    assert embed_stage.load_weights(root, fingerprint).fingerprint == fingerprint
+
+
+def test_the_three_lines_of_python_in_the_summary_really_run(
+    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert embed(tmp_path / "store") == Exit.COMPLETE
+    said = capsys.readouterr().out
+    lines = [line.strip() for line in said[said.index("next, in Python:") :].splitlines()[1:]]
+    assert len(lines) == 3
+    exec("\n".join(lines), {})
+    assert "60 sentences" in said
+    assert "tokens/s" in said
