@@ -9,7 +9,7 @@ import torch
 from safetensors.numpy import save_file
 
 import elmo_store
-from elmo_store.torch import ScalarMix
+from elmo_store.torch import ScalarMix, layers_of_states
 from pipeline.cli import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
@@ -101,8 +101,6 @@ def test_a_trained_torch_mix_and_its_safetensors_give_the_same_bytes(source: Pat
     assert np.array_equal(a["mix"][:], b["elmo"][:])
     with torch.no_grad():
         states = torch.from_numpy(elmo_store.open(str(source)).read())
-        from elmo_store.torch import layers_of_states
-
         np.testing.assert_allclose(a["mix"][:], trained(layers_of_states(states)).numpy(), atol=1e-5)
 
 
