@@ -86,15 +86,20 @@ def _objects(manifest: Manifest, shard: int) -> list[str]:
 
 
 def _sentence_start_faults(root: Root, manifest: Manifest) -> Iterator[str]:
+    where = root.url(f"{layout.ZARR}/sentence_start")
     array = open_zarr_array(root, manifest, "sentence_start")
     last = 0
-    for first in range(0, len(array), layout.SENTENCE_CHUNK):
-        starts = np.asarray(array[first : first + layout.SENTENCE_CHUNK])
+    for first in range(0, array.shape[0], layout.SENTENCE_CHUNK):
+        try:
+            starts = np.asarray(array[first : first + layout.SENTENCE_CHUNK])
+        except (ValueError, RuntimeError) as error:
+            yield f"{where} can't be read at entry {first} ({error})"
+            return
         if (np.diff(starts, prepend=last) < 0).any():
-            yield f"{root.url(layout.ZARR)}/sentence_start is not in order after entry {first}"
+            yield f"{where} is not in order after entry {first}"
         last = int(starts[-1])
     if last != manifest.sizes.rows:
-        yield f"{root.url(layout.ZARR)}/sentence_start ends at row {last}, the manifest says {manifest.sizes.rows}"
+        yield f"{where} ends at row {last}, the manifest says {manifest.sizes.rows}"
 
 
 def _sentence_faults(root: Root, manifest: Manifest) -> Iterator[str]:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.s3_server import s3_url as s3_url  # one server a session, for every folder's tests
+
 
 @pytest.fixture(scope="session")
 def repo_dir() -> Path:

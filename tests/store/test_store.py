@@ -1,0 +1,160 @@
+"""The contract, for every form of a store and on every kind of place; compressions, boundaries, dtypes, sizes."""
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+import elmo_store
+from elmo_store import layout
+from tests.store.contract import StoreContract
+from tests.store.support import Written, make_store
+
+
+class TestZarr(StoreContract):
+    @pytest.fixture
+    def written(self, tmp_path: Path) -> Written:
+        return make_store(str(tmp_path / "store"), forms=("zarr",))
+
+
+class TestParquet(StoreContract):
+    @pytest.fixture
+    def written(self, tmp_path: Path) -> Written:
+        return make_store(str(tmp_path / "store"), forms=("parquet",), dtype="float32")
+
+
+class TestBothReadAsZarr(StoreContract):
+    @pytest.fixture
+    def written(self, tmp_path: Path) -> Written:
+        return make_store(str(tmp_path / "store"), dtype="float32", compression="blosc", boundaries=True)
+
+
+class TestBothReadAsParquet(StoreContract):
+    form = "parquet"
+
+    @pytest.fixture
+    def written(self, tmp_path: Path) -> Written:
+        return make_store(str(tmp_path / "store"), compression="zstd", boundaries=True)
+
+
+class TestInMemory(StoreContract):
+    @pytest.fixture
+    def written(self) -> Written:
+        return make_store(f"memory://stores/{uuid4()}")
+
+
+class TestInMemoryParquet(StoreContract):
+    form = "parquet"
+
+    @pytest.fixture
+    def written(self) -> Written:
+        return make_store(f"memory://stores/{uuid4()}")
+
+
+@pytest.fixture(scope="module")
+def on_s3(s3_url: str) -> Written:
+    return make_store(f"{s3_url}/stores/{uuid4()}")
+
+
+class TestOnS3(StoreContract):
+    @pytest.fixture
+    def written(self, on_s3: Written) -> Written:
+        return on_s3
+
+
+class TestOnS3Parquet(StoreContract):
+    form = "parquet"
+
+    @pytest.fixture
+    def written(self, on_s3: Written) -> Written:
+        return on_s3
+
+
+FORMS = pytest.mark.parametrize("form", layout.FORMS)
+
+
+@FORMS
+@pytest.mark.parametrize("lengths", [(), (0, 0), (1,)])
+def test_stores_of_next_to_nothing(tmp_path: Path, form: str, lengths: tuple[int, ...]) -> None:
+    written = make_store(str(tmp_path / "store"), lengths=lengths, parts=(len(lengths),) if lengths else ())
+    store = elmo_store.open(tmp_path / "store", form=form)
+    assert (len(store), store.n_rows) == (len(lengths), sum(lengths))
+    np.testing.assert_array_equal(store.read(), written.states)
+    assert store.tokens() == written.row_tokens
+    assert [s.n_rows for s in store] == list(lengths)
+    assert sum(len(batch) for batch in store.batches()) == len(lengths)
+    assert store.verify().sentences == len(lengths)
+
+
+@FORMS
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"shard_rows": 1},
+        {"shard_rows": 1024, "lengths": (700, 0, 900, 1500), "parts": (2, 2)},
+        {"shard_rows": 4096, "lengths": (3000, 2500), "parts": (1, 1), "compression": "blosc", "boundaries": True},
+    ],
+)
+def test_other_sizes_of_shards(tmp_path: Path, form: str, settings: dict[str, Any]) -> None:
+    written = make_store(str(tmp_path / "store"), **settings)
+    store = elmo_store.open(tmp_path / "store", form=form)
+    np.testing.assert_array_equal(store.read(), written.states)
+    middle = slice(store.n_rows // 3, store.n_rows // 3 + 700)
+    np.testing.assert_array_equal(store.read("fwd2", middle), written.states[middle][:, [3]])
+    for batch in store.batches(2):
+        for sentence, rows in batch:
+            np.testing.assert_array_equal(rows, written.states[written.rows(sentence.index)])
+    assert store.verify().shards == written.manifest.sizes.shards
+
+
+@FORMS
+def test_zeros_and_their_signs_come_back(tmp_path: Path, form: str) -> None:
+    from tests.store.support import write_shard
+
+    written = make_store(str(tmp_path / "store"))
+    zeros = np.zeros_like(written.states)
+    zeros[::2] = -0.0
+    for shard in range(written.manifest.sizes.shards):
+        write_shard(
+            written.root, written.manifest, shard, zeros, written.row_tokens, written.sentence, written.index
+        )  # fmt: skip
+    found = elmo_store.open(tmp_path / "store", form=form).read()
+    assert found.tobytes() == zeros.tobytes()
+
+
+def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
+    one, two = make_store(str(tmp_path / "one")), make_store(str(tmp_path / "two"))
+    names = one.root.list()
+    assert names == two.root.list()
+    assert all(one.root.get(name) == two.root.get(name) for name in names)
+
+
+def test_the_last_shard_is_no_larger_than_its_rows(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "store"), shard_rows=8192, lengths=(700,), parts=(1,), channels=16)
+    size = written.root.size(layout.zarr_states_shard(0)) or 0
+    chunk = 512 * 16 * 2
+    index = 16 * (8192 // 512) * 5 + 4
+    assert size == 2 * 5 * chunk + index  # two inner chunks of five states, not sixteen
+
+
+def test_a_long_way_down_the_ids(tmp_path: Path) -> None:
+    make_store(str(tmp_path / "store"), lengths=(1,) * 300, parts=(0, 100, 0, 0, 150, 50))
+    store = elmo_store.open(tmp_path / "store")
+    assert [store.sentence(id=f"doc.txt:{i}").index for i in (299, 0, 100, 250)] == [299, 0, 100, 250]
+    assert [store.sentence(i).id for i in (299, 100, 99)] == ["doc.txt:299", "doc.txt:100", "doc.txt:99"]
+
+
+def test_the_form_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
+    make_store(str(tmp_path / "store"), forms=("zarr",))
+    with pytest.raises(elmo_store.errors.StoreError, match="has no parquet form: it has zarr"):
+        elmo_store.open(tmp_path / "store", form="parquet")
+
+
+def test_relative_folders_are_found_after_a_change_of_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_store("store")
+    store = elmo_store.open("store")
+    monkeypatch.chdir("/")
+    assert store.sentence(0).read().shape[0] == 3
