@@ -131,7 +131,7 @@ def job_fields(mixed: "Manifest", weight_sets: Sequence["WeightSet"]) -> dict[st
 
 
 def put_start(source: "Root", target: "Root", manifest: "Manifest", *, overwrite: bool) -> "Manifest":
-    """Put the incomplete manifest and the source's start state, or find the same job there; returns the manifest that stands there now.
+    """Put start state and incomplete manifest, or find the same job there; returns the manifest that stands there now.
 
     JobMismatchError if another job does; CommandError if the output can't be written.
     """

@@ -2,8 +2,10 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from safetensors.numpy import save_file
@@ -39,13 +41,13 @@ def mix(source: Path, weights: Path, output: Path, *options: str) -> int:
         return int(end.code or 0)
 
 
-def expected(states: np.ndarray, s: list[float], gamma: float, *, layer_norm: bool = False) -> np.ndarray:
+def expected(states: npt.NDArray[Any], s: list[float], gamma: float, *, layer_norm: bool = False) -> npt.NDArray[Any]:
     """γ Σ s_j h_j in float64, written from the paper: layer 0 = [x; x], layer j = [fwd j; bwd j]."""
     x, f1, b1, f2, b2 = np.moveaxis(states.astype(np.float64), 1, 0)
     layers = [np.concatenate(pair, axis=1) for pair in ((x, x), (f1, b1), (f2, b2))]
     if layer_norm:
         layers = [(h - h.mean(1, keepdims=True)) / np.sqrt(h.var(1, keepdims=True) + 1e-12) for h in layers]
-    return gamma * sum(weight * h for weight, h in zip(s, layers, strict=True))
+    return gamma * np.einsum("l,lnc->nc", np.array(s), np.stack(layers))
 
 
 def softmax(w: list[float]) -> list[float]:
