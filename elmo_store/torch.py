@@ -3,11 +3,15 @@
 May import torch, NumPy and the rest of elmo_store.
 """
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import nn
+from torch.utils.data import Dataset
+
+from elmo_store.store import Store
+from elmo_store.store import open as open_store
 
 LayerNorm = Literal["none", "token", "batch"]
 _EPSILON = 1e-12  # AllenNLP's ScalarMix
@@ -118,3 +122,76 @@ def _batch_layer_norm(layers: torch.Tensor, mask: torch.Tensor | None) -> torch.
     mean = real.mean(dim=(0, 2), keepdim=True)[0]  # [L+1, 1]
     variance = real.var(dim=(0, 2), keepdim=True, correction=0)[0]  # [L+1, 1]
     return (layers - mean) / torch.sqrt(variance + _EPSILON)
+
+
+class SentenceDataset(Dataset[dict[str, Any]]):
+    """The sentences of a store as PyTorch items; picklable, so DataLoader workers may read side by side.
+
+    An item is a dict: `index` (number of the sentence), `id`, `tokens` (list of strings), and `layers` float32
+    [n_rows, L+1, 2p]; of a mixed store, or with `states` given, `states` [n_rows, len(states), channels] instead.
+
+    Args:
+        store: an open store, or its URL.
+        states: names to read instead of all layers; the other states are not read from the store.
+        indices: numbers of the sentences to take, in that order; by default every sentence that has rows.
+    """
+
+    def __init__(
+        self,
+        store: Store | str,
+        *,
+        states: Sequence[str] | None = None,
+        indices: Sequence[int] | None = None,
+    ) -> None:
+        self.store = open_store(store) if isinstance(store, str) else store
+        self._states = tuple(states) if states is not None else self.store.states
+        self._as_layers = states is None and self.store.manifest.kind == "states"
+        if indices is None:
+            indices = [sentence.index for sentence in self.store.sentences() if sentence.n_rows]
+        self.indices = list(indices)
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, item: int) -> dict[str, Any]:
+        return self.__getitems__([item])[0]
+
+    def __getitems__(self, items: Sequence[int]) -> list[dict[str, Any]]:
+        """The items of a batch; sentences that are neighbours in the store are read together."""
+        wanted = sorted({self.indices[item] for item in items})
+        read: dict[int, dict[str, Any]] = {}
+        for run in _runs(wanted):
+            sentences = [self.store.sentence(index) for index in run]
+            first, stop = sentences[0].first_row, sentences[-1].first_row + sentences[-1].n_rows
+            rows = torch.from_numpy(self.store.read(self._states, slice(first, stop)).astype("float32"))  # [n, S, C]
+            for index, sentence in zip(run, sentences, strict=True):
+                own = rows[sentence.first_row - first :][: sentence.n_rows]
+                vectors = {"layers": layers_of_states(own)} if self._as_layers else {"states": own}
+                read[index] = {"index": index, "id": sentence.id, "tokens": sentence.tokens, **vectors}
+        return [read[self.indices[item]] for item in items]
+
+
+def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """A batch of `SentenceDataset` items: tensors padded with zeros to the longest, `mask` [B, n_max] True for real rows.
+
+    Other entries become lists, so labels that a dataset of yours adds travel along.
+    """
+    batch: dict[str, Any] = {name: [item[name] for item in items] for name in items[0]}
+    for name in ("layers", "states"):
+        if name in batch:
+            lengths = torch.tensor([len(rows) for rows in batch[name]])  # [B]
+            batch[name] = nn.utils.rnn.pad_sequence(batch[name], batch_first=True)  # [B, n_max, …]
+            batch["mask"] = torch.arange(batch[name].shape[1])[None] < lengths[:, None]  # [B, n_max]
+    return batch
+
+
+def _runs(indices: Sequence[int]) -> Iterator[list[int]]:
+    """Ascending indices cut where they are not consecutive."""
+    run: list[int] = []
+    for index in indices:
+        if run and index != run[-1] + 1:
+            yield run
+            run = []
+        run.append(index)
+    if run:
+        yield run
