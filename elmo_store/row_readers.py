@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from elmo_store import layout
-from elmo_store.errors import ManifestError, ShardCorruptError, ShardMissingError
+from elmo_store.errors import ManifestError, ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.manifest import Manifest
 from elmo_store.parquet_files import errors_name, open_parquet
 from elmo_store.storage import Root
@@ -93,11 +93,16 @@ class ZarrRows:
     @contextmanager
     def _shard(self, rel: str) -> Iterator[None]:
         if rel not in self._present:
-            if not self._root.exists(rel):
+            size = self._root.size(rel)
+            if size is None:
                 raise ShardMissingError(f"{self._root.url(rel)} is missing: run the job again, or restore the object")
+            if size == 0:  # zarr would take it for a shard of nothing but absent chunks, which are zeros
+                raise ShardCorruptError(f"{self._root.url(rel)} has 0 bytes: remove its marker and run the job again")
             self._present.add(rel)
         try:
             yield
+        except StoreError:
+            raise
         except (ValueError, RuntimeError, IndexError, TypeError) as error:
             raise ShardCorruptError(
                 f"{self._root.url(rel)} is damaged ({error}): remove its marker and run the job again, or restore it"

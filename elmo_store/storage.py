@@ -89,7 +89,7 @@ class Root:
 
     def put(self, rel: str, data: bytes) -> None:
         """Write the object ``rel`` whole, over what may be there."""
-        path = self.path(rel)
+        path = self.path(_checked(rel))
         if not self.is_local:
             self.filesystem.pipe_file(path, data)
             return
@@ -107,12 +107,12 @@ class Root:
 
     def get(self, rel: str) -> bytes:
         """The bytes of ``rel``. FileNotFoundError if it is not there."""
-        data: bytes = self.filesystem.cat_file(self.path(rel))
+        data: bytes = self.filesystem.cat_file(self.path(_checked(rel)))
         return data
 
     def get_range(self, rel: str, start: int, stop: int) -> bytes:
         """Bytes ``start … stop`` of ``rel``; fewer at its end. FileNotFoundError if it is not there."""
-        data: bytes = self.filesystem.cat_file(self.path(rel), start=start, end=stop)
+        data: bytes = self.filesystem.cat_file(self.path(_checked(rel)), start=start, end=stop)
         return data
 
     def exists(self, rel: str) -> bool:
@@ -155,7 +155,7 @@ class Root:
     def remove(self, rel: str) -> None:
         """Remove the object ``rel``; nothing happens if it is not there."""
         try:
-            self.filesystem.rm_file(self.path(rel))
+            self.filesystem.rm_file(self.path(_checked(rel)))
         except FileNotFoundError:
             return
         self.filesystem.invalidate_cache()

@@ -1,0 +1,333 @@
+"""Every way in which a store can be wrong has an error of its own, which names the place."""
+
+import copy
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import elmo_store
+from elmo_store import layout
+from elmo_store.errors import (
+    JobMismatchError,
+    ManifestError,
+    ShardCorruptError,
+    ShardMissingError,
+    StoreError,
+    StoreIncompleteError,
+    StoreNotFoundError,
+    StoreVersionError,
+)
+from elmo_store.manifest import Manifest, MixInfo, WeightSet, read_manifest, write_manifest
+from elmo_store.markers import read_marker, valid_markers
+from elmo_store.storage import Root
+from tests.store.support import Written, make_manifest, make_store
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    return make_store(str(tmp_path / "store"))
+
+
+def test_no_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFoundError, match=r"no store at .*nothing: there is no .*elmo_store\.json"):
+        elmo_store.open(tmp_path / "nothing")
+
+
+def test_a_file_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreNotFoundError, match="no store at"):
+        elmo_store.open(tmp_path / "file")
+
+
+def test_half_way(written: Written) -> None:
+    write_manifest(written.root, replace(written.manifest, complete=False))
+    written.root.remove(layout.shard_marker(1))
+    written.root.remove(layout.zarr_states_shard(1))
+    with pytest.raises(StoreIncompleteError, match="not complete \\(3 of 4 shards are written\\)"):
+        elmo_store.open(written.root.url())
+    store = elmo_store.open(written.root.url(), incomplete_ok=True)
+    assert store.read("x", slice(0, 16)).shape == (16, 1, 8)
+    with pytest.raises(ShardMissingError, match="states/c/1/0/0 is missing"):
+        store.read("x", slice(0, 17))
+
+
+def test_still_reading_its_input(written: Written) -> None:
+    write_manifest(written.root, replace(written.manifest, complete=False, counts=None))
+    with pytest.raises(StoreIncompleteError, match="its input is being read"):
+        elmo_store.open(written.root.url())
+    store = elmo_store.open(written.root.url(), incomplete_ok=True)
+    assert "still reading" in repr(store)
+    with pytest.raises(StoreIncompleteError, match="isn't known yet"):
+        len(store)
+
+
+def test_a_newer_format_names_both_versions(written: Written) -> None:
+    value = {**written.manifest.to_json(), "format_version": 2}
+    written.root.put_json(layout.MANIFEST, value)
+    with pytest.raises(StoreVersionError, match="format version 2, this elmo-store reads format version 1: upgrade") as found:
+        elmo_store.open(written.root.url(), incomplete_ok=True)
+    assert (found.value.found, found.value.known) == (2, 1)
+    assert str(pickle.loads(pickle.dumps(found.value))) == str(found.value)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"[]", b"null", b'{"format_version": 1}'])
+def test_a_manifest_that_is_not_one(written: Written, data: bytes) -> None:
+    written.root.put(layout.MANIFEST, data)
+    with pytest.raises(ManifestError, match=r"elmo_store\.json"):
+        elmo_store.open(written.root.url())
+
+
+def _paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every member of the manifest but what is free in it: the model's options, the job, the files' other members."""
+    found = []
+    if isinstance(value, dict):
+        for key, one in value.items():
+            found += [(*path, key), *([] if key in ("options", "job", "software") else _paths(one, (*path, key)))]
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        found += _paths(value[0], (*path, 0))
+    return found
+
+
+def _mixed() -> Manifest:
+    sets = (WeightSet("a", (0.5, 0.5), 1.0, (0.0, 0.0)), WeightSet("b", (1.0, 0.0), 2.0))
+    return make_manifest(mix=MixInfo("s3://x/y", "3" * 64, False, sets), channels=16)
+
+
+FREE = {("input", "files", 0, "bytes")}
+WHOLE = {"states": make_manifest(), "mix": _mixed()}
+CASES = [(kind, path) for kind in WHOLE for path in _paths(WHOLE[kind].to_json()) if path not in FREE]
+
+
+@pytest.mark.parametrize(("kind", "path"), CASES, ids=[f"{k}-{'.'.join(map(str, p))}" for k, p in CASES])
+def test_every_field_of_the_manifest_is_checked(kind: str, path: tuple[Any, ...]) -> None:
+    value = WHOLE[kind].to_json()
+    assert Manifest.parse(copy.deepcopy(value)).to_json() == value
+    optional = kind == "states" and path == ("mix",)  # it belongs to mixed stores
+
+    def changed(to: Any) -> Any:
+        other = copy.deepcopy(value)
+        place = other
+        for key in path[:-1]:
+            place = place[key]
+        if to is KeyError:
+            del place[path[-1]]
+        else:
+            place[path[-1]] = to
+        return other
+
+    wrong: list[Any] = [
+        KeyError,
+        1.5 if path[-1] != "gamma" else "1.5",
+        {"strange": [1]} if path[-1] != "options" else "none",
+        [[]],
+        -1 if path[-1] != "gamma" else [1],
+    ]
+    for bad in wrong if not optional else []:
+        with pytest.raises((ManifestError, StoreVersionError), match=str(path[-1] if path[-1] != 0 else path[-2])):
+            Manifest.parse(changed(bad), "the manifest")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "vectors"}, "kind is 'vectors'; known are states, mix"),
+        ({"dtype": "bfloat16"}, "dtype is 'bfloat16'; known are float16, float32"),
+        ({"compression": "lz4"}, "compression is 'lz4'"),
+        ({"states": ["x", "fwd1", "bwd2"]}, "states x, fwd1, bwd2 are not"),
+        ({"states": ["x", "x", "x"]}, "different names"),
+        ({"forms": []}, r"forms is \[\]"),
+        ({"forms": ["csv"]}, r"forms is \['csv'\]"),
+        ({"shard_rows": 0}, "shard_rows is 0"),
+        ({"shard_rows": 1000}, "multiple of 512"),
+        ({"counts": None}, "counts is null in a store that says it is complete"),
+        ({"channels": True}, "channels is True, not an integer"),
+        ({"mix": None, "kind": "mix"}, "mix. is null, not an object"),
+    ],
+)
+def test_fields_that_no_store_can_have(changes: dict[str, Any], message: str) -> None:
+    value = {**make_manifest().to_json(), **changes}
+    with pytest.raises(ManifestError, match=message):
+        Manifest.parse(value, "the manifest")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"shards": 5}, r"counts\.shards is 5; 49 rows in shards of 16 are 4"),
+        ({"rows": 50}, r"counts\.(rows|shards) is"),
+        ({"tokens": 47}, r"counts\.rows is 49; 47 tokens in 8 sentences without boundaries"),
+        ({"rejected": 9}, r"counts\.rejected is 9 of 8"),
+        ({"parts": -1}, r"counts\.parts is -1"),
+    ],
+)
+def test_counts_that_contradict_each_other(changes: dict[str, Any], message: str) -> None:
+    value = make_manifest().to_json()
+    value["counts"].update(changes)
+    with pytest.raises(ManifestError, match=message):
+        Manifest.parse(value, "the manifest")
+
+
+def test_a_manifest_that_could_not_be_read_back_is_not_written(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    with pytest.raises(ManifestError, match="shard_rows"):
+        write_manifest(root, replace(make_manifest(), shard_rows=1000))
+    assert root.list() == []
+
+
+def test_keys_of_a_later_writer_are_ignored(written: Written) -> None:
+    written.root.put_json(layout.MANIFEST, {**written.manifest.to_json(), "colour": "blue"})
+    assert read_manifest(written.root) == written.manifest
+
+
+@pytest.mark.parametrize(
+    ("form", "name"),
+    [
+        ("zarr", layout.zarr_states_shard(2)),
+        ("parquet", layout.states_part(2)),
+        ("zarr", f"{layout.ZARR}/states/zarr.json"),
+    ],
+)
+def test_a_missing_shard(written: Written, form: str, name: str) -> None:
+    written.root.remove(name)
+    with pytest.raises(ShardMissingError, match=name):
+        elmo_store.open(written.root.url(), form=form).read()
+
+
+@pytest.mark.parametrize(("form", "name"), [("zarr", layout.zarr_token_chunk(0)), ("parquet", layout.states_part(0))])
+def test_missing_tokens(written: Written, form: str, name: str) -> None:
+    written.root.remove(name)
+    with pytest.raises(ShardMissingError, match=name):
+        elmo_store.open(written.root.url(), form=form).tokens(slice(0, 1))
+
+
+@pytest.mark.parametrize(("form", "name"), [("zarr", layout.zarr_states_shard(0)), ("parquet", layout.states_part(0))])
+@pytest.mark.parametrize("keep", [0, 3, 100, -1])
+def test_a_truncated_shard(written: Written, form: str, name: str, keep: int) -> None:
+    written.root.put(name, written.root.get(name)[:keep])
+    with pytest.raises(ShardCorruptError, match=name):
+        elmo_store.open(written.root.url(), form=form).read()
+
+
+def test_a_missing_and_a_cut_part_of_sentences(written: Written) -> None:
+    name = layout.sentences_part(2)
+    whole = written.root.get(name)
+    written.root.put(name, whole[:-10])
+    with pytest.raises(ShardCorruptError, match=name):
+        elmo_store.open(written.root.url()).sentence(7)
+    written.root.remove(name)
+    store = elmo_store.open(written.root.url())
+    assert store.sentence(0).index == 0
+    with pytest.raises(ShardMissingError, match=name):
+        store.sentence(7)
+    with pytest.raises(ShardMissingError, match=name):
+        store.verify()
+
+
+def test_parts_that_are_too_few(written: Written) -> None:
+    counts = written.manifest.to_json()
+    counts["counts"]["parts"] = 2
+    written.root.put_json(layout.MANIFEST, counts)
+    with pytest.raises(ShardCorruptError, match=r"no part of .* holds sentence 7"):
+        elmo_store.open(written.root.url()).sentence(7)
+
+
+def test_zarr_and_manifest_of_different_stores(written: Written, tmp_path: Path) -> None:
+    other = make_store(str(tmp_path / "other"), dtype="float32")
+    name = f"{layout.ZARR}/states/zarr.json"
+    written.root.put(name, other.root.get(name))
+    with pytest.raises(ManifestError, match="belong to different stores"):
+        elmo_store.open(written.root.url()).read()
+
+
+SHARD_OBJECTS = [layout.zarr_states_shard(1), layout.zarr_token_chunk(1), layout.states_part(1)]
+
+
+@pytest.mark.parametrize("name", SHARD_OBJECTS)
+def test_verify_finds_one_changed_byte(written: Written, name: str) -> None:
+    data = bytearray(written.root.get(name))
+    data[len(data) // 3] ^= 1
+    written.root.put(name, bytes(data))
+    with pytest.raises(ShardCorruptError, match=f"{name} has SHA-256 .* its marker says"):
+        elmo_store.open(written.root.url()).verify()
+    assert sorted(valid_markers(written.root, 4, "size")) == [0, 1, 2, 3]
+    assert sorted(valid_markers(written.root, 4, "sha256")) == [0, 2, 3]
+
+
+def test_verify_finds_what_is_cut_and_what_is_gone(written: Written) -> None:
+    name = SHARD_OBJECTS[0]
+    written.root.put(name, written.root.get(name)[:-1])
+    with pytest.raises(ShardCorruptError, match=rf"{name} has \d+ bytes, its marker says"):
+        elmo_store.open(written.root.url()).verify()
+    assert sorted(valid_markers(written.root, 4)) == [0, 2, 3]
+    written.root.remove(name)
+    with pytest.raises(ShardMissingError, match=f"{name} is missing"):
+        elmo_store.open(written.root.url()).verify()
+    written.root.remove(layout.shard_marker(3))
+    with pytest.raises(ShardMissingError, match="2 faults"):
+        elmo_store.open(written.root.url()).verify()
+    assert sorted(valid_markers(written.root, 4)) == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        (layout.START_STATE, None, "start_state.safetensors is missing"),
+        (layout.START_STATE, b"junk", "start_state.safetensors can't be read"),
+        (layout.rejects_part(2), None, "rejects holds 0 records, the manifest says 1"),
+        (layout.rejects_part(2), b"{}\n", "can't be read"),
+        (f"{layout.ZARR}/sentence_start/c/0", None, "sentence_start"),
+        (f"{layout.ZARR}/sentence_start/c/0", b"junk", "sentence_start can't be read at entry 0"),
+    ],
+)
+def test_verify_looks_at_everything_else_too(written: Written, name: str, data: bytes | None, message: str) -> None:
+    if data is None:
+        written.root.remove(name)
+    else:
+        written.root.put(name, data)
+    with pytest.raises(ShardCorruptError, match=message):
+        elmo_store.open(written.root.url()).verify()
+
+
+def test_verify_compares_the_start_state_by_value(written: Written) -> None:
+    data = bytearray(written.root.get(layout.START_STATE))
+    data[-1] ^= 1
+    written.root.put(layout.START_STATE, bytes(data))
+    with pytest.raises(ShardCorruptError, match=r"has the hash .* the manifest says"):
+        elmo_store.open(written.root.url()).verify()
+
+
+@pytest.mark.parametrize("data", [b"", b"[1]", b'{"shard": 1}', b'{"shard": true}', b"\xff"])
+def test_a_damaged_marker(written: Written, data: bytes) -> None:
+    written.root.put(layout.shard_marker(1), data)
+    with pytest.raises(ShardCorruptError, match=r"_shards/00001\.json"):
+        read_marker(written.root, 1)
+    assert sorted(valid_markers(written.root, 4)) == [0, 2, 3]
+
+
+def test_a_marker_under_anothers_name(written: Written) -> None:
+    written.root.put(layout.shard_marker(1), written.root.get(layout.shard_marker(2)))
+    with pytest.raises(ShardCorruptError, match="speaks of shard 2"):
+        read_marker(written.root, 1)
+    assert json.loads(written.root.get(layout.shard_marker(2)))["shard"] == 2
+
+
+def test_another_job_is_shown_field_by_field() -> None:
+    error = JobMismatchError("s3://x", {"precision": ("float32", "tf32"), "lanes": (None, 64)})
+    assert "lanes: None there, 64 asked for\n  precision: 'float32' there, 'tf32' asked for" in str(error)
+    assert isinstance(error, StoreError)
+    assert pickle.loads(pickle.dumps(error)).fields == error.fields
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/passwd", "a/../../b", "a//b", "./a", "a\\b", "", "a\0"])
+def test_no_path_leaves_the_store(tmp_path: Path, name: str) -> None:
+    with pytest.raises(StoreError, match="not a path inside the store"):
+        Root(tmp_path).put(name, b"x")
+
+
+def test_the_whole_filesystem_is_never_removed() -> None:
+    with pytest.raises(StoreError, match="refusing"):
+        Root("/").remove_tree()
