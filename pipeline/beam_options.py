@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions, TypeOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions, WorkerOptions
 
 LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Prism
 LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
@@ -53,12 +53,14 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
-    """Beam's options with our defaults: the local runner by name, and checks of types that are worth their time."""
+    """Beam's options with our defaults: the local runner by name, and worker processes that don't chat."""
     options = PipelineOptions(list(beam_args))
     standard = options.view_as(StandardOptions)
     if standard.runner is None:
         standard.runner = LOCAL_RUNNER
-    options.view_as(TypeOptions).pipeline_type_check = True
+    worker = options.view_as(WorkerOptions)
+    if is_local(options) and worker.default_sdk_harness_log_level is None:
+        worker.default_sdk_harness_log_level = "ERROR"  # worker processes share this one's screen
     return options
 
 

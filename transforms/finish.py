@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from io import BytesIO
+from pathlib import Path
 
 import apache_beam as beam
 import numpy as np
@@ -19,7 +20,7 @@ from elmo_store.errors import ShardCorruptError
 from elmo_store.layout import sentences_part
 from elmo_store.manifest import Manifest, read_manifest, write_manifest
 from elmo_store.markers import ShardMarker, Verify, marked_shards, object_fault, read_marker
-from elmo_store.storage import Root
+from elmo_store.storage import TEMPORARY_PREFIX, Root
 from transforms.embed import ShardResult
 from transforms.number import NumberResult
 from transforms.work import NUMBERED, PLAN, PROBLEM, WORK, numbered_marker
@@ -111,10 +112,18 @@ def finish_job(root: Root, outcome: Outcome) -> Manifest:
     if "zarr" in manifest.forms:
         zarr_form.write_sentence_start(root, manifest, sentence_starts(root, counts.parts, counts.rows))
         zarr_form.consolidate(root)
+    _remove_half_written(root)
     complete = replace(manifest, complete=True)
     write_manifest(root, complete)
     root.remove_tree(WORK)
     return complete
+
+
+def _remove_half_written(root: Root) -> None:
+    """Remove the temporary files of writers that were killed; object stores have none."""
+    if root.is_local:
+        for path in Path(root.path()).rglob(f"{TEMPORARY_PREFIX}*"):
+            path.unlink(missing_ok=True)
 
 
 def sentence_starts(root: Root, n_parts: int, n_rows: int) -> Iterator[npt.NDArray[np.int64]]:

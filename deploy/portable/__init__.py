@@ -1,0 +1,1 @@
+"""Beam's portable job service with an external worker pool, both on this machine."""

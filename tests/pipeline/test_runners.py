@@ -1,0 +1,106 @@
+"""The same bytes whoever runs the job: processes of the local runner, Beam's portable job service, and after kill -9."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elmo_store.markers import read_marker
+from elmo_store.storage import Root
+from pipeline.exit_codes import Exit
+from tests.pipeline.support import digests, run_command
+
+Command = Callable[..., int]
+
+
+@pytest.fixture
+def traps(tmp_path: Path) -> Path:
+    """A working folder whose modules end every process that imports them."""
+    folder = tmp_path / "traps"
+    folder.mkdir()
+    for name in ("model", "pipeline", "transforms", "elmo_store"):
+        (folder / f"{name}.py").write_text("raise SystemExit('a stray module of the working folder was imported')\n")
+    return folder
+
+
+def arguments(corpus: Path, model: Path, output: Path, *more: str) -> list[str]:
+    fixed = ["--input-format", "lines", "--shard-rows", "64", "--store", "both", "--quiet"]
+    return ["embed", str(corpus), "--output", str(output), "--model", str(model), *fixed, *more]
+
+
+@pytest.mark.slow
+def test_two_processes_write_the_same_bytes_in_a_folder_full_of_stray_modules(
+    embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, traps: Path
+) -> None:
+    assert embed(tmp_path / "one", "--store", "both") == Exit.COMPLETE
+    more = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    done = run_command(*arguments(corpus, tiny_model, tmp_path / "two", *more), cwd=traps)
+    assert done.returncode == Exit.COMPLETE, done.stderr
+    assert "stray" not in done.stderr
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+
+
+@pytest.mark.slow
+def test_the_portable_job_service_writes_the_same_bytes_and_leaves_no_process_behind(
+    embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, traps: Path, repo_dir: Path
+) -> None:
+    assert embed(tmp_path / "one", "--store", "both") == Exit.COMPLETE
+    script = repo_dir / "deploy" / "portable" / "run.py"
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments(corpus, tiny_model, tmp_path / "two")],
+        cwd=traps, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    assert done.returncode == Exit.COMPLETE, done.stderr
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    assert "worker_pool_main" not in own_processes(tmp_path)
+
+
+def own_processes(tmp_path: Path) -> str:
+    """Command lines of processes that run in folders of this test."""
+    lines = []
+    for folder in Path("/proc").iterdir():
+        try:
+            if folder.name.isdecimal() and str(tmp_path) in os.readlink(folder / "cwd"):
+                lines.append((folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+        except OSError:
+            continue
+    return "\n".join(lines)
+
+
+@pytest.mark.slow
+def test_after_kill_9_half_way_the_same_command_finishes_what_is_missing(
+    embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    more = tmp_path / "more"
+    more.mkdir()
+    text = (corpus / "a.txt").read_text("utf-8")
+    for k in range(40):
+        (more / f"{k:03d}.txt").write_text(text, "utf-8")
+    given = arguments(more, tiny_model, tmp_path / "store")
+    whole = arguments(more, tiny_model, tmp_path / "whole")
+    repo = str(Path(__file__).resolve().parent.parent.parent)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pipeline", *given],
+        env={**os.environ, "PYTHONPATH": repo, "PYTHONSAFEPATH": "1"}, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    shards = tmp_path / "store" / "_shards"
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None and not (shards.exists() and len(list(shards.iterdir())) >= 3):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = {p: p.stat().st_mtime_ns for p in shards.glob("[0-9]*.json")}
+    assert len(done) >= 3
+    assert run_command("info", str(tmp_path / "store")).returncode == Exit.INCOMPLETE
+    again = run_command(*given)
+    assert again.returncode == Exit.COMPLETE, again.stderr
+    assert done == {p: p.stat().st_mtime_ns for p in done}
+    assert run_command(*whole).returncode == Exit.COMPLETE
+    assert digests(tmp_path / "store") == digests(tmp_path / "whole")
+    assert read_marker(Root(tmp_path / "store"), 0) is not None
+    assert not list((tmp_path / "store").rglob(".writing-*"))  # of objects that the dead process had begun
