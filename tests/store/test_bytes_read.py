@@ -1,0 +1,150 @@
+"""A reader fetches what it was asked for: one state does not cost the others. Counted in the filesystem."""
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+
+import elmo_store
+from elmo_store import layout
+from tests.store.support import Written, make_store
+
+FOOTER = 75_000  # pyarrow reads the last 64 KiB of a file for its footer; pages and indices come on top
+
+
+class _CountingFile(MemoryFile):
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = super().read(size)
+        CountingFileSystem.fetched[self.path] += len(data)
+        return data
+
+
+class CountingFileSystem(MemoryFileSystem):
+    """A filesystem in memory that counts the bytes that leave it."""
+
+    protocol = "counting"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    fetched: ClassVar[Counter[str]] = Counter()
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(MemoryFileSystem._strip_protocol(path.removeprefix("counting://")))
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        data: bytes = self.store[self._find(path)].getvalue()[start:end]
+        self.fetched[self._find(path)] += len(data)
+        return data
+
+    def _open(self, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        if mode != "rb":
+            return super()._open(path, mode, **kwargs)
+        file = _CountingFile(self, self._find(path))
+        file.write(self.store[self._find(path)].getvalue())
+        file.seek(0)
+        return file
+
+    def _find(self, path: str) -> str:
+        path = self._strip_protocol(path)
+        if path not in self.store:
+            raise FileNotFoundError(path)
+        return path
+
+
+@pytest.fixture
+def fetched() -> Iterator[Counter[str]]:
+    fsspec.register_implementation("counting", CountingFileSystem, clobber=True)
+    CountingFileSystem.fetched.clear()
+    yield CountingFileSystem.fetched
+    CountingFileSystem.store.clear()
+
+
+def _store(form: str, fetched: Counter[str]) -> Written:
+    written = make_store(
+        f"counting://{uuid4()}", forms=(form,), lengths=(900,) * 10, parts=(2, 3, 5), shard_rows=4096, channels=64
+    )
+    fetched.clear()
+    return written
+
+
+def _vectors(fetched: Counter[str]) -> int:
+    return sum(n for name, n in fetched.items() if "/states/" in name)
+
+
+@pytest.mark.parametrize("form", layout.FORMS)
+def test_opening_reads_the_manifest_only(form: str, fetched: Counter[str]) -> None:
+    written = _store(form, fetched)
+    store = elmo_store.open(written.root.url())
+    assert len(store) == 10
+    assert store["fwd1"].shape == (9000, 64)
+    assert [name.rpartition("/")[2] for name in fetched] == [layout.MANIFEST]
+
+
+@pytest.mark.parametrize("form", layout.FORMS)
+def test_one_state_does_not_cost_the_others(form: str, fetched: Counter[str]) -> None:
+    written = _store(form, fetched)
+    store = elmo_store.open(written.root.url())
+    np.testing.assert_array_equal(store["fwd1"][:], written.states[:, 1])
+    one_state = written.states[:, 1].nbytes
+    padding = 512 * 64 * 2  # the last inner chunk is stored whole
+    overhead = 3 * FOOTER
+    assert one_state <= _vectors(fetched) <= one_state + padding + overhead < 2 * one_state
+
+
+@pytest.mark.parametrize("form", layout.FORMS)
+def test_a_few_rows_do_not_cost_the_shard(form: str, fetched: Counter[str]) -> None:
+    written = _store(form, fetched)
+    store = elmo_store.open(written.root.url())
+    np.testing.assert_array_equal(store["bwd2"][5000:5010], written.states[5000:5010, 4])
+    rows = layout.CHUNK_ROWS if form == "zarr" else layout.ROW_GROUP_ROWS
+    assert _vectors(fetched) <= rows * 64 * 2 + FOOTER
+
+
+def test_a_sentence_costs_one_part(fetched: Counter[str]) -> None:
+    written = _store("zarr", fetched)
+    store = elmo_store.open(written.root.url())
+    assert store.sentence(1).tokens == tuple(written.tokens[1])
+    parts = {name.rpartition("/")[2] for name in fetched if "/sentences/" in name}
+    assert parts <= {"part-00000.parquet", "part-00001.parquet"}
+    assert _vectors(fetched) == 0
+
+
+def test_batches_fetch_nothing_twice(fetched: Counter[str]) -> None:
+    written = _store("zarr", fetched)
+    store = elmo_store.open(written.root.url())
+    rows = sum(len(batch.states) for batch in store.batches(1, "x"))
+    assert rows == 9000
+    one_state = written.states[:, 0].nbytes
+    assert _vectors(fetched) <= one_state * 1.25 + FOOTER
+
+
+IMPORTS = """
+import importlib.abc, sys
+
+class Blocked(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "apache_beam", "model", "transforms", "pipeline"):
+            raise ImportError(f"{name} is blocked")
+
+sys.meta_path.insert(0, Blocked())
+import elmo_store
+store = elmo_store.open(sys.argv[1])
+mixed = elmo_store.ScalarMix([0.0, 0.0, 0.0])(store.read())
+print(mixed.shape, store.verify().shards, store.sentence(id="doc.txt:3").index, elmo_store.__version__ != "")
+"""
+
+
+def test_neither_torch_nor_beam_is_needed(tmp_path_factory: pytest.TempPathFactory, repo_dir: Any) -> None:
+    url = str(tmp_path_factory.mktemp("bare") / "store")
+    make_store(url)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORTS, url], capture_output=True, text=True, cwd=repo_dir, timeout=120
+    )
+    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "(49, 16) 4 3 True", "")

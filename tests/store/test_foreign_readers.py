@@ -1,0 +1,97 @@
+"""Other programs read a store without this package's help: xarray, zarr, DuckDB, Polars, pyarrow."""
+
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+import xarray
+import zarr
+
+from tests.store.support import LENGTHS, Written, make_store
+
+DTYPES = pytest.mark.parametrize("dtype", ["float16", "float32"])
+
+
+@DTYPES
+@pytest.mark.parametrize("compression", ["none", "zstd", "blosc"])
+def test_xarray(tmp_path: Path, dtype: str, compression: str) -> None:
+    written = make_store(str(tmp_path / "store"), dtype=dtype, compression=compression)
+    with xarray.open_zarr(tmp_path / "store" / "states.zarr") as data:
+        assert data.states.dims == ("token", "state", "channel")
+        assert data.states.dtype == dtype
+        np.testing.assert_array_equal(data.states.values, written.states)
+        np.testing.assert_array_equal(data.states.sel(state="bwd1")[10:20].values, written.states[10:20, 2])
+        assert [str(token) for token in data.token.values] == written.row_tokens
+        assert data.sentence_start.values.tolist() == written.starts
+        assert data.attrs == {"format": "elmo-store", "format_version": 1}
+
+
+def test_xarray_without_reading_the_tokens(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "store"))
+    with xarray.open_zarr(tmp_path / "store" / "states.zarr", drop_variables="token") as data:
+        np.testing.assert_array_equal(data.states[3].values, written.states[3])
+
+
+def test_zarr_with_and_without_the_gathered_metadata(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "store"))
+    for gathered in (True, False):
+        group = zarr.open_group(tmp_path / "store" / "states.zarr", mode="r", use_consolidated=gathered)
+        assert sorted(name for name, _ in group.arrays()) == ["sentence_start", "state", "states", "token"]
+        states = group["states"]
+        assert isinstance(states, zarr.Array)
+        np.testing.assert_array_equal(states[:], written.states)
+
+
+def test_xarray_on_s3(s3_url: str) -> None:
+    written = make_store(f"{s3_url}/foreign/xarray", forms=("zarr",))
+    with xarray.open_zarr(f"{s3_url}/foreign/xarray/states.zarr") as data:
+        np.testing.assert_array_equal(data.states[7:9].values, written.states[7:9])
+
+
+@DTYPES
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_duckdb(tmp_path: Path, dtype: str, compression: str) -> None:
+    written = make_store(str(tmp_path / "store"), forms=("parquet",), dtype=dtype, compression=compression)
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            "select row, token, sentence, index_in_sentence, fwd1 from read_parquet(?) where sentence in (1, 3) order by row",
+            [str(tmp_path / "store" / "states" / "*.parquet")],
+        ).fetchall()
+        rows = [*range(3, 10), *range(10, 31)]
+        assert [row[:4] for row in found] == [(i, written.row_tokens[i], written.sentence[i], written.index[i]) for i in rows]
+        np.testing.assert_array_equal(np.array([row[4] for row in found], dtype), written.states[3:31, 1])
+        joined = connection.execute(
+            "select count(*) from read_parquet(?) t join read_parquet(?) s using (sentence) "
+            "where t.row = s.first_row + t.index_in_sentence and s.tokens[t.index_in_sentence + 1] = t.token",
+            [str(tmp_path / "store" / "states" / "*.parquet"), str(tmp_path / "store" / "sentences" / "*.parquet")],
+        ).fetchone()
+    assert joined == (sum(LENGTHS),)
+
+
+@DTYPES
+def test_polars(tmp_path: Path, dtype: str) -> None:
+    written = make_store(str(tmp_path / "store"), forms=("parquet",), dtype=dtype)
+    frame = pl.read_parquet(tmp_path / "store" / "states" / "*.parquet").sort("row")
+    assert frame["token"].to_list() == written.row_tokens
+    for i, name in enumerate(written.manifest.states):
+        np.testing.assert_array_equal(np.array(frame[name].to_list(), dtype), written.states[:, i])
+
+
+@DTYPES
+def test_pyarrow(tmp_path: Path, dtype: str) -> None:
+    written = make_store(str(tmp_path / "store"), dtype=dtype)
+    table = pq.read_table(tmp_path / "store" / "states")
+    assert table["row"].to_pylist() == list(range(len(written.states)))
+    vectors = table["bwd2"].combine_chunks()
+    np.testing.assert_array_equal(vectors.flatten().to_numpy().reshape(-1, 8), written.states[:, 4])
+
+
+def test_sentences_as_other_programs_see_them(tmp_path: Path) -> None:
+    written: Written = make_store(str(tmp_path / "store"))
+    frame = pl.read_parquet(tmp_path / "store" / "sentences" / "*.parquet")
+    assert frame["sentence"].to_list() == list(range(len(LENGTHS)))
+    assert frame["tokens"].to_list() == written.tokens
+    assert frame["first_row"].to_list() == written.starts[:-1]
