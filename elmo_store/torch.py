@@ -37,8 +37,8 @@ def layers_of_states(states: torch.Tensor) -> torch.Tensor:
 class ScalarMix(nn.Module):
     """ELMo = γ Σ_j s_j h_j with s = softmax(w); γ and w are learned (Peters et al. 2018, equation 1).
 
-    Parameter names are AllenNLP's (`scalar_parameters.0` … `scalar_parameters.L`, `gamma`, each of shape [1]), so that state dicts
-    go both ways; `elmo-store mix` reads them too.
+    Parameter names are AllenNLP's (`scalar_parameters.0` … `scalar_parameters.L`, `gamma`, each of shape [1]), so that state
+    dicts go both ways; `elmo-store mix` reads them too.
 
     Args:
         n_layers: L+1.
