@@ -10,6 +10,7 @@ import hashlib
 import lzma
 import zlib
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Protocol
 
 import fsspec
@@ -20,8 +21,8 @@ from transforms.records import FileIdentity, InputError, Piece
 SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
 READ_BYTES = 1 << 18  # asked of the filesystem at a time
 OUTPUT_BYTES = 1 << 20  # most that one step of a decompressor gives (zstd: see _FEED)
-# zstandard has no bound on what one call gives back; a kilobyte of input can't become more than 32 MiB.
-_FEED = {"gzip": READ_BYTES, "bzip2": READ_BYTES, "xz": READ_BYTES, "zstd": 1 << 10}
+# zstandard has no bound on what one call gives back; half a kilobyte can't become more than 16 MiB.
+_FEED = {"gzip": READ_BYTES, "bzip2": READ_BYTES, "xz": READ_BYTES, "zstd": 1 << 9}
 _BROKEN = (zlib.error, lzma.LZMAError, zstandard.ZstdError, OSError, EOFError, ValueError)
 
 
@@ -225,6 +226,8 @@ def identity_of(info: Mapping[str, Any]) -> FileIdentity:
     """Size and version of what a filesystem's ``info`` describes: ETag, checksum or time of change, whichever it has."""
     for name in ("ETag", "etag", "md5Hash", "checksum", "crc32c", "mtime", "LastModified", "last_modified", "updated", "created"):
         value = info.get(name)
+        if isinstance(value, datetime):
+            value = value.timestamp()  # listings and single answers of one filesystem may differ here
         if value:
             return FileIdentity(int(info.get("size") or 0), f"{name}={value}")
     return FileIdentity(int(info.get("size") or 0), "")

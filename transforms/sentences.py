@@ -24,7 +24,7 @@ to with after before although though however his her their our my its who what w
 all each
 since during because once here both such another other later meanwhile moreover thus let"""
 _NUMBER = re.compile(r"\b[Nn]o\.$")  # "No. 5", but "No. Never."
-_NEXT_IS_LOWER = re.compile(r"[\"'\u201c\u2018(\[]*[a-z]")
+_GOES_ON = re.compile(r"[\"'\u201c\u2018(\[]*[a-z.,;:!?)\]\u2026]")
 
 
 @cache
@@ -40,12 +40,12 @@ def _punkt() -> Any:
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Start and stop of each sentence in ``text`` (characters, white space between sentences left out), in order.
 
-    What begins in lower case goes on with the sentence before it: ``"What?" he said.`` is one.
+    What begins in lower case or with a stop goes on with the sentence before it: ``"What?" he said.`` is one.
     """
     spans: list[tuple[int, int]] = []
     for start, stop in _punkt().span_tokenize(text):
         number = spans and text[start].isdigit() and _NUMBER.search(text, max(spans[-1][0], spans[-1][1] - 4), spans[-1][1])
-        if spans and (number or _NEXT_IS_LOWER.match(text, start)):
+        if spans and (number or _GOES_ON.match(text, start)):
             spans[-1] = (spans[-1][0], stop)
         else:
             spans.append((start, stop))

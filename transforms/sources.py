@@ -16,6 +16,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 
 from transforms.decompress import checked_compression, identity_of, without_suffix
 from transforms.records import FORMATS, MIB, FileIdentity, InputError, Piece, ReadSettings
@@ -89,14 +90,18 @@ def find_files(
 
 
 def _full_name(place: str, storage_options: Mapping[str, Any] | None) -> str:
+    return _name(*_locate(place, storage_options))
+
+
+def _locate(place: str, storage_options: Mapping[str, Any] | None) -> tuple[fsspec.AbstractFileSystem, str]:
+    """Filesystem and path of a location; a local path is absolute and without ``..``, so that a file has one name."""
     filesystem, path = url_to_fs(place, **dict(storage_options or {}))
-    return _name(filesystem, path)
+    return filesystem, os.path.abspath(path) if isinstance(filesystem, LocalFileSystem) else path
 
 
 def _name(filesystem: fsspec.AbstractFileSystem, path: str) -> str:
     """The full name of ``path``: absolute path on the local disk, URL elsewhere."""
-    protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
-    name = path if {"file", "local"} & set(protocols) else filesystem.unstrip_protocol(path)
+    name = path if isinstance(filesystem, LocalFileSystem) else filesystem.unstrip_protocol(path)
     try:
         name.encode()
     except UnicodeEncodeError as error:
@@ -105,7 +110,7 @@ def _name(filesystem: fsspec.AbstractFileSystem, path: str) -> str:
 
 
 def _expand(place: str, only_known: bool, storage_options: Mapping[str, Any] | None) -> list[InputFile]:
-    filesystem, path = url_to_fs(place, **dict(storage_options or {}))
+    filesystem, path = _locate(place, storage_options)
     filesystem.invalidate_cache()
     if "::" in place:
         info = filesystem.info(path)
@@ -280,8 +285,3 @@ def _is_string(kind: pa.DataType) -> bool:
     if any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_string_view)):
         return True
     return bool(types.is_binary(kind) or types.is_large_binary(kind))
-
-
-def absolute(inputs: Sequence[str]) -> list[str]:
-    """``inputs`` with local names made absolute: workers may have another working folder."""
-    return [place if "://" in place or "::" in place else os.path.abspath(place) for place in inputs]

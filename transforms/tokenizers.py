@@ -1,6 +1,7 @@
 """Tokenizers by name: how a string becomes tokens, with a version that the store records.
 
-May import nltk (only its rule-based word tokenizer: no data is downloaded or looked for) and the standard library.
+May import transforms.sentences, nltk (only its rule-based word tokenizer: no data is downloaded or looked for) and the
+standard library.
 
 ``whitespace``  splits on ASCII spaces and tabs, nothing else; for text that is tokenised already.
 ``ptb``  Penn Treebank rules as the 1-Billion-Word benchmark has them, which is also how the packaged model's training text
@@ -10,13 +11,16 @@ opening one as a token of its own, ``--`` for dashes, ``...`` for an ellipsis, a
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+
+from transforms.sentences import sentence_spans
 
 Tokenize = Callable[[str], list[str]]
 
 AUTO = "auto"
-_NULL = "as given"
+_AS_GIVEN = "as given"
 
 _DOUBLE = "\u201c\u201d\u201e\u201f\u00ab\u00bb\u2033"
 _SINGLE = "\u2018\u2019\u201a\u201b\u2032"
@@ -54,7 +58,7 @@ def _treebank() -> Tokenize:
     return tokenize
 
 
-def ptb(text: str) -> list[str]:
+def ptb_sentence(text: str) -> list[str]:
     """Tokens of one sentence of running text, after the Penn Treebank and the 1-Billion-Word benchmark."""
     text = _SPACED_EN_DASH.sub(" -- ", text).translate(_CHARACTERS)
     text = _SPACED_DOTS.sub(" ... ", text)
@@ -64,13 +68,26 @@ def ptb(text: str) -> list[str]:
     return ['"' if token in ("``", "''") else token for token in _treebank()(text)]
 
 
+def ptb(text: str) -> list[str]:
+    """Tokens of a record of running text; where it holds several sentences, the full stop of each is a token."""
+    return [token for start, stop in sentence_spans(text) for token in ptb_sentence(text[start:stop])]
+
+
+@dataclass(frozen=True)
+class _Tokenizer:
+    record: Tokenize  # for a string that may hold several sentences
+    sentence: Tokenize  # for one sentence
+    splits_sentences: bool  # its version speaks for the splitting of sentences too
+    version: Callable[[], str]
+
+
 def _nltk_version() -> str:
     return f"nltk {version('nltk')}"
 
 
-_TOKENIZERS: dict[str, tuple[Tokenize, Callable[[], str]]] = {
-    "ptb": (ptb, lambda: f"ptb/1+{_nltk_version()}"),
-    "whitespace": (whitespace, lambda: "whitespace/1"),
+_TOKENIZERS = {
+    "ptb": _Tokenizer(ptb, ptb_sentence, True, lambda: f"ptb/1+{_nltk_version()}"),
+    "whitespace": _Tokenizer(whitespace, whitespace, False, lambda: "whitespace/1"),
 }
 NAMES = tuple(_TOKENIZERS)
 
@@ -88,15 +105,16 @@ def name_for(name: str, input_format: str) -> str:
 
 
 def get(name: str, input_format: str) -> Tokenize:
-    """The function of a tokenizer (see `name_for`)."""
-    return _TOKENIZERS[name_for(name, input_format)][0]
+    """The function of a tokenizer (see `name_for`): for ``text`` of a sentence, for other formats of a whole record."""
+    tokenizer = _TOKENIZERS[name_for(name, input_format)]
+    return tokenizer.sentence if input_format == "text" else tokenizer.record
 
 
 def describe(name: str, input_format: str) -> str:
     """Name and versions for the store's record, such as ``ptb/1+nltk 3.10.4``; CoNLL-U's words are taken ``as given``."""
     if input_format == "conllu":
-        return _NULL
-    text = _TOKENIZERS[name_for(name, input_format)][1]()
-    if input_format == "text":
-        return f"sentences/1+{_nltk_version()} {text}"
-    return text
+        return _AS_GIVEN
+    tokenizer = _TOKENIZERS[name_for(name, input_format)]
+    if input_format == "text" and not tokenizer.splits_sentences:
+        return f"sentences/1+{_nltk_version()} {tokenizer.version()}"
+    return tokenizer.version()

@@ -2,9 +2,10 @@
 
 May import transforms.records, transforms.decompress, transforms.tokenizers and the line reader.
 
-One line is one record is one sentence: a string is tokenised as one sentence (split documents beforehand, or give them as
-``text``), a list is taken as it is. An empty string or list is a sentence of zero tokens, as a blank line is in
-``lines``; a blank line here is refused, for it is not JSON. Position = number of the line, from 0.
+One line is one record is one sentence of the store: a string is tokenised whole, however many sentences it holds (split
+documents beforehand, or give them as ``text``), a list is taken as it is. An empty string or list is a sentence of zero
+tokens, as a blank line is in ``lines``; a blank line here is refused, for it is not JSON. Position = number of the line,
+from 0.
 """
 
 import json

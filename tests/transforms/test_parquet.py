@@ -1,0 +1,112 @@
+"""The format parquet: strings, token lists, ids, nulls, row groups as pieces, damage."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.transforms.reading import records, rejects, tokens, write
+from transforms.readers import open_piece, read_piece
+from transforms.records import InputError, ReadSettings, Reject, Sentence
+from transforms.sources import plan_pieces
+
+
+def table(path: Path, columns: dict[str, pa.Array], row_group_size: int = 1000) -> Path:
+    pq.write_table(pa.table(columns), path, row_group_size=row_group_size)
+    return path
+
+
+def test_strings_with_integer_ids(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", {"key": pa.array([7, None, 9]), "text": pa.array(["I don't.", "b", None])})
+    assert records(path, settings=ReadSettings(id_field="key")) == [
+        Sentence(("I", "do", "n't", "."), "7", 0),
+        Reject(1, "id field 'key' is null, not a string or an integer", "b"),
+        Reject(2, "field 'text' is null, not a string or a list of strings", "None", "9"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.list_(pa.string()), pa.large_list(pa.large_string()), pa.list_(pa.dictionary(pa.int32(), pa.string()))]
+)
+def test_token_lists(tmp_path: Path, kind: pa.DataType) -> None:
+    values = [["a", "b c"], [], None, ["a", None], ["", "a"], ["z"]]
+    path = table(tmp_path / "a.pq", {"tokens": pa.array(values, kind)})
+    found = records(path, settings=ReadSettings(text_field="tokens"))
+    assert tokens(found) == [["a", "b c"], [], [], [], [], ["z"]]
+    assert [(reject.position, reject.reason) for reject in rejects(found)] == [
+        (2, "field 'tokens' is null, not a string or a list of strings"),
+        (3, "token 1 of field 'tokens' is null, not a string"),
+        (4, "token 0 of field 'tokens' is an empty string"),
+    ]
+
+
+def invalid(kind: pa.DataType) -> pa.Array:
+    return pa.array([b"good", b"b\xffd", b"end"], pa.binary()).view(kind)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
+def test_values_that_are_not_utf8_are_refused_alone(tmp_path: Path, kind: pa.DataType) -> None:
+    column = invalid(kind)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), column)
+    path = table(tmp_path / "a.parquet", {"text": column, "tokens": lists})
+    for field in ("text", "tokens"):
+        found = records(path, settings=ReadSettings(text_field=field))
+        assert tokens(found) == [["good"], [], ["end"]]
+        (reject,) = rejects(found)
+        assert reject.position == 1
+        assert reject.reason == f"invalid UTF-8 at byte 1 of field {field!r} (0xff)"
+
+
+def test_row_groups_are_pieces_and_change_nothing(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", {"text": pa.array([f"word {i} " * 20 for i in range(1500)])}, row_group_size=200)
+    whole = records(path)
+    pieces = plan_pieces([str(path)], range_bytes=6_000)
+    assert len(pieces) > 2
+    assert [piece.start for piece in pieces[1:]] == [piece.stop for piece in pieces[:-1]]
+    ranged = []
+    for piece in pieces:
+        source, found = open_piece(piece, ReadSettings())
+        own = list(found)
+        assert [record.position for record in own] == list(range(len(own)))
+        assert source.bytes_read > 0
+        ranged += own
+    assert tokens(ranged) == tokens(whole)
+    assert len({open_digest(piece) for piece in pieces}) == len(pieces)
+
+
+def open_digest(piece: object) -> str:
+    source, found = open_piece(piece, ReadSettings())  # type: ignore[arg-type]
+    assert list(found)
+    return source.sha256
+
+
+def test_files_without_rows_or_bytes(tmp_path: Path) -> None:
+    assert records(table(tmp_path / "a.parquet", {"text": pa.array([], pa.string())})) == []
+    assert records(write(tmp_path / "b.parquet", b"")) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (ReadSettings(), r"has no field 'text', but 'body', 'n': name one with --text-field"),
+        (ReadSettings(text_field="body", id_field="id"), r"has no field 'id', .*: name one with --id-field"),
+        (ReadSettings(text_field="n"), r"field 'n' is double, not a string or a list of strings"),
+        (ReadSettings(text_field="body", id_field="n"), r"field 'n' is double, not a string or an integer"),
+    ],
+)
+def test_fields_are_checked_before_any_work(tmp_path: Path, settings: ReadSettings, message: str) -> None:
+    path = table(tmp_path / "a.parquet", {"body": pa.array(["a"]), "n": pa.array([1.0])})
+    with pytest.raises(InputError, match=message):
+        plan_pieces([str(path)], "parquet", settings)
+
+
+def test_damage_is_an_input_error(tmp_path: Path) -> None:
+    path = table(tmp_path / "a.parquet", {"text": pa.array([f"{i * 7919 % 1000003}" for i in range(50_000)])})
+    data = bytearray(path.read_bytes())
+    with pytest.raises(InputError, match="can't be read as Parquet"):
+        plan_pieces([str(write(tmp_path / "cut.parquet", bytes(data[:-20])))])
+    data[100:4000] = bytes(3900)
+    (piece,) = plan_pieces([str(write(tmp_path / "hole.parquet", bytes(data)))])
+    with pytest.raises(InputError, match="can't be read as Parquet"):
+        list(read_piece(piece, ReadSettings()))

@@ -1,0 +1,202 @@
+"""Inputs to pieces: files, folders, globs, other filesystems, formats by name, and every location that can't be read."""
+
+import gzip
+import logging
+import stat
+from itertools import pairwise
+from pathlib import Path
+
+import fsspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.transforms.reading import records, tokens, write
+from transforms.readers import read_piece
+from transforms.records import InputError, Piece, ReadSettings, describe_files, input_fingerprint
+from transforms.sources import find_files, known_format, plan_pieces
+
+
+def names(pieces: list[Piece], base: Path) -> list[str]:
+    return [str(Path(piece.url).relative_to(base)) for piece in pieces]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("b.txt", "a/z.txt", "a/B.tok", "a.txt", "a/.hidden.txt", "_logs/x.txt", "a/_SUCCESS", "README.md", "é.jsonl"):
+        write(tmp_path / name, b"")
+    return tmp_path
+
+
+def test_folders_in_order_of_full_names_each_file_once(tree: Path) -> None:
+    pieces = plan_pieces([str(tree / "b.txt"), str(tree), str(tree / "a"), f"{tree}/*.txt"])
+    assert names(pieces, tree) == ["a.txt", "a/B.tok", "a/z.txt", "b.txt", "é.jsonl"]
+    assert [piece.format for piece in pieces] == ["text", "lines", "text", "text", "jsonl"]
+    assert [piece.index for piece in pieces] == list(range(5))
+    assert all(piece.guessed for piece in pieces)
+
+
+def test_auto_leaves_unknown_endings_of_a_folder_out_and_says_so(tree: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        plan_pieces([str(tree)])
+    assert f"{tree}: left out 1 files whose ending tells no format (README.md)" in caplog.text
+    assert "reading 3 file(s) as text by their names, such as" in caplog.text
+    everything = plan_pieces([str(tree)], "lines")
+    assert "README.md" in names(everything, tree)
+    assert {piece.format for piece in everything} == {"lines"}
+    assert not any(piece.guessed for piece in everything)
+    (named,) = plan_pieces([str(tree / "README.md")])
+    assert named.format == "text"
+
+
+def test_excluded_folders_are_left_out(tree: Path) -> None:
+    assert names(plan_pieces([str(tree)], exclude=[str(tree / "a")]), tree) == ["a.txt", "b.txt", "é.jsonl"]
+
+
+def test_relative_names_become_absolute(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tree)
+    assert [file.url for file in find_files(["b.txt", "./a/../a.txt"])] == [str(tree / "a.txt"), str(tree / "b.txt")]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("a.jsonl", "jsonl"), ("a.NDJSON.gz", "jsonl"), ("a.json.zst", "jsonl"), ("a.conllu.xz", "conllu"), ("a.conll", "conllu"),
+        ("a.parquet", "parquet"), ("x/a.pq", "parquet"), ("a.txt.bz2", "text"), ("a.tok", "lines"), ("a.lines.gz", "lines"),
+        ("s3://b/a.snt", "lines"), ("a.tokens", "lines"), ("a", ""), ("txt", ""), ("a.txt/b", ""), ("a.md", ""),
+    ],
+)  # fmt: skip
+def test_formats_by_name(name: str, kind: str) -> None:
+    assert known_format(name) == kind
+
+
+def test_names_with_signs_of_globs_and_spaces_are_names_first(tmp_path: Path) -> None:
+    for name in ("a[1].tok", "a1.tok", "what? no.tok", "100%20.tok"):
+        path = write(tmp_path / name, f"{name}\n".encode())
+        assert tokens(records(path)) == [name.split(" ")]
+
+
+def test_only_large_plain_files_are_cut_into_ranges(tmp_path: Path) -> None:
+    data = b"a b c\n" * 100
+    write(tmp_path / "a.tok", data)
+    write(tmp_path / "b.jsonl", data)
+    write(tmp_path / "c.txt", data)
+    write(tmp_path / "d.tok.gz", gzip.compress(data, 0))
+    write(tmp_path / "e.tok", gzip.compress(data, 0))  # by its first bytes
+    pieces = plan_pieces([str(tmp_path)], range_bytes=250)
+    assert [(Path(piece.url).name, piece.start, piece.stop) for piece in pieces] == [
+        ("a.tok", 0, 250), ("a.tok", 250, 500), ("a.tok", 500, 600),
+        ("b.jsonl", 0, 250), ("b.jsonl", 250, 500), ("b.jsonl", 500, 600),
+        ("c.txt", 0, None), ("d.tok.gz", 0, None), ("e.tok", 0, None),
+    ]  # fmt: skip
+    files = describe_files(pieces)
+    assert [(Path(file["url"]).name, file["format"], file["guessed"], file["pieces"]) for file in files] == [
+        ("a.tok", "lines", True, 3), ("b.jsonl", "jsonl", True, 3), ("c.txt", "text", True, 1), ("d.tok.gz", "lines", True, 1),
+        ("e.tok", "lines", True, 1),
+    ]  # fmt: skip
+
+
+def test_the_fingerprint_tells_inputs_apart(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tok", b"a\n")
+    first = input_fingerprint(plan_pieces([str(path)]))
+    assert first == input_fingerprint(plan_pieces([str(path)], "lines"))  # said or guessed: the same job
+    assert first != input_fingerprint(plan_pieces([str(path)], "text"))
+    write(path, b"a\nb\n")
+    assert first != input_fingerprint(plan_pieces([str(path)]))
+
+
+def test_pieces_are_json_and_back(tmp_path: Path) -> None:
+    for piece in plan_pieces([str(write(tmp_path / "a.tok", b"a\n" * 9))], range_bytes=5):
+        assert Piece.from_dict(piece.to_dict()) == piece
+
+
+def test_any_filesystem(tmp_path: Path) -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/reading/a.tok", b"a b\n" * 10)
+    memory.pipe_file("/reading/deep/b.tok.gz", gzip.compress(b"c\n"))
+    for place in ("memory://reading", "memory://reading/**/*.tok*", "memory:///reading/"):
+        pieces = plan_pieces([place], range_bytes=30)
+        assert [piece.url for piece in pieces] == ["memory:///reading/a.tok"] * 2 + ["memory:///reading/deep/b.tok.gz"]
+        found = [record for piece in pieces for record in read_piece(piece, ReadSettings())]
+        assert tokens(found) == [["a", "b"]] * 10 + [["c"]]
+
+
+def test_an_object_store(s3_url: str) -> None:
+    filesystem = fsspec.filesystem("s3")
+    bucket = s3_url.removeprefix("s3://")
+    filesystem.pipe_file(f"{bucket}/reading/a.tok", b"a b\n" * 10)
+    filesystem.pipe_file(f"{bucket}/reading/deep/b.tok.gz", gzip.compress(b"c\n"))
+    for place in (f"{s3_url}/reading", f"{s3_url}/reading/", f"{s3_url}/reading/**/*.tok*"):
+        pieces = plan_pieces([place], range_bytes=30)
+        assert [piece.url for piece in pieces] == [f"{s3_url}/reading/a.tok"] * 2 + [f"{s3_url}/reading/deep/b.tok.gz"]
+        assert all(piece.identity.version for piece in pieces)
+        assert tokens([r for piece in pieces for r in read_piece(piece, ReadSettings())]) == [["a", "b"]] * 10 + [["c"]]
+    with pytest.raises(InputError, match="no such file or folder"):
+        plan_pieces([f"{s3_url}/absent/a.tok"])
+    with pytest.raises(InputError):
+        plan_pieces(["s3://no-such-bucket-anywhere/*.txt"])
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("{tmp}/absent.txt", "no such file or folder"),
+        ("{tmp}/absent/*.txt", "no file to read is there"),
+        ("{tmp}/empty", "no file to read is there"),
+        ("{tmp}/unknown", "no file there has an ending that tells its format (a.dat): say which with --input-format"),
+        ("unheardof://bucket/a.txt", "bad input location: ValueError: Protocol not known: unheardof"),
+        ("memory://absent", "no such file or folder"),
+    ],
+)
+def test_locations_that_cannot_be_read(tmp_path: Path, place: str, reason: str) -> None:
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "unknown/a.dat", b"")
+    write(tmp_path / "good.txt", b"")
+    place = place.format(tmp=tmp_path)
+    with pytest.raises(InputError) as caught:
+        plan_pieces([str(tmp_path / "good.txt"), place])
+    assert caught.value.url == place
+    assert reason in caught.value.reason
+
+
+def test_no_input_and_bad_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="name at least one file"):
+        plan_pieces([])
+    with pytest.raises(ValueError, match="input format 'csv' is none of auto, lines"):
+        plan_pieces([str(tmp_path)], "csv")
+    with pytest.raises(ValueError, match="range_bytes=0"):
+        plan_pieces([str(tmp_path)], range_bytes=0)
+    with pytest.raises(ValueError, match="max_line_bytes=0"):
+        ReadSettings(max_line_bytes=0)
+    with pytest.raises(ValueError, match="document='page'"):
+        ReadSettings(document="page")
+
+
+def test_a_file_without_rights_is_an_input_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", b"PAR1")
+    path.chmod(0)
+    try:
+        with pytest.raises(InputError) as caught:
+            plan_pieces([str(path)])
+    finally:
+        path.chmod(stat.S_IRUSR | stat.S_IWUSR)
+    assert caught.value.url == str(path)
+
+
+def test_a_name_that_is_not_utf8_is_an_input_error(tmp_path: Path) -> None:
+    name = str(tmp_path / "a\udcff.tok")
+    write(Path(name), b"a\n")
+    with pytest.raises(InputError, match="the name is not UTF-8"):
+        plan_pieces([str(tmp_path)])
+
+
+@settings(deadline=None)
+@given(size=st.integers(1, 300), range_bytes=st.integers(1, 100))
+def test_ranges_cover_every_byte_once(tmp_path_factory: pytest.TempPathFactory, size: int, range_bytes: int) -> None:
+    path = write(tmp_path_factory.mktemp("cover") / "a.tok", b"x" * size)
+    pieces = plan_pieces([str(path)], range_bytes=range_bytes)
+    ranges = [(piece.start, size if piece.stop is None else piece.stop) for piece in pieces]
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == size
+    assert all(before[1] == after[0] for before, after in pairwise(ranges))
+    assert all(0 < stop - start <= range_bytes for start, stop in ranges)
