@@ -190,7 +190,8 @@ class Embedder:
         threads = settings.threads or torch.get_num_threads()
         sizes = [n * options.dim * k for n in counts for k in (1, 3, 4)] + [128 * options.n_filters]
         self._pool = direction_pool(min(2, threads), whole_chunk_threads(threads // 2, sizes))
-        vectors = WordVectors(weights.tensors, options, short_words=settings.short_words, packed=settings.packed)
+        dtype = _DTYPES[settings.precision]
+        vectors = WordVectors(weights.tensors, options, dtype=dtype, short_words=settings.short_words, packed=settings.packed)
         self._directions: list[DirectionEngine] = []
         linears = []
         for k, direction in enumerate(_DIRECTIONS):
@@ -199,7 +200,7 @@ class Embedder:
                 options,
                 start.h[k],
                 start.c[k],
-                dtype=_DTYPES[settings.precision],
+                dtype=dtype,
                 lanes=lanes,
                 table_bytes=settings.table_mib << 20,
                 packed=settings.packed,

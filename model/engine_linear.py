@@ -6,7 +6,7 @@ that only through private operators (`torch.ops.mkldnn`), the ones torch.compile
 
     _reorder_linear_weight(weight, rows)                      pack once
     _linear_pointwise(x, packed, bias, activation, scalars)   product, bias, activation
-    _linear_pointwise.binary(x, other, packed, bias, "add")   product, bias, addition
+    _linear_pointwise.binary(x, other, packed, None, "add")   product and addition
 
 `onednn_problem` proves them on a small product before they are used; without them the public torch functions do the
 same, slower, and a log line says so once. docs/performance.md lists these interfaces.
@@ -49,7 +49,7 @@ def onednn_problem(dtype: torch.dtype) -> str | None:
             ("tanh", ops._linear_pointwise(x, packed, bias, "tanh", [], ""), want.tanh()),
             ("relu", ops._linear_pointwise(x, packed, bias, "relu", [], ""), want.relu()),
             ("clip", ops._linear_pointwise(x, packed, bias, "hardtanh", [-1.0, 1.0], ""), want.clamp(-1, 1)),
-            ("sum", ops._linear_pointwise.binary(x, other, packed, bias, "add"), want + other.float()),
+            ("sum", ops._linear_pointwise.binary(x, other, packed, None, "add"), want - bias + other.float()),
         ):
             if not torch.allclose(got.float(), expected, rtol=2e-2 if dtype == torch.bfloat16 else 1e-5, atol=1e-1):
                 return f"oneDNN's {name} gave wrong numbers in {dtype}"
@@ -105,11 +105,13 @@ class PackedLinear:
         return y
 
     def add_to(self, other: Tensor, x: Tensor) -> Tensor:
-        """x · Wᵀ + b + other, x [rows, in], other [rows, out]."""
+        """x · Wᵀ + other, x [rows, in], other [rows, out]; for weights without bias."""
+        if self._bias is not None:
+            raise ValueError("add_to is for weights without bias: oneDNN takes no float32 bias beside an addition")
         if self.packed:
-            y: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, self._weight, self._bias, "add")
+            y: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, other, self._weight, None, "add")
             return y
-        return F.linear(x, self._weight, self._bias).add_(other)
+        return F.linear(x, self._weight).add_(other)
 
     def stable_rows(self, counts: Sequence[int]) -> list[int]:
         """Which of these row counts give every row the bytes it has in the largest, wherever in the batch it stands."""

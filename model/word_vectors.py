@@ -32,6 +32,8 @@ class WordVectors:
 
     Args:
         tensors, options: of the model, float32.
+        dtype: of the highways' products, which are four fifths of the work; all else is float32 (what a highway adds
+            to its input is small, the input itself goes past it unrounded).
         short_words: False computes every word at full width (to measure and to test what the saving is worth).
         packed: see `PackedLinear`.
     """
@@ -41,10 +43,12 @@ class WordVectors:
         tensors: Mapping[str, Tensor],
         options: BiLMOptions,
         *,
+        dtype: torch.dtype = torch.float32,
         short_words: bool = True,
         packed: bool = True,
     ) -> None:
         self._options = options
+        self._dtype = dtype
         self._short_words = short_words
         self._widest = max(width for width, _ in options.filters)
         self._embed = tensors["char_embed"]  # [262, chars]
@@ -64,7 +68,7 @@ class WordVectors:
             PackedLinear(
                 torch.cat([tensors[f"highway{k}.carry.weight"], tensors[f"highway{k}.transform.weight"]]),
                 torch.cat([tensors[f"highway{k}.carry.bias"], tensors[f"highway{k}.transform.bias"]]),
-                torch.float32,
+                dtype,
                 rows,
                 packed,
             )
@@ -108,7 +112,7 @@ class WordVectors:
         x = values.amax(dim=1)  # [words, filters]
         x = x.relu_() if self._options.activation == "relu" else x.tanh_()
         for highway in self._highways:
-            carry, transformed = highway(x).chunk(2, dim=1)  # [words, filters] each
+            carry, transformed = highway(x.to(self._dtype)).float().chunk(2, dim=1)  # [words, filters] each
             x = x + carry.sigmoid() * (transformed.relu() - x)
         return self._project(x)[:n]  # [n, p]
 

@@ -187,8 +187,7 @@ def test_bfloat16_stays_near(small: BiLMWeights, warm: StartState) -> None:
     sentences = text(40, seed=6)
     exact = Embedder(small, warm, CPU).embed(whole(sentences), dtype="float32")
     rough = Embedder(small, warm, replace(CPU, precision="bfloat16")).embed(whole(sentences), dtype="float32")
-    np.testing.assert_array_equal(rough[:, 0], exact[:, 0])  # x is float32 in either precision
-    for state in range(1, 5):
+    for state in range(5):
         a, b = exact[:, state].astype(np.float64), rough[:, state].astype(np.float64)
         cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
         assert cosine.min() > 0.999, f"state {state}"
