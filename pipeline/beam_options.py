@@ -28,7 +28,7 @@ def beam_flags() -> Mapping[str, bool]:
     """Every option string that Beam's option classes declare → whether a value follows it."""
     parser = _Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
     for options in {str(c): c for c in PipelineOptions.__subclasses__()}.values():
-        options._add_argparse_args(parser)
+        options._add_argparse_args(parser)  # type: ignore[arg-type]  # duck-typed: add_argument is all they call
     return {name: action.nargs != 0 for action in parser._actions for name in action.option_strings}
 
 

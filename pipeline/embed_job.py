@@ -76,9 +76,11 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
 
 def read_settings(options: EmbedOptions) -> ReadSettings:
     """How the input is read; the reader's own defaults where nothing was asked for."""
-    fields = {"text_field": options.text_field, "id_field": options.id_field}
-    asked = {name: value for name, value in fields.items() if value is not None}
-    return ReadSettings(tokenizer=options.tokenizer, **asked)
+    return ReadSettings(
+        text_field=options.text_field or ReadSettings.text_field,
+        id_field=options.id_field or ReadSettings.id_field,
+        tokenizer=options.tokenizer,
+    )
 
 
 def job_settings(

@@ -176,7 +176,7 @@ class ShardWorker:
         states = self._embedder.embed(
             [request for text in texts for request in text.requests],
             boundaries=self._manifest.boundaries,
-            dtype=self._manifest.dtype,
+            dtype="float32" if self._manifest.dtype == "float32" else "float16",
         )  # [Σ n_rows, 2L+1, p]
         seconds = time.perf_counter() - began
         after = engine_numbers(self._embedder)

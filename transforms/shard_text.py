@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from io import BytesIO
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from elmo_store.layout import BOS_TOKEN, EOS_TOKEN
@@ -27,7 +28,7 @@ class ShardText:
     requests: list[SentenceRows]  # in row order; Σ (stop - first) = task.n_rows
     tokens: list[str]  # [n_rows]
     sentence: Int64  # [n_rows] sentence of each row, counted over the corpus
-    index: Int64  # [n_rows] row within its sentence
+    index: npt.NDArray[np.int32]  # [n_rows] row within its sentence
     n_tokens: int  # rows that are tokens (not BOS or EOS)
 
 
@@ -56,7 +57,7 @@ def read_shard(reader: PartReader, task: ShardTask, boundaries: bool) -> ShardTe
     requests: list[SentenceRows] = []
     tokens: list[str] = []
     sentences: list[Int64] = []
-    indices: list[Int64] = []
+    indices: list[npt.NDArray[np.int32]] = []
     n_tokens = 0
     for piece in task.slices:
         lengths, texts = reader.read(piece)
@@ -71,7 +72,7 @@ def read_shard(reader: PartReader, task: ShardTask, boundaries: bool) -> ShardTe
             if boundaries:
                 n_tokens -= (first == 0) + (stop == len(words) + 2)
         sentences.append(np.repeat(piece.first_sentence + found, hi - lo))
-        indices += [np.arange(first, stop, dtype=np.int64) for first, stop in zip(lo, hi, strict=True)]
+        indices += [np.arange(first, stop, dtype=np.int32) for first, stop in zip(lo, hi, strict=True)]
     if len(tokens) != task.n_rows:
         raise ValueError(
             f"shard {task.shard} needs {task.n_rows} rows and its parts {[s.scratch for s in task.slices]} hold "
