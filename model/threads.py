@@ -33,6 +33,7 @@ def direction_pool(workers: int, threads: int) -> ThreadPoolExecutor:
     started = Barrier(workers)
 
     def start() -> None:
+        torch.get_num_threads()  # a thread's first question sets its number to the process's: ask before setting it
         torch.set_num_threads(threads)
         started.wait()
 
