@@ -104,7 +104,8 @@ def parse_tensors(tensors: Tensors, where: str) -> tuple[WeightSet, ...]:
             "with NAME. before them, or AllenNLP's scalar_parameters.0 … and gamma"
         )
     for one in plain.values():
-        one["gamma"] = _single(one["gamma"], "gamma", where) if "gamma" in one else None
+        if "gamma" in one:
+            one["gamma"] = _single(one["gamma"], "gamma", where)
     return _distinct([_set(name, one, where) for name, one in plain.items()], where)
 
 
