@@ -7,12 +7,13 @@ reported, so that it takes no other shard down with it.
 """
 
 import hashlib
+import itertools
 import os
 import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,7 +60,7 @@ class EmbedSettings:
     start_sha256: str  # of the start state
     engine: Mapping[str, Any]  # fields of EngineSettings, which only a worker can check: the launcher may have no GPU
     shards_at_once: int = 1  # shards that go to the engine in one call
-    writers: int = 1  # threads that encode and put; as many shards may wait for them
+    writers: int = 1  # threads that encode and put
 
 
 # Weights that this process has loaded already, by fingerprint: launcher and worker are one process on the local runner.
@@ -104,14 +105,17 @@ class ShardWorker:
     """The "model" of RunInference: an engine with its reading and writing around it. One a process; thread-safe."""
 
     def __init__(self, settings: EmbedSettings) -> None:
-        self._settings = settings
-        self._root = settings.root
         weights = load_weights(settings.root, settings.fingerprint)
         start = load_start_state(settings.root, settings.start_sha256)
-        self._embedder = Embedder(weights, start, EngineSettings(**settings.engine))
+        self._prepare(settings, Embedder(weights, start, EngineSettings(**settings.engine)))
+
+    def _prepare(self, settings: EmbedSettings, embedder: Embedder) -> None:
+        self._settings = settings
+        self._root = settings.root
+        self._embedder = embedder
         self._reader = PartReader(settings.root)
         self._turn = threading.Lock()  # one caller at a time reads and computes
-        self._writing = threading.BoundedSemaphore(settings.writers + 1)  # shards computed and not yet written
+        self._in_flight = threading.BoundedSemaphore(2)  # calls whose states exist: one computed, one written
         self._writers = ThreadPoolExecutor(settings.writers, thread_name_prefix="write")
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="read")
 
@@ -134,7 +138,10 @@ class ShardWorker:
                 group = next(groups, None)
                 ahead = None if group is None else self._ahead.submit(self._read, group)
                 futures += failed
-                futures += self._compute(texts, seconds)
+                self._in_flight.acquire()
+                written = self._compute(texts, seconds)
+                _when_all_done(written, self._in_flight.release)
+                futures += written
         # The next caller may compute while this one waits for its last writes.
         return [future.result() for future in futures]
 
@@ -188,22 +195,18 @@ class ShardWorker:
             share = text.task.n_rows / rows
             stats = {name: (after[name] - before.get(name, 0.0)) * share for name in after}
             stats |= {"tokens": text.n_tokens, "seconds_reading": seconds_reading, "seconds_computing": seconds * share}
-            self._writing.acquire()
             futures.append(self._writers.submit(self._write, text, states[first : first + text.task.n_rows], stats))
             first += text.task.n_rows
         return futures
 
     def _write(self, text: ShardText, states: Any, stats: dict[str, Any]) -> ShardResult:
-        try:
-            for attempt in (1, 2):
-                try:
-                    marker = write_shard(self._root, self._manifest, text, states, stats | {"plan": self._plan})
-                    break
-                except Exception as error:
-                    if attempt == 2 or not _worth_a_second_try(error):
-                        return _failure(text.task, "writing", error)
-        finally:
-            self._writing.release()
+        for attempt in (1, 2):
+            try:
+                marker = write_shard(self._root, self._manifest, text, states, stats | {"plan": self._plan})
+                break
+            except Exception as error:
+                if attempt == 2 or not _worth_a_second_try(error):
+                    return _failure(text.task, "writing", error)
         numbers = {name: float(value) for name, value in marker.stats.items() if not isinstance(value, str)}
         del numbers["finished"]  # a time of day; everything else can be summed
         return ShardResult(text.task.shard, text.task.n_rows, None, numbers)
@@ -223,6 +226,20 @@ def _failure(task: ShardTask, doing: str, error: Exception) -> ShardResult:
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = f" ({last[0].filename}:{last[0].lineno})" if last else ""
     return ShardResult(task.shard, task.n_rows, f"{doing}: {type(error).__name__}: {error}{place}")
+
+
+def _when_all_done(futures: Sequence[Future[ShardResult]], then: Callable[[], None]) -> None:
+    """Call ``then`` once, when the last of ``futures`` is done."""
+    left = itertools.count(len(futures) - 1, -1)  # next() is atomic, callbacks come from several threads
+
+    def one_less(_: Future[ShardResult]) -> None:
+        if next(left) == 0:
+            then()
+
+    if not futures:
+        then()
+    for future in futures:
+        future.add_done_callback(one_less)
 
 
 def _done(result: ShardResult) -> Future[ShardResult]:

@@ -121,7 +121,7 @@ def encode_part(table: pa.Table) -> bytes:
 def number_rejects(scratch: bytes, task: NumberTask) -> bytes:
     """Rejects with global sentence numbers and positions; ``scratch`` has one JSON object a line."""
     lines = []
-    for line in scratch.decode().splitlines():
+    for line in scratch.decode().split("\n")[:-1]:  # splitlines would also split at U+2028
         reject = json.loads(line)
         local = reject.pop("sentence")
         reject["position"] += task.part.counts.position_offset

@@ -55,9 +55,7 @@ def test_an_interrupted_job_on_s3_is_watched_continued_and_the_same_as_on_disk(
     assert main(["info", url]) == Exit.COMPLETE
     root = Root(url)
     here, there = digests(tmp_path / "local"), remote_digests(root)
-    assert {n: d for n, d in here.items() if "sentences" not in n} == {
-        n: d for n, d in there.items() if "sentences" not in n
-    }
+    assert {n: d for n, d in here.items() if "sentences" not in n} == {n: d for n, d in there.items() if "sentences" not in n}
     store: Any = elmo_store.open(url)
     assert [s.id for s in store][:2] == ["a.txt:0", "a.txt:1"]
     assert store.sentence(0).source.startswith("s3://")

@@ -1,0 +1,205 @@
+"""The worker of stage C by itself: cutting, overlap, bounded memory, failures that stay with their shard."""
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elmo_store.storage import Root
+from transforms import embed as stage
+from transforms.embed import BiLMHandler, EmbedSettings, ShardWorker
+from transforms.plan import PartSlice, ShardTask
+from transforms.shard_text import PartReader, ShardText, read_shard
+
+SENTENCES = [["a", "b", "c"], [], ["d"], ["e", "f"]]
+
+
+class Engine:
+    """In place of the biLM: a row's states are its token's place; remembers what was asked and can be told to fail."""
+
+    def __init__(self, fail: Sequence[str] = ()) -> None:
+        self.calls: list[int] = []
+        self.fail = set(fail)
+        self.stats = type("Stats", (), {})()
+        self.stats.cells = 0
+
+    def embed(self, requests: Sequence[Any], *, boundaries: bool, dtype: str) -> np.ndarray[Any, Any]:
+        words = [word for request in requests for word in request.tokens]
+        if self.fail & set(words):
+            raise ValueError("a word that can't be")
+        rows = sum(request.stop - request.first for request in requests)
+        self.calls.append(rows)
+        self.stats.cells += 2 * rows
+        return np.zeros((rows, 5, 4), dtype)
+
+
+def put_part(root: Root, sentences: Sequence[Sequence[str]]) -> None:
+    table = pa.table(
+        {
+            "tokens": pa.array(sentences, pa.list_(pa.string())),
+            "n_tokens": pa.array([len(s) for s in sentences], pa.int32()),
+        }
+    )
+    sink = BytesIO()
+    pq.write_table(table, sink)
+    root.put("_work/parts/p.parquet", sink.getvalue())
+
+
+def task(shard: int, first: int, n: int, n_rows: int = 6) -> ShardTask:
+    return ShardTask(shard, first, n, (PartSlice(0, "_work/parts/p.parquet", 10, 0, n_rows),))
+
+
+def worker(root: Root, engine: Engine, **settings: Any) -> ShardWorker:
+    """A ShardWorker around ``engine``, nothing loaded."""
+    made: ShardWorker = object.__new__(ShardWorker)
+    given = EmbedSettings(root, "run", "sha256:", "", {}, **settings)
+    made._prepare(given, engine)  # type: ignore[arg-type]
+    vars(made)["_manifest"] = type("M", (), {"boundaries": False, "dtype": "float16"})()
+    vars(made)["_plan"] = "plan"
+    return made
+
+
+class Marker:
+    def __init__(self) -> None:
+        self.stats = {"tokens": 1.0, "seconds_writing": 0.0, "finished": 1.0}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Root:
+    root = Root(tmp_path)
+    put_part(root, SENTENCES)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("first", "n", "tokens", "sentence", "index"),
+    [
+        (0, 2, ["a", "b"], [10, 10], [0, 1]),
+        (2, 3, ["c", "d", "e"], [10, 12, 13], [2, 0, 0]),
+        (0, 6, ["a", "b", "c", "d", "e", "f"], [10, 10, 10, 12, 13, 13], [0, 1, 2, 0, 0, 1]),
+    ],
+)
+def test_a_shard_s_text_is_cut_to_its_rows(
+    root: Root, first: int, n: int, tokens: list[str], sentence: list[int], index: list[int]
+) -> None:
+    text = read_shard(PartReader(root), task(0, first, n), boundaries=False)
+    assert text.tokens == tokens
+    assert text.sentence.tolist() == sentence
+    assert text.index.tolist() == index
+    assert text.n_tokens == n
+    assert sum(request.stop - request.first for request in text.requests) == n
+
+
+def test_boundary_rows_are_shown_as_such_and_are_no_tokens(root: Root) -> None:
+    text = read_shard(PartReader(root), task(0, 3, 6, n_rows=12), boundaries=True)
+    assert text.tokens == ["c", "</S>", "<S>", "d", "</S>", "<S>"]
+    assert text.n_tokens == 2
+    assert text.index.tolist() == [3, 4, 0, 1, 2, 0]
+
+
+def test_a_part_that_is_shorter_than_the_plan_says_is_refused(root: Root) -> None:
+    with pytest.raises(ValueError, match="changed after the plan"):
+        read_shard(PartReader(root), task(0, 4, 9, n_rows=20), boundaries=False)
+
+
+def test_few_parts_are_kept_at_hand(root: Root) -> None:
+    reader = PartReader(root, at_hand=1)
+    root.put("_work/parts/q.parquet", root.get("_work/parts/p.parquet"))
+    for name in ("p", "q", "p"):
+        reader.read(PartSlice(0, f"_work/parts/{name}.parquet", 0, 0, 6))
+    assert list(reader._parts) == ["_work/parts/p.parquet"]
+
+
+def test_a_bad_shard_is_reported_and_the_others_are_written(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
+        written.append(text.task.shard)
+        assert stats["plan"] == "plan"
+        return Marker()
+
+    monkeypatch.setattr(stage, "write_shard", write)
+    engine = Engine(fail=["d"])
+    results = worker(root, engine, shards_at_once=3).run([task(0, 0, 2), task(1, 3, 1), task(2, 4, 2), task(3, 90, 5)])
+    errors = {result.shard: result.error for result in results}
+    assert sorted(written) == [0, 2]
+    assert errors[0] is None
+    assert "a word that can't be" in str(errors[1])
+    assert "reading" in str(errors[3])
+
+
+def test_storage_gets_a_second_try_and_no_third(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[int] = []
+
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
+        tries.append(text.task.shard)
+        if text.task.shard == 1 or len(tries) == 1:
+            raise OSError("connection reset")
+        return Marker()
+
+    monkeypatch.setattr(stage, "write_shard", write)
+    results = worker(root, Engine()).run([task(0, 0, 2), task(1, 2, 2)])
+    assert tries == [0, 0, 1, 1]
+    assert [bool(result.error) for result in results] == [False, True]
+
+
+def test_computing_goes_on_while_the_last_shard_is_written_with_bounded_memory(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, waiting, most = Engine(), threading.Semaphore(0), []
+
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
+        waiting.acquire()
+        return Marker()
+
+    monkeypatch.setattr(stage, "write_shard", write)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(worker(root, engine).run, [task(k, 0, 2) for k in range(6)])
+        end = time.monotonic() + 10
+        while len(engine.calls) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        most.append(len(engine.calls))  # none is written yet: one is being written, one computed
+        assert not running.done()
+        for _ in range(6):
+            waiting.release()
+        assert [result.error for result in running.result()] == [None] * 6
+    assert most == [2]
+    assert engine.calls == [2] * 6
+
+
+def test_several_shards_go_to_the_engine_in_one_call_and_its_numbers_are_shared(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stats: dict[int, Any] = {}
+
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, given: Any) -> Marker:
+        stats[text.task.shard] = given
+        assert len(states) == text.task.n_rows
+        return Marker()
+
+    monkeypatch.setattr(stage, "write_shard", write)
+    engine = Engine()
+    worker(root, engine, shards_at_once=2).run([task(0, 0, 4), task(1, 4, 2)])
+    assert engine.calls == [6]
+    assert stats[0]["engine_cells"] == pytest.approx(8)
+    assert stats[1]["engine_cells"] == pytest.approx(4)
+
+
+def test_the_handler_asks_for_a_gpu_only_where_one_was_asked_for(root: Root) -> None:
+    settings = EmbedSettings(root, "run", "sha256:", "", {})
+    cpu, cuda = BiLMHandler(settings, "cpu", "type:x"), BiLMHandler(settings, "cuda", "type:x")
+    assert cpu.get_resource_hints() == {}
+    assert cuda.get_resource_hints()["accelerator"] == "type:x"
+    assert "min_ram" in cuda.get_resource_hints()
+    assert (cpu.share_model_across_processes(), cuda.share_model_across_processes()) == (False, True)
+    assert cpu.should_skip_batching()
+    assert cpu.get_num_bytes([task(0, 0, 1)]) > 0
