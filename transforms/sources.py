@@ -147,10 +147,21 @@ def _below(filesystem: fsspec.AbstractFileSystem, folder: str, place: str, only_
                 place,
                 f"no file there has an ending that tells its format ({some}): say which with --input-format, or name the files",
             )
-        _log.warning(
-            "%s: left out %d files whose ending tells no format (%s): name them to have them read", place, len(unknown), some
+        # A README or a licence beside the data is no surprise; anything else is.
+        level = logging.INFO if all(_is_about(name) for name in unknown) else logging.WARNING
+        _log.log(
+            level,
+            "%s: left out %d files whose ending tells no format (%s): name them to have them read",
+            place,
+            len(unknown),
+            some,
         )
     return files
+
+
+def _is_about(name: str) -> bool:
+    """Whether a file of unknown ending speaks about the data, by its name."""
+    return name.rpartition("/")[2].upper().startswith(("README", "LICENSE", "LICENCE", "COPYING", "NOTICE"))
 
 
 def plan_pieces(

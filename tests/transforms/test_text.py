@@ -28,6 +28,7 @@ def split(running: str) -> list[str]:
         ["See Fig. 3 and No. 5 of vol. 2.", "No.", "Never."],
         ["It cost $3.50.", "Pi is 3.14159, e.g. in Eq. 2."],
         ["Wait... what?", "(He did not know.)", "Then J. R. Smith came."],
+        ["Under E.O. 12065 of the F.B.I. Director they met.", "1. The first.", "2. The second."],
         ["One sentence without an end"],
     ],
 )
