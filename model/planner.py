@@ -73,7 +73,8 @@ class Moves(NamedTuple):
 class DirectionPlan:
     """Everything the engine needs to run one direction.
 
-    Within a step the engine first loads (state of a lane ← slot), then computes all lanes, then saves (slot ← state).
+    Within a step the engine first loads (state of a lane ← slot), then computes all lanes, then saves (slot ← state);
+    no slot is loaded and saved in the same step.
 
     Attributes:
         lanes, steps: B and T, the grid's shape.
@@ -214,13 +215,11 @@ def plan_direction(
     steps = int((start + length).max(initial=0))
     offsets = np.concatenate([[0], np.cumsum(first + length)]).astype(np.int64)  # [n+1]
     cells = np.empty(offsets[-1], np.int64)
-    begin = start * lanes + lane  # [n]
-    for i in segments.order.tolist():
-        low, cut, high = offsets[i], offsets[i] + first[i], offsets[i + 1]
-        if cut > low:
-            up = offsets[parent[i]]
-            cells[low:cut] = cells[up : up + first[i]]
-        cells[cut:high] = np.arange(begin[i], begin[i] + length[i] * lanes, lanes)
+    own = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)  # place within the segment
+    cells[np.repeat(offsets[:-1] + first, length) + own] = np.repeat(start * lanes + lane, length) + own * lanes
+    for i in segments.order[first[segments.order] > 0].tolist():  # parents first
+        low, up = offsets[i], offsets[parent[i]]
+        cells[low : low + first[i]] = cells[up : up + first[i]]
     words = np.full(steps * lanes, idle_word, np.int32)
     flat = np.fromiter((word for sequence in sequences for word in sequence), np.int32, int(offsets[-1]))
     words[cells] = flat  # shared cells are written several times, each time with the same word
@@ -249,14 +248,15 @@ def _slots(segments: Segments, lane: IntArray, start: IntArray) -> tuple[Moves, 
         fork = (up, int(start[up]) + at - int(segments.first[up]) - 1)
         forks.append(fork)
         last_load[fork] = max(last_load.get(fork, 0), step)
-    # A slot is free again from the step of its last load on: loads come before saves within a step.
+    # A slot is free again after the step of its last load, so that no step both loads and saves it: on a GPU the two
+    # happen at once.
     slot_of: dict[tuple[int, int], int] = {}
     busy: list[tuple[int, int]] = []  # (step from which it is free, slot), a heap
     idle: list[int] = []  # slots, a heap
     n_slots = START_SLOT + 1
     saves = sorted(last_load, key=lambda fork: (fork[1], fork[0]))
     for fork in saves:
-        while busy and busy[0][0] <= fork[1]:
+        while busy and busy[0][0] < fork[1]:
             heapq.heappush(idle, heapq.heappop(busy)[1])
         if idle:
             slot = heapq.heappop(idle)
