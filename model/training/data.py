@@ -1,0 +1,160 @@
+"""A training text as numbers, and the batches cut from it. Imports NumPy and the vocabulary.
+
+The text is one long row of types, each sentence between its boundaries. An epoch is that row in an order of sentences
+of its own, cut into as many lanes of equal length as a batch has; a batch is the next few steps of every lane, so that
+a lane's state carries from batch to batch (truncated back-propagation). The backward direction reads the same
+sentences in the same order, each from its end to its start, as bilm-tf does.
+"""
+
+import json
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from model.characters import BOS, EOS
+from model.training.errors import TrainingError
+from model.training.vocabulary import BOS_TYPE, EOS_TYPE, Vocabulary, number_types
+
+Types = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """A tokenised text.
+
+    Attributes:
+        types: int32 [n], the text with boundaries: `<S>`, words, `</S>`, `<S>`, …
+        starts: int64 [sentences + 1], where each sentence's `<S>` stands; the last one is n.
+        vocabulary: the numbering.
+    """
+
+    types: Types
+    starts: npt.NDArray[np.int64]
+    vocabulary: Vocabulary
+
+    @property
+    def n_words(self) -> int:
+        """Tokens without boundaries."""
+        return len(self.types) - 2 * (len(self.starts) - 1)
+
+    def save(self, folder: Path) -> None:
+        """Write the text as numbers, for `load`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(folder / "types.npy", self.types)
+        np.save(folder / "starts.npy", self.starts)
+        text = json.dumps({"n_classes": self.vocabulary.n_classes, "types": self.vocabulary.types})
+        (folder / "vocabulary.json").write_text(text, encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> "Corpus":
+        """Read what `save` wrote."""
+        stored = json.loads((folder / "vocabulary.json").read_text(encoding="utf-8"))
+        vocabulary = Vocabulary(tuple(stored["types"]), stored["n_classes"])
+        return cls(np.load(folder / "types.npy"), np.load(folder / "starts.npy"), vocabulary)
+
+    @classmethod
+    def encode(cls, sentences: Iterable[Sequence[str]], n_words: int, order: Sequence[str] | None = None) -> "Corpus":
+        """Number a text; see `vocabulary.number_types`. Sentences of no tokens are passed over.
+
+        Raises:
+            TrainingError: no sentences, or fewer than two words to tell apart.
+        """
+        number: dict[str, int] = {EOS: 0, BOS: 1}
+        row, starts = array("i"), array("q")
+        add = number.setdefault
+        for tokens in sentences:
+            if not tokens:
+                continue
+            starts.append(len(row))
+            row.append(1)
+            row.extend([add(token, len(number)) for token in tokens])
+            row.append(0)
+        if not starts:
+            raise TrainingError("the text holds no sentences: give files with at least a few thousand words")
+        starts.append(len(row))
+        by_appearance = np.frombuffer(row, dtype=np.int32)  # [n]
+        counts = np.bincount(by_appearance, minlength=len(number)).astype(np.int64)
+        counts[:2] = 0  # the boundaries have numbers of their own
+        vocabulary, renumbered = number_types(list(number), counts, n_words, order) if len(number) > 2 else (None, None)
+        if vocabulary is None or renumbered is None:
+            raise TrainingError("the text holds no words besides the boundary marks <S> and </S>")
+        return cls(renumbered[by_appearance], np.frombuffer(starts, dtype=np.int64).copy(), vocabulary)
+
+
+def reverse_sentences(types: Types, starts: npt.NDArray[np.int64]) -> Types:
+    """The same sentences in the same order, each from its end to its start; starts as in `Corpus`."""
+    lengths = np.diff(starts)
+    first, last = np.repeat(starts[:-1], lengths), np.repeat(starts[1:] - 1, lengths)
+    return types[first + last - np.arange(len(types))]
+
+
+def shuffle_sentences(types: Types, starts: npt.NDArray[np.int64], seed: int) -> tuple[Types, npt.NDArray[np.int64]]:
+    """The sentences in another order, the same for equal seeds."""
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(len(starts) - 1)
+    lengths = np.diff(starts)[order]
+    new_starts = np.concatenate(([0], np.cumsum(lengths)))
+    source = np.repeat(starts[order] - new_starts[:-1], lengths) + np.arange(len(types))
+    return types[source], new_starts
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The next steps of every lane, both directions.
+
+    Attributes:
+        words: int64 [n], the distinct types of both inputs, rising.
+        inputs: int64 [2, T, B], places in `words`; index 0 = forward, 1 = backward.
+        targets: int64 [2, T, B], softmax classes of what comes next in each direction's reading order.
+        weights: float32 [2, T, B]: 0 where the next token opens the next sentence, which is no prediction, else 1.
+        n_words: words (boundaries left out) among the forward inputs.
+    """
+
+    words: npt.NDArray[np.int64]
+    inputs: npt.NDArray[np.int64]
+    targets: npt.NDArray[np.int64]
+    weights: npt.NDArray[np.float32]
+    n_words: int
+
+
+class Epoch:
+    """One pass over a corpus in batches of [T, B]."""
+
+    def __init__(self, corpus: Corpus, number: int, lanes: int, steps: int, seed: int) -> None:
+        """Epoch `number` (from 0) of a run: the first in the text's own order, the later ones shuffled.
+
+        Raises:
+            TrainingError: the text is too short for one batch.
+        """
+        types, starts = corpus.types, corpus.starts
+        if number > 0:
+            types, starts = shuffle_sentences(types, starts, seed + number)
+        self._vocabulary = corpus.vocabulary
+        self._rows = types, reverse_sentences(types, starts)
+        self._lane_length = (len(types) - 1) // lanes
+        self._lanes, self._steps = lanes, steps
+        self.n_batches = self._lane_length // steps
+        if self.n_batches == 0:
+            raise TrainingError(
+                f"the text has {len(types)} tokens (boundaries counted), a batch of {lanes} lanes x {steps} steps "
+                f"needs {lanes * steps + 1}: give more text, or fewer lanes"
+            )
+
+    def batch(self, index: int) -> Batch:
+        """Batch `index` of `n_batches`."""
+        first = np.arange(self._lanes) * self._lane_length + index * self._steps  # [B]
+        places = first + np.arange(self._steps)[:, None]  # [T, B]
+        read = np.stack([row[places] for row in self._rows])  # [2, T, B]
+        following = np.stack([row[places + 1] for row in self._rows])  # [2, T, B]
+        words, inputs = np.unique(read, return_inverse=True)
+        opens = np.array([BOS_TYPE, EOS_TYPE])[:, None, None]
+        return Batch(
+            words=words.astype(np.int64),
+            inputs=inputs.reshape(read.shape),
+            targets=self._vocabulary.classes(following),
+            weights=(following != opens).astype(np.float32),
+            n_words=int((read[0] > BOS_TYPE).sum()),
+        )

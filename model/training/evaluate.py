@@ -1,0 +1,94 @@
+"""Held-out perplexity with the full softmax, per direction. Imports torch and its neighbours."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.characters import char_ids
+from model.options import DIRECTIONS
+from model.training.data import Corpus, reverse_sentences
+from model.training.network import Network
+from model.training.optimiser import SoftmaxRows
+from model.training.vocabulary import BOS_TYPE, EOS_TYPE, FIRST_WORD, Vocabulary
+
+STEPS = 32  # of a batch; has no influence on the result
+MOST_LANES = 64
+TOKENS_PER_LANE = 1000  # at least: a lane starts from zeros, which costs its first words some perplexity
+ROWS = 256  # positions whose full softmax is computed at a time: 100 MB over 100,000 classes
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Loss on a held-out text.
+
+    Attributes:
+        loss: Σ -log p of each direction, nats.
+        predictions: how many words and sentence ends each direction predicted (words and sentence starts, backward).
+        unknown: share of the predictions that were of words outside the vocabulary, which count as one type.
+    """
+
+    loss: tuple[float, float]
+    predictions: int
+    unknown: float
+
+    @property
+    def perplexity(self) -> tuple[float, float]:
+        """Of each direction."""
+        forward, backward = (math.exp(loss / self.predictions) for loss in self.loss)
+        return forward, backward
+
+
+@torch.no_grad()
+def evaluate(network: Network, rows: SoftmaxRows, vocabulary: Vocabulary, sentences: Iterable[Sequence[str]]) -> Evaluation:
+    """Read the sentences in order with the state carried, as in training, and predict every token but the openers.
+
+    Args:
+        network: in any dtype; float32 for results that rounding has no part in.
+        rows: the softmax.
+        vocabulary: the one trained with.
+        sentences: a held-out text; words that training never saw are read as themselves and count as unknown.
+    """
+    known = vocabulary.types[FIRST_WORD : vocabulary.n_classes]
+    corpus = Corpus.encode(sentences, len(known), known)
+    characters = char_ids(corpus.vocabulary.types, network.options.max_characters_per_token)  # [types, 50]
+    n = len(corpus.types)
+    lanes = max(1, min(MOST_LANES, n // TOKENS_PER_LANE))
+    length = -(-(n - 1) // lanes)
+    loss, unknown, predictions = [], 0, 0
+    for direction, row in zip(DIRECTIONS, (corpus.types, reverse_sentences(corpus.types, corpus.starts)), strict=True):
+        total = 0.0
+        opener = BOS_TYPE if direction == "fwd" else EOS_TYPE
+        state = network.zero_state(lanes)
+        for first in range(0, length, STEPS):
+            steps = np.arange(first, min(first + STEPS, length))  # [T]
+            places = np.arange(lanes) * length + steps[:, None]  # [T, B]
+            there = places < n - 1
+            read, following = row[places.clip(max=n - 2)], row[places.clip(max=n - 2) + 1]
+            words, inputs = np.unique(read, return_inverse=True)
+            x = network.word_vectors(torch.from_numpy(characters[words].astype(np.int64)).to(network.device))
+            inputs_t = torch.from_numpy(inputs.reshape(read.shape)).to(network.device)
+            h, state = network.direction(direction, F.embedding(inputs_t, x), state)  # [T, B, p]
+            counted = there & (following != opener)
+            classes = corpus.vocabulary.classes(following[counted])
+            kept = h[torch.from_numpy(counted).to(h.device)]  # [n, p]
+            total += _loss(kept, torch.from_numpy(classes).to(h.device), rows)
+            if direction == "fwd":
+                predictions += len(classes)
+                unknown += int((following[counted] >= vocabulary.n_classes).sum())
+        loss.append(total)
+    return Evaluation((loss[0], loss[1]), predictions, unknown / max(predictions, 1))
+
+
+def _loss(h: Tensor, classes: Tensor, rows: SoftmaxRows) -> float:
+    """Σ -log p of classes [n] after outputs h [n, p]."""
+    total = 0.0
+    weight = rows.weight.t()  # [p, classes]
+    for some, wanted in zip(h.to(rows.weight.dtype).split(ROWS), classes.split(ROWS), strict=True):
+        logits = torch.addmm(rows.bias, some, weight)  # [n, classes]
+        total += float((logits.logsumexp(1) - logits.gather(1, wanted[:, None])[:, 0]).sum())
+    return total

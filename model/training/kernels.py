@@ -1,0 +1,188 @@
+"""The element-wise half of a training step: PyTorch for any device and dtype, C for bfloat16 on a CPU. Imports torch.
+
+The C file beside this one is compiled once per machine into a temporary folder of the user's, where a C compiler is
+found; without one the PyTorch forms run, slower and to the same rounding. No other module knows which of them ran.
+"""
+
+import ctypes
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+SOURCE = Path(__file__).with_name("kernels.c")
+FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-ffast-math", "-fPIC", "-shared")
+SIGNATURES = {  # function → how many pointers, integers and floats it takes, in this order
+    "cell_forward": (6, 2, 1),
+    "cell_backward": (6, 2, 1),
+    "softmax_rows": (7, 2, 0),
+    "conv_max": (7, 5, 0),
+    "conv_max_backward": (6, 5, 0),
+}
+
+
+def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:
+    """One step of a cell.
+
+    Args:
+        products: [B, 4d], contiguous.
+        bias: [4d] in c's dtype, 1.0 already added to the forget part.
+        c_prev: [B, d].
+        gates: [B, 4d], written: the activations i, f, g, o.
+        c: [B, d], written.
+        m: [B, d] in the dtype of gates, written: o · tanh(c).
+        clip: bound on |c|.
+    """
+    library = _library_for(products)
+    if library is not None:
+        addresses = _addresses(products, bias, c_prev, gates, c, m)
+        library.cell_forward(*addresses, *c.shape, ctypes.c_float(clip))
+        return
+    i, f, g, o = (products.to(c.dtype) + bias).chunk(4, dim=1)  # [B, d] each
+    i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
+    torch.clamp(f * c_prev + i * g, -clip, clip, out=c)
+    m.copy_(o * torch.tanh(c))
+    gates.copy_(torch.cat((i, f, g, o), dim=1))
+
+
+def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, dbias: Tensor, clip: float) -> None:
+    """The gradient of one step, in place.
+
+    Args:
+        gates: [B, 4d]; in: the activations, out: gradients of the products.
+        dm: [B, d], gradient of m.
+        dc: [B, d]; in: gradient of c from later steps, out: gradient of c_prev.
+        c_prev, c: [B, d].
+        dbias: [4d], added to.
+        clip: bound on |c|; where it holds no gradient passes.
+    """
+    library = _library_for(gates)
+    if library is not None:
+        addresses = _addresses(gates, dm, dc, c_prev, c, dbias)
+        library.cell_backward(*addresses, *c.shape, ctypes.c_float(clip))
+        return
+    i, f, g, o = gates.to(c.dtype).chunk(4, dim=1)  # [B, d] each
+    tanh_c, dm = torch.tanh(c), dm.to(c.dtype)
+    dv = (dc + dm * o * (1 - tanh_c * tanh_c)) * (c.abs() < clip)
+    gradients = torch.cat(
+        (
+            dv * g * i * (1 - i),
+            dv * c_prev * f * (1 - f),
+            dv * i * (1 - g * g),
+            dm * tanh_c * o * (1 - o),
+        ),
+        dim=1,
+    )  # [B, 4d]
+    torch.mul(dv, f, out=dc)
+    gates.copy_(gradients)
+    dbias += gradients.sum(0)
+
+
+def softmax_rows(logits: Tensor, bias: Tensor, true_logit: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax over shared candidates and each row's own true class, with its gradient.
+
+    Args:
+        logits: [n, k], contiguous; in: products, out: weight · p, the gradient.
+        bias: [k], and true_logit: [n]; both corrected for sampling already.
+        weight: [n], the weight of each row's loss.
+
+    Returns:
+        loss [n] = -weight · log p(true), and its gradient by true_logit [n].
+    """
+    library = _library_for(logits)
+    if library is not None:
+        loss, gradient = torch.empty_like(true_logit), torch.empty_like(true_logit)
+        scratch = torch.empty_like(bias)
+        library.softmax_rows(*_addresses(logits, bias, true_logit, weight, loss, gradient, scratch), *logits.shape)
+        return loss, gradient
+    full = torch.cat((logits.to(bias.dtype) + bias, true_logit[:, None]), dim=1)  # [n, k+1]
+    log_p = torch.log_softmax(full, dim=1)
+    p = log_p.exp() * weight[:, None]
+    logits.copy_(p[:, :-1])
+    return -weight * log_p[:, -1], p[:, -1] - weight
+
+
+def conv_max(table: Tensor, ids: Tensor, used: Tensor, shapes: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+    """Convolutions by look-up with their maximum; C only, see `compiled` and `model.training.convolution`.
+
+    Args:
+        table: float32 [262, S], for each convolution and each place in its window a block of columns.
+        ids: int16 [n, length]; used: int64 [n], ids before the padding.
+        shapes: (width, count) of each convolution.
+
+    Returns:
+        the maxima, float32 [n, F], and the windows that they came from, int16 [n, F].
+    """
+    library, layout = _library(), torch.tensor(shapes).t().contiguous()  # [2, convolutions]
+    assert library is not None
+    filters = int(layout[1].sum())
+    best, where = table.new_empty(len(ids), filters), ids.new_empty(len(ids), filters)
+    arguments = _addresses(table, ids, used, layout[0], layout[1], best, where)
+    library.conv_max(*arguments, len(shapes), table.shape[1], filters, *ids.shape)
+    return best, where
+
+
+def conv_max_backward(gradient: Tensor, ids: Tensor, where: Tensor, shapes: list[tuple[int, int]], dtable: Tensor) -> None:
+    """Add the gradient [n, F] of `conv_max`'s maxima to dtable [262, S]."""
+    library, layout = _library(), torch.tensor(shapes).t().contiguous()  # [2, convolutions]
+    assert library is not None
+    arguments = _addresses(gradient, ids, where, layout[0], layout[1], dtable)
+    library.conv_max_backward(*arguments, len(shapes), dtable.shape[1], gradient.shape[1], *ids.shape)
+
+
+def compiled() -> bool:
+    """Whether the C forms are at hand."""
+    return _library() is not None
+
+
+def _addresses(*tensors: Tensor) -> list[ctypes.c_void_p]:
+    return [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
+
+
+def _library_for(tensor: Tensor) -> ctypes.CDLL | None:
+    return _library() if tensor.dtype == torch.bfloat16 and tensor.device.type == "cpu" else None
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    compiler = next((found for name in (os.environ.get("CC", ""), "gcc", "clang", "cc") if (found := shutil.which(name))), None)
+    if compiler is None:
+        return None
+    source = SOURCE.read_bytes()
+    # -march=native makes code for this very processor: its name belongs to the key of the cache.
+    key = hashlib.sha256(source + " ".join((compiler, *FLAGS, _processor())).encode()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"elmo-store-kernels-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        return None
+    path = folder / f"{key}.so"
+    if not path.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            made = Path(scratch) / "kernels.so"
+            command = [compiler, *FLAGS, "-o", str(made), str(SOURCE), "-lm"]
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            if result.returncode != 0:
+                logging.getLogger(__name__).warning("training runs without C kernels: %s", result.stderr.strip()[-500:])
+                return None
+            os.replace(made, path)
+    library = ctypes.CDLL(str(path))
+    for name, (pointers, integers, floats) in SIGNATURES.items():
+        function = getattr(library, name)
+        function.restype = None
+        function.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_int64] * integers + [ctypes.c_float] * floats
+    return library
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.startswith("flags")), "")

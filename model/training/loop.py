@@ -1,0 +1,186 @@
+"""The training loop: batches in, parameters changed, one direction on each thread. Imports torch and its neighbours.
+
+On a CPU the two directions run side by side, each on a thread of its own with no parallelism inside its products: their
+steps are too small to be worth splitting. What both need, the word vectors, is computed before and its gradient after,
+on all cores.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from model.characters import char_ids
+from model.options import DIRECTIONS, BiLMOptions
+from model.threads import direction_pool
+from model.training import optimiser as optimisers
+from model.training import softmax
+from model.training.data import Batch, Corpus, Epoch
+from model.training.network import Network, initial_parameters
+from model.training.recipe import Recipe
+from model.training.vocabulary import Vocabulary
+
+State = list[list[tuple[Tensor, Tensor]]]  # direction → layer → (h [B, p], c [B, d])
+
+
+@dataclass
+class Progress:
+    """Where a run stands: everything else follows from it and the recipe.
+
+    Attributes:
+        batches: batches done since the start; tokens: words of text seen; seconds: spent in training.
+        epoch, batch: the next batch to take.
+    """
+
+    batches: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    epoch: int = 0
+    batch: int = 0
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One batch: Σ -log p and the number of predictions for each direction, and the gradient's norm before clipping."""
+
+    loss: tuple[float, float]
+    predictions: tuple[float, float]
+    norm: float
+
+
+@dataclass(eq=False)
+class Trainer:
+    """One run's parameters, optimisers and states."""
+
+    options: BiLMOptions
+    recipe: Recipe
+    vocabulary: Vocabulary
+    network: Network
+    rows: optimisers.SoftmaxRows
+    optimiser: torch.optim.Optimizer
+    course: optimisers.Course
+    states: State
+    progress: Progress = field(default_factory=Progress)
+
+    def __post_init__(self) -> None:
+        self._characters = char_ids(self.vocabulary.types, self.options.max_characters_per_token)  # [types, 50]
+        self._pool: ThreadPoolExecutor | None = None
+        if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
+            self._pool = direction_pool(2, torch.get_num_threads() // 2)
+
+    @classmethod
+    def fresh(
+        cls,
+        options: BiLMOptions,
+        recipe: Recipe,
+        vocabulary: Vocabulary,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> "Trainer":
+        """A run at its start."""
+        parameters = {name: value.to(device).requires_grad_() for name, value in initial_parameters(options, recipe.seed).items()}
+        network = Network(options, parameters, dtype)
+        generator = torch.Generator().manual_seed(recipe.seed + 1)
+        weight = torch.randn(vocabulary.n_classes, options.projection_dim, generator=generator) * 0.03
+        rows = optimisers.SoftmaxRows(
+            weight.to(device),
+            torch.zeros(vocabulary.n_classes, device=device),
+            recipe.softmax_rate,
+            each_element=recipe.optimiser == "adagrad",
+        )
+        return cls(
+            options,
+            recipe,
+            vocabulary,
+            network,
+            rows,
+            optimisers.make(recipe.optimiser, parameters, recipe.rate, recipe.weight_decay),
+            optimisers.Course(recipe.warmup, recipe.max_tokens, recipe.decay_tokens),
+            [network.zero_state(recipe.lanes) for _ in DIRECTIONS],
+        )
+
+    def run(self, corpus: Corpus) -> Iterator[StepReport]:
+        """Train batch by batch from where `progress` stands, without end; the caller stops asking."""
+        while True:
+            epoch = Epoch(corpus, self.progress.epoch, self.recipe.lanes, self.recipe.steps, self.recipe.seed)
+            while self.progress.batch < epoch.n_batches:
+                yield self.step(epoch.batch(self.progress.batch))
+            self.progress.epoch += 1
+            self.progress.batch = 0
+
+    def step(self, batch: Batch) -> StepReport:
+        """Train on one batch."""
+        device = self.network.device
+        factor = self.course.factor(self.progress.tokens)
+        characters = torch.from_numpy(self._characters[batch.words].astype(np.int64)).to(device)  # [n, 50]
+        negatives = None
+        if self.recipe.sampled:
+            generator = softmax.generator_for(self.recipe.seed, self.progress.batches)
+            negatives = softmax.draw(self.vocabulary.n_classes, self.recipe.sampled, generator)
+        x = self.network.word_vectors(characters)  # [n, p]
+        inputs, targets, weights = (torch.from_numpy(part).to(device) for part in (batch.inputs, batch.targets, batch.weights))
+        jobs = [(k, x.detach(), inputs[k], targets[k], weights[k], negatives) for k in range(2)]
+        if self._pool is not None:
+            results = list(self._pool.map(lambda job: self._direction(*job), jobs))
+        else:
+            results = [self._direction(*job) for job in jobs]
+        x.backward(results[0][0] + results[1][0])
+        norm = self._change_network(factor)
+        parts = []
+        for k, (_, sampled) in enumerate(results):
+            classes = torch.arange(len(self.rows.weight)) if negatives is None else negatives.classes
+            parts.append((classes.to(device), sampled.d_negatives, sampled.d_negative_bias))
+            parts.append((targets[k].flatten(), sampled.d_targets, sampled.d_target_bias))
+        rows, gradient, bias_gradient = optimisers.sum_rows(parts)
+        scale = self._published_scale / float(weights[0].sum()) if self._published_scale else 1.0
+        self.rows.step(rows, gradient * scale, bias_gradient * scale, factor)
+        self.progress.batches += 1
+        self.progress.batch += 1
+        self.progress.tokens += batch.n_words
+        loss_f, loss_b = (float(result[1].loss) for result in results)
+        count_f, count_b = (float(part.sum()) for part in weights)
+        return StepReport((loss_f, loss_b), (count_f, count_b), norm)
+
+    def _direction(
+        self, k: int, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, negatives: softmax.Negatives | None
+    ) -> tuple[Tensor, softmax.SampledLoss]:
+        """One direction forward and backward: the gradient of x [n, p], and the loss. Leaves the state to carry."""
+        x = x.requires_grad_()
+        read = F.embedding(inputs, x)  # [T, B, p]
+        h, self.states[k] = self.network.direction(DIRECTIONS[k], read, self.states[k], self._dropout(k))
+        flat = h.detach().view(-1, h.shape[2])
+        sampled = softmax.sampled_loss(flat, targets.flatten(), weights.flatten(), self.rows.weight, self.rows.bias, negatives)
+        h.backward((sampled.dh * ((self._published_scale or 1.0) / weights.sum())).view_as(h))
+        assert x.grad is not None
+        return x.grad, sampled
+
+    @property
+    def _published_scale(self) -> float | None:
+        """Adagrad depends on the gradient's scale: bilm-tf's loss is the directions' average times the steps."""
+        return self.recipe.steps / 2 if self.recipe.optimiser == "adagrad" else None
+
+    def _dropout(self, k: int) -> Callable[[Tensor], Tensor] | None:
+        """Dropout whose masks follow from the seed, the batch and the direction alone: a resumed run draws alike."""
+        share = self.recipe.dropout
+        if not share:
+            return None
+        generator = torch.Generator(self.network.device)
+        generator.manual_seed((self.recipe.seed << 40) + 2 * self.progress.batches + k)
+
+        def drop(x: Tensor) -> Tensor:
+            return x * torch.empty_like(x).bernoulli_(1 - share, generator=generator).div_(1 - share)
+
+        return drop
+
+    def _change_network(self, factor: float) -> float:
+        parameters = list(self.network.parameters.values())
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.recipe.clip, foreach=True)
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.recipe.rate * factor
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        return float(norm)

@@ -1,0 +1,122 @@
+"""The sampled softmax over counted classes, both directions' shared Θs. Imports torch, NumPy and the kernels.
+
+Source: Jean et al. 2015 (arXiv:1412.2007), as TensorFlow's `sampled_softmax_loss`: negatives drawn without repetition
+from a log-uniform distribution over classes in order of frequency, shared by a batch, logits lowered by the logarithm
+of how often a class was expected among them; a row's own class is taken out of its negatives.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from model.training import kernels
+
+ROWS = 256  # positions at a time: their logits then stay in a core's cache
+NEVER = -1e30  # the logit of a negative that is the row's own class
+
+
+@dataclass(frozen=True, eq=False)
+class Negatives:
+    """Classes drawn for one batch.
+
+    Attributes:
+        classes: int64 [k], distinct, rising.
+        tries: draws that it took to find k distinct ones.
+        n_classes: what they were drawn from.
+    """
+
+    classes: Tensor
+    tries: int
+    n_classes: int
+
+    def log_expected(self, classes: Tensor) -> Tensor:
+        """Logarithm of how often each class is expected among the negatives, float32, the shape of `classes`."""
+        rank = classes.double()
+        p = ((rank + 2) / (rank + 1)).log() / math.log(self.n_classes + 1)
+        return (-torch.expm1(self.tries * torch.log1p(-p))).log().float()
+
+
+def draw(n_classes: int, k: int, generator: np.random.Generator) -> Negatives:
+    """Draw k distinct classes, P(class) = log((class + 2) / (class + 1)) / log(n_classes + 1)."""
+    k = min(k, n_classes)
+    drawn = np.empty(0, dtype=np.int64)
+    while True:
+        uniform = generator.random(2 * k)
+        more = (np.exp(uniform * math.log(n_classes + 1)) - 1).astype(np.int64).clip(0, n_classes - 1)
+        drawn = np.concatenate((drawn, more))
+        distinct, first = np.unique(drawn, return_index=True)
+        if len(distinct) >= k:
+            kept = np.argsort(first)[:k]  # in order of drawing
+            tries = int(first[kept[-1]]) + 1
+            return Negatives(torch.from_numpy(np.sort(distinct[kept])), tries, n_classes)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledLoss:
+    """The loss of one direction's positions and its gradients, none of them averaged yet.
+
+    Attributes:
+        loss: scalar, Σ weight · -log p over the positions.
+        dh: [n, p], gradient of the outputs, in their dtype.
+        d_negatives: [k, p] and d_negative_bias: [k], gradients of the negatives' rows.
+        d_targets: [n, p] and d_target_bias: [n], of each position's own row.
+    """
+
+    loss: Tensor
+    dh: Tensor
+    d_negatives: Tensor
+    d_negative_bias: Tensor
+    d_targets: Tensor
+    d_target_bias: Tensor
+
+
+def sampled_loss(
+    h: Tensor, targets: Tensor, weights: Tensor, weight: Tensor, bias: Tensor, negatives: Negatives | None
+) -> SampledLoss:
+    """Loss and gradients by hand, a few positions at a time.
+
+    Args:
+        h: [n, p], outputs of one direction; its dtype is the one that products are computed in.
+        targets: int64 [n]; weights: [n], of each position's loss.
+        weight: [classes, p] and bias: [classes], the softmax, float32 or wider.
+        negatives: None for the full softmax.
+    """
+    wide = weight.dtype
+    classes = torch.arange(len(weight), device=h.device) if negatives is None else negatives.classes.to(h.device)
+    rows = weight[classes].to(h.dtype)  # [k, p]
+    own = weight[targets]  # [n, p]
+    true_logit = (h.to(wide) * own).sum(1) + bias[targets]  # [n]
+    row_bias = bias[classes]  # [k]
+    if negatives is not None:
+        row_bias = row_bias - negatives.log_expected(classes).to(wide)
+        true_logit = true_logit - negatives.log_expected(targets).to(wide)
+    # A row's own class stands among the candidates once: as itself, not as a negative.
+    place = torch.searchsorted(classes, targets).clamp_(max=len(classes) - 1)  # [n]
+    hit = (classes[place] == targets).nonzero()[:, 0]  # positions
+    gradient = h.new_empty(len(h), len(classes))  # [n, k]
+    losses, d_true = [], []
+    for first in range(0, len(h), ROWS):
+        part = slice(first, min(first + ROWS, len(h)))
+        logits = torch.mm(h[part], rows.t(), out=gradient[part])
+        inside = hit[(hit >= part.start) & (hit < part.stop)]
+        logits[inside - part.start, place[inside]] = NEVER
+        loss, d = kernels.softmax_rows(logits, row_bias, true_logit[part], weights[part])
+        losses.append(loss.sum())
+        d_true.append(d)
+    own_gradient = torch.cat(d_true)  # [n]
+    return SampledLoss(
+        loss=torch.stack(losses).sum(),
+        dh=torch.mm(gradient, rows).add_((own_gradient[:, None] * own).to(h.dtype)),
+        d_negatives=torch.mm(gradient.t(), h).to(wide),
+        d_negative_bias=gradient.sum(0, dtype=wide),
+        d_targets=own_gradient[:, None] * h.to(wide),
+        d_target_bias=own_gradient,
+    )
+
+
+def generator_for(seed: int, batch: int) -> np.random.Generator:
+    """The generator of one batch's negatives: equal for equal seeds and batches, so that a resumed run draws alike."""
+    return np.random.Generator(np.random.PCG64([seed, batch]))
