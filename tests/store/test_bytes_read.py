@@ -1,5 +1,6 @@
 """A reader fetches what it was asked for: one state does not cost the others. Counted in the filesystem."""
 
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -139,6 +140,39 @@ store = elmo_store.open(sys.argv[1])
 mixed = elmo_store.ScalarMix([0.0, 0.0, 0.0])(store.read())
 print(mixed.shape, store.verify().shards, store.sentence(id="doc.txt:3").index, elmo_store.__version__ != "")
 """
+
+
+FORKED = """
+import multiprocessing, sys, warnings
+import elmo_store
+
+def total(i):
+    return float(store.sentence(i).read().astype("f8").sum())
+
+if __name__ == "__main__":
+    store = elmo_store.open(sys.argv[1], form=sys.argv[2])
+    alone = [total(i) for i in range(8)]
+    warnings.simplefilter("ignore")  # Python 3.12 warns of any fork beside threads
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        assert pool.map(total, range(8)) == alone
+    print("equal")
+"""
+
+
+@pytest.mark.parametrize("form", layout.FORMS)
+@pytest.mark.parametrize("place", ["local", "s3"])
+def test_an_open_store_is_read_after_a_fork(
+    place: str, form: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, repo_dir: Any
+) -> None:
+    folder = str(tmp_path_factory.mktemp("fork")) if place == "local" else request.getfixturevalue("s3_url")
+    make_store(f"{folder}/forked")
+    script = tmp_path_factory.mktemp("script") / "forked.py"
+    script.write_text(FORKED)
+    done = subprocess.run(
+        [sys.executable, str(script), f"{folder}/forked", form],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(repo_dir)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, "equal"), done.stderr
 
 
 def test_neither_torch_nor_beam_is_needed(tmp_path_factory: pytest.TempPathFactory, repo_dir: Any) -> None:

@@ -1,0 +1,157 @@
+"""A reader written from docs/store-format.md alone, with json, NumPy and pyarrow, gets the same vectors as the package."""
+
+import hashlib
+import json
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+import pyarrow.parquet as pq
+import pytest
+import zarr
+
+import elmo_store
+from elmo_store.manifest import MixInfo, WeightSet
+from tests.store.support import LENGTHS, make_manifest, make_store
+
+# --- The independent reader: nothing of elmo_store below, until the line that ends it ---
+
+
+class TinyReader:
+    """Reads a store on a local disk as docs/store-format.md describes it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest: dict[str, Any] = json.loads((folder / "elmo_store.json").read_text(encoding="utf-8"))
+        if self.manifest["format_version"] != 1:
+            raise ValueError(f"format version {self.manifest['format_version']}, this reader knows 1")
+        if not self.manifest["complete"]:
+            raise ValueError("not complete")
+
+    def shards(self) -> list[tuple[int, int]]:
+        rows, size = self.manifest["counts"]["rows"], self.manifest["shard_rows"]
+        return [(k, min(size, rows - k * size)) for k in range(-(-rows // size))]
+
+    def zarr_states(self) -> npt.NDArray[Any]:
+        """All rows by hand from uncompressed shards: [rows, states, channels]."""
+        assert self.manifest["compression"] == "none"
+        n_states, channels = len(self.manifest["states"]), self.manifest["channels"]
+        chunk_rows = min(512, self.manifest["shard_rows"])
+        n_chunks = self.manifest["shard_rows"] // chunk_rows
+        found = []
+        for shard, n_rows in self.shards():
+            data = (self.folder / f"states.zarr/states/c/{shard}/0/0").read_bytes()
+            index_bytes = 16 * n_chunks * n_states
+            index, checksum = data[-index_bytes - 4 : -4], data[-4:]
+            assert struct.unpack("<I", checksum)[0] == google_crc32c.value(index)
+            entries = np.frombuffer(index, "<u8").reshape(n_chunks, n_states, 2)
+            rows = np.zeros((n_chunks * chunk_rows, n_states, channels), "<f2" if self.manifest["dtype"] == "float16" else "<f4")
+            for i in range(n_chunks):
+                for state in range(n_states):
+                    offset, length = (int(number) for number in entries[i, state])
+                    if offset == length == 2**64 - 1:
+                        assert i * chunk_rows >= n_rows
+                        continue
+                    values = np.frombuffer(data[offset : offset + length], rows.dtype).reshape(chunk_rows, channels)
+                    rows[i * chunk_rows : (i + 1) * chunk_rows, state] = values
+            found.append(rows[:n_rows])
+        return np.concatenate(found)
+
+    def parquet_states(self) -> npt.NDArray[Any]:
+        channels = self.manifest["channels"]
+        found = []
+        for shard, n_rows in self.shards():
+            table = pq.read_table(self.folder / f"states/part-{shard:05d}.parquet")
+            columns = [table[name].combine_chunks().flatten().to_numpy() for name in self.manifest["states"]]
+            found.append(np.stack([column.reshape(n_rows, channels) for column in columns], axis=1))
+        return np.concatenate(found)
+
+    def sentences(self) -> list[dict[str, Any]]:
+        parts = range(self.manifest["counts"]["parts"])
+        return [row for k in parts for row in pq.read_table(self.folder / f"sentences/part-{k:05d}.parquet").to_pylist()]
+
+    def rows_of(self, sentence: dict[str, Any]) -> range:
+        extra = 2 if self.manifest["boundaries"] and sentence["n_tokens"] > 0 else 0
+        return range(sentence["first_row"], sentence["first_row"] + sentence["n_tokens"] + extra)
+
+
+# --- Here the independent reader ends ---
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dtype": "float16"},
+        {"dtype": "float32", "boundaries": True},
+        {"shard_rows": 1024, "lengths": (700, 0, 900, 1500), "parts": (2, 2)},
+    ],
+)
+def test_the_reader_of_the_documentation_gets_the_same(tmp_path: Path, settings: dict[str, Any]) -> None:
+    written = make_store(str(tmp_path / "store"), **settings)
+    tiny = TinyReader(tmp_path / "store")
+    store = elmo_store.open(tmp_path / "store")
+    for states in (tiny.zarr_states(), tiny.parquet_states()):
+        np.testing.assert_array_equal(states, written.states)
+        np.testing.assert_array_equal(states, store.read())
+    group = zarr.open_group(tmp_path / "store" / "states.zarr", mode="r")
+    starts = group["sentence_start"]
+    assert isinstance(starts, zarr.Array)
+    for sentence, row in zip(store, tiny.sentences(), strict=True):
+        assert (sentence.index, sentence.id, list(sentence.tokens)) == (row["sentence"], row["id"], row["tokens"])
+        rows = tiny.rows_of(row)
+        assert (sentence.first_row, sentence.n_rows) == (rows.start, len(rows))
+        assert np.asarray(starts[row["sentence"] : row["sentence"] + 2]).tolist() == [rows.start, rows.stop]
+        np.testing.assert_array_equal(sentence.read(), tiny.zarr_states()[rows.start : rows.stop])
+
+
+def test_the_hash_of_the_start_state(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "store"))
+    data = (tmp_path / "store" / "start_state.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    values = {name: data[8 + length + a : 8 + length + b] for name, (a, b) in ((n, header[n]["data_offsets"]) for n in "hc")}
+    text = f'{{"c": {header["c"]["shape"]}, "h": {header["h"]["shape"]}, "kind": "{header["__metadata__"]["kind"]}"}}'
+    found = hashlib.sha256(text.encode() + values["h"] + values["c"]).hexdigest()
+    assert found == written.manifest.start_state.sha256
+
+
+def test_rows_of_the_parquet_form(tmp_path: Path) -> None:
+    make_store(str(tmp_path / "store"), boundaries=True)
+    tiny = TinyReader(tmp_path / "store")
+    tables = [pq.read_table(tmp_path / f"store/states/part-{k:05d}.parquet").to_pylist() for k, _ in tiny.shards()]
+    rows = [row for table in tables for row in table]
+    assert [row["row"] for row in rows] == list(range(tiny.manifest["counts"]["rows"]))
+    for sentence in tiny.sentences():
+        own = [rows[i] for i in tiny.rows_of(sentence)]
+        assert [row["token"] for row in own] == (["<S>", *sentence["tokens"], "</S>"] if own else [])
+        assert [row["sentence"] for row in own] == [sentence["sentence"]] * len(own)
+        assert [row["index_in_sentence"] for row in own] == list(range(len(own)))
+    assert len(tiny.sentences()) == len(LENGTHS)
+
+
+def test_the_page_names_every_member_of_the_manifest(repo_dir: Path) -> None:
+    page = (repo_dir / "docs" / "store-format.md").read_text()
+    documented = set(re.findall(r"^\| `([\w.\[\]]+)`", page, re.MULTILINE))
+    sets = (WeightSet("a", (1.0,), 1.0, (0.0,)),)
+    value = make_manifest(mix=MixInfo("a", "0" * 64, False, sets)).to_json()
+    members = set()
+    for name, one in value.items():
+        inner = one if isinstance(one, dict) and name in ("model", "start_state", "counts", "input") else {name: None}
+        members |= {f"{name}.{key}" if inner is one else name for key in inner}
+    mix = value["mix"]
+    members |= set(mix) | {f"weight_sets[].{key}" for key in mix["weight_sets"][0]}
+    assert members <= documented
+
+
+def test_objects_and_columns_are_those_of_the_page(tmp_path: Path, repo_dir: Path) -> None:
+    page = (repo_dir / "docs" / "store-format.md").read_text()
+    written = make_store(str(tmp_path / "store"))
+    heads = {name.split("/")[0] for name in written.root.list()}
+    assert all(re.search(rf"^{re.escape(head)}", page, re.MULTILINE) for head in heads)
+    for folder in ("sentences", "states"):
+        names = pq.read_schema(tmp_path / "store" / folder / "part-00000.parquet").names
+        assert all(f"| `{name}` |" in page for name in names if name not in written.manifest.states)
