@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -15,66 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from model.engine import DirectionEngine
-from model.engine_cpu import CpuDirection
-from model.engine_linear import largest_stable
+from model.backend import Backend, CpuBackend
 from model.planner import DirectionPlan, choose_lanes, plan_direction
+from model.settings import EngineSettings
 from model.start_state import StartState
-from model.threads import direction_pool, whole_chunk_threads
 from model.weights import BiLMWeights
 from model.word_table import BOS_ID, EOS_ID, WordBook
-from model.word_vectors import WordVectors
-
-Precision = Literal["float32", "bfloat16", "tf32"]
-_DIRECTIONS: tuple[Literal["fwd", "bwd"], ...] = ("fwd", "bwd")
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "tf32": torch.float32}
 
 __all__ = ["Embedder", "EngineSettings", "EngineStats", "SentenceRows"]
-
-
-@dataclass(frozen=True)
-class EngineSettings:
-    """How to compute; everything here but `precision` leaves the numbers as they are (on one machine).
-
-    Attributes:
-        precision: of products: "float32", "bfloat16", or "tf32" (CUDA only; on a CPU it is float32). Cells are float32.
-        device: "cpu", "cuda", or "auto" = cuda where there is one.
-        lanes: rows of a step, None = 128 on a CPU, 2048 on a GPU.
-        threads: CPU threads for both directions together, None = PyTorch's number.
-        table_mib: MiB for each direction's table of first-layer gates.
-        word_capacity: words whose x is kept from call to call (2 KB a word in the published model).
-        share: "all" computes repeated sentences and shared beginnings once, "sentences" repeated sentences, "none"
-            computes every token of the call.
-        short_words: compute short words narrow in the character CNN.
-        packed: use oneDNN's packed products where they work.
-    """
-
-    precision: Precision = "float32"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    lanes: int | None = None
-    threads: int | None = None
-    table_mib: int = 256
-    word_capacity: int = 65_536
-    share: Literal["all", "sentences", "none"] = "all"
-    short_words: bool = True
-    packed: bool = True
-
-    def __post_init__(self) -> None:
-        if self.precision not in _DTYPES:
-            raise ValueError(f"precision is {self.precision!r}; known are {', '.join(_DTYPES)}")
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise ValueError(f"device is {self.device!r}; known are auto, cpu, cuda")
-        if self.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("device is 'cuda', but PyTorch finds no CUDA device here; use 'auto' or 'cpu'")
-        for name in ("lanes", "threads", "table_mib", "word_capacity"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
-
-    @property
-    def on_cuda(self) -> bool:
-        """Whether this computes on a GPU."""
-        return self.device == "cuda" or (self.device == "auto" and torch.cuda.is_available())
 
 
 @dataclass(frozen=True)
@@ -162,6 +111,14 @@ class _Wanted:
         return cells[order], rows[order]
 
 
+def _backend(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> Backend:
+    if settings.on_cuda:
+        from model.backend_cuda import CudaBackend  # here: a CPU needs none of it
+
+        return CudaBackend(weights, start, settings, torch.device("cuda", torch.cuda.current_device()))
+    return CpuBackend(weights, start, settings)
+
+
 class Embedder:
     """Computes biLM states.
 
@@ -181,47 +138,18 @@ class Embedder:
         self.options = weights.options
         self.stats = EngineStats()
         self._lock = threading.Lock()
-        self._build_cpu(weights, start)
-
-    def _build_cpu(self, weights: BiLMWeights, start: StartState) -> None:
-        options, settings = self.options, self.settings
-        lanes = settings.lanes or 128
-        counts = sorted({lanes, *(n for n in (16, 32, 64, 128, 256, 512) if n < lanes)})
-        threads = settings.threads or torch.get_num_threads()
-        sizes = [n * options.dim * k for n in counts for k in (1, 3, 4)] + [128 * options.n_filters]
-        self._pool = direction_pool(min(2, threads), whole_chunk_threads(threads // 2, sizes))
-        dtype = _DTYPES[settings.precision]
-        vectors = WordVectors(weights.tensors, options, dtype=dtype, short_words=settings.short_words, packed=settings.packed)
-        self._directions: list[DirectionEngine] = []
-        linears = []
-        for k, direction in enumerate(_DIRECTIONS):
-            engine = CpuDirection(
-                [weights.direction(direction, j) for j in range(1, options.n_layers + 1)],
-                options,
-                start.h[k],
-                start.c[k],
-                dtype=dtype,
-                lanes=lanes,
-                table_bytes=settings.table_mib << 20,
-                packed=settings.packed,
-            )
-            linears += [linear for layer in engine.layers for linear in layer.linears]
-            self._directions.append(engine)
-        self._lane_choices = self._pool.submit(largest_stable, linears[: len(linears) // 2], counts).result()
+        self._backend = _backend(weights, start, settings)
+        share = settings.share
+        if share == "auto":
+            share = "all" if self._backend.group_rows is None else "sentences"
+        self._share_sentences, self._share_beginnings = share != "none", share == "all"
         self._book = WordBook(
-            lambda words: self._vectors_on_pool(vectors, words),
-            options.projection_dim,
+            self._backend.vectors,
+            self.options.projection_dim,
             settings.word_capacity,
-            options.max_characters_per_token,
+            self.options.max_characters_per_token,
+            self._backend.device,
         )
-
-    def _vectors_on_pool(self, vectors: WordVectors, words: list[str]) -> Tensor:
-        """x [n, p] of words, blocks of them on both workers at once."""
-        x = torch.empty(len(words), self.options.projection_dim)
-        blocks = vectors.blocks(words)
-        for (index, _), rows in zip(blocks, self._pool.map(lambda block: vectors.compute(block[1]), blocks), strict=True):
-            x[torch.from_numpy(index)] = rows
-        return x
 
     def embed(
         self,
@@ -251,9 +179,26 @@ class Embedder:
             if not 0 <= request.first <= request.stop <= n_rows:
                 raise ValueError(f"request {i} asks for rows {request.first} to {request.stop} of a sentence that has {n_rows}")
         ids = self._learn(word for request in requests for word in request.tokens)
+        counts = [request.stop - request.first for request in requests]
+        result = self._backend.result(
+            sum(counts), self.options.n_states, self.options.projection_dim, getattr(torch, dtype)
+        )  # [rows, 2L+1, p]
+        limit = self._backend.group_rows
+        low = first_row = row = 0  # a group is requests low to high, rows first_row to row
+        for high, count in enumerate(counts, start=1):
+            row += count
+            if high == len(counts) or (limit is not None and row - first_row >= limit):
+                self._embed_group(requests[low:high], ids, result[first_row:row], 0 if boundaries else 1)
+                low, first_row = high, row
+        self._backend.finish()
+        self.stats.seconds += time.perf_counter() - started
+        return result.numpy()
+
+    def _embed_group(self, requests: Sequence[SentenceRows], ids: dict[str, int], host: Tensor, offset: int) -> None:
+        """Fill host [rows, 2L+1, p] with the states of these requests; row + offset counts from BOS."""
         forward, backward = _Wanted(), _Wanted()
         words: list[int] = []  # word of each row
-        once, offset = self.settings.share != "none", 0 if boundaries else 1
+        once = self._share_sentences
         for request in requests:
             count = request.stop - request.first
             if not count:
@@ -265,18 +210,10 @@ class Embedder:
             forward.add(sentence[:stop], once, first, row, count, 1)
             backward.add(sentence[first:][::-1], once, len(sentence) - stop, row + count - 1, count, -1)
             words += sentence[first:stop]
-        states = torch.empty(
-            len(words), self.options.n_states, self.options.projection_dim, dtype=getattr(torch, dtype)
-        )  # [rows, 2L+1, p]
         if words:
-            states[:, 0] = self._book.x[torch.tensor(words)].to(states.dtype)
+            self._compute([forward, backward], words, host, self._share_beginnings)
+            self.stats.rows += len(words)
             self.stats.words_cut += int(self._book.cut[words].sum())
-            share = self.settings.share == "all"
-            self._run([forward, backward], states, share)
-        self.stats.rows += len(words)
-        self.stats.words_looked_up += len(words)
-        self.stats.seconds += time.perf_counter() - started
-        return states.numpy()
 
     def embed_carry(self, lanes: Sequence[Sequence[Sequence[str]]]) -> list[list[npt.NDArray[np.float32]]]:
         """States with (h, c) carried from sentence to sentence along each lane, as the goldens were made.
@@ -309,10 +246,10 @@ class Embedder:
                     backward.add(read_back, True, at + 1, row + n - 1, n, -1)
                 words += sentence[1:-1]
                 at += len(sentence)
-        states = torch.empty(len(words), self.options.n_states, self.options.projection_dim)
+        states = self._backend.result(len(words), self.options.n_states, self.options.projection_dim, torch.float32)
         if words:
-            states[:, 0] = self._book.x[torch.tensor(words)]
-            self._run([forward, backward], states, share=False)
+            self._compute([forward, backward], words, states, share=False)
+            self._backend.finish()
         array = states.numpy()
         return [[array[low:high] for low, high in lane] for lane in bounds]
 
@@ -323,31 +260,42 @@ class Embedder:
         self.stats.seconds_words += time.perf_counter() - started
         return ids
 
-    def _run(self, wanted: list[_Wanted], states: Tensor, share: bool) -> None:
-        """Fill states[:, 1:] by running both directions, each on its own worker."""
+    def _compute(self, wanted: list[_Wanted], words: list[int], host: Tensor, share: bool) -> None:
+        """Fill host [rows, 2L+1, p]: x of each row's word, then both directions at once."""
         started = time.perf_counter()
-        futures = [self._pool.submit(self._run_direction, k, wanted[k], states, share) for k in range(len(self._directions))]
-        for future in futures:
-            future.result()
+        backend = self._backend
+        states = backend.buffer(host)
+        states[:, 0] = self._book.x[torch.tensor(words).to(backend.device)].to(states.dtype)
+        while True:
+            try:
+                backend.run([partial(self._run_direction, k, wanted[k], states, share) for k in range(len(wanted))])
+                break
+            except torch.OutOfMemoryError:
+                if not backend.shrink():
+                    raise
+        backend.deliver(states, host)
+        self.stats.words_looked_up += len(words)
         self.stats.seconds_lstm += time.perf_counter() - started
-        tables = [engine.table for engine in self._directions]
-        self.stats.table_wanted = sum(table.n_wanted for table in tables)
-        self.stats.table_computed = sum(table.n_computed for table in tables)
 
     def _run_direction(self, k: int, wanted: _Wanted, states: Tensor, share: bool) -> None:
-        lanes = choose_lanes([len(sequence) for sequence in wanted.listed], self._lane_choices)
+        lanes = choose_lanes([len(sequence) for sequence in wanted.listed], self._backend.lane_choices)
         plan = plan_direction(wanted.listed, lanes, share=share, idle_word=BOS_ID)
         cells, rows = wanted.cells_and_rows(plan)
+        device = states.device
+        all_cells, all_rows = torch.from_numpy(cells).to(device), torch.from_numpy(rows).to(device)
 
         def emit(first_cell: int, outputs: list[Tensor]) -> None:
             low, high = np.searchsorted(cells, [first_cell, first_cell + len(outputs[0])])
-            index = torch.from_numpy(cells[low:high] - first_cell)
-            target = torch.from_numpy(rows[low:high])
+            index, target = all_cells[low:high] - first_cell, all_rows[low:high]
             for j, output in enumerate(outputs):  # [window × B, p]
                 states[:, 1 + 2 * j + k].index_copy_(0, target, output.index_select(0, index).to(states.dtype))
 
-        self._directions[k].run(plan, self._book, emit)
+        engine = self._backend.directions[k]
+        engine.run(plan, self._book, emit)
         with self._lock:
+            self.stats.table_wanted += engine.table.n_wanted
+            self.stats.table_computed += engine.table.n_computed
+            engine.table.n_wanted = engine.table.n_computed = 0
             self.stats.cells += plan.lanes * plan.steps
             self.stats.cells_used += plan.n_computed
             self.stats.cells_asked += sum(count for *_, count, _ in wanted.picks)

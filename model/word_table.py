@@ -15,6 +15,7 @@ from model.characters import BOS, EOS, n_words_cut
 
 BOS_ID, EOS_ID = 0, 1
 _EMPTY = -1
+_CPU = torch.device("cpu")
 
 __all__ = ["BOS_ID", "EOS_ID", "GateTable", "WordBook"]
 
@@ -23,18 +24,26 @@ class WordBook:
     """Word ↔ number, and x of each word; emptied when it is full, never in the middle of a call.
 
     Args:
-        compute: distinct words → x [n, p] float32.
+        compute: distinct words → x [n, p] float32, on the device where the book keeps them.
         projection_dim: p.
         capacity: words after which the next call starts with an empty book.
         max_chars: characters the model reads of a word, markers included.
+        device: where x is kept.
     """
 
-    def __init__(self, compute: Callable[[list[str]], Tensor], projection_dim: int, capacity: int, max_chars: int) -> None:
+    def __init__(
+        self,
+        compute: Callable[[list[str]], Tensor],
+        projection_dim: int,
+        capacity: int,
+        max_chars: int,
+        device: torch.device = _CPU,
+    ) -> None:
         self._compute = compute
         self._capacity = capacity
         self._max_chars = max_chars
         self._ids: dict[str, int] = {}
-        self._x = torch.empty(0, projection_dim)
+        self._x = torch.empty(0, projection_dim, device=device)
         self._cut = np.zeros(0, bool)
         self.generation = 0  # counts the emptyings: numbers of another generation mean other words
         self.n_computed = 0
@@ -67,7 +76,7 @@ class WordBook:
         n = len(self._ids)
         if n + len(new) > len(self._x):
             room = max(n + len(new), min(self._capacity, 2 * len(self._x)))
-            grown, cut = torch.empty(room, x.shape[1]), np.zeros(room, bool)
+            grown, cut = torch.empty(room, x.shape[1], device=x.device), np.zeros(room, bool)
             grown[:n], cut[:n] = self._x[:n], self._cut[:n]
             self._x, self._cut = grown, cut
         self._x[n : n + len(new)] = x

@@ -1,4 +1,4 @@
-"""Word vectors x on the CPU, as fast as the plain `model.char_cnn` allows. May import torch and the model's own modules.
+"""Word vectors x, as fast as the plain `model.char_cnn` allows. May import torch and the model's own modules.
 
 The same numbers as `char_cnn.char_cnn` up to the order of additions, computed as three packed products:
 
@@ -35,7 +35,8 @@ class WordVectors:
         dtype: of the highways' products, which are four fifths of the work; all else is float32 (what a highway adds
             to its input is small, the input itself goes past it unrounded).
         short_words: False computes every word at full width (to measure and to test what the saving is worth).
-        packed: see `PackedLinear`.
+        packed: see `PackedLinear`; on a GPU False.
+        words_per_block: words computed at once, always that many.
     """
 
     def __init__(
@@ -46,14 +47,18 @@ class WordVectors:
         dtype: torch.dtype = torch.float32,
         short_words: bool = True,
         packed: bool = True,
+        words_per_block: int = WORDS_PER_BLOCK,
     ) -> None:
         self._options = options
         self._dtype = dtype
         self._short_words = short_words
         self._widest = max(width for width, _ in options.filters)
         self._embed = tensors["char_embed"]  # [262, chars]
+        self._device = self._embed.device
+        self._rows = rows = words_per_block
+        self.width = options.projection_dim
         chars = options.char_embedding_dim
-        weight = torch.zeros(options.n_filters, self._widest, chars)  # [filters, widest, chars]
+        weight = torch.zeros(options.n_filters, self._widest, chars, device=self._device)  # [filters, widest, chars]
         bias, widths = [], []
         row = 0
         for i, (width, count) in enumerate(options.filters):
@@ -61,8 +66,7 @@ class WordVectors:
             bias.append(tensors[f"conv{i}.bias"])
             widths += [width] * count
             row += count
-        self._filter_width = torch.tensor(widths)  # [filters]
-        rows = WORDS_PER_BLOCK
+        self._filter_width = torch.tensor(widths, device=self._device)  # [filters]
         self._conv = PackedLinear(weight.flatten(1), torch.cat(bias), torch.float32, rows * 16, packed)
         self._highways = [
             PackedLinear(
@@ -77,7 +81,7 @@ class WordVectors:
         self._project = PackedLinear(tensors["proj.weight"], tensors["proj.bias"], torch.float32, rows, packed)
 
     def blocks(self, words: list[str]) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]]]:
-        """Words → blocks of (index of each word, character ids [≤ WORDS_PER_BLOCK, width]), each of one width.
+        """Words → blocks of (index of each word, character ids [≤ words_per_block, width]), each of one width.
 
         The width is the word's own and one position of padding, rounded up, at most all 50 characters.
         """
@@ -92,21 +96,22 @@ class WordVectors:
         blocks = []
         for w in np.unique(width):
             members = np.flatnonzero(width == w)
-            blocks += [(part, ids[part, :w]) for part in np.split(members, range(WORDS_PER_BLOCK, len(members), WORDS_PER_BLOCK))]
+            blocks += [(part, ids[part, :w]) for part in np.split(members, range(self._rows, len(members), self._rows))]
         return blocks
 
     @torch.no_grad()
     def compute(self, ids: npt.NDArray[np.int16]) -> Tensor:
-        """x [n, p] float32 of one block, n ≤ WORDS_PER_BLOCK; always computed at WORDS_PER_BLOCK rows."""
+        """x [n, p] float32 of one block, n ≤ words_per_block; always computed at words_per_block rows."""
         n, width = ids.shape
         full, widest, chars = self._options.max_characters_per_token, self._widest, self._options.char_embedding_dim
         # Room for the widest window at the last character; what it sees beyond 50 characters is masked below.
-        padded = torch.full((WORDS_PER_BLOCK, width + widest - 1), _PADDING_ID, dtype=torch.int64)
-        padded[:n, :width] = torch.from_numpy(ids.astype(np.int64))
+        host = torch.full((self._rows, width + widest - 1), _PADDING_ID, dtype=torch.int64)
+        host[:n, :width] = torch.from_numpy(ids.astype(np.int64))
+        padded = host.to(self._device)
         characters = F.embedding(padded, self._embed)  # [words, width+widest-1, chars]
         windows = characters.unfold(1, widest, 1).transpose(2, 3)  # [words, width, widest, chars]
-        flat = windows.reshape(WORDS_PER_BLOCK * width, widest * chars)
-        values = self._conv(flat).view(WORDS_PER_BLOCK, width, -1)  # [words, width, filters]
+        flat = windows.reshape(self._rows * width, widest * chars)
+        values = self._conv(flat).view(self._rows, width, -1)  # [words, width, filters]
         for position in range(full - widest + 1, width):  # only words of nearly full width get here
             values[:, position].masked_fill_(self._filter_width > full - position, -torch.inf)
         x = values.amax(dim=1)  # [words, filters]

@@ -117,7 +117,7 @@ def test_lanes_hold_one_segment_at_a_time(sequences: Sequences, lanes: int) -> N
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 8))
 def test_length_stays_within_grahams_bound(lengths: list[int], lanes: int) -> None:
     """Longest-first list scheduling takes at most 4/3 - 1/(3B) of the best, which is at least these two bounds."""
-    plan = plan_direction([tuple([k, *[1] * (n - 1)]) for k, n in enumerate(lengths)], lanes, share=False)
+    plan = plan_direction([(k, *[1] * (n - 1)) for k, n in enumerate(lengths)], lanes, share=False)
     ordered = sorted(lengths, reverse=True)
     pair = ordered[lanes - 1] + ordered[lanes] if len(ordered) > lanes else 0
     best = max(-(-sum(lengths) // lanes), ordered[0], pair)

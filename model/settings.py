@@ -1,0 +1,64 @@
+"""How the engine computes. May import torch and the standard library only."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+Precision = Literal["float32", "bfloat16", "tf32"]
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "tf32": torch.float32}
+
+__all__ = ["EngineSettings", "Precision"]
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """How to compute; everything here but `precision` leaves the numbers as they are (on one machine).
+
+    Attributes:
+        precision: of products: "float32", "bfloat16", or "tf32" (CUDA only; on a CPU it is float32). Cells are float32.
+        device: "cpu", "cuda", or "auto" = cuda where there is one.
+        lanes: rows of a step, None = 128 on a CPU, 2048 on a GPU. On a GPU it can show in the last bits.
+        threads: CPU threads for both directions together, None = PyTorch's number.
+        table_mib: MiB for each direction's table of first-layer gates.
+        word_capacity: words whose x is kept from call to call (2 KB a word in the published model).
+        share: "all" computes repeated sentences and shared beginnings once, "sentences" repeated sentences, "none"
+            computes every token of the call; "auto" = "all" on a CPU, "sentences" on a GPU, which is sooner done than
+            beginnings are found.
+        short_words: compute short words narrow in the character CNN.
+        packed: use oneDNN's packed products where they work.
+    """
+
+    precision: Precision = "float32"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    lanes: int | None = None
+    threads: int | None = None
+    table_mib: int = 256
+    word_capacity: int = 65_536
+    share: Literal["auto", "all", "sentences", "none"] = "auto"
+    short_words: bool = True
+    packed: bool = True
+
+    def __post_init__(self) -> None:
+        if self.precision not in _DTYPES:
+            raise ValueError(f"precision is {self.precision!r}; known are {', '.join(_DTYPES)}")
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"device is {self.device!r}; known are auto, cpu, cuda")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise ValueError("device is 'cuda', but PyTorch finds no CUDA device here; use 'auto' or 'cpu'")
+        if self.share not in ("auto", "all", "sentences", "none"):
+            raise ValueError(f"share is {self.share!r}; known are auto, all, sentences, none")
+        for name in ("lanes", "threads", "table_mib", "word_capacity"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1")
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether this computes on a GPU."""
+        return self.device == "cuda" or (self.device == "auto" and torch.cuda.is_available())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of weights and inputs of products."""
+        return _DTYPES[self.precision]

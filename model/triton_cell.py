@@ -1,0 +1,209 @@
+"""The three functions of `model.cell_ops` as one Triton kernel each. May import torch and triton.
+
+Importing this module needs triton, which comes with PyTorch for CUDA on Linux; the engine falls back to `cell_ops`
+where it is missing. The kernels also run in Triton's interpreter (TRITON_INTERPRET=1), which is how tests without a
+GPU compare them with `cell_ops`.
+
+Each program handles a block of one lane's columns, so that loads and stores are contiguous. tanh(z) is
+2 · sigmoid(2z) - 1: Triton's core language has no tanh.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_BLOCK = 1024
+
+__all__ = ["cell", "finish", "load_h"]
+
+
+@triton.jit
+def _load_h_kernel(h, slot_h, source, p, h_stride, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    lane = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    start = tl.load(source + lane)
+    inside = (column < p) & (start >= 0)
+    value = tl.load(slot_h + start * p + column, mask=inside, other=0.0)
+    tl.store(h + lane * h_stride + column, value, mask=inside)
+
+
+@triton.jit
+def _cell_kernel(  # type: ignore[no-untyped-def]
+    gates,
+    table,
+    table_row,
+    c,
+    slot_c,
+    source,
+    target,
+    hidden,
+    d,
+    clip,
+    last_slot,
+    HAS_TABLE: tl.constexpr,
+    HAS_CLIP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    lane = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < d
+    row = gates + lane * 4 * d + column
+    i = tl.load(row, mask=inside, other=0.0).to(tl.float32)
+    f = tl.load(row + d, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(row + 2 * d, mask=inside, other=0.0).to(tl.float32)
+    o = tl.load(row + 3 * d, mask=inside, other=0.0).to(tl.float32)
+    if HAS_TABLE:
+        word = table + tl.load(table_row + lane) * 4 * d + column
+        i += tl.load(word, mask=inside, other=0.0).to(tl.float32)
+        f += tl.load(word + d, mask=inside, other=0.0).to(tl.float32)
+        g += tl.load(word + 2 * d, mask=inside, other=0.0).to(tl.float32)
+        o += tl.load(word + 3 * d, mask=inside, other=0.0).to(tl.float32)
+    start = tl.load(source + lane)
+    kept = tl.load(c + lane * d + column, mask=inside, other=0.0)
+    loaded = tl.load(slot_c + start * d + column, mask=inside & (start >= 0), other=0.0)
+    before = tl.where(start >= 0, loaded, kept)
+    after = tl.sigmoid(f) * before + tl.sigmoid(i) * (2.0 * tl.sigmoid(2.0 * g) - 1.0)
+    if HAS_CLIP:
+        after = tl.minimum(tl.maximum(after, -clip), clip)
+    tl.store(c + lane * d + column, after, mask=inside)
+    end = tl.load(target + lane)
+    tl.store(slot_c + end * d + column, after, mask=inside & (end < last_slot))
+    out = tl.sigmoid(o) * (2.0 * tl.sigmoid(2.0 * after) - 1.0)
+    tl.store(hidden + lane * d + column, out.to(hidden.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _finish_kernel(  # type: ignore[no-untyped-def]
+    projected,
+    h,
+    slot_h,
+    target,
+    skip,
+    output,
+    following,
+    p,
+    h_stride,
+    skip_stride,
+    following_stride,
+    clip,
+    last_slot,
+    HAS_SKIP: tl.constexpr,
+    HAS_FOLLOWING: tl.constexpr,
+    HAS_CLIP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    lane = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < p
+    value = tl.load(projected + lane * p + column, mask=inside, other=0.0).to(tl.float32)
+    if HAS_CLIP:
+        value = tl.minimum(tl.maximum(value, -clip), clip)
+    stored = value.to(h.dtype.element_ty)
+    tl.store(h + lane * h_stride + column, stored, mask=inside)
+    end = tl.load(target + lane)
+    tl.store(slot_h + end * p + column, stored, mask=inside & (end < last_slot))
+    if HAS_SKIP:
+        value += tl.load(skip + lane * skip_stride + column, mask=inside, other=0.0).to(tl.float32)
+    total = value.to(output.dtype.element_ty)
+    tl.store(output + lane * p + column, total, mask=inside)
+    if HAS_FOLLOWING:
+        tl.store(following + lane * following_stride + column, total, mask=inside)
+
+
+def _grid(lanes: int, width: int) -> tuple[tuple[int, int], int]:
+    block = min(_BLOCK, triton.next_power_of_2(width))
+    return (lanes, triton.cdiv(width, block)), block
+
+
+def load_h(h: Tensor, slot_h: Tensor, source: Tensor) -> None:
+    """See `cell_ops.load_h`."""
+    grid, block = _grid(*h.shape)
+    _load_h_kernel[grid](h, slot_h, source, h.shape[1], h.stride(0), BLOCK=block)
+
+
+def cell(
+    gates: Tensor,
+    table: Tensor | None,
+    table_row: Tensor,
+    c: Tensor,
+    slot_c: Tensor,
+    source: Tensor,
+    target: Tensor,
+    hidden: Tensor,
+    clip: float,
+) -> None:
+    """See `cell_ops.cell`."""
+    grid, block = _grid(*c.shape)
+    has_clip = math.isfinite(clip)
+    _cell_kernel[grid](
+        gates,
+        gates if table is None else table,
+        table_row,
+        c,
+        slot_c,
+        source,
+        target,
+        hidden,
+        c.shape[1],
+        clip if has_clip else 0.0,
+        len(slot_c) - 1,
+        HAS_TABLE=table is not None,
+        HAS_CLIP=has_clip,
+        BLOCK=block,
+    )
+
+
+def finish(
+    projected: Tensor,
+    h: Tensor,
+    slot_h: Tensor,
+    target: Tensor,
+    skip: Tensor | None,
+    output: Tensor,
+    following: Tensor | None,
+    clip: float,
+) -> None:
+    """See `cell_ops.finish`."""
+    grid, block = _grid(*h.shape)
+    has_clip = math.isfinite(clip)
+    _finish_kernel[grid](
+        projected,
+        h,
+        slot_h,
+        target,
+        h if skip is None else skip,
+        output,
+        h if following is None else following,
+        h.shape[1],
+        h.stride(0),
+        0 if skip is None else skip.stride(0),
+        0 if following is None else following.stride(0),
+        clip if has_clip else 0.0,
+        len(slot_h) - 1,
+        HAS_SKIP=skip is not None,
+        HAS_FOLLOWING=following is not None,
+        HAS_CLIP=has_clip,
+        BLOCK=block,
+    )
+
+
+def check(device: torch.device) -> str | None:
+    """Why the kernels can't be used on this device, or None: they are compiled and compared with `cell_ops`."""
+    from model import cell_ops
+
+    generator = torch.Generator().manual_seed(0)
+    gates, c = (torch.randn(4, n, generator=generator).to(device) for n in (32, 8))
+    slot_c = torch.randn(4, 8, generator=generator).to(device)
+    source, target = torch.tensor([-1, 0, 1, -1], device=device), torch.tensor([3, 3, 2, 3], device=device)
+    results = []
+    try:
+        for ops in (cell_ops.cell, cell):
+            c_k, slots_k, hidden = c.clone(), slot_c.clone(), torch.empty_like(c)
+            ops(gates, None, source, c_k, slots_k, source, target, hidden, 3.0)
+            results.append(torch.cat([c_k, slots_k[:3], hidden]))
+    except Exception as error:  # a compiler has many ways to fail, and none of them must stop the job
+        return f"Triton can't compile the cell here: {error}"
+    return None if torch.allclose(results[0], results[1], atol=1e-5) else "Triton's cell gave wrong numbers"
