@@ -25,7 +25,7 @@ class ObjectRecord:
     sha256: str
 
     @classmethod
-    def of(cls, path: str, data: builtins.bytes) -> "ObjectRecord":
+    def of(cls, path: str, data: builtins.bytes | bytearray) -> "ObjectRecord":
         """The record of an object whose bytes are ``data``."""
         return cls(path, len(data), hashlib.sha256(data).hexdigest())
 

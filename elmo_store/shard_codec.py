@@ -20,7 +20,7 @@ def encode(
     tokens: Sequence[str],
     sentence: npt.NDArray[np.int64],
     index_in_sentence: npt.NDArray[np.int32],
-) -> list[tuple[str, bytes]]:
+) -> list[tuple[str, bytes | bytearray]]:
     """Path in the store and bytes of each object of shard ``shard``; the same rows always give the same bytes.
 
     Args:
@@ -44,7 +44,7 @@ def encode(
     for name, length in lengths.items():
         if length != stop - first:
             raise ValueError(f"shard {shard} holds rows {first} … {stop}, {stop - first} of them; {name} has {length}")
-    objects = []
+    objects: list[tuple[str, bytes | bytearray]] = []
     if "zarr" in manifest.forms:
         objects.append(zarr_form.encode_shard(manifest, shard, states))
         objects.append(zarr_form.encode_tokens(manifest, shard, tokens))

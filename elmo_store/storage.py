@@ -87,7 +87,7 @@ class Root:
         """The root of a folder inside this one."""
         return Root(self.url(rel), self.storage_options)
 
-    def put(self, rel: str, data: bytes) -> None:
+    def put(self, rel: str, data: bytes | bytearray) -> None:
         """Write the object ``rel`` whole, over what may be there."""
         path = self.path(_checked(rel))
         if not self.is_local:

@@ -2,8 +2,9 @@
 
 May import zarr, NumPy, layout, manifest, storage, errors.
 
-Every object is encoded in memory, by zarr itself, and then put whole: one put an object, whose bytes (and hash) are known before
-they travel, and which depend on nothing but the rows and the versions of the libraries.
+Every object is encoded in memory and then put whole: one put an object, whose bytes (and hash) are known before they travel,
+and which depend on nothing but the rows and the versions of the libraries. Metadata and the small arrays are encoded by
+zarr itself, shards by `zarr_shard`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,10 +18,11 @@ from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
-from elmo_store import layout
+from elmo_store import layout, zarr_shard
 from elmo_store.errors import StoreError
 from elmo_store.manifest import Manifest
 from elmo_store.storage import Root
+from elmo_store.zarr_shard import Data
 
 Int64 = npt.NDArray[np.int64]
 Objects = dict[str, Any]  # what an in-memory zarr store keeps: name → buffer
@@ -56,16 +58,19 @@ def consolidate(root: Root) -> None:
     root.put_json(f"{layout.ZARR}/zarr.json", group)
 
 
-def encode_shard(manifest: Manifest, shard: int, states: npt.NDArray[Any]) -> tuple[str, bytes]:
+def encode_shard(manifest: Manifest, shard: int, states: npt.NDArray[Any]) -> tuple[str, Data]:
     """The object of shard ``shard`` of the array ``states``: its path in the store and its bytes.
 
     ``states``: [rows of the shard, n_states, channels] in the manifest's dtype. The last shard's rows may be fewer than
     ``shard_rows``; inner chunks that lie wholly beyond them are left out.
     """
-    objects: Objects = {}
-    array = _create_states(zarr.create_group(MemoryStore(objects)), manifest, manifest.shard_rows)
-    array[: len(states)] = states
-    return layout.zarr_states_shard(shard), _object(objects, "states/c/0/0/0")
+    data = zarr_shard.encode(
+        states,
+        shard_rows=manifest.shard_rows,
+        chunk_rows=layout.chunk_rows(manifest.shard_rows),
+        compression=manifest.compression,
+    )
+    return layout.zarr_states_shard(shard), data
 
 
 def encode_tokens(manifest: Manifest, shard: int, tokens: Sequence[str]) -> tuple[str, bytes]:

@@ -1,0 +1,81 @@
+"""Shard objects against zarr: it reads what we write, and writes as much as we do."""
+
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from zarr.codecs import BloscCodec, ZstdCodec
+from zarr.core.buffer.cpu import Buffer
+from zarr.storage import MemoryStore
+
+from elmo_store.zarr_shard import crc32c, encode
+
+COMPRESSORS: dict[str, Any] = {
+    "none": lambda itemsize: None,
+    "zstd": lambda itemsize: ZstdCodec(level=1),
+    "blosc": lambda itemsize: BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=itemsize, blocksize=1 << 20),
+}
+
+
+def _array(objects: dict[str, Any], shard_rows: int, chunk_rows: int, like: Any, compression: str) -> Any:
+    _, n_states, channels = like.shape
+    return zarr.create_array(
+        MemoryStore(objects),
+        shape=(shard_rows, n_states, channels),
+        shards=(shard_rows, n_states, channels),
+        chunks=(chunk_rows, 1, channels),
+        dtype=like.dtype,
+        compressors=COMPRESSORS[compression](like.dtype.itemsize),
+        filters=None,
+        fill_value=0,
+        config={"write_empty_chunks": True},
+    )
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    data=st.data(),
+    chunk_rows=st.integers(1, 9),
+    n_chunks=st.integers(1, 5),
+    n_states=st.integers(1, 4),
+    channels=st.integers(1, 5),
+    compression=st.sampled_from(sorted(COMPRESSORS)),
+    dtype=st.sampled_from(["float16", "float32"]),
+)
+def test_zarr_reads_it_and_writes_as_much(
+    data: st.DataObject, chunk_rows: int, n_chunks: int, n_states: int, channels: int, compression: str, dtype: str
+) -> None:
+    shard_rows = chunk_rows * n_chunks
+    n = data.draw(st.integers(1, shard_rows))
+    states = np.random.default_rng(n).standard_normal((n, n_states, channels)).astype(dtype)
+    found = encode(states, shard_rows=shard_rows, chunk_rows=chunk_rows, compression=compression)
+    theirs: dict[str, Any] = {}
+    array = _array(theirs, shard_rows, chunk_rows, states, compression)
+    array[:n] = states
+    assert len(found) == len(theirs["c/0/0/0"].to_bytes())
+    theirs["c/0/0/0"] = Buffer.from_bytes(bytes(found))
+    np.testing.assert_array_equal(array[:n], states)
+    assert not array[n:].any()
+
+
+@pytest.mark.parametrize("compression", sorted(COMPRESSORS))
+def test_inner_chunks_are_the_bytes_that_zarr_writes(compression: str) -> None:
+    states = np.random.default_rng(0).standard_normal((512, 1, 256)).astype(np.float16)
+    theirs: dict[str, Any] = {}
+    _array(theirs, 512, 512, states, compression)[:] = states
+    assert encode(states, shard_rows=512, chunk_rows=512, compression=compression) == theirs["c/0/0/0"].to_bytes()
+
+
+def test_rows_of_a_larger_array() -> None:
+    states = np.random.default_rng(0).standard_normal((40, 6, 8)).astype(np.float32)[3:20, ::2]
+    whole = encode(np.ascontiguousarray(states), shard_rows=32, chunk_rows=8, compression="none")
+    assert encode(states, shard_rows=32, chunk_rows=8, compression="none") == whole
+
+
+@given(st.binary(max_size=300))
+def test_crc32c(data: bytes) -> None:
+    assert crc32c(data) == google_crc32c.value(data)
