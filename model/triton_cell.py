@@ -24,7 +24,7 @@ __all__ = ["cell", "finish", "load_h"]
 def _load_h_kernel(h, slot_h, source, p, h_stride, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     lane = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    start = tl.load(source + lane)
+    start = tl.load(source + lane) + tl.zeros([BLOCK], dtype=tl.int64)  # the same number for every column
     inside = (column < p) & (start >= 0)
     value = tl.load(slot_h + start * p + column, mask=inside, other=0.0)
     tl.store(h + lane * h_stride + column, value, mask=inside)
@@ -61,7 +61,7 @@ def _cell_kernel(  # type: ignore[no-untyped-def]
         f += tl.load(word + d, mask=inside, other=0.0).to(tl.float32)
         g += tl.load(word + 2 * d, mask=inside, other=0.0).to(tl.float32)
         o += tl.load(word + 3 * d, mask=inside, other=0.0).to(tl.float32)
-    start = tl.load(source + lane)
+    start = tl.load(source + lane) + tl.zeros([BLOCK], dtype=tl.int64)  # the same number for every column
     kept = tl.load(c + lane * d + column, mask=inside, other=0.0)
     loaded = tl.load(slot_c + start * d + column, mask=inside & (start >= 0), other=0.0)
     before = tl.where(start >= 0, loaded, kept)
@@ -69,7 +69,7 @@ def _cell_kernel(  # type: ignore[no-untyped-def]
     if HAS_CLIP:
         after = tl.minimum(tl.maximum(after, -clip), clip)
     tl.store(c + lane * d + column, after, mask=inside)
-    end = tl.load(target + lane)
+    end = tl.load(target + lane) + tl.zeros([BLOCK], dtype=tl.int64)
     tl.store(slot_c + end * d + column, after, mask=inside & (end < last_slot))
     out = tl.sigmoid(o) * (2.0 * tl.sigmoid(2.0 * after) - 1.0)
     tl.store(hidden + lane * d + column, out.to(hidden.dtype.element_ty), mask=inside)
@@ -103,7 +103,7 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
         value = tl.minimum(tl.maximum(value, -clip), clip)
     stored = value.to(h.dtype.element_ty)
     tl.store(h + lane * h_stride + column, stored, mask=inside)
-    end = tl.load(target + lane)
+    end = tl.load(target + lane) + tl.zeros([BLOCK], dtype=tl.int64)
     tl.store(slot_h + end * p + column, stored, mask=inside & (end < last_slot))
     if HAS_SKIP:
         value += tl.load(skip + lane * skip_stride + column, mask=inside, other=0.0).to(tl.float32)

@@ -1,0 +1,218 @@
+"""The CUDA path without a GPU: everything but graph capture and launches, kernels through Triton's interpreter."""
+
+import logging
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from model import backend_cuda, cell_ops, embedder, engine_cuda
+from model.backend_cuda import CudaBackend
+from model.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine_cuda import CudaDirection, best_cell_ops, matmul_precision
+from model.start_state import StartState, compute_warm
+from model.weights import BiLMWeights
+from tests.model import golden
+from tests.model.reference import ReferenceBiLM
+
+SETTINGS = EngineSettings(device="cpu", lanes=16, table_mib=1)
+SENTENCES = [
+    ["The", "cat", "sat", "."],
+    [],
+    ["Ünïcode", "日本語", "a" * 60, "", "naïve" * 12],
+    ["The", "cat", "sat", "down", "."],
+    *[[f"w{(i * j) % 11}" for j in range(i % 23 + 1)] for i in range(60)],
+    ["The", "cat", "sat", "."],
+]
+
+
+@pytest.fixture()
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embedders take the CUDA backend, on the CPU."""
+    monkeypatch.setattr(embedder, "_backend", lambda *args: CudaBackend(*args, torch.device("cpu")))
+
+
+def embed(model: Embedder, dtype: str = "float32") -> npt.NDArray[np.floating]:
+    return model.embed([SentenceRows(s, 0, len(s)) for s in SENTENCES], dtype=dtype)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("share", ["all", "sentences", "none"])
+def test_all_states_agree_with_the_reference(tiny: BiLMWeights, tiny_reference: ReferenceBiLM, share: str) -> None:
+    start = compute_warm(tiny)
+    settings = replace(SETTINGS, share=share)  # type: ignore[arg-type]
+    want = [tiny_reference.states(s, start.h.numpy(), start.c.numpy())[1:-1] for s in SENTENCES if s]
+    np.testing.assert_allclose(embed(Embedder(tiny, start, settings)), np.concatenate(want), rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("on_cpu")
+@pytest.mark.parametrize("precision", ["bfloat16", "tf32"])
+def test_other_precisions_stay_near(tiny: BiLMWeights, precision: str) -> None:
+    start = StartState.zero(tiny.options)
+    want = embed(Embedder(tiny, start, SETTINGS))
+    got = embed(Embedder(tiny, start, replace(SETTINGS, precision=precision)))  # type: ignore[arg-type]
+    np.testing.assert_allclose(got, want, rtol=0, atol=0.03)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_all_thirty_goldens_agree(shared_dir: Path, golden_weights: BiLMWeights) -> None:
+    model = Embedder(golden_weights, StartState.zero(golden_weights.options), SETTINGS)
+    for lane, wanted in zip(model.embed_carry(golden.lanes(shared_dir)), golden.top_layers(shared_dir), strict=True):
+        for states, want in zip(lane, wanted, strict=True):
+            np.testing.assert_allclose(states[:, -2:].transpose(1, 0, 2), want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_groups_do_not_show(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = StartState.zero(tiny.options)
+    want = embed(Embedder(tiny, start, SETTINGS), "float16")
+    monkeypatch.setattr(CudaBackend, "group_rows", 50)
+    model = Embedder(tiny, start, SETTINGS)
+    np.testing.assert_array_equal(embed(model, "float16"), want)
+    assert model.stats.rows == len(want)
+
+
+def _failing_window(monkeypatch: pytest.MonkeyPatch, fails: int) -> list[int]:
+    """Make the first windows run out of memory; the returned list collects the lanes of each window that was begun."""
+    lanes: list[int] = []
+    run_window = CudaDirection.run_window
+
+    def run(self: CudaDirection, first, slots, loads, saves):  # type: ignore[no-untyped-def]
+        lanes.append(slots.shape[1])
+        if len(lanes) <= fails:
+            raise torch.OutOfMemoryError("injected")
+        return run_window(self, first, slots, loads, saves)
+
+    monkeypatch.setattr(CudaDirection, "run_window", run)
+    return lanes
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_out_of_memory_halves_the_lanes_and_goes_on(
+    tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = StartState.zero(tiny.options)
+    want = embed(Embedder(tiny, start, SETTINGS))
+    lanes = _failing_window(monkeypatch, fails=1)
+    model = Embedder(tiny, start, replace(SETTINGS, lanes=64))
+    with caplog.at_level(logging.WARNING):
+        got = embed(model)
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
+    assert lanes[0] == 64
+    assert lanes[-1] == 32
+    assert "out of GPU memory with 64 lanes; going on with 32" in caplog.text
+    embed(model)  # and it stays so
+    assert lanes[-1] == 32
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_out_of_memory_while_building_halves_too(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = CudaDirection.__init__
+
+    def picky(self: CudaDirection, *args, lanes: int, **kwargs) -> None:  # type: ignore[no-untyped-def]
+        if lanes > 16:
+            raise torch.OutOfMemoryError("injected")
+        make(self, *args, lanes=lanes, **kwargs)
+
+    monkeypatch.setattr(CudaDirection, "__init__", picky)
+    model = Embedder(tiny, StartState.zero(tiny.options), replace(SETTINGS, lanes=64))
+    assert model._backend.lane_choices == [16]
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_out_of_memory_without_end_is_an_error(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes = _failing_window(monkeypatch, fails=10**6)
+    with pytest.raises(torch.OutOfMemoryError, match="injected"):
+        embed(Embedder(tiny, StartState.zero(tiny.options), replace(SETTINGS, lanes=64)))
+    assert set(lanes) == {64, 32, 16}
+
+
+def test_a_plan_of_another_shape_is_refused(tiny: BiLMWeights) -> None:
+    direction = CudaBackend(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")).directions[0]
+    with pytest.raises(ValueError, match="32 lanes"):
+        direction.prepare(32, 1, torch.zeros(1, 8))
+
+
+def test_precision_of_products_is_put_back() -> None:
+    before = torch.get_float32_matmul_precision()
+    with matmul_precision(tf32=True):
+        assert torch.get_float32_matmul_precision() == "high"
+    with matmul_precision(tf32=False):
+        assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_without_triton_the_plain_cell_is_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert best_cell_ops(torch.device("cpu")) is cell_ops
+    monkeypatch.setitem(sys.modules, "model.triton_cell", None)
+    with caplog.at_level(logging.WARNING):
+        assert engine_cuda.best_cell_ops(torch.device("cuda")) is cell_ops
+    assert "Triton is not installed" in caplog.text
+
+
+_COMPARE_KERNELS = """
+import torch
+from model import cell_ops, triton_cell
+torch.manual_seed(0)
+lanes, p, d, slots = 5, 24, 40, 6
+for dtype, tolerance in ((torch.float32, 2e-6), (torch.bfloat16, 2e-2)):
+    for with_table in (True, False):
+        for clip in (0.5, float("inf")):
+            for with_skip in (True, False):
+                source = torch.tensor([-1, 0, 3, -1, 0]); target = torch.tensor([5, 1, 5, 2, 5])
+                gates = torch.randn(lanes, 4 * d).to(dtype); table = torch.randn(7, 4 * d).to(dtype)
+                row = torch.randint(0, 7, (lanes,))
+                c, slot_c = torch.randn(lanes, d), torch.randn(slots, d)
+                xh = torch.randn(lanes, 2 * p).to(dtype); slot_h = torch.randn(slots, p).to(dtype)
+                projected = torch.randn(lanes, p).to(dtype); after = torch.randn(lanes, 2 * p).to(dtype)
+                results = []
+                for ops in (cell_ops, triton_cell):
+                    c_k, slot_c_k, xh_k, slot_h_k, after_k = (t.clone() for t in (c, slot_c, xh, slot_h, after))
+                    hidden, output = torch.zeros(lanes, d, dtype=dtype), torch.zeros(lanes, p, dtype=dtype)
+                    ops.load_h(xh_k[:, p:], slot_h_k, source)
+                    ops.cell(gates, table if with_table else None, row, c_k, slot_c_k, source, target, hidden, clip)
+                    ops.finish(projected, xh_k[:, p:], slot_h_k, target, xh_k[:, :p] if with_skip else None, output,
+                               after_k[:, :p] if with_skip else None, clip)
+                    results.append((c_k, slot_c_k[:-1], xh_k, slot_h_k[:-1], after_k, hidden, output))
+                for a, b in zip(*results):
+                    torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
+assert triton_cell.check(torch.device("cpu")) is None
+print("kernels agree")
+"""
+
+
+def test_triton_kernels_agree_with_plain_torch_in_the_interpreter(repo_dir: Path) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed; it comes with PyTorch for CUDA")
+    run = subprocess.run(
+        [sys.executable, "-c", _COMPARE_KERNELS],
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(repo_dir)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "kernels agree" in run.stdout
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
+def test_on_a_gpu_states_agree_with_the_cpu(tiny: BiLMWeights, precision: str) -> None:
+    start = compute_warm(tiny)
+    want = embed(Embedder(tiny, start, SETTINGS))
+    gpu = Embedder(tiny, start, replace(SETTINGS, device="cuda", precision=precision, lanes=64))  # type: ignore[arg-type]
+    for _ in range(2):  # the second time from the captured graph
+        np.testing.assert_allclose(embed(gpu), want, rtol=0, atol=1e-5 if precision == "float32" else 0.03)
+
+
+def test_the_module_constants_fit_each_other() -> None:
+    assert backend_cuda.LANES * engine_cuda.WINDOW <= 1 << 17  # slots that the gate table may have
+    assert backend_cuda.LEAST_LANES < backend_cuda.LANES
