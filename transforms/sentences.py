@@ -30,10 +30,23 @@ _ITEM = re.compile(r"[0-9]{1,2}\.")  # "1. Item"
 _FIRST_WORD = re.compile(r"\W*(\w*)")
 
 
+def without_time_limit() -> None:
+    """Lift the limit of 5 seconds of CPU time (of all threads) that NLTK 3.10 puts on each search of its own linear patterns.
+
+    What a text becomes must not depend on how long it is or on how busy the machine is.
+    """
+    import nltk
+
+    redos = getattr(nltk, "redos", None)
+    if redos is not None:
+        redos.DEFAULT_TIMEOUT = None
+
+
 @cache
 def _punkt() -> Any:
     from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer  # slow to import: only where text is split
 
+    without_time_limit()
     parameters = PunktParameters()
     parameters.abbrev_types = set(" ".join((_TITLES, _LATIN, _PARTS, _TIMES, _INITIALS)).split())
     parameters.sent_starters = set(_STARTERS)

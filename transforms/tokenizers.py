@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 
-from transforms.sentences import sentence_spans
+from transforms.sentences import sentence_spans, without_time_limit
 
 Tokenize = Callable[[str], list[str]]
 
@@ -54,6 +54,7 @@ def whitespace(text: str) -> list[str]:
 def _treebank() -> Tokenize:
     from nltk.tokenize import NLTKWordTokenizer  # seconds to import: only where text is tokenised
 
+    without_time_limit()
     tokenize: Tokenize = NLTKWordTokenizer().tokenize
     return tokenize
 

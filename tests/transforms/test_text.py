@@ -74,6 +74,13 @@ def test_ptb_tokens_are_those_of_the_training_text(shared_dir: Path) -> None:
     assert len(theirs & ours) / len(theirs) > 0.98
 
 
+def test_tokens_do_not_depend_on_time() -> None:
+    import nltk
+
+    assert ptb("One. Two.") == ["One", ".", "Two", "."]
+    assert getattr(getattr(nltk, "redos", None), "DEFAULT_TIMEOUT", None) is None
+
+
 def test_whitespace_tokens() -> None:
     assert whitespace(" a\t b\u00a0c  \u2028 ") == ["a", "b\u00a0c", "\u2028"]
 
