@@ -4,11 +4,12 @@ May import elmo_store, transforms (paths of the scratch area) and tqdm. Reading 
 reads only markers that it has not seen.
 """
 
+import shutil
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TextIO
 
@@ -153,9 +154,10 @@ class Screen:
                 return
         if self._bar is None:
             print("\r\x1b[K", end="", file=self._stream)
+            size = shutil.get_terminal_size()  # 80 × 24 where a terminal says 0 × 0, of which tqdm would show nothing
             self._bar = tqdm(
                 total=snapshot.n_tokens, initial=snapshot.tokens_done, unit=" tokens", unit_scale=True,
-                file=self._stream, dynamic_ncols=True, desc="embed", mininterval=0, miniters=0,
+                file=self._stream, ncols=size.columns, nrows=size.lines, desc="embed", mininterval=0, miniters=0,
             )  # fmt: skip
         self._bar.n = snapshot.tokens_done
         self._bar.set_postfix_str(f"{snapshot.shards_done}/{snapshot.n_shards} shards", refresh=False)
@@ -177,12 +179,14 @@ def shown(root: Root, *, seconds: float, screen: Screen | None = None) -> Iterat
     stop = threading.Event()
     reader = ProgressReader(root)
 
+    def look() -> None:
+        # A look that failed is no reason to end a job; the next one may succeed.
+        with suppress(StoreError, OSError, ValueError, KeyError):
+            screen.show(reader.look())
+
     def watch() -> None:
         while not stop.wait(seconds):
-            try:
-                screen.show(reader.look())
-            except (StoreError, OSError, ValueError, KeyError):
-                continue  # a look that failed is no reason to end a job; the next one may succeed
+            look()
 
     thread = threading.Thread(target=watch, name="progress", daemon=True)
     thread.start()
@@ -191,6 +195,7 @@ def shown(root: Root, *, seconds: float, screen: Screen | None = None) -> Iterat
     finally:
         stop.set()
         thread.join()
+        look()  # the bar's end
         screen.close()
 
 

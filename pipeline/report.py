@@ -88,12 +88,12 @@ def summary(root: Root, manifest: Manifest, markers: Iterable[ShardMarker], *, s
     ]
     if this_run.tokens < everything.tokens:
         lines.append(f"{everything.tokens - this_run.tokens:,} tokens were there already from an earlier run")
-    rate = this_run.tokens / seconds if seconds > 0 else 0.0
-    lines.append(
-        f"this run: {this_run.tokens:,} tokens in {duration(seconds)} = {rate:,.0f} tokens/s; "
-        f"workers read {this_run.seconds_reading:.1f} s, computed {this_run.seconds_computing:.1f} s, "
-        f"wrote {this_run.seconds_writing:.1f} s"
-    )
+    if this_run.tokens:
+        lines.append(
+            f"this run: {this_run.tokens:,} tokens in {duration(seconds)} = {this_run.tokens / seconds:,.0f} tokens/s; "
+            f"workers read {this_run.seconds_reading:.1f} s, computed {this_run.seconds_computing:.1f} s, "
+            f"wrote {this_run.seconds_writing:.1f} s"
+        )
     shares = (("lanes filled", this_run.lane_fill), ("gate table hits", this_run.table_hits))
     shown = [f"{name} {share:.1%}" for name, share in (*shares, ("known words", this_run.word_hits)) if share is not None]
     if shown:
@@ -104,14 +104,14 @@ def summary(root: Root, manifest: Manifest, markers: Iterable[ShardMarker], *, s
 
 
 def next_steps(root: Root, manifest: Manifest) -> list[str]:
-    """Three lines of Python that open the store, mix its layers and read one state."""
+    """Three lines of Python that open the store and read one sentence of it, mixed if it holds states."""
     options = f", storage_options={root.storage_options!r}" if root.storage_options else ""
-    last = manifest.states[-1]
-    return [
-        "import elmo_store",
-        f"store = elmo_store.open({str(root)!r}{options})",
-        f"store.sentence(0).tokens, store[{last!r}][0:10].shape",
-    ]
+    lines = ["import elmo_store", f"store = elmo_store.open({str(root)!r}{options})"]
+    if manifest.kind == "mix":
+        return [*lines, f"vectors = store.sentence(0)[{manifest.states[0]!r}]  # [tokens, {manifest.channels}]"]
+    w = ", ".join(["0.0"] * ((len(manifest.states) + 1) // 2))
+    mix = f"elmo_store.ScalarMix(w=[{w}])(store.sentence(0).read())"
+    return [*lines, f"vectors = {mix}  # [tokens, {2 * manifest.channels}]; w: what your task learned"]
 
 
 def human_bytes(n: float) -> str:
