@@ -41,6 +41,7 @@ class InputFile:
 
     url: str
     identity: FileIdentity
+    whole: bool = False  # it can't be read from its middle (a web server without ranges)
 
 
 def known_format(name: str) -> str:
@@ -116,17 +117,23 @@ def _expand(place: str, only_known: bool, storage_options: Mapping[str, Any] | N
         info = filesystem.info(path)
         if info["type"] != "file":
             raise InputError(place, "a chained URL must name one file: no folder, no glob")
-        return [InputFile(place, identity_of(info))]
+        return [InputFile(place, identity_of(info), whole=True)]
     try:
         info = filesystem.info(path)  # first as it stands: a name may hold [ or ? itself
     except FileNotFoundError:
         if not any(sign in path for sign in _GLOB):
             raise
         infos = [i for i in filesystem.glob(path, detail=True).values() if i["type"] == "file"]
-        return [InputFile(_name(filesystem, i["name"]), identity_of(i)) for i in infos]
+        return [_file(filesystem, i["name"], i) for i in infos]
     if info["type"] == "file":
-        return [InputFile(_name(filesystem, path), identity_of(info))]
+        return [_file(filesystem, path, info)]
     return _below(filesystem, path, place, only_known)
+
+
+def _file(filesystem: fsspec.AbstractFileSystem, path: str, info: Mapping[str, Any]) -> InputFile:
+    protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
+    whole = "http" in protocols and not info.get("partial")
+    return InputFile(_name(filesystem, path), identity_of(info), whole)
 
 
 def _below(filesystem: fsspec.AbstractFileSystem, folder: str, place: str, only_known: bool) -> list[InputFile]:
@@ -139,7 +146,7 @@ def _below(filesystem: fsspec.AbstractFileSystem, folder: str, place: str, only_
         if only_known and not known_format(relative):
             unknown.append(relative)
             continue
-        files.append(InputFile(_name(filesystem, path), identity_of(info)))
+        files.append(_file(filesystem, path, info))
     if unknown:
         some = ", ".join(sorted(unknown)[:5]) + (", …" if len(unknown) > 5 else "")
         if not files:
@@ -216,7 +223,7 @@ def _ranges(
     if kind == "parquet":
         return _row_groups(file, settings, range_bytes, storage_options)
     size = file.identity.size
-    if kind not in _SPLITTABLE or size <= range_bytes or _is_compressed(file, storage_options):
+    if kind not in _SPLITTABLE or file.whole or size <= range_bytes or _is_compressed(file, storage_options):
         return [(0, None)]
     return [(start, min(start + range_bytes, size)) for start in range(0, size, range_bytes)]
 

@@ -3,6 +3,9 @@
 import gzip
 import logging
 import stat
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from pathlib import Path
 
@@ -119,6 +122,30 @@ def test_any_filesystem(tmp_path: Path) -> None:
         assert [piece.url for piece in pieces] == ["memory:///reading/a.tok"] * 2 + ["memory:///reading/deep/b.tok.gz"]
         found = [record for piece in pieces for record in read_piece(piece, ReadSettings())]
         assert tokens(found) == [["a", "b"]] * 10 + [["c"]]
+
+
+def test_a_web_server_without_ranges(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install 'elmo-store[http]'")
+    write(tmp_path / "a.tok", b"a b\n" * 100)
+    handler = partial(QuietHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}/a.tok"
+            (piece,) = plan_pieces([url], range_bytes=30)
+            assert (piece.url, piece.format, piece.stop) == (url, "lines", None)
+            assert tokens(list(read_piece(piece, ReadSettings()))) == [["a", "b"]] * 100
+            with pytest.raises(InputError, match="no such file or folder"):
+                plan_pieces([url + "x"])
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        assert format
 
 
 def test_an_object_store(s3_url: str) -> None:
