@@ -17,7 +17,7 @@ from model.engine_linear import PackedLinear
 from model.lstm import FORGET_BIAS
 from model.options import BiLMOptions
 from model.planner import START_SLOT
-from model.word_table import GateTable
+from model.word_table import GateTable, NoTable
 
 TABLE_BLOCK = 128  # words whose gates are computed in one product, always that many rows
 MAX_WINDOW = 64  # steps
@@ -114,7 +114,8 @@ class CpuDirection(DirectionEngine):
         start_h, start_c: float32 [L, p] and [L, d], what every sequence starts from.
         dtype: float32 or bfloat16.
         lanes: the usual number of lanes.
-        table_bytes: memory for the gate table; it gets at least the slots that one step of lanes needs.
+        table_bytes: memory for the gate table; it gets at least the slots that one step of lanes needs. 0 = no table,
+            every cell's row is computed as the table would have.
         packed: see `PackedLinear`.
     """
 
@@ -136,8 +137,8 @@ class CpuDirection(DirectionEngine):
         self._start_h, self._start_c = start_h.to(dtype), start_c
         row_bytes = 4 * options.dim * dtype.itemsize
         n_slots = max(lanes, TABLE_BLOCK, min(table_bytes // row_bytes, 1 << 16))
-        self._rows = torch.empty(n_slots, 4 * options.dim, dtype=dtype)  # [slots, 4d]
-        self.table = GateTable(n_slots, self._compute_rows)
+        self._rows = torch.empty(n_slots if table_bytes else 0, 4 * options.dim, dtype=dtype)  # [slots, 4d]
+        self.table = GateTable(n_slots, self._compute_rows) if table_bytes else NoTable()
         self._x = torch.empty(0, options.projection_dim)
 
     def _compute_rows(self, words: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
@@ -167,7 +168,7 @@ class CpuDirection(DirectionEngine):
 
     def window_steps(self, lanes: int) -> int:
         """Steps in a window: all of its cells might be different words."""
-        return max(1, min(MAX_WINDOW, self.table.n_slots // lanes))
+        return max(1, min(MAX_WINDOW, self.table.n_slots // lanes)) if self.table.n_slots else MAX_WINDOW
 
     def _h(self, layer: int) -> Tensor:
         """The recurrent h of a layer, [B, p], as a view."""
@@ -179,17 +180,20 @@ class CpuDirection(DirectionEngine):
         for t in range(len(slots)):
             if (move := loads.at(first + t)) is not None:
                 self._load(*move)
-            torch.index_select(self._rows, 0, table_slots[t], out=self._gates)
-            self._step(t)
+            if isinstance(self.table, NoTable):
+                gates = self.layers[0].words(self._x[table_slots[t]].to(self._dtype))  # [B, 4d]
+            else:
+                gates = torch.index_select(self._rows, 0, table_slots[t], out=self._gates)
+            self._step(t, gates)
             if (move := saves.at(first + t)) is not None:
                 self._save(*move)
         return [out[: len(slots)].flatten(0, 1) for out in self._out]
 
-    def _step(self, t: int) -> None:
-        """One step of all layers, their outputs going to place t of the window."""
+    def _step(self, t: int, gates: Tensor) -> None:
+        """One step of all layers, their outputs going to place t of the window; gates [B, 4d] are the words' share."""
         p, skip = self._options.projection_dim, self._options.use_skip_connections
         for j, layer in enumerate(self.layers):
-            x = self._gates if j == 0 else self._xh[j - 1]
+            x = gates if j == 0 else self._xh[j - 1]
             h = layer.step(x, self._h0, self._c[j], self._scratch)  # [B, p]
             self._h(j).copy_(h)
             output = self._out[j][t]  # [B, p]

@@ -20,7 +20,7 @@ class EngineSettings:
         device: "cpu", "cuda", or "auto" = cuda where there is one.
         lanes: rows of a step, None = 128 on a CPU, 2048 on a GPU. On a GPU it can show in the last bits.
         threads: CPU threads for both directions together, None = PyTorch's number.
-        table_mib: MiB for each direction's table of first-layer gates.
+        table_mib: MiB for each direction's table of first-layer gates; 0 = no table (on a GPU a small one).
         word_capacity: words whose x is kept from call to call (2 KB a word in the published model).
         share: "all" computes repeated sentences and shared beginnings once, "sentences" repeated sentences, "none"
             computes every token of the call; "auto" = "all" on a CPU, "sentences" on a GPU, which is sooner done than
@@ -48,10 +48,10 @@ class EngineSettings:
             raise ValueError("device is 'cuda', but PyTorch finds no CUDA device here; use 'auto' or 'cpu'")
         if self.share not in ("auto", "all", "sentences", "none"):
             raise ValueError(f"share is {self.share!r}; known are auto, all, sentences, none")
-        for name in ("lanes", "threads", "table_mib", "word_capacity"):
+        for name, least in (("lanes", 1), ("threads", 1), ("table_mib", 0), ("word_capacity", 1)):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} is {value}; it must be at least 1")
+            if value is not None and value < least:
+                raise ValueError(f"{name} is {value}; it must be at least {least}")
 
     @property
     def on_cuda(self) -> bool:

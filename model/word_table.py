@@ -17,7 +17,7 @@ BOS_ID, EOS_ID = 0, 1
 _EMPTY = -1
 _CPU = torch.device("cpu")
 
-__all__ = ["BOS_ID", "EOS_ID", "GateTable", "WordBook"]
+__all__ = ["BOS_ID", "EOS_ID", "GateTable", "NoTable", "WordBook"]
 
 
 class WordBook:
@@ -142,3 +142,16 @@ class GateTable:
         self.n_wanted += words.size
         self.n_computed += len(missing)
         return self._slot_of[words]
+
+
+class NoTable(GateTable):
+    """Stands in for a table where every cell computes its own row: slots are the words themselves."""
+
+    def __init__(self) -> None:
+        super().__init__(0, lambda words, slots: None)
+
+    def slots(self, words: npt.NDArray[np.int32], n_words: int, generation: int) -> npt.NDArray[np.int64]:
+        """The words, each of them wanted and computed."""
+        self.n_wanted += words.size
+        self.n_computed += words.size
+        return words.astype(np.int64)

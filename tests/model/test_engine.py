@@ -144,6 +144,7 @@ def test_bytes_do_not_depend_on_company(small: BiLMWeights, warm: StartState, pr
         {"share": "none"},
         {"share": "sentences"},
         {"table_mib": 1},
+        {"table_mib": 0},
         {"short_words": False},
         {"threads": 1},
         {"word_capacity": 50},
