@@ -1,0 +1,234 @@
+"""What the layers of a model know: part of speech, chunks and word senses, from nothing but the model and the annotated sets.
+
+    python -m benchmarks.probe [--model NAME|FOLDER|URL] [--eval-dir ../shared/eval] [--seeds 5] [--work out/probe]
+
+Embeds the sets with `elmo-store embed` (stores that are complete already are used again), probes them, and prints the table
+in Markdown, the learned mixes, and which of the paper's patterns show. May import every room.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from elmo_store.store import open as open_store
+from pipeline.cli import main as elmo_store_command
+from pipeline.probing import results
+from pipeline.probing.labels import read_senses, read_token_labels
+from pipeline.probing.results import Result
+from pipeline.probing.senses import MOST_FREQUENT, probe_senses, target_layers
+from pipeline.probing.tagger import Metric, TaggerSettings, TaggingRun, probe_tagging
+from pipeline.probing.vectors import check_labels, check_senses, load_states
+
+ESCAPES = {
+    "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"',
+}  # fmt: skip
+UD = "ud_english_ewt/en_ewt-ud-{}.conllu.xz"
+CHUNKS = "conll2000/{}.tsv.xz"
+SENSES = "senseval/{}.tsv.xz"
+
+
+@dataclass(frozen=True)
+class TaggingTask:
+    """A train set and a test set: files below the evaluation folder, the label's column, the score."""
+
+    name: str
+    train: str
+    test: str
+    column: str
+    metric: Metric
+
+
+TAGGING = (
+    TaggingTask("UD-EWT UPOS", UD.format("train"), UD.format("test"), "upos", "accuracy"),
+    TaggingTask("CoNLL-2000 chunks", CHUNKS.format("train"), CHUNKS.format("test"), "3", "span-f1"),
+)
+DEVELOPMENT = TaggingTask("UD-EWT UPOS (dev)", UD.format("train"), UD.format("dev"), "upos", "accuracy")
+SENSE = {"senseval line": SENSES.format("line"), "senseval interest": SENSES.format("interest")}
+TASKS = {"upos": TAGGING[:1], "chunks": TAGGING[1:], "dev": (DEVELOPMENT,)}
+
+WHERE = """\
+no annotated sets at {folder}: missing are
+{missing}
+Put there (plain or .xz is told by the name, so keep the names above):
+  ud_english_ewt/  UD English EWT 2.15, https://universaldependencies.org: en_ewt-ud-train, -dev, -test.conllu, xz-compressed
+  conll2000/       the CoNLL-2000 shared task's train and test: word, POS, chunk between tabs, a blank line after a sentence
+  senseval/        line and interest: id, sense, index of the target token from 0, tokens (between spaces), between tabs
+and give their folder as --eval-dir. Any other labelled files: `elmo-store probe --help`."""
+
+
+def unescaped(token: str) -> str:
+    """A Penn Treebank escape as running text has it, whatever its case; any other token as it is."""
+    return ESCAPES.get(token.upper(), token)
+
+
+def write_lines(sentences: Iterable[Sequence[str]], path: Path) -> None:
+    """A sentence a line, tokens between spaces, escapes mapped; nothing is written if the file is the same already."""
+    text = "".join(" ".join(unescaped(token) for token in tokens) + "\n" for tokens in sentences)
+    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def embedding_input(source: Path, work: Path) -> Path:
+    """What `embed` reads for an annotated file: CoNLL-U itself, lines of tokens made from anything else."""
+    if ".conllu" in source.suffixes:
+        return source
+    path = work / "lines" / f"{source.parent.name}-{source.name.split('.')[0]}.lines"
+    if source.parent.name == "senseval":
+        write_lines((instance.tokens for instance in read_senses(str(source))), path)
+    else:
+        write_lines((sentence.words for sentence in read_token_labels(str(source), "1")), path)
+    return path
+
+
+def stored(source: Path, args: argparse.Namespace) -> str:
+    """The store of an annotated file's sentences, made by `elmo-store embed` unless it is there. SystemExit if that fails."""
+    place = args.work / args.fingerprint / f"{source.parent.name}-{source.name.split('.')[0]}"
+    command = ["embed", str(embedding_input(source, args.work)), "--output", str(place), "--quiet"]
+    if args.model:
+        command += ["--model", args.model]
+    print(f"elmo-store {' '.join(command)}", file=sys.stderr, flush=True)
+    code = elmo_store_command(command)
+    if code:
+        raise SystemExit(code)
+    return str(place)
+
+
+def tagging(task: TaggingTask, args: argparse.Namespace) -> Result:
+    """Embed and probe one tagging task."""
+    sides = []
+    for name in (task.train, task.test):
+        sentences = read_token_labels(str(args.eval_dir / name), task.column)
+        vectors = load_states(open_store(stored(args.eval_dir / name, args)))
+        check_labels(vectors, sentences)
+        sides.append((vectors, sentences))
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    settings = TaggerSettings(
+        tagger=args.tagger, epochs=args.epochs, layer_norm=args.layer_norm, dropout=args.dropout, l2=args.l2, device=device
+    )
+
+    def tell(run: TaggingRun) -> None:
+        print(
+            f"{task.name}: {run.feature}, seed {run.seed}: {100 * run.score:.2f} ({run.seconds:.0f} s)",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    runs = probe_tagging(sides[0], sides[1], metric=task.metric, seeds=range(args.seeds), settings=settings, tell=tell)
+    return results.tagging_result(task.name, {"accuracy": "accuracy", "span-f1": "F1"}[task.metric], runs)
+
+
+def sense(name: str, file: str, args: argparse.Namespace) -> Result:
+    """Embed and probe one word's senses."""
+    instances = read_senses(str(args.eval_dir / file))
+    vectors = load_states(open_store(stored(args.eval_dir / file, args)))
+    check_senses(vectors, instances)
+    return results.sense_result(name, probe_senses(target_layers(vectors, instances), instances, seeds=range(args.seeds)))
+
+
+def patterns(found: Sequence[Result]) -> list[str]:
+    """Which of the paper's patterns show: differences in points, each said to show or not to."""
+    lines = []
+    for result in found:
+        layers = [name for name in result.rows if name.startswith("layer")]
+        mean = {name: 100 * result.mean(name) for name in result.rows}
+        if {"mix", "x"} <= mean.keys():
+            gain = mean["mix"] - mean["x"]
+            lines.append(f"{result.task}: the learned mix is {gain:+.2f} points from x alone: {_shows(gain >= 1)}")
+            best = max(("x", *layers), key=lambda name: mean[name])
+            gain = mean["mix"] - mean[best]
+            lines.append(
+                f"{result.task}: the learned mix is {gain:+.2f} from the best single layer ({best}): {_shows(gain >= -0.05)}"
+            )
+            gain = mean["mix"] - mean[layers[-1]]
+            lines.append(f"{result.task}: all layers rather than the last one alone: {gain:+.2f}: {_shows(gain > 0)}")
+        if len(layers) < 2:
+            continue
+        if result.mixes is not None:
+            gain = mean[layers[0]] - mean[layers[-1]]
+            lines.append(f"{result.task}: layer 1 ahead of the top on syntax: {gain:+.2f}: {_shows(gain > 0)}")
+        else:
+            gain = mean[layers[-1]] - mean[layers[0]]
+            lines.append(f"{result.task}: the top ahead of layer 1 on sense: {gain:+.2f}: {_shows(gain > 0)}")
+            gain = mean[layers[-1]] - mean[MOST_FREQUENT]
+            lines.append(f"{result.task}: the top ahead of the most frequent sense: {gain:+.2f}: {_shows(gain > 0)}")
+    return lines
+
+
+def _shows(yes: bool) -> str:
+    return "shows" if yes else "does not show"
+
+
+def missing_files(eval_dir: Path, only: Sequence[str]) -> list[str]:
+    """The annotated files that are not there."""
+    wanted = [file for task in only for t in TASKS.get(task, ()) for file in (t.train, t.test)]
+    wanted += list(SENSE.values()) if "senses" in only else []
+    return [name for name in wanted if not (eval_dir / name).is_file()]
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    found = argparse.ArgumentParser(prog="python -m benchmarks.probe", description=(__doc__ or "").split("\n")[0])
+    found.add_argument("--model", metavar="NAME|FOLDER|URL", help="as for embed (default: the packaged model)")
+    found.add_argument("--eval-dir", type=Path, default=Path("../shared/eval"), help="annotated sets (default: ../shared/eval)")
+    found.add_argument("--work", type=Path, default=Path("out/probe"), help="folder of the stores (default: out/probe)")
+    found.add_argument("--seeds", type=int, default=5, help="repetitions (default: 5)")
+    found.add_argument("--tasks", default="upos,chunks,senses", help="of upos, chunks, senses, dev (default: upos,chunks,senses)")
+    found.add_argument("--tagger", choices=("linear", "bilstm"), default="linear", help="on the vectors (default: linear)")
+    found.add_argument("--epochs", type=int, default=10, help="passes over a training set (default: 10)")
+    found.add_argument("--layer-norm", choices=("none", "token", "batch"), default="none", help="before mixing (default: none)")
+    found.add_argument("--dropout", type=float, default=0.1, help="on the vectors (default: 0.1)")
+    found.add_argument("--l2", type=float, default=0.001, help="λ of λ‖w‖² (default: 0.001)")
+    found.add_argument("--threads", type=int, help="CPU threads of the taggers (default: PyTorch's choice)")
+    found.add_argument("--json", type=Path, metavar="FILE", help="all numbers (default: none)")
+    found.add_argument("--plot", metavar="FILE", help="the learned s and γ, .svg or .png (default: none)")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Everything, in order; 0 when the table is printed, 3 when data or model are missing."""
+    args = parser().parse_args(argv)
+    only = [name.strip() for name in args.tasks.split(",")]
+    if unknown := set(only) - {*TASKS, "senses"}:
+        print(f"--tasks: no task {', '.join(sorted(unknown))}; there are upos, chunks, senses, dev", file=sys.stderr)
+        return 2
+    if missing := missing_files(args.eval_dir, only):
+        print(WHERE.format(folder=args.eval_dir, missing="\n".join(f"  {name}" for name in missing)), file=sys.stderr)
+        return 3
+    from model.errors import ModelError
+    from model.registry import load_model
+
+    try:
+        name, weights = load_model(args.model)
+    except (ModelError, OSError) as error:
+        print(f"the model can't be loaded: {error}", file=sys.stderr)
+        return 3
+    args.fingerprint = weights.fingerprint.removeprefix("sha256:")[:12]
+    began = time.perf_counter()
+    found = [tagging(task, args) for key in only for task in TASKS.get(key, ())]
+    found += [sense(*item, args) for item in SENSE.items()] if "senses" in only else []
+    print(f"\nmodel {name} ({weights.fingerprint}), {args.tagger} tagger, {args.epochs} epochs, dropout {args.dropout}, "
+          f"layer norm {args.layer_norm}, λ {args.l2}; mean ± sd over {args.seeds} seeds, percent\n")  # fmt: skip
+    print(results.markdown(found))
+    for result in found:
+        if result.mixes:
+            print(f"\n{results.bars(result)}")
+    print("\npatterns of the paper:")
+    for line in patterns(found):
+        print(f"- {line}")
+    print(f"\n{time.perf_counter() - began:.0f} s")
+    if args.json:
+        args.json.write_text(json.dumps(results.as_json(found), indent=2) + "\n", encoding="utf-8")
+    if args.plot:
+        results.plot(found, args.plot)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

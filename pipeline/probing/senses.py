@@ -1,0 +1,97 @@
+"""Word sense by nearest neighbour: the sense of the most similar training occurrence, layer by layer, in ten folds.
+
+May import elmo_store, NumPy and this package. Nothing is learned but which occurrences are known, so the score is the
+vectors' own (Peters et al. 2018, section 5.3, does the same with one averaged vector a sense, which is here too).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.mix import layers_of_states
+from pipeline.probing.labels import LabelError, SenseInstance
+from pipeline.probing.vectors import TokenStates
+
+Array = npt.NDArray[Any]
+MOST_FREQUENT = "most frequent sense"
+TIE = 1e-6  # of cosines: the same word without context has the same vector
+
+
+@dataclass(frozen=True)
+class SenseRun:
+    """Accuracy 0 … 1 over all instances, each judged once, for one way to cut the folds.
+
+    Attributes:
+        feature: a layer's name, "average", or `MOST_FREQUENT`.
+        nearest: by the nearest training occurrence.
+        averaged: by the nearest of the senses' mean vectors.
+    """
+
+    feature: str
+    seed: int
+    nearest: float
+    averaged: float
+
+
+def target_layers(vectors: TokenStates, instances: Sequence[SenseInstance]) -> dict[str, Array]:
+    """The vectors of the target tokens by feature: each layer and their uniform average, float32 [instances, 2p]."""
+    rows = vectors.offsets[:-1] + np.asarray([instance.head for instance in instances])
+    layers = layers_of_states(vectors.states[rows].astype(np.float32))  # [instances, L+1, 2p]
+    names = ["x", *(f"layer {j}" for j in range(1, layers.shape[1]))]
+    if len(names) > 1:
+        names[-1] += " (top)"
+    return {**{name: layers[:, j] for j, name in enumerate(names)}, "average": layers.mean(axis=1)}
+
+
+def probe_senses(
+    features: dict[str, Array], instances: Sequence[SenseInstance], *, seeds: Sequence[int], n_folds: int = 10
+) -> list[SenseRun]:
+    """Score every feature, and the most frequent sense, with folds cut anew for each seed.
+
+    An answer is right if it is one of the instance's senses. Neighbours of equal cosine vote; senses of equal votes are
+    told apart by how frequent they are in training. LabelError if there are fewer instances than folds.
+    """
+    if len(instances) < n_folds or n_folds < 2:
+        raise LabelError(f"{len(instances)} instances in {n_folds} folds: each fold needs one, and there must be two")
+    names = sorted({sense for instance in instances for sense in instance.senses})
+    is_sense = np.asarray([[name in i.senses for name in names] for i in instances], np.float32)  # [instances, senses]
+    unit = {feature: _unit(vectors.astype(np.float32)) for feature, vectors in features.items()}
+    runs = []
+    for seed in seeds:
+        order = np.random.default_rng(seed).permutation(len(instances))
+        right: dict[str, list[int]] = {name: [0, 0] for name in (MOST_FREQUENT, *unit)}
+        for fold in range(n_folds):
+            test = np.sort(order[fold::n_folds])
+            train = np.setdiff1d(order, test)
+            known = is_sense[train]  # [train, senses]
+            frequency = known.sum(axis=0) / (known.sum() + 1)  # [senses], below 1: decides between equal votes only
+            hits = int(is_sense[test, int(frequency.argmax())].sum())
+            right[MOST_FREQUENT][0] += hits
+            right[MOST_FREQUENT][1] += hits
+            for feature, vectors in unit.items():
+                for way, answers in enumerate(_answers(vectors, train, test, known, frequency)):
+                    right[feature][way] += int(is_sense[test, answers].sum())
+        n = len(instances)
+        runs += [SenseRun(feature, seed, nearest / n, averaged / n) for feature, (nearest, averaged) in right.items()]
+    return runs
+
+
+def _answers(vectors: Array, train: Array, test: Array, known: Array, frequency: Array) -> tuple[Array, Array]:
+    """The sense [test] by nearest occurrence, and by nearest mean vector of a sense."""
+    cosines = vectors[test] @ vectors[train].T  # [test, train]
+    nearest = (cosines >= cosines.max(axis=1, keepdims=True) - TIE).astype(np.float32)
+    votes = nearest @ known + frequency  # [test, senses]
+    means = _unit(known.T @ vectors[train])  # [senses, 2p]; a sense that training lacks has zeros
+    similar = vectors[test] @ means.T  # [test, senses]
+    similar[:, known.sum(axis=0) == 0] = -np.inf
+    close = similar >= similar.max(axis=1, keepdims=True) - TIE
+    return votes.argmax(axis=1), np.where(close, 1 + frequency, 0).argmax(axis=1)
+
+
+def _unit(vectors: Array) -> Array:
+    """Rows of length 1; a row of zeros stays."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.where(length > 0, length, 1))
