@@ -80,6 +80,7 @@ def read_settings(options: EmbedOptions) -> ReadSettings:
         text_field=options.text_field or ReadSettings.text_field,
         id_field=options.id_field or ReadSettings.id_field,
         tokenizer=options.tokenizer,
+        document=options.document,
     )
 
 
@@ -147,6 +148,7 @@ def new_manifest(options: EmbedOptions, read: ReadSettings, pieces: Sequence[Pie
         "text_field": read.text_field,
         "id_field": read.id_field,
         "tokenizer": tokenizer,
+        "document": read.document,
         "dtype": options.dtype,
         "precision": options.precision,
         "boundaries": options.boundaries,

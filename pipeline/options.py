@@ -32,6 +32,7 @@ class EmbedOptions:
     text_field: str | None = None
     id_field: str | None = None
     tokenizer: str = "auto"
+    document: str = "paragraph"
     store: str = "zarr"
     dtype: str = "float16"
     precision: str = "float32"
@@ -79,6 +80,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reading.add_argument(
         "--tokenizer", choices=("auto", "ptb", "whitespace"), default="auto",
         help="how a string becomes tokens (default: auto = whitespace for lines, ptb for text and text fields)",
+    )  # fmt: skip
+    reading.add_argument(
+        "--document", choices=("paragraph", "file"), default="paragraph",
+        help="text: what a document is, in the ids FILE:PARAGRAPH:SENTENCE or FILE:SENTENCE (default: paragraph)",
     )  # fmt: skip
     writing = parser.add_argument_group("writing")
     writing.add_argument("--store", choices=tuple(STORES), default="zarr", help="form of the store (default: zarr)")

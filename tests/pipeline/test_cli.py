@@ -1,10 +1,14 @@
 """The command line by itself: help, usage errors, Beam's options set apart."""
 
+from pathlib import Path
+
 import pytest
 
+import elmo_store
 from pipeline import beam_options
 from pipeline.cli import COMMANDS, main
 from pipeline.options import EmbedOptions, problems
+from tests.pipeline.conftest import Command
 
 
 def usage_error(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -99,3 +103,12 @@ def test_sound_options_have_no_problems() -> None:
 def test_models_lists_the_random_one_under_its_name_only(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models"]) == 0
     assert "random-small" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("document", "ids"), [("paragraph", ["t.txt:0:0", "t.txt:1:0"]), ("file", ["t.txt:0", "t.txt:1"])])
+def test_what_a_document_is(embed: Command, tmp_path: Path, document: str, ids: list[str]) -> None:
+    text = tmp_path / "t.txt"
+    text.write_text("One sentence here.\n\nAnother one there.\n", encoding="utf-8")
+    options = ["--input-format", "text", "--shard-rows", "64", "--document", document]
+    assert embed(tmp_path / "store", *options, inputs=[str(text)]) == 0
+    assert [sentence.id for sentence in elmo_store.open(tmp_path / "store")] == ids
