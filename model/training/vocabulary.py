@@ -54,7 +54,7 @@ def number_types(
     """Number the types of a text.
 
     Args:
-        seen: distinct words in order of first appearance.
+        seen: distinct tokens in order of first appearance, boundaries too.
         counts: [len(seen)], how often each appeared.
         n_words: how many words the softmax tells apart, at most.
         order: the vocabulary's words, commonest first, where they are given from outside; words of it that the text
@@ -65,14 +65,14 @@ def number_types(
     """
     if order is None:
         rank = np.argsort(-counts, kind="stable")  # equal counts: first come, first numbered
-        words = [seen[i] for i in rank]
+        words = [seen[i] for i in rank if seen[i] not in SPECIAL]
         n_classes = FIRST_WORD + min(n_words, len(words))
     else:
         first = list(dict.fromkeys(word for word in order[:n_words] if word not in SPECIAL))
         known = set(first)
-        words = first + [word for word in seen if word not in known]
+        words = first + [word for word in seen if word not in known and word not in SPECIAL]
         n_classes = FIRST_WORD + len(first)
-    number = {word: FIRST_WORD + i for i, word in enumerate(words)}
-    number[EOS], number[BOS] = EOS_TYPE, BOS_TYPE
-    vocabulary = Vocabulary((*SPECIAL, *words), n_classes)
+    types = (*SPECIAL, *words)
+    number = {word: i for i, word in enumerate(types)}
+    vocabulary = Vocabulary(types, n_classes)
     return vocabulary, np.fromiter((number[word] for word in seen), np.int32, len(seen))

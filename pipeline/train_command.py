@@ -1,0 +1,336 @@
+"""``elmo-store train``: a biLM from text. May import transforms' readers and model.training, once options are parsed.
+
+The published recipe is ``--optimiser adagrad --sampled 8192 --dropout 0.1``; the default one is what trained the packaged
+model (its model card gives the command).
+"""
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.exit_codes import CommandError, Exit
+from pipeline.options import INPUT_FORMATS, json_object
+
+if TYPE_CHECKING:
+    from model.training.data import Corpus
+    from model.training.evaluate import Evaluation
+    from model.training.loop import Trainer
+    from model.training.recipe import Recipe
+    from model.training.session import Report
+    from transforms.records import Piece
+
+RATES = {"adamw": 2e-3, "adagrad": 0.2}
+SOFTMAX_RATES = {"adamw": 0.1, "adagrad": 0.2}
+CLIPS = {"adamw": 1.0, "adagrad": 10.0}
+FALL = 0.2  # share of --max-tokens over which the rate falls, unless --decay-tokens says otherwise
+TRAINING = "training"  # folder below --output with what a later sitting needs
+
+EPILOG = """\
+FOLDER gets options.json, weights.hdf5 (the published layout) and weights.safetensors, which --model FOLDER reads, and
+training/ with the checkpoint, the curve, the vocabulary and the text as numbers. Ctrl-C leaves a checkpoint and the
+weights so far; --resume goes on exactly from there. --resume FILE goes on from another run's checkpoint in a new folder,
+for example to let the learning rate fall (--max-tokens, --decay-tokens) while the first run keeps its own.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``train``."""
+    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
+    parser.add_argument("inputs", nargs="+", metavar="TEXT", help="files, folders, globs; any fsspec URL (s3://…)")
+    parser.add_argument(
+        "--options", required=True, metavar="FILE", help="options.json of the model to train, as published ones (required)"
+    )
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="local folder for model and run (required)")
+    reading = parser.add_argument_group("reading")
+    reading.add_argument(
+        "--input-format", choices=INPUT_FORMATS, default="auto",
+        help="lines = a sentence a line, already tokenised; text = running text (default: auto, by file name)",
+    )  # fmt: skip
+    reading.add_argument("--text-field", metavar="NAME", help="JSONL, Parquet: field with the text (default: text)")
+    reading.add_argument(
+        "--tokenizer", choices=("auto", "ptb", "whitespace"), default="auto",
+        help="how a string becomes tokens (default: auto = whitespace for lines, ptb for text and text fields)",
+    )  # fmt: skip
+    reading.add_argument("--skip-refused", action="store_true", help="leave out records that can't be read (default: stop)")
+    reading.add_argument("--heldout", nargs="+", metavar="TEXT", default=[], help="texts to measure perplexity on at the end")
+    reading.add_argument(
+        "--vocabulary", metavar="FILE", help="words of the softmax, commonest first: first column of tab-separated lines, "
+        ".xz and such allowed (default: counted in the text)",
+    )  # fmt: skip
+    reading.add_argument("--words", type=int, default=100_000, metavar="N", help="words of the softmax (default: 100000)")
+    recipe = parser.add_argument_group("recipe")
+    recipe.add_argument("--optimiser", choices=tuple(RATES), default="adamw", help="adagrad = as published (default: adamw)")
+    recipe.add_argument("--rate", type=float, metavar="X", help="learning rate (default: 0.002 adamw, 0.2 adagrad)")
+    recipe.add_argument("--softmax-rate", type=float, metavar="X", help="of the softmax's rows (default: 0.1 adamw, 0.2 adagrad)")
+    recipe.add_argument("--clip", type=float, metavar="X", help="bound on the gradient's norm (default: 1 adamw, 10 adagrad)")
+    recipe.add_argument("--dropout", type=float, default=0.0, metavar="P", help="of x and each layer's output (default: 0)")
+    recipe.add_argument(
+        "--sampled", type=int, default=2048, metavar="N", help="negatives a batch, 0 = full softmax (default: 2048)"
+    )
+    recipe.add_argument("--lanes", type=int, default=128, metavar="N", help="streams of text side by side (default: 128)")
+    recipe.add_argument("--steps", type=int, default=20, metavar="N", help="tokens that gradients go back (default: 20)")
+    recipe.add_argument(
+        "--warmup-tokens", type=int, default=1_000_000, metavar="N", help="the rate rises over (default: 1000000)"
+    )
+    recipe.add_argument(
+        "--decay-tokens", type=int, metavar="N", help="the rate falls to zero over the last N (default: a fifth of --max-tokens)"
+    )
+    recipe.add_argument("--seed", type=int, default=1, metavar="N", help="of everything drawn (default: 1)")
+    sitting = parser.add_argument_group("how long and where")
+    sitting.add_argument("--max-tokens", type=int, metavar="N", help="words of text to train on (default: the text once)")
+    sitting.add_argument(
+        "--hours", type=float, metavar="X",
+        help="stop after so long; without --max-tokens the rate then never falls (default: no bound)",
+    )  # fmt: skip
+    sitting.add_argument("--resume", nargs="?", const="", metavar="CHECKPOINT", help="go on from FOLDER's run, or from this file")
+    sitting.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU (default: auto)")
+    sitting.add_argument(
+        "--precision", choices=("bfloat16", "float32"), default="bfloat16",
+        help="of products; weights, cell and sums are float32 (default: bfloat16)",
+    )  # fmt: skip
+    sitting.add_argument("--report-seconds", type=float, default=15.0, metavar="S", help="between progress lines (default: 15)")
+    sitting.add_argument("--checkpoint-seconds", type=float, default=300.0, metavar="S", help="between them (default: 300)")
+    sitting.add_argument(
+        "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the inputs (default: {})"
+    )
+    sitting.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Train. 0 the end was reached, 4 stopped before it; CommandError for what never began."""
+    for problem in _problems(args):
+        raise CommandError(Exit.BAD_USAGE, problem)
+    from model.training.memory import keep_freed_memory
+
+    keep_freed_memory()  # before torch allocates anything
+    from model.errors import OptionsError
+    from model.training.errors import TrainingError
+    from model.weights import read_options
+    from transforms.records import InputError
+
+    output = Path(args.output)
+    if args.resume is None and (output / TRAINING / "checkpoint.pt").exists():
+        raise CommandError(Exit.REFUSED, f"{output} holds a run already: --resume continues it; otherwise name another --output")
+    try:
+        options = read_options(args.options)
+        corpus = _corpus(args, output / TRAINING / "corpus")
+        heldout = [(place, list(_sentences([place], args, "--heldout"))) for place in args.heldout]
+        trainer = _trainer(args, options, corpus, output)
+        if not args.quiet:
+            parameters = sum(value.numel() for value in trainer.network.parameters.values())
+            print(
+                f"{corpus.n_words:,} tokens, {len(corpus.starts) - 1:,} sentences, {len(corpus.vocabulary.types) - 3:,} types, "
+                f"{corpus.vocabulary.n_classes - 3:,} of them told apart; {parameters:,} "
+                f"parameters without the softmax; from token {trainer.progress.tokens:,} on",
+                flush=True,
+            )
+        ended = _sit(args, trainer, corpus, output)
+        evaluations = _evaluate(trainer, heldout)
+    except InputError as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+    except OptionsError as error:
+        raise CommandError(Exit.BAD_USAGE, str(error)) from error
+    except TrainingError as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+    _summary(trainer, output, evaluations)
+    if ended == "tokens" or (ended == "hours" and args.max_tokens is None):
+        return Exit.COMPLETE
+    print("Stopped before the end; the same command with --resume goes on from here.", file=sys.stderr)
+    return Exit.INCOMPLETE
+
+
+def _problems(args: argparse.Namespace) -> Iterator[str]:
+    for name in ("words", "lanes", "steps", "max_tokens"):
+        value = getattr(args, name)
+        if value is not None and value < 1:
+            yield f"--{name.replace('_', '-')} {value} leaves nothing to train: give 1 or more"
+    for name in ("sampled", "warmup_tokens", "decay_tokens", "seed"):
+        value = getattr(args, name)
+        if value is not None and value < 0:
+            yield f"--{name.replace('_', '-')} {value} is negative: give 0 or more"
+    for name in ("rate", "softmax_rate", "clip", "hours"):
+        value = getattr(args, name)
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            yield f"--{name.replace('_', '-')} {value} must be a number above 0"
+    if not 0 <= args.dropout < 1:
+        yield f"--dropout {args.dropout} must be at least 0 and below 1"
+
+
+def _pieces(inputs: list[str], args: argparse.Namespace) -> "tuple[list[Piece], Any]":
+    from transforms.records import ReadSettings
+    from transforms.sources import plan_pieces
+
+    settings = ReadSettings(text_field=args.text_field or "text", tokenizer=args.tokenizer)
+    return plan_pieces(inputs, args.input_format, settings, storage_options=args.storage_options), settings
+
+
+def _sentences(inputs: list[str], args: argparse.Namespace, what: str = "TEXT") -> Iterator[tuple[str, ...]]:
+    """The sentences of the inputs in order.
+
+    Raises:
+        TrainingError: a record can't be read, unless --skip-refused.
+    """
+    from model.training.errors import TrainingError
+    from transforms.readers import read_piece
+    from transforms.records import Reject
+
+    pieces, settings = _pieces(inputs, args)
+    refused = 0
+    for piece in pieces:
+        for record in read_piece(piece, settings, args.storage_options):
+            if isinstance(record, Reject):
+                if not args.skip_refused:
+                    raise TrainingError(
+                        f"{piece.url}, record {record.position}: {record.reason}. {what} must be readable text: mend the file, "
+                        "or leave such records out with --skip-refused"
+                    )
+                refused += 1
+            else:
+                yield record.tokens
+    if refused:
+        print(f"{refused:,} records of {what} can't be read and were left out", file=sys.stderr)
+
+
+def _corpus(args: argparse.Namespace, folder: Path) -> "Corpus":
+    """The text as numbers: from an earlier sitting where it is of the same files, otherwise read."""
+    from model.training.data import Corpus
+    from model.training.errors import TrainingError
+    from transforms.records import input_fingerprint
+
+    pieces, settings = _pieces(args.inputs, args)
+    identity = {
+        "input": input_fingerprint(pieces),
+        "reading": settings.to_dict(),
+        "words": args.words,
+        "vocabulary": args.vocabulary,
+        "skip_refused": args.skip_refused,
+    }
+    marker = folder / "source.json"
+    if marker.exists() and json.loads(marker.read_text(encoding="utf-8")) == identity:
+        return Corpus.load(folder)
+    order = None if args.vocabulary is None else _vocabulary(args.vocabulary)
+    corpus = Corpus.encode(_sentences(args.inputs, args), args.words, order)
+    if args.lanes * args.steps >= len(corpus.types):
+        raise TrainingError(
+            f"the text has {corpus.n_words:,} tokens, too few for one batch of --lanes {args.lanes} x --steps {args.steps}: "
+            "give more text or smaller batches"
+        )
+    corpus.save(folder)
+    marker.write_text(json.dumps(identity), encoding="utf-8")
+    return corpus
+
+
+def _vocabulary(place: str) -> list[str]:
+    """The words of a vocabulary file, first column."""
+    import fsspec
+
+    from transforms.records import InputError
+
+    try:
+        with fsspec.open(place, "rt", encoding="utf-8", compression="infer", newline="\n") as lines:
+            words = [line.rstrip("\n").split("\t", 1)[0] for line in lines]
+    except (OSError, ValueError) as error:
+        raise InputError(place, f"the vocabulary can't be read: {error}") from error
+    return [word for word in words if word]
+
+
+def _trainer(args: argparse.Namespace, options: Any, corpus: "Corpus", output: Path) -> "Trainer":
+    import torch
+
+    from model.training import checkpoint
+    from model.training.loop import Trainer
+
+    device = args.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    elif device == "cuda" and not torch.cuda.is_available():
+        raise CommandError(Exit.BAD_USAGE, "--device cuda: PyTorch sees no GPU here; take --device cpu or auto")
+    dtype = torch.bfloat16 if args.precision == "bfloat16" else torch.float32
+    recipe = _recipe(args, corpus)
+    if args.resume is None:
+        return Trainer.fresh(options, recipe, corpus.vocabulary, device, dtype)
+    path = Path(args.resume) if args.resume else output / TRAINING / "checkpoint.pt"
+    return checkpoint.resume(path, recipe, corpus.vocabulary, options, device, dtype)
+
+
+def _recipe(args: argparse.Namespace, corpus: "Corpus") -> "Recipe":
+    from model.training.recipe import Recipe
+
+    maximum = args.max_tokens
+    if maximum is None and args.hours is None:
+        maximum = corpus.n_words
+    decay = args.decay_tokens
+    if decay is None:
+        decay = 0 if maximum is None else round(FALL * maximum)
+    return Recipe(
+        seed=args.seed,
+        lanes=args.lanes,
+        steps=args.steps,
+        n_words=args.words,
+        sampled=args.sampled,
+        optimiser=args.optimiser,
+        rate=args.rate or RATES[args.optimiser],
+        softmax_rate=args.softmax_rate or SOFTMAX_RATES[args.optimiser],
+        clip=args.clip or CLIPS[args.optimiser],
+        dropout=args.dropout,
+        warmup=args.warmup_tokens,
+        decay_tokens=decay,
+        max_tokens=maximum,
+    )
+
+
+def _sit(args: argparse.Namespace, trainer: "Trainer", corpus: "Corpus", output: Path) -> str:
+    """Train, then write the weights; why it ended."""
+    from model.training import session
+
+    def report(this: "Report") -> None:
+        print(this.line(), flush=True)
+
+    folder = output / TRAINING
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "recipe.json").write_text(json.dumps(asdict(trainer.recipe), indent=2) + "\n", encoding="utf-8")
+    words = "".join(f"{word}\n" for word in corpus.vocabulary.types[: corpus.vocabulary.n_classes])
+    (folder / "vocabulary.txt").write_text(words, encoding="utf-8")
+    ended = session.sit(
+        trainer,
+        corpus,
+        folder,
+        hours=args.hours,
+        report=(lambda _: None) if args.quiet else report,
+        report_seconds=args.report_seconds,
+        checkpoint_seconds=args.checkpoint_seconds,
+    )
+    weights = trainer.network.weights()
+    weights.save_hdf5(output)
+    weights.save_safetensors(output / "weights.safetensors")
+    return ended
+
+
+def _evaluate(trainer: "Trainer", heldout: list[tuple[str, list[tuple[str, ...]]]]) -> "dict[str, Evaluation]":
+    import torch
+
+    from model.training.evaluate import evaluate
+    from model.training.network import Network
+
+    exact = Network(trainer.options, trainer.network.parameters, torch.float32)
+    return {place: evaluate(exact, trainer.rows, trainer.vocabulary, text) for place, text in heldout}
+
+
+def _summary(trainer: "Trainer", output: Path, evaluations: "dict[str, Evaluation]") -> None:
+    progress = trainer.progress
+    print(f"{progress.tokens:,} tokens in {progress.seconds / 3600:.2f} h; the model is in {output}")
+    rows = []
+    for place, found in evaluations.items():
+        forward, backward = found.perplexity
+        print(
+            f"held-out {place}: perplexity {forward:,.1f} forward, {backward:,.1f} backward over {found.predictions:,} "
+            f"predictions ({100 * found.unknown:.2f}% unknown words, as one type)"
+        )
+        rows.append({"text": place, **asdict(found), "perplexity": found.perplexity})
+    if rows:
+        (output / TRAINING / "heldout.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,64 @@
+"""A small model, a small language and their trainer, shared by the tests of training."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from model.options import BiLMOptions
+from model.training.data import Corpus
+from model.training.recipe import Recipe
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Batches this small are not worth two threads, which wait for each other at every step on a busy machine."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def small_options() -> BiLMOptions:
+    return BiLMOptions(
+        cell_clip=3.0,
+        proj_clip=3.0,
+        use_skip_connections=True,
+        projection_dim=16,
+        dim=24,
+        n_layers=2,
+        activation="relu",
+        filters=((1, 4), (2, 6), (3, 8)),
+        n_highway=1,
+        char_embedding_dim=6,
+    )
+
+
+@pytest.fixture(scope="session")
+def sentences() -> list[list[str]]:
+    """A language with something to learn: the verb follows from the noun, the full stop from the verb."""
+    chance = random.Random(5)
+    pairs = [("dog", "barks"), ("cat", "purrs"), ("bird", "sings"), ("horse", "neighs"), ("frog", "croaks")]
+    said = []
+    for _ in range(1500):
+        noun, verb = chance.choice(pairs)
+        said.append([chance.choice(["the", "a", "one"]), noun, verb, chance.choice(["loudly", "often"]), "."])
+    return said
+
+
+@pytest.fixture(scope="session")
+def corpus(sentences: list[list[str]]) -> Corpus:
+    return Corpus.encode(sentences, 1000)
+
+
+@pytest.fixture(scope="session")
+def recipe() -> Recipe:
+    return Recipe(seed=3, lanes=8, steps=6, n_words=1000, sampled=6, warmup=500, rate=1e-2, softmax_rate=0.2)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run"

@@ -1,0 +1,183 @@
+"""Training as a whole: it learns, it resumes exactly, it exports what it trained, and it cannot see what it predicts."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from model.characters import char_ids
+from model.embedder import Embedder, EngineSettings
+from model.options import DIRECTIONS, BiLMOptions
+from model.start_state import StartState
+from model.training import checkpoint, session
+from model.training.data import Corpus, Epoch
+from model.training.errors import TrainingError
+from model.training.evaluate import evaluate
+from model.training.loop import Trainer
+from model.training.recipe import Recipe
+from model.weights import BiLMWeights
+from tests.model.plain import plain_lane
+
+
+def trained(trainer: Trainer, corpus: Corpus, batches: int) -> list[float]:
+    """Mean loss of each batch, both directions added."""
+    steps = trainer.run(corpus)
+    losses = []
+    for _ in range(batches):
+        step = next(steps)
+        losses.append(sum(loss / count for loss, count in zip(step.loss, step.predictions, strict=True)))
+    return losses
+
+
+@pytest.fixture(scope="module")
+def done(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> Trainer:
+    trainer = Trainer.fresh(small_options, recipe, corpus.vocabulary, dtype=torch.float32)
+    trained(trainer, corpus, 180)
+    return trainer
+
+
+def test_it_learns_what_there_is_to_learn(done: Trainer, sentences: list[list[str]]) -> None:
+    found = evaluate(done.network, done.rows, done.vocabulary, sentences[:300])
+    assert found.predictions == sum(len(sentence) + 1 for sentence in sentences[:300])
+    assert found.unknown == 0
+    # Six predictions a sentence: chances of 3, 5, 2 and nothing more to know: exp(log(30) / 6) = 1.76, either way.
+    for perplexity in found.perplexity:
+        assert 1.7 < perplexity < 2.4  # 11 at the start
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"optimiser": "adagrad", "rate": 0.2, "softmax_rate": 0.2, "clip": 10.0}, {"sampled": 0}]
+)
+def test_loss_goes_down_with_every_optimiser(
+    changes: dict[str, Any], small_options: BiLMOptions, recipe: Recipe, corpus: Corpus
+) -> None:
+    trainer = Trainer.fresh(small_options, replace(recipe, **changes), corpus.vocabulary)  # bfloat16 products
+    losses = trained(trainer, corpus, 60)
+    assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:3])
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+def test_a_resumed_run_is_the_run_that_never_stopped(
+    dropout: float, small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, folder: Path
+) -> None:
+    ours = replace(recipe, dropout=dropout, max_tokens=3000, decay_tokens=1500)
+    # The stop falls into the second epoch, whose order of sentences the resumed run has to make again.
+    corpus = Corpus(corpus.types[: corpus.starts[60]], corpus.starts[:61], corpus.vocabulary)
+    straight = Trainer.fresh(small_options, ours, corpus.vocabulary)
+    trained(straight, corpus, 25)
+    first = Trainer.fresh(small_options, ours, corpus.vocabulary)
+    trained(first, corpus, 13)
+    assert first.progress.epoch == 1
+    folder.mkdir()
+    checkpoint.save(first, folder / "checkpoint.pt")
+    second = checkpoint.resume(folder / "checkpoint.pt", ours, corpus.vocabulary)
+    trained(second, corpus, 12)
+    assert second.progress.tokens == straight.progress.tokens
+    for name, value in straight.network.parameters.items():
+        assert torch.equal(second.network.parameters[name], value), name
+    for name in ("weight", "bias", "seen"):
+        assert torch.equal(getattr(second.rows, name), getattr(straight.rows, name)), name
+
+
+def test_a_checkpoint_of_another_run_is_refused(
+    done: Trainer, small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, folder: Path
+) -> None:
+    folder.mkdir()
+    path = folder / "checkpoint.pt"
+    with pytest.raises(TrainingError, match="no run to resume"):
+        checkpoint.resume(path, recipe, corpus.vocabulary)
+    checkpoint.save(done, path)
+    with pytest.raises(TrainingError, match="lanes: 8 there, 9 asked for"):
+        checkpoint.resume(path, replace(recipe, lanes=9), corpus.vocabulary)
+    with pytest.raises(TrainingError, match="other options"):
+        checkpoint.resume(path, recipe, corpus.vocabulary, replace(small_options, dim=25))
+    with pytest.raises(TrainingError, match="same text"):
+        checkpoint.resume(path, recipe, Corpus.encode([["other", "words"]] * 50, 10).vocabulary)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(TrainingError, match="damaged"):
+        checkpoint.resume(path, recipe, corpus.vocabulary)
+
+
+def test_exported_weights_give_inference_the_states_of_training(
+    done: Trainer, sentences: list[list[str]], tmp_path: Path
+) -> None:
+    done.network.weights().save_hdf5(tmp_path)
+    weights = BiLMWeights.load(str(tmp_path))
+    text = sentences[:3]
+    embedder = Embedder(weights, StartState.zero(weights.options), EngineSettings())
+    engine = embedder.embed_carry([text])[0]
+    plain = plain_lane(weights, text, carry=True)
+    for k, direction in enumerate(DIRECTIONS):
+        read = [["<S>", *sentence, "</S>"][:: 1 if direction == "fwd" else -1] for sentence in text]
+        row = [token for sentence in read for token in sentence]
+        ids = torch.from_numpy(char_ids(row).astype(np.int64))
+        with torch.no_grad():
+            x = done.network.word_vectors(ids)[:, None]  # [T, 1, p]
+            h, _ = done.network.direction(direction, x, done.network.zero_state(1))  # [T, 1, p]
+        parts = [part.flip(0) if k else part for part in h[:, 0].split([len(sentence) for sentence in read])]
+        for ours, reference, computed in zip(parts, plain, engine, strict=True):
+            torch.testing.assert_close(ours, reference[:, 3 + k], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(ours[1:-1], torch.from_numpy(computed)[:, 3 + k].float(), rtol=1e-4, atol=1e-4)
+
+
+def test_perplexity_is_that_of_the_exported_model_read_plainly(done: Trainer, sentences: list[list[str]]) -> None:
+    text = [*sentences[:3], ["the", "dragon", "sings", "."]]
+    found = evaluate(done.network, done.rows, done.vocabulary, text)
+    states = plain_lane(done.network.weights(), text, carry=True)
+    number = {word: i for i, word in enumerate(done.vocabulary.types)}
+    loss = [0.0, 0.0]
+    for sentence, state in zip(text, states, strict=True):
+        classes = torch.tensor([1, *(number.get(word, 2) for word in sentence), 0])
+        for k, (outputs, targets) in enumerate(((state[:-1, 3], classes[1:]), (state[1:, 4], classes[:-1]))):
+            logits = outputs @ done.rows.weight.t() + done.rows.bias
+            loss[k] += float(F.cross_entropy(logits, targets, reduction="sum"))
+    assert found.predictions == sum(len(sentence) + 1 for sentence in text)
+    assert found.unknown == pytest.approx(1 / found.predictions)
+    assert found.loss == pytest.approx(loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("k", [0, 1])
+def test_no_direction_sees_what_it_predicts(k: int, done: Trainer, corpus: Corpus) -> None:
+    """One word of a text is changed: of the outputs that predict it and come before it, none may change, later ones must."""
+    place = int(corpus.starts[4]) + 2
+
+    def outputs(types: np.ndarray) -> tuple[torch.Tensor, np.ndarray]:
+        batch = Epoch(Corpus(types, corpus.starts, corpus.vocabulary), 0, 1, 60, 1).batch(0)
+        ids = torch.from_numpy(char_ids([corpus.vocabulary.types[i] for i in batch.words]).astype(np.int64))
+        with torch.no_grad():
+            x = F.embedding(torch.from_numpy(batch.inputs[k]), done.network.word_vectors(ids))
+            return done.network.direction(DIRECTIONS[k], x, done.network.zero_state(1))[0][:, 0], batch.targets[k][:, 0]
+
+    changed = corpus.types.copy()
+    changed[place] = next(other for other in range(3, 9) if other != changed[place])
+    (before, targets), (after, other_targets) = outputs(corpus.types), outputs(changed)
+    predicted = int(np.nonzero(targets != other_targets)[0][0])
+    assert (targets != other_targets).sum() == 1
+    torch.testing.assert_close(before[: predicted + 1], after[: predicted + 1], rtol=0, atol=0)
+    assert not torch.allclose(before[predicted + 1], after[predicted + 1])
+
+
+def test_a_sitting_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
+    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, folder: Path
+) -> None:
+    ours = replace(recipe, max_tokens=1500, decay_tokens=500)
+    trainer = Trainer.fresh(small_options, ours, corpus.vocabulary)
+    lines = []
+    ended = session.sit(trainer, corpus, folder, report=lambda this: lines.append(this.line()), report_seconds=0.0)
+    assert ended == "tokens"
+    assert 1500 <= trainer.progress.tokens < 1500 + recipe.lanes * recipe.steps
+    assert trainer.course.factor(trainer.progress.tokens) == 0.0
+    assert "perplexity" in lines[-1]
+    assert "tokens/s" in lines[-1]
+    assert "h left" in lines[-1]
+    curve = (folder / session.CURVE).read_text().splitlines()
+    assert len(curve) == 1 + len(lines)
+    again = checkpoint.resume(folder / session.CHECKPOINT, ours, corpus.vocabulary)
+    assert again.progress.tokens == trainer.progress.tokens
+    assert session.sit(again, corpus, folder, hours=0.0) == "tokens"
+    assert math.isfinite(again.progress.seconds)

@@ -1,0 +1,129 @@
+"""The recurrence's own gradient, convolutions by look-up and the C kernels against plain PyTorch."""
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from model.char_cnn import char_cnn
+from model.characters import BOS, EOS, char_ids
+from model.lstm import LSTMLayer, run_layers
+from model.options import BiLMOptions
+from model.training import kernels
+from model.training.network import Network, initial_parameters
+from model.training.recurrence import LSTMRecurrence
+
+STEPS, BATCH, P, D = 7, 5, 4, 6
+WEIGHTS = ("weight_ih", "weight_hh", "bias", "weight_proj")
+
+
+def made(seed: int = 0) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {
+        "x": (STEPS, BATCH, P),
+        "h_0": (BATCH, P),
+        "c_0": (BATCH, D),
+        "weight_ih": (4 * D, P),
+        "weight_hh": (4 * D, P),
+        "bias": (4 * D,),
+        "weight_proj": (P, D),
+    }
+    return {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
+
+
+# Clips that never bite, and clips that bite often: their gradient is zero there.
+@pytest.mark.parametrize(("cell_clip", "proj_clip"), [(100.0, 100.0), (0.6, 0.4)])
+def test_gradient_is_that_of_plain_autograd(cell_clip: float, proj_clip: float) -> None:
+    tensors = made()
+    leaves = ("x", *WEIGHTS)
+    for name in leaves:
+        tensors[name].requires_grad_()
+    upstream = torch.randn(STEPS, BATCH, P, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    h, c = LSTMRecurrence.apply(*tensors.values(), cell_clip, proj_clip)
+    got = torch.autograd.grad(h, [tensors[name] for name in leaves], upstream)
+    w_ih, w_hh, bias, w_proj = (tensors[name] for name in WEIGHTS)
+    layer = LSTMLayer(w_ih, w_hh, bias, w_proj, cell_clip, proj_clip)
+    plain, last_h, last_c = run_layers([layer], tensors["x"], tensors["h_0"][None], tensors["c_0"][None], skip=True)
+    want = torch.autograd.grad(plain[0], [tensors[name] for name in leaves], upstream)
+    torch.testing.assert_close(h, plain[0])
+    torch.testing.assert_close(h[-1], last_h[0])
+    torch.testing.assert_close(c, last_c[0])
+    if proj_clip < 1:
+        assert 0.05 < float((plain[0].abs() == proj_clip).double().mean()) < 0.95  # the case is what it says
+    for name, ours, theirs in zip(leaves, got, want, strict=True):
+        torch.testing.assert_close(ours, theirs, msg=name)
+
+
+@pytest.fixture
+def without_c() -> Iterator[None]:
+    with patch.object(kernels, "_library", return_value=None):
+        yield
+
+
+def test_bfloat16_gradient_is_near_the_exact_one() -> None:
+    tensors = made(2)
+    exact = {name: tensor.clone().requires_grad_(name not in ("h_0", "c_0")) for name, tensor in tensors.items()}
+    h, _ = LSTMRecurrence.apply(*exact.values(), 3.0, 3.0)
+    h.sum().backward()
+    rough = {name: tensor.float().requires_grad_(name not in ("h_0", "c_0")) for name, tensor in tensors.items()}
+    inputs = [rough["x"].to(torch.bfloat16), *list(rough.values())[1:]]
+    h, _ = LSTMRecurrence.apply(*inputs, 3.0, 3.0)
+    h.float().sum().backward()
+    for name in ("x", *WEIGHTS):
+        ours, theirs = rough[name].grad, exact[name].grad
+        assert ours is not None
+        assert theirs is not None
+        assert float((ours - theirs).norm() / theirs.norm()) < 0.03, name
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="no C compiler here: there is nothing to compare")
+def test_c_kernels_compute_what_pytorch_does() -> None:
+    generator = torch.Generator().manual_seed(4)
+
+    def some(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator)
+
+    batch, d = 3, 37  # no multiple of a vector's width
+    products, bias, c_prev, dm, dc = some(batch, 4 * d), some(4 * d), some(batch, d) * 3, some(batch, d), some(batch, d)
+    logits, row_bias, own, weight = some(5, 41) * 4, some(41), some(5), torch.tensor([1.0, 0.0, 1.0, 1.0, 0.5])
+
+    def run() -> list[Tensor]:
+        gates = torch.empty(batch, 4 * d, dtype=torch.bfloat16)
+        c, m = torch.empty(batch, d), torch.empty(batch, d, dtype=torch.bfloat16)
+        kernels.cell_forward(products.bfloat16(), bias, c_prev, gates, c, m, 1.5)
+        activations = gates.clone()
+        carried, dbias = dc.clone(), torch.zeros(4 * d)
+        kernels.cell_backward(gates, dm.bfloat16(), carried, c_prev, c, dbias, 1.5)
+        gradient = logits.bfloat16()
+        loss, true_gradient = kernels.softmax_rows(gradient, row_bias, own, weight)
+        return [activations, c, m, gates, carried, dbias, gradient, loss, true_gradient]
+
+    with_c = run()
+    with patch.object(kernels, "_library", return_value=None):
+        plain = run()
+    for ours, theirs in zip(with_c, plain, strict=True):
+        torch.testing.assert_close(ours.float(), theirs.float(), rtol=2e-2, atol=2e-3)
+
+
+WORDS = ["a", "", "bird", "Donaudampfschiffahrtsgesellschaftskapitän", "x" * 46, "y" * 47, "z" * 48, "w" * 90, BOS, EOS, "é"]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_word_vectors_are_those_of_inference_and_so_are_their_gradients(small_options: BiLMOptions, compiled: bool) -> None:
+    if compiled and not kernels.compiled():
+        pytest.skip("no C compiler here")
+    ids = torch.from_numpy(char_ids(WORDS).astype(np.int64))
+    parameters = {name: value.requires_grad_() for name, value in initial_parameters(small_options, 1).items()}
+    for name, value in parameters.items():
+        if name.endswith("bias"):
+            value.data.uniform_(-1, 1, generator=torch.Generator().manual_seed(8))
+    ours = [value for name, value in parameters.items() if not name.startswith("lstm")]
+    with patch.object(kernels, "compiled", return_value=compiled):
+        x = Network(small_options, parameters, torch.float32).word_vectors(ids)
+    want = char_cnn(parameters, small_options, ids)
+    torch.testing.assert_close(x, want, rtol=1e-5, atol=1e-5)
+    for got, expected in zip(torch.autograd.grad(x.sum(), ours), torch.autograd.grad(want.sum(), ours), strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)

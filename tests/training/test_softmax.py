@@ -1,0 +1,86 @@
+"""The sampled softmax against the full one and against plain autograd."""
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from model.training import softmax
+from model.training.softmax import Negatives
+
+CLASSES, P, N = 60, 8, 600
+
+
+def parts(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    h = torch.randn(N, P, generator=generator, dtype=torch.float64)
+    targets = (torch.rand(N, generator=generator) ** 2 * CLASSES).long()
+    weights = (torch.rand(N, generator=generator) > 0.2).double()
+    weight = torch.randn(CLASSES, P, generator=generator, dtype=torch.float64)
+    bias = torch.randn(CLASSES, generator=generator, dtype=torch.float64)
+    return h, targets, weights, weight, bias
+
+
+def test_full_softmax_has_the_loss_and_gradients_of_cross_entropy() -> None:
+    h, targets, weights, weight, bias = parts()
+    got = softmax.sampled_loss(h, targets, weights, weight, bias, None)
+    leaves = [tensor.clone().requires_grad_() for tensor in (h, weight, bias)]
+    loss = (F.cross_entropy(leaves[0] @ leaves[1].t() + leaves[2], targets, reduction="none") * weights).sum()
+    dh, d_weight, d_bias = torch.autograd.grad(loss, leaves)
+    torch.testing.assert_close(got.loss, loss.detach())
+    torch.testing.assert_close(got.dh, dh)
+    ours = got.d_negatives.index_add(0, targets, got.d_targets)
+    torch.testing.assert_close(ours, d_weight)
+    torch.testing.assert_close(got.d_negative_bias.index_add(0, targets, got.d_target_bias), d_bias)
+
+
+def test_negatives_are_distinct_and_as_frequent_as_claimed() -> None:
+    generator = np.random.default_rng(2)
+    counts, expected = np.zeros(CLASSES), np.zeros(CLASSES)
+    for _ in range(3000):
+        drawn = softmax.draw(CLASSES, 12, generator)
+        classes = drawn.classes.numpy()
+        assert len(set(classes.tolist())) == 12
+        counts[classes] += 1
+        expected += drawn.log_expected(torch.arange(CLASSES)).exp().numpy()
+    assert counts[0] > counts[20] > counts[59]
+    np.testing.assert_allclose(counts, expected, rtol=0.15, atol=12)
+
+
+def test_a_model_that_is_right_is_left_alone_on_average() -> None:
+    """The sampled loss has its minimum where the full one has: targets drawn from the model's own softmax pull nowhere."""
+    _, _, _, weight, bias = parts(1)
+    contexts = torch.randn(3, P, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    p = torch.softmax(contexts @ weight.t() + bias, dim=1)  # [3, classes]
+    # Every class as a target, weighted by its probability: the expectation over targets, exactly.
+    targets = torch.arange(CLASSES).repeat(3)
+    h = contexts.repeat_interleave(CLASSES, dim=0)
+    generator = np.random.default_rng(3)
+
+    def pull(corrected: bool) -> float:
+        total = torch.zeros_like(contexts)
+        for _ in range(500):
+            drawn = softmax.draw(CLASSES, 15, generator)
+            if not corrected:
+                drawn = Negatives(drawn.classes, 10**9, CLASSES)
+            got = softmax.sampled_loss(h, targets, p.flatten(), weight, bias, drawn)
+            total += got.dh.view(3, CLASSES, P).sum(1) / 500
+        return float(total.norm())
+
+    right, wrong = pull(corrected=True), pull(corrected=False)
+    assert right < 0.1
+    assert wrong > 4 * right
+
+
+def test_all_classes_drawn_is_the_full_softmax() -> None:
+    h, targets, weights, weight, bias = parts(4)
+    every = Negatives(torch.arange(CLASSES), 10**9, CLASSES)  # after so many draws each is expected once
+    got = softmax.sampled_loss(h, targets, weights, weight, bias, every)
+    full = softmax.sampled_loss(h, targets, weights, weight, bias, None)
+    torch.testing.assert_close(got.loss, full.loss)
+    torch.testing.assert_close(got.dh, full.dh)
+
+
+def test_negatives_of_a_batch_follow_from_seed_and_batch() -> None:
+    first, again, other = (softmax.draw(1000, 50, softmax.generator_for(1, batch)) for batch in (7, 7, 8))
+    assert torch.equal(first.classes, again.classes)
+    assert not torch.equal(first.classes, other.classes)
