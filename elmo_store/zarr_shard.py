@@ -32,7 +32,8 @@ def encode(states: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compre
         compression: "none", "zstd" or "blosc".
 
     Returns:
-        The inner chunks in order of rows, then states, and the index with its CRC-32C at the end.
+        The inner chunks, all of the first state, then all of the next, so that one state is one range of the object; then
+        the index with its CRC-32C.
     """
     n, n_states, channels = states.shape
     used, n_chunks = -(-n // chunk_rows), shard_rows // chunk_rows
@@ -42,29 +43,29 @@ def encode(states: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compre
     # The object's own memory, filled in place: two copies fewer, and NumPy's copies let other threads run.
     data = bytearray(payload + index_bytes if compression == "none" else payload)
     chunks = np.frombuffer(data, little, used * n_states * chunk_rows * channels)
-    chunks = chunks.reshape(used, n_states, chunk_rows, channels)
+    chunks = chunks.reshape(n_states, used, chunk_rows, channels)
     whole = n // chunk_rows
     by_chunk = states[: whole * chunk_rows].reshape(whole, chunk_rows, n_states, channels)
-    chunks[:whole] = by_chunk.transpose(0, 2, 1, 3)
+    chunks[:, :whole] = by_chunk.transpose(2, 0, 1, 3)
     if whole < used:  # what follows the last row is zero already
-        chunks[whole, :, : n - whole * chunk_rows] = states[whole * chunk_rows :].transpose(1, 0, 2)
+        chunks[:, whole, : n - whole * chunk_rows] = states[whole * chunk_rows :].transpose(1, 0, 2)
     if compression == "none":
-        lengths = np.full(used * n_states, chunk_rows * channels * little.itemsize, np.uint64)
-        data[payload:] = _index(lengths.reshape(used, n_states), n_chunks)
+        lengths = np.full((n_states, used), chunk_rows * channels * little.itemsize, np.uint64)
+        data[payload:] = _index(lengths, n_chunks)
         return data
     compress = _compressor(compression)
-    packed = [compress(chunk) for chunk in chunks.reshape(used * n_states, -1)]
+    packed = [compress(chunk) for chunk in chunks.reshape(n_states * used, -1)]
     lengths = np.array([len(one) for one in packed], np.uint64)
-    return b"".join([*packed, _index(lengths.reshape(used, n_states), n_chunks)])
+    return b"".join([*packed, _index(lengths.reshape(n_states, used), n_chunks)])
 
 
 def _index(lengths: npt.NDArray[np.uint64], n_chunks: int) -> bytes:
-    """Offset and length of each inner chunk, stored one after another in ``lengths`` [used, n_states]; then the CRC-32C."""
-    used, n_states = lengths.shape
+    """Offset and length of each inner chunk, stored one after another in ``lengths`` [n_states, used]; then the CRC-32C."""
+    n_states, used = lengths.shape
     entries = np.full((n_chunks, n_states, 2), ABSENT, "<u8")
     flat = lengths.reshape(-1)
-    entries[:used, :, 0] = (np.cumsum(flat) - flat).reshape(used, n_states)
-    entries[:used, :, 1] = lengths
+    entries[:used, :, 0] = (np.cumsum(flat) - flat).reshape(n_states, used).T
+    entries[:used, :, 1] = lengths.T
     index = entries.tobytes()
     return index + crc32c(index).to_bytes(4, "little")
 

@@ -36,7 +36,7 @@ def _array(objects: dict[str, Any], shard_rows: int, chunk_rows: int, like: Any,
     )
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=25)
 @given(
     data=st.data(),
     chunk_rows=st.integers(1, 9),
