@@ -6,7 +6,9 @@ that a typing error is bad usage and not an option that silently does nothing.
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -53,15 +55,32 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
-    """Beam's options with our defaults: the local runner by name, and worker processes that don't chat."""
+    """Beam's options with our defaults: the local runner by name."""
     options = PipelineOptions(list(beam_args))
     standard = options.view_as(StandardOptions)
     if standard.runner is None:
         standard.runner = LOCAL_RUNNER
-    worker = options.view_as(WorkerOptions)
-    if is_local(options) and worker.default_sdk_harness_log_level is None:
-        worker.default_sdk_harness_log_level = "ERROR"  # worker processes share this one's screen
     return options
+
+
+@contextmanager
+def quiet_workers(options: PipelineOptions) -> Iterator[None]:
+    """Keep the chat of worker processes off the screen that they share with this one, unless a level was asked for.
+
+    FnApiRunner gives its processes no options (2.77: ``Pipeline_options: {}``); this file is the way that they read.
+    """
+    name = "PIPELINE_OPTIONS_FILE"
+    if not is_local(options) or options.view_as(WorkerOptions).default_sdk_harness_log_level or name in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "options.json"
+        file.write_text('{"options": {"default_sdk_harness_log_level": "ERROR"}}')
+        os.environ[name] = str(file)
+        try:
+            yield
+        finally:
+            del os.environ[name]
 
 
 def is_local(options: PipelineOptions) -> bool:

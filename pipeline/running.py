@@ -79,6 +79,9 @@ def quiet_libraries(verbose: bool) -> None:
 def _run_pipeline(transform: "beam.PTransform[Any, Any]", options: Any) -> None:
     import apache_beam as beam
 
+    from pipeline.beam_options import quiet_workers
+
     pipeline = beam.Pipeline(options=options)
     _ = pipeline | transform
-    pipeline.run().wait_until_finish()
+    with quiet_workers(options):
+        pipeline.run().wait_until_finish()

@@ -1,0 +1,62 @@
+"""The summary's numbers, ``info``, and sizes for people."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elmo_store.markers import ObjectRecord, ShardMarker
+from pipeline.cli import main
+from pipeline.exit_codes import Exit
+from pipeline.report import human_bytes, totals
+
+Command = Callable[..., int]
+
+
+def marker(shard: int, tokens: int, **stats: float | int | str) -> ShardMarker:
+    return ShardMarker(shard, 0, tokens, (ObjectRecord("x", 100, "0" * 64),), {"tokens": tokens, "plan": "p", **stats})
+
+
+def test_totals_are_sums_over_shards_and_shares_come_from_sums() -> None:
+    all_of_it = totals(
+        [
+            marker(0, 10, seconds_computing=1.5, engine_cells=100, engine_cells_used=90, finished=5.0),
+            marker(1, 30, seconds_computing=0.5, engine_cells=100, engine_cells_used=50, finished=6.0),
+        ]
+    )
+    assert (all_of_it.tokens, all_of_it.bytes, all_of_it.seconds_computing) == (40, 200, 2.0)
+    assert all_of_it.lane_fill == pytest.approx(0.7)
+    assert all_of_it.table_hits is None
+
+
+def test_an_empty_store_has_totals_too() -> None:
+    assert totals([]).tokens == 0
+
+
+@pytest.mark.parametrize(("n", "text"), [(12, "12 bytes"), (12_345, "12.3 kB"), (3.2e15, "3,200.0 TB")])
+def test_sizes_for_people(n: float, text: str) -> None:
+    assert human_bytes(n) == text
+
+
+def test_info_says_what_is_there_and_how_to_open_it(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "store"
+    assert embed(out, "--store", "both") == Exit.COMPLETE
+    capsys.readouterr()
+    assert main(["info", str(out)]) == Exit.COMPLETE
+    text = capsys.readouterr().out
+    assert "60 sentences" in text
+    assert "complete store of states" in text
+    assert "import elmo_store" in text
+    assert main(["info", "--json", str(out)]) == Exit.COMPLETE
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["counts"]["sentences"] == 60
+    assert facts["shards_done"] == facts["counts"]["shards"]
+    assert set(facts["bytes"]) == {"zarr", "parquet", "sentences"}
+
+
+def test_info_of_what_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(tmp_path)]) == Exit.BAD_LOCATION
+    (tmp_path / "elmo_store.json").write_text("{")
+    assert main(["info", str(tmp_path)]) == Exit.BAD_LOCATION
+    assert "elmo_store.json" in capsys.readouterr().err
