@@ -1,0 +1,53 @@
+"""The way of GPU workers, on a CPU: one model for all processes of a machine, several shards a call, several writers."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import embed_job
+from pipeline.exit_codes import Exit
+from tests.pipeline.support import digests
+
+Command = Callable[..., int]
+
+
+def test_a_model_shared_across_processes_writes_the_same_bytes(
+    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert embed(tmp_path / "one", "--store", "both") == Exit.COMPLETE
+    sound = embed_job.job_settings
+
+    def like_a_gpu(*args: Any, **kwargs: Any) -> Any:
+        settings = sound(*args, **kwargs)
+        assert settings.embed.engine["device"] == "cpu"
+        return replace(settings, device="cuda", embed=replace(settings.embed, shards_at_once=4, writers=3))
+
+    monkeypatch.setattr(embed_job, "job_settings", like_a_gpu)
+    assert embed(tmp_path / "two", "--store", "both", "--device", "cpu") == Exit.COMPLETE
+    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+
+
+def test_settings_for_a_gpu_bundle_shards_and_hint_at_one(
+    tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipeline.beam_options import pipeline_options
+    from pipeline.options import EmbedOptions
+
+    options = EmbedOptions((str(corpus),), str(tmp_path / "s"), str(tiny_model), device="cuda", accelerator="type:a100")
+    job = embed_job.open_job(options, pipeline_options(["--runner=PortableRunner"]))
+    assert job.settings is not None
+    assert job.settings.embed.engine["device"] == "cuda"
+    assert job.settings.embed.shards_at_once > 1
+    assert job.settings.embed.writers > 1
+    assert job.settings.accelerator == "type:a100"
+
+
+def test_a_gpu_that_is_not_there_is_said_before_the_work(
+    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert embed(tmp_path / "s", "--device", "cuda") == Exit.BAD_USAGE
+    assert "finds no GPU" in capsys.readouterr().err
