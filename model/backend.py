@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import wait
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -117,10 +119,13 @@ class CpuBackend(Backend):
     def vectors(self, words: list[str]) -> Tensor:
         """Blocks of words go to both workers."""
         x = torch.empty(len(words), self._vectors.width)
-        blocks = self._vectors.blocks(words)
-        computed = self.pool.map(lambda block: self._vectors.compute(block[1]), blocks)
-        for (index, _), rows in zip(blocks, computed, strict=True):
-            x[torch.from_numpy(index)] = rows
+
+        def compute(block: tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]]) -> None:
+            index, ids = block
+            x[torch.from_numpy(index)] = self._vectors.compute(ids)
+
+        for _ in self.pool.map(compute, self._vectors.blocks(words)):
+            pass
         return x
 
     def result(self, rows: int, states: int, width: int, dtype: torch.dtype) -> Tensor:

@@ -265,10 +265,16 @@ class Embedder:
         started = time.perf_counter()
         backend = self._backend
         states = backend.buffer(host)
-        states[:, 0] = self._book.x[torch.tensor(words).to(backend.device)].to(states.dtype)
+        row_words = torch.tensor(words)
+
+        def forward() -> None:
+            # Here and not in the calling thread, whose own threads would get in the way of the workers'.
+            states[:, 0] = self._book.x[row_words.to(backend.device)].to(states.dtype)
+            self._run_direction(0, wanted[0], states, share)
+
         while True:
             try:
-                backend.run([partial(self._run_direction, k, wanted[k], states, share) for k in range(len(wanted))])
+                backend.run([forward, partial(self._run_direction, 1, wanted[1], states, share)])
                 break
             except torch.OutOfMemoryError:
                 if not backend.shrink():

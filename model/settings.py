@@ -33,7 +33,7 @@ class EngineSettings:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     lanes: int | None = None
     threads: int | None = None
-    table_mib: int = 256
+    table_mib: int = 384
     word_capacity: int = 65_536
     share: Literal["auto", "all", "sentences", "none"] = "auto"
     short_words: bool = True
