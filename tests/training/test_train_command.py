@@ -1,0 +1,146 @@
+"""``elmo-store train`` from the command line: what it writes, how it goes on, what it refuses."""
+
+import json
+import lzma
+from pathlib import Path
+
+import h5py
+import pytest
+import torch
+
+from model.options import BiLMOptions
+from model.training import memory
+from model.weights import BiLMWeights
+from pipeline.cli import main
+
+
+@pytest.fixture(autouse=True)
+def memory_habits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command changes how its process keeps memory: not in the process of the tests."""
+    monkeypatch.setattr(memory, "keep_freed_memory", lambda: True)
+
+
+@pytest.fixture
+def text(sentences: list[list[str]], tmp_path: Path) -> Path:
+    path = tmp_path / "text.lines"
+    path.write_text("".join(" ".join(sentence) + "\n\n" for sentence in sentences[:400]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def options_file(small_options: BiLMOptions, tmp_path: Path) -> Path:
+    path = tmp_path / "options.json"
+    path.write_text(json.dumps(small_options.to_dict()), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def command(text: Path, options_file: Path, folder: Path) -> list[str]:
+    asked = f"train {text} --options {options_file} --output {folder} --lanes 8 --steps 6 --sampled 6 --warmup-tokens 300"
+    return [*asked.split(), "--report-seconds", "0"]
+
+
+def test_a_model_in_both_published_forms_with_its_curve_and_heldout_perplexity(
+    command: list[str], text: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--max-tokens", "2000", "--rate", "0.01", "--heldout", str(text)]) == 0
+    said = capsys.readouterr().out
+    assert "2,000 tokens, 400 sentences, 16 types" in said
+    assert "perplexity" in said
+    assert "tokens/s" in said
+    assert "h left" in said
+    weights = BiLMWeights.load_safetensors(folder / "weights.safetensors")
+    assert BiLMWeights.load(str(folder)).fingerprint == weights.fingerprint
+    with h5py.File(folder / "weights.hdf5") as file:
+        assert file["RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"].shape == (32, 96)
+    (held,) = json.loads((folder / "training" / "heldout.json").read_text())
+    assert held["predictions"] == 2400
+    assert all(1.5 < perplexity < 12 for perplexity in held["perplexity"])
+    assert (folder / "training" / "curve.tsv").read_text().startswith("tokens\tseconds\tloss_forward")
+    assert (folder / "training" / "vocabulary.txt").read_text().splitlines()[3] in (".", "dog", "the")
+
+
+def test_stopped_and_resumed_is_the_same_model_as_never_stopped(command: list[str], folder: Path, tmp_path: Path) -> None:
+    def fingerprint(place: Path) -> str:
+        return BiLMWeights.load(str(place)).fingerprint
+
+    other = tmp_path / "other"
+    straight = [str(other) if part == str(folder) else part for part in command]
+    assert main([*straight, "--max-tokens", "900", "--decay-tokens", "300", "--quiet"]) == 0
+    # Hours that are over at once: one batch a sitting.
+    assert main([*command, "--max-tokens", "900", "--decay-tokens", "300", "--hours", "1e-9", "--quiet"]) == 4
+    assert fingerprint(folder) != fingerprint(other)
+    assert main([*command, "--max-tokens", "900", "--decay-tokens", "300", "--quiet", "--resume"]) == 0
+    assert fingerprint(folder) == fingerprint(other)
+
+
+def test_a_run_forks_from_anothers_checkpoint_and_leaves_it_alone(command: list[str], folder: Path, tmp_path: Path) -> None:
+    assert main([*command, "--max-tokens", "600", "--decay-tokens", "0", "--quiet"]) == 0
+    checkpoint = folder / "training" / "checkpoint.pt"
+    before = checkpoint.read_bytes()
+    fork = tmp_path / "fork"
+    forked = [str(fork) if part == str(folder) else part for part in command]
+    assert main([*forked, "--resume", str(checkpoint), "--max-tokens", "900", "--decay-tokens", "300", "--quiet"]) == 0
+    assert checkpoint.read_bytes() == before
+    tokens = torch.load(fork / "training" / "checkpoint.pt", weights_only=True)["progress"]["tokens"]
+    assert tokens >= 900
+
+
+def test_a_run_in_the_way_is_not_overwritten(command: list[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--max-tokens", "100", "--quiet"]) == 0
+    assert main([*command, "--max-tokens", "100", "--quiet"]) == 5
+    assert "--resume continues it" in capsys.readouterr().err
+    assert main([*command, "--max-tokens", "100", "--quiet", "--resume", "--lanes", "9"]) == 3
+    assert "lanes: 8 there, 9 asked for" in capsys.readouterr().err
+
+
+def test_a_vocabulary_file_decides_what_is_told_apart(command: list[str], folder: Path, tmp_path: Path) -> None:
+    words = tmp_path / "words.tsv.xz"
+    words.write_bytes(lzma.compress(b"dog\t9\n.\t8\nunseen\t7\n"))
+    assert main([*command, "--vocabulary", str(words), "--max-tokens", "100", "--quiet"]) == 0
+    assert (folder / "training" / "vocabulary.txt").read_text().splitlines() == ["</S>", "<S>", "<UNK>", "dog", ".", "unseen"]
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "message"),
+    [
+        (b"", 3, "no sentences"),
+        (b"\n\n", 3, "no sentences"),
+        (b"word word word\n" * 50, 3, "at least 2 different words"),
+        (b"fine words\nbad \xff words\n", 3, "record 1: invalid UTF-8 at byte 4"),
+        (b"too short\n", 3, "too few for one batch"),
+    ],
+)
+def test_texts_that_cannot_be_trained_on(
+    content: bytes, code: int, message: str, command: list[str], text: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text.write_bytes(content)
+    assert main(command) == code
+    assert message in capsys.readouterr().err
+    assert not (folder / "weights.hdf5").exists()
+
+
+@pytest.mark.parametrize(
+    ("extra", "code", "message"),
+    [
+        (["--lanes", "0"], 2, "--lanes 0"),
+        (["--dropout", "1"], 2, "--dropout"),
+        (["--hours", "0"], 2, "--hours"),
+        (["--sampled", "-1"], 2, "--sampled"),
+        (["--options", "nowhere.json"], 2, "nowhere.json"),
+        (["--vocabulary", "nowhere.tsv"], 3, "nowhere.tsv"),
+        (["--resume"], 3, "no run to resume"),
+        (["--heldout", "nowhere.txt"], 3, "nowhere.txt"),
+    ],
+)
+def test_what_never_begins_says_why(
+    extra: list[str], code: int, message: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--max-tokens", "100", *extra]) == code
+    assert message in capsys.readouterr().err
+
+
+def test_refused_records_are_left_out_when_asked_for(command: list[str], text: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text.write_bytes(text.read_bytes() + b"\xff\n")
+    assert main([*command, "--max-tokens", "100", "--skip-refused", "--quiet"]) == 0
+    assert "1 records" in capsys.readouterr().err
