@@ -1,0 +1,120 @@
+"""``python -m benchmarks.train``: training tokens/s on this machine, and their share of its product rate in the same run.
+
+Text is drawn by Zipf's law from made-up words, so that nothing needs to be there; shape and recipe are the default
+model's. The product rate is that of one step's gates, packed bfloat16, all cores at once, one thread each: what a
+training loop that did nothing but its products would reach. May import model.training.
+"""
+
+import argparse
+import json
+import time
+
+from model.training.memory import keep_freed_memory
+
+keep_freed_memory()
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from model.engine_linear import PackedLinear  # noqa: E402
+from model.options import BiLMOptions  # noqa: E402
+from model.threads import direction_pool  # noqa: E402
+from model.training import kernels  # noqa: E402
+from model.training.data import Corpus, Epoch  # noqa: E402
+from model.training.loop import Trainer  # noqa: E402
+from model.training.recipe import Recipe  # noqa: E402
+
+SHAPE = BiLMOptions(
+    cell_clip=3.0,
+    proj_clip=3.0,
+    use_skip_connections=True,
+    projection_dim=128,
+    dim=1024,
+    n_layers=2,
+    activation="relu",
+    filters=((1, 32), (2, 64), (3, 96), (4, 128), (5, 192)),
+    n_highway=1,
+    char_embedding_dim=16,
+)
+TYPES = 100_000
+
+
+def made_up_text(sentences: int, seed: int = 0) -> Corpus:
+    """Sentences of about 23 words, Zipf-distributed over TYPES words of 1 to 12 letters."""
+    generator = np.random.default_rng(seed)
+    letters = np.array(list("etaoinshrdlcumwfgypbvk"))
+    words = ["".join(generator.choice(letters, size=length)) for length in generator.integers(1, 13, TYPES)]
+    words = [f"{word}{i}" if i > 2000 else word for i, word in enumerate(words)]
+    lengths = generator.poisson(23, sentences).clip(2, 100)
+    rank = (np.exp(generator.random(int(lengths.sum())) * np.log(TYPES)) - 1).astype(np.int64)
+    text = np.split(np.array(words, dtype=object)[rank], np.cumsum(lengths)[:-1])
+    return Corpus.encode((list(sentence) for sentence in text), TYPES, list(dict.fromkeys(words)))
+
+
+def flop_per_position(options: BiLMOptions, sampled: int) -> float:
+    """Products of a position in both directions: recurrence and sampled softmax, forward, and twice as much backward."""
+    p, d = options.projection_dim, options.dim
+    layer = 2 * (2 * p * 4 * d + d * p)
+    return 3.0 * 2 * (options.n_layers * layer + 2 * sampled * p)
+
+
+def product_rate(lanes: int, seconds: float) -> float:
+    """FLOP/s of gate products on all cores, each on one thread."""
+    p, d = SHAPE.projection_dim, SHAPE.dim
+    threads = torch.get_num_threads()
+    pool = direction_pool(threads, 1)
+
+    def work(_: int) -> int:
+        linear = PackedLinear(torch.randn(4 * d, 2 * p) * 0.05, None, torch.bfloat16, lanes)
+        x = torch.randn(lanes, 2 * p).to(torch.bfloat16)
+        count, end = 0, time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            linear(x)
+            count += 1
+        return count
+
+    done = sum(pool.map(work, range(threads)))
+    pool.shutdown()
+    return done * 2.0 * lanes * 2 * p * 4 * d / seconds
+
+
+def main() -> None:
+    """Measure and print one line of JSON after the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=20, help="measured after 5 to warm up (default: 20)")
+    parser.add_argument("--lanes", type=int, default=128, help="(default: 128)")
+    parser.add_argument("--sampled", type=int, default=2048, help="(default: 2048)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
+    args = parser.parse_args()
+    recipe = Recipe(lanes=args.lanes, sampled=args.sampled)
+    corpus = made_up_text((args.batches + 6) * args.lanes * recipe.steps // 20)
+    trainer = Trainer.fresh(SHAPE, recipe, corpus.vocabulary, args.device)
+    epoch = Epoch(corpus, 0, recipe.lanes, recipe.steps, recipe.seed)
+    for index in range(5):
+        trainer.step(epoch.batch(index))
+    began, cpu, before = time.perf_counter(), time.process_time(), trainer.progress.tokens
+    for index in range(5, min(5 + args.batches, epoch.n_batches)):
+        trainer.step(epoch.batch(index))
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    batches = trainer.progress.batches - 5
+    positions = batches * recipe.lanes * recipe.steps
+    used = flop_per_position(SHAPE, args.sampled) * positions / seconds
+    found = {
+        "tokens_per_s": (trainer.progress.tokens - before) / seconds,
+        "ms_per_batch": 1e3 * seconds / batches,
+        "cpu_ms_per_batch": 1e3 * cpu / batches,
+        "gflop_per_s": used / 1e9,
+        "c_kernels": kernels.compiled(),
+        "threads": torch.get_num_threads(),
+    }
+    if args.device == "cpu":
+        rate = product_rate(args.lanes, seconds=1.0)
+        found["product_gflop_per_s"] = rate / 1e9
+        found["share_of_product_rate"] = used / rate
+    for name, value in found.items():
+        print(f"{name:>24}  {value:,.2f}" if isinstance(value, float) else f"{name:>24}  {value}")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
