@@ -85,7 +85,7 @@ class CpuBackend(Backend):
 
     def __init__(self, weights: BiLMWeights, start: StartState, settings: EngineSettings) -> None:
         options = weights.options
-        lanes = settings.lanes or 128
+        lanes = settings.lanes or (128 if options.dim > 2048 else 256)
         counts = sorted({lanes, *(n for n in (16, 32, 64, 128, 256, 512) if n < lanes)})
         threads = settings.threads or torch.get_num_threads()
         sizes = [n * options.dim * k for n in counts for k in (1, 3, 4)] + [WORDS_PER_BLOCK * options.n_filters]

@@ -18,7 +18,8 @@ class EngineSettings:
     Attributes:
         precision: of products: "float32", "bfloat16", or "tf32" (CUDA only; on a CPU it is float32). Cells are float32.
         device: "cpu", "cuda", or "auto" = cuda where there is one.
-        lanes: rows of a step, None = 128 on a CPU, 2048 on a GPU. On a GPU it can show in the last bits.
+        lanes: rows of a step, at most; None = 128 on a CPU (256 where cells are 2048 wide or less), 2048 on a GPU. On a
+            GPU it can show in the last bits.
         threads: CPU threads for both directions together, None = PyTorch's number.
         table_mib: MiB for each direction's table of first-layer gates; 0 = no table (on a GPU a small one).
         word_capacity: words whose x is kept from call to call (2 KB a word in the published model).
