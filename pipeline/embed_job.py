@@ -26,7 +26,7 @@ from model.weights import BiLMWeights
 from pipeline.beam_options import is_local, n_local_processes
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import EmbedOptions
-from pipeline.output import check_same_job, standing
+from pipeline.output import check_same_job, reach, standing
 from pipeline.software import versions
 from transforms.embed import EmbedSettings, remember_weights
 from transforms.records import InputError, Piece, ReadSettings, describe_files, input_fingerprint
@@ -58,6 +58,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
     CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
     """
     root = Root(options.output, options.storage_options)
+    reach(root, "output")
     read = read_settings(options)
     pieces = _pieces(options, read)
     name, weights = _model(options)

@@ -27,9 +27,11 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from elmo_store.errors import StoreError, StoreNotFoundError
     from elmo_store.manifest import read_manifest
     from elmo_store.storage import Root
+    from pipeline.output import reach
 
     try:
         root = Root(args.url, args.storage_options)
+        reach(root, "store")
         manifest = read_manifest(root)
     except StoreNotFoundError as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error

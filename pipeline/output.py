@@ -13,8 +13,20 @@ from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
 
 
+def reach(root: Root, what: str) -> None:
+    """CommandError (bad location) unless the filesystem of ``root`` can be asked anything at all.
+
+    Filesystems raise what they like when a protocol is unknown or credentials are missing, hence the broad net.
+    """
+    try:
+        root.exists(MANIFEST)
+    except Exception as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the {what} {root} can't be used: {type(error).__name__}: {error}") from error
+
+
 def standing(root: Root, *, overwrite: bool) -> Manifest | None:
     """The manifest that stands at the output, None on an empty one. Removes a store of ours if that was asked for."""
+    reach(root, "output")
     try:
         there = read_manifest(root)
     except StoreNotFoundError:

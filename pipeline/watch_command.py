@@ -22,11 +22,13 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Show progress; 0 when the store is complete, 4 with ``--once`` while it is not."""
     from elmo_store.layout import MANIFEST
     from elmo_store.storage import Root
+    from pipeline.output import reach
     from pipeline.progress import ProgressReader, Screen, follow
 
     if args.seconds <= 0:
         raise CommandError(Exit.BAD_USAGE, f"--seconds {args.seconds} is no time to wait: give more than 0")
     root = Root(args.url, args.storage_options)
+    reach(root, "store")
     if not root.exists(MANIFEST):
         raise CommandError(Exit.BAD_LOCATION, f"there is no store at {args.url}: no {MANIFEST} in it (yet)")
     if args.once:

@@ -130,6 +130,17 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(
     assert str(tmp_path / "file") in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [["watch", "--once"], ["info"]])
+def test_a_location_of_an_unknown_kind_is_a_bad_one(
+    embed: Command, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pipeline.cli import main
+
+    assert embed("nosuch://place/store") == Exit.BAD_LOCATION
+    assert main([*command, "nosuch://place/store"]) == Exit.BAD_LOCATION
+    assert capsys.readouterr().err.count("Protocol not known") == 2
+
+
 def test_an_unknown_model_is_bad_usage(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pipeline.cli import main
 
