@@ -11,6 +11,7 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,7 +95,8 @@ def stored(source: Path, args: argparse.Namespace) -> str:
     if args.model:
         command += ["--model", args.model]
     print(f"elmo-store {' '.join(command)}", file=sys.stderr, flush=True)
-    code = elmo_store_command(command)
+    with redirect_stdout(sys.stderr):  # the table alone goes to standard output
+        code = elmo_store_command(command)
     if code:
         raise SystemExit(code)
     return str(place)
@@ -108,6 +110,7 @@ def tagging(task: TaggingTask, args: argparse.Namespace) -> Result:
         vectors = load_states(open_store(stored(args.eval_dir / name, args)))
         check_labels(vectors, sentences)
         sides.append((vectors, sentences))
+    torch.set_num_threads(args.threads)  # after embedding, which chooses its own; one is quicker for steps this small
     device = "cuda" if torch.cuda.is_available() else "cpu"
     settings = TaggerSettings(
         tagger=args.tagger, epochs=args.epochs, layer_norm=args.layer_norm, dropout=args.dropout, l2=args.l2, device=device
@@ -185,7 +188,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--layer-norm", choices=("none", "token", "batch"), default="none", help="before mixing (default: none)")
     found.add_argument("--dropout", type=float, default=0.1, help="on the vectors (default: 0.1)")
     found.add_argument("--l2", type=float, default=0.001, help="λ of λ‖w‖² (default: 0.001)")
-    found.add_argument("--threads", type=int, help="CPU threads of the taggers (default: PyTorch's choice)")
+    found.add_argument("--threads", type=int, default=1, help="CPU threads of the taggers (default: 1)")
     found.add_argument("--json", type=Path, metavar="FILE", help="all numbers (default: none)")
     found.add_argument("--plot", metavar="FILE", help="the learned s and γ, .svg or .png (default: none)")
     return found

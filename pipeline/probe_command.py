@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for task in (tag, sense):
         task.add_argument("--name", metavar="TEXT", help="what tables call the task (default: tag, sense)")
         task.add_argument("--seeds", type=int, default=5, metavar="N", help="repetitions, with seeds 0 … N-1 (default: 5)")
-        task.add_argument("--threads", type=int, metavar="N", help="CPU threads (default: PyTorch's choice)")
+        task.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads; steps are small (default: 1)")
         task.add_argument("--json", metavar="FILE", help="means, deviations and single runs as JSON (default: none)")
         task.add_argument(
             "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the stores (default: {})"
@@ -103,8 +103,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from elmo_store.errors import StoreError
     from pipeline.probing.labels import LabelError
 
-    if args.threads:
-        torch.set_num_threads(args.threads)
+    torch.set_num_threads(args.threads)
     try:
         result = tag(args) if args.task == "tag" else sense(args)
     except (StoreError, LabelError, OSError, ImportError) as error:

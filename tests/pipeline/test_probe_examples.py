@@ -117,7 +117,7 @@ def test_bench_from_model_and_data(data: Path, tiny_model: Path, tmp_path: Path,
     assert not {"-LRB-", "''"} & set(lines)
     assert {"(", '"'} <= set(lines)
     assert probe.main([*given, "--tasks", "senses"]) == 0
-    assert "complete already" in capsys.readouterr().out
+    assert "complete already" in capsys.readouterr().err
 
 
 def test_bench_without_data_or_model(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
