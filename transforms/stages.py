@@ -23,7 +23,7 @@ from elmo_store.storage import Root
 from transforms.embed import NAMESPACE, BiLMHandler, EmbedSettings, plan_id
 from transforms.finish import IO_THREADS, CombineOutcomes, Outcome, done_shards, finish_job, outcome_of
 from transforms.number import NumberTask, is_numbered, number_part
-from transforms.plan import CorpusPlan, ShardTask, grouped, make_plan, part_counts, shards_per_task
+from transforms.plan import CorpusPlan, grouped, make_plan, part_counts, shards_per_task
 from transforms.records import Piece, PieceResult, ReadSettings
 from transforms.tokenise import piece_result, tokenise_piece
 from transforms.work import PIECE_LIST, PLAN
@@ -130,6 +130,11 @@ def plan_job(_: int, settings: JobSettings) -> Iterable[Any]:
         yield TaggedOutput(SHARDS, batch)
 
 
+def number(task: NumberTask, settings: JobSettings) -> Outcome:
+    """One part gets its final numbers."""
+    return outcome_of(number_part(settings.root, task))
+
+
 def finish(outcome: Outcome, settings: JobSettings) -> bool:
     """Stage D. IncompleteJobError if work is left."""
     finish_job(settings.root, outcome)
@@ -156,11 +161,7 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
             | "All pieces" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
         )
         tasks = read | "Plan" >> beam.FlatMap(plan_job, settings).with_outputs(NUMBER, SHARDS)
-        numbered = (
-            tasks[NUMBER]
-            | "Spread parts" >> beam.Reshuffle()
-            | "Number" >> beam.Map(lambda task, root: outcome_of(number_part(root, task)), settings.root)
-        )
+        numbered = tasks[NUMBER] | "Spread parts" >> beam.Reshuffle() | "Number" >> beam.Map(number, settings)
         embedded = (
             tasks[SHARDS]
             | "Spread shards" >> beam.Reshuffle()
@@ -173,6 +174,3 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
             | "All outcomes" >> beam.CombineGlobally(CombineOutcomes())
             | "Finish" >> beam.Map(finish, settings).with_output_types(bool)
         )
-
-
-Batch = list[ShardTask]

@@ -1,0 +1,56 @@
+"""What a job counts on its runner, and that its graph is small and holds no text."""
+
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+
+import elmo_store
+from pipeline import embed_job
+from pipeline.beam_options import pipeline_options
+from pipeline.options import EmbedOptions
+from transforms.embed import NAMESPACE
+from transforms.stages import EmbedCorpus
+
+
+@pytest.fixture
+def options(corpus: Path, tiny_model: Path, tmp_path: Path) -> EmbedOptions:
+    return EmbedOptions(
+        (str(corpus),), str(tmp_path / "store"), str(tiny_model), input_format="lines", shard_rows=64, device="cpu"
+    )
+
+
+def test_beam_counts_what_the_summary_says(options: EmbedOptions) -> None:
+    beam_options = pipeline_options([])
+    job = embed_job.open_job(options, beam_options)
+    assert job.settings is not None
+    pipeline = beam.Pipeline(options=beam_options)
+    _ = pipeline | EmbedCorpus(job.settings)
+    result = pipeline.run()
+    result.wait_until_finish()
+    found = result.metrics().query(beam.metrics.MetricsFilter().with_namespace(NAMESPACE))["counters"]
+    counters = {counter.key.metric.name: counter.committed for counter in found}
+    counts = elmo_store.open(options.output).manifest.sizes
+    assert counters["tokens"] == counters["tokens_read"] == counts.tokens
+    assert counters["sentences_read"] == counts.sentences
+    assert counters["shards_written"] == counts.shards
+    assert counters["engine_cells"] >= counters["engine_cells_used"] > 0
+    assert {"milliseconds_reading", "milliseconds_computing", "milliseconds_writing"} <= set(counters)
+    assert "shards_failed" not in counters
+
+
+def test_the_graph_holds_pointers_only_however_large_the_input(options: EmbedOptions, corpus: Path) -> None:
+    def graph_bytes() -> int:
+        job = embed_job.open_job(options, pipeline_options([]))
+        assert job.settings is not None
+        pipeline = beam.Pipeline(options=pipeline_options([]))
+        _ = pipeline | EmbedCorpus(job.settings)
+        return len(pipeline.to_runner_api().SerializeToString())
+
+    small = graph_bytes()
+    for number in range(200):
+        (corpus / f"c{number:04d}.txt").write_text("the cat sat\n")
+    options = EmbedOptions(**{**vars(options), "output": options.output + "2"})
+    large = graph_bytes()
+    assert large < small + 1000
+    assert large < 200_000
