@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.characters import char_ids
+from model.engine_linear import PackedLinear
 from model.options import DIRECTIONS
 from model.training.data import Corpus, reverse_sentences
 from model.training.network import Network
@@ -19,7 +20,8 @@ from model.training.vocabulary import BOS_TYPE, EOS_TYPE, FIRST_WORD, Vocabulary
 STEPS = 32  # of a batch; has no influence on the result
 MOST_LANES = 64
 TOKENS_PER_LANE = 1000  # at least: a lane starts from zeros, which costs its first words some perplexity
-ROWS = 256  # positions whose full softmax is computed at a time: 100 MB over 100,000 classes
+ROWS = 256  # positions and
+CLASSES = 4096  # classes whose logits are computed at a time
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ def evaluate(network: Network, rows: SoftmaxRows, vocabulary: Vocabulary, senten
     n = len(corpus.types)
     lanes = max(1, min(MOST_LANES, n // TOKENS_PER_LANE))
     length = -(-(n - 1) // lanes)
+    softmax = _Softmax(rows)
     loss, unknown, predictions = [], 0, 0
     for direction, row in zip(DIRECTIONS, (corpus.types, reverse_sentences(corpus.types, corpus.starts)), strict=True):
         total = 0.0
@@ -76,7 +79,7 @@ def evaluate(network: Network, rows: SoftmaxRows, vocabulary: Vocabulary, senten
             counted = there & (following != opener)
             classes = corpus.vocabulary.classes(following[counted])
             kept = h[torch.from_numpy(counted).to(h.device)]  # [n, p]
-            total += _loss(kept, torch.from_numpy(classes).to(h.device), rows)
+            total += softmax.loss(kept, torch.from_numpy(classes).to(h.device))
             if direction == "fwd":
                 predictions += len(classes)
                 unknown += int((following[counted] >= vocabulary.n_classes).sum())
@@ -84,11 +87,22 @@ def evaluate(network: Network, rows: SoftmaxRows, vocabulary: Vocabulary, senten
     return Evaluation((loss[0], loss[1]), predictions, unknown / max(predictions, 1))
 
 
-def _loss(h: Tensor, classes: Tensor, rows: SoftmaxRows) -> float:
-    """Σ -log p of classes [n] after outputs h [n, p]."""
-    total = 0.0
-    weight = rows.weight.t()  # [p, classes]
-    for some, wanted in zip(h.to(rows.weight.dtype).split(ROWS), classes.split(ROWS), strict=True):
-        logits = torch.addmm(rows.bias, some, weight)  # [n, classes]
-        total += float((logits.logsumexp(1) - logits.gather(1, wanted[:, None])[:, 0]).sum())
-    return total
+class _Softmax:
+    """The full softmax in blocks of classes that stay in a core's cache: the logits are never in memory as a whole."""
+
+    def __init__(self, rows: SoftmaxRows) -> None:
+        packed = rows.weight.device.type == "cpu" and rows.weight.dtype == torch.float32
+        self._rows = rows
+        self._blocks = [
+            PackedLinear(weight, bias, weight.dtype, ROWS, packed)
+            for weight, bias in zip(rows.weight.split(CLASSES), rows.bias.split(CLASSES), strict=True)
+        ]
+
+    def loss(self, h: Tensor, classes: Tensor) -> float:
+        """Σ -log p of classes [n] after outputs h [n, p]."""
+        total = 0.0
+        for some, wanted in zip(h.to(self._rows.weight.dtype).split(ROWS), classes.split(ROWS), strict=True):
+            all_logits = torch.stack([block(some).logsumexp(1) for block in self._blocks]).logsumexp(0)  # [n]
+            own = (some * self._rows.weight[wanted]).sum(1) + self._rows.bias[wanted]  # [n]
+            total += float((all_logits - own).sum())
+        return total

@@ -153,7 +153,7 @@ def _library_for(tensor: Tensor) -> ctypes.CDLL | None:
 @cache
 def _library() -> ctypes.CDLL | None:
     compiler = next((found for name in (os.environ.get("CC", ""), "gcc", "clang", "cc") if (found := shutil.which(name))), None)
-    if compiler is None:
+    if compiler is None or not SOURCE.exists():
         return None
     source = SOURCE.read_bytes()
     # -march=native makes code for this very processor: its name belongs to the key of the cache.

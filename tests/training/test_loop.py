@@ -181,3 +181,19 @@ def test_a_sitting_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
     assert again.progress.tokens == trainer.progress.tokens
     assert session.sit(again, corpus, folder, hours=0.0) == "tokens"
     assert math.isfinite(again.progress.seconds)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_a_gpu_trains_as_a_cpu_does(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, tmp_path: Path) -> None:
+    losses = [
+        trained(Trainer.fresh(small_options, recipe, corpus.vocabulary, device, torch.float32), corpus, 10)
+        for device in ("cpu", "cuda")
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+    mixed = Trainer.fresh(small_options, replace(recipe, dropout=0.1), corpus.vocabulary, "cuda", torch.bfloat16)
+    assert np.mean(trained(mixed, corpus, 60)[-10:]) < 0.8 * losses[0][0]
+    checkpoint.save(mixed, tmp_path / "checkpoint.pt")
+    again = checkpoint.resume(
+        tmp_path / "checkpoint.pt", replace(recipe, dropout=0.1), corpus.vocabulary, None, "cuda", torch.bfloat16
+    )
+    assert again.progress == mixed.progress
