@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.errors import StoreError
@@ -29,16 +30,21 @@ from pipeline.options import EmbedOptions
 from pipeline.output import check_same_job, reach, standing
 from pipeline.software import versions
 from transforms.embed import EmbedSettings, remember_weights
+from transforms.plan import shards_per_call
 from transforms.records import InputError, Piece, ReadSettings, describe_files, input_fingerprint
 from transforms.sources import plan_pieces
 from transforms.stages import JobSettings, write_pieces
 from transforms.tokenizers import describe
 from transforms.work import MODEL, PLAN, PROBLEM, START
 
-CPU_SHARDS_PER_TASK = 8
+CPU_SHARDS_PER_TASK = 32
 CUDA_SHARDS_PER_TASK = 128
-CUDA_SHARDS_AT_ONCE = 16  # a GPU wants thousands of lanes
+# Rows of one call of the engine: 128 lanes were 92% full with 16,384 rows of real text and 99% with 65,536; a GPU has
+# thousands of lanes. The states of two calls exist at once: one is computed, one written.
+CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE = 65_536, 256 << 20
+CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE = 524_288, 4 << 30
 CUDA_WRITERS = 8
+REMOTE_WORKERS = 32  # how many a cluster may have is not known here
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,13 @@ def job_settings(
             "lanes": options.lanes,
             "threads": options.threads or shared_threads(processes),
         },
-        shards_at_once=CUDA_SHARDS_AT_ONCE if cuda else 1,
+        shards_at_once=shards_per_call(
+            options.shard_rows,
+            len(manifest.states) * manifest.channels * np.dtype(manifest.dtype).itemsize,
+            most_rows=CUDA_ROWS_AT_ONCE if cuda else CPU_ROWS_AT_ONCE,
+            most_bytes=CUDA_BYTES_AT_ONCE if cuda else CPU_BYTES_AT_ONCE,
+            most=CUDA_SHARDS_PER_TASK if cuda else CPU_SHARDS_PER_TASK,
+        ),
         writers=CUDA_WRITERS if cuda else 1,
     )
     return JobSettings(
@@ -111,6 +123,7 @@ def job_settings(
         read=read,
         input_storage_options=options.input_storage_options,
         most_shards_per_task=CUDA_SHARDS_PER_TASK if cuda else CPU_SHARDS_PER_TASK,
+        workers=processes if is_local(pipeline_options) else REMOTE_WORKERS,
         device=device,
         accelerator=options.accelerator,
     )

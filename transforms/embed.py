@@ -24,6 +24,7 @@ from apache_beam.ml.inference.base import ModelHandler
 
 from elmo_store.layout import START_STATE
 from elmo_store.manifest import Manifest, read_manifest
+from elmo_store.markers import read_marker
 from elmo_store.storage import Root
 from model.embedder import Embedder, EngineSettings
 from model.start_state import StartState
@@ -134,10 +135,10 @@ class ShardWorker:
             groups = self._groups(tasks)
             ahead = self._ahead.submit(self._read, next(groups)) if tasks else None
             while ahead is not None:
-                texts, seconds, failed = ahead.result()
+                texts, seconds, ended = ahead.result()
                 group = next(groups, None)
                 ahead = None if group is None else self._ahead.submit(self._read, group)
-                futures += failed
+                futures += ended
                 self._in_flight.acquire()
                 written = self._compute(texts, seconds)
                 _when_all_done(written, self._in_flight.release)
@@ -150,16 +151,24 @@ class ShardWorker:
         return (tasks[i : i + size] for i in range(0, len(tasks), size))
 
     def _read(self, tasks: Sequence[ShardTask]) -> tuple[list[ShardText], float, list[Future[ShardResult]]]:
-        """The texts of ``tasks``, seconds a shard, and results of those that could not be read."""
+        """The texts of ``tasks``, seconds a shard, and results of those that are done already or can't be read.
+
+        The plan left no marker of a shard that is to do: one that is there now is from an attempt of this very task that
+        its runner lost.
+        """
         began = time.perf_counter()
         texts: list[ShardText] = []
-        failed: list[Future[ShardResult]] = []
+        ended: list[Future[ShardResult]] = []
         for task in tasks:
             try:
-                texts.append(read_shard(self._reader, task, self._manifest.boundaries))
+                marker = read_marker(self._root, task.shard)
+                if marker is not None and marker.stats.get("plan") == self._plan:
+                    ended.append(_done(ShardResult(task.shard, task.n_rows)))
+                else:
+                    texts.append(read_shard(self._reader, task, self._manifest.boundaries))
             except Exception as error:  # whatever it is, it must not take the other shards down
-                failed.append(_done(_failure(task, "reading", error)))
-        return texts, (time.perf_counter() - began) / max(1, len(tasks)), failed
+                ended.append(_done(_failure(task, "reading", error)))
+        return texts, (time.perf_counter() - began) / max(1, len(tasks)), ended
 
     def _compute(self, texts: Sequence[ShardText], seconds_reading: float) -> list[Future[ShardResult]]:
         """Compute ``texts`` in one call (one by one if that fails) and hand them to the writers."""

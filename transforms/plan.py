@@ -192,9 +192,15 @@ def cut(rows: Int64, part_first_row: int, first: int, stop: int) -> tuple[Int64,
     return index, lo[index], hi[index]
 
 
-def shards_per_task(n_shards: int, *, most: int) -> int:
-    """How many shards travel together: few enough that 32 workers have work, at most ``most``."""
-    return max(1, min(most, n_shards // 32))
+def shards_per_task(n_shards: int, *, most: int, workers: int = 32) -> int:
+    """How many shards travel together: few enough that so many workers have work, at most ``most``."""
+    return max(1, min(most, n_shards // max(1, workers)))
+
+
+def shards_per_call(shard_rows: int, row_bytes: int, *, most_rows: int, most_bytes: int, most: int) -> int:
+    """How many shards the engine computes in one call: many rows fill its lanes well, their states must fit in memory."""
+    rows = min(most_rows, most_bytes // row_bytes)
+    return max(1, min(most, rows // shard_rows))
 
 
 def grouped(tasks: Iterator[ShardTask], size: int) -> Iterator[list[ShardTask]]:

@@ -17,8 +17,9 @@ from apache_beam.ml.inference.base import RunInference
 from apache_beam.pvalue import PBegin, PCollection, TaggedOutput
 
 from elmo_store import zarr_form
-from elmo_store.layout import FORMS
+from elmo_store.layout import FORMS, shard_marker
 from elmo_store.manifest import Counts, Manifest, read_manifest, write_manifest
+from elmo_store.markers import marked_shards
 from elmo_store.storage import Root
 from transforms.embed import NAMESPACE, BiLMHandler, EmbedSettings, plan_id
 from transforms.finish import IO_THREADS, CombineOutcomes, Outcome, done_shards, finish_job, outcome_of
@@ -39,6 +40,7 @@ class JobSettings:
     read: ReadSettings
     input_storage_options: dict[str, Any] | None
     most_shards_per_task: int
+    workers: int  # processes that embed, as far as is known: each should get a task
     device: str
     accelerator: str
 
@@ -121,11 +123,14 @@ def plan_job(_: int, settings: JobSettings) -> Iterable[Any]:
         {"id": identity, "n_tokens": plan.n_tokens, "n_rows": plan.n_rows, "n_shards": plan.n_shards}
         | {"n_parts": len(plan.parts), "planned": time.time(), "shards_done": len(done)},
     )
+    for shard in marked_shards(root):
+        if shard not in done:
+            root.remove(shard_marker(shard))  # so that a marker means "done" to workers too
     for part in plan.parts:
         task = NumberTask(part, manifest.boundaries)
         if not is_numbered(root, task):
             yield TaggedOutput(NUMBER, task)
-    size = shards_per_task(plan.n_shards, most=settings.most_shards_per_task)
+    size = shards_per_task(plan.n_shards, most=settings.most_shards_per_task, workers=settings.workers)
     for batch in grouped(plan.shard_tasks(done.keys()), size):
         yield TaggedOutput(SHARDS, batch)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from elmo_store.markers import ShardMarker, write_marker
 from elmo_store.storage import Root
 from transforms import embed as stage
 from transforms.embed import BiLMHandler, EmbedSettings, ShardWorker
@@ -134,6 +135,16 @@ def test_a_bad_shard_is_reported_and_the_others_are_written(root: Root, monkeypa
     assert errors[0] is None
     assert "a word that can't be" in str(errors[1])
     assert "reading" in str(errors[3])
+
+
+def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_marker(root, ShardMarker(0, 0, 2, (), {"plan": "plan"}))
+    write_marker(root, ShardMarker(1, 2, 2, (), {"plan": "another"}))
+    monkeypatch.setattr(stage, "write_shard", lambda *_: Marker())
+    engine = Engine()
+    results = worker(root, engine).run([task(0, 0, 2), task(1, 2, 2)])
+    assert [(result.shard, result.error) for result in results] == [(0, None), (1, None)]
+    assert engine.calls == [2]
 
 
 def test_storage_gets_a_second_try_and_no_third(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from transforms.plan import (
     part_counts,
     row_starts,
     sentence_rows,
+    shards_per_call,
     shards_per_task,
 )
 from transforms.records import FileIdentity, Piece, PieceResult, ReadSettings, ScratchPart
@@ -97,6 +98,17 @@ def test_groups_keep_order_and_lose_nothing(n_rows: int, size: int) -> None:
 @pytest.mark.parametrize(("n_shards", "expected"), [(0, 1), (31, 1), (64, 2), (10_000, 8)])
 def test_small_jobs_are_spread_and_large_ones_bundled(n_shards: int, expected: int) -> None:
     assert shards_per_task(n_shards, most=8) == expected
+
+
+def test_every_worker_gets_a_task() -> None:
+    assert shards_per_task(40, most=32, workers=1) == 32
+    assert shards_per_task(40, most=32, workers=2) == 20
+    assert shards_per_task(1, most=32, workers=2) == 1
+
+
+@pytest.mark.parametrize(("row_bytes", "expected"), [(160, 4), (5120, 3), (10_240, 1), (10**9, 1)])
+def test_a_call_is_bounded_in_rows_and_in_bytes(row_bytes: int, expected: int) -> None:
+    assert shards_per_call(16_384, row_bytes, most_rows=65_536, most_bytes=256 << 20, most=32) == expected
 
 
 def test_a_shard_size_of_zero_is_refused_with_the_remedy() -> None:
