@@ -147,6 +147,7 @@ def test_bytes_do_not_depend_on_company(small: BiLMWeights, warm: StartState, pr
         {"table_mib": 0},
         {"short_words": False},
         {"threads": 1},
+        {"threads": 8},
         {"word_capacity": 50},
     ],
 )
