@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 LANES = 2048
 LEAST_LANES = 16
-GROUP_ROWS = 1 << 18
+GROUP_ROWS = 1 << 20  # 512 steps of 2,048 lanes: enough that the longest sentences don't leave lanes idle
 WORDS_PER_BLOCK = 1024
 
 __all__ = ["CudaBackend"]

@@ -264,17 +264,11 @@ class Embedder:
         """Fill host [rows, 2L+1, p]: x of each row's word, then both directions at once."""
         started = time.perf_counter()
         backend = self._backend
-        states = backend.buffer(host)
         row_words = torch.tensor(words)
-
-        def forward() -> None:
-            # Here and not in the calling thread, whose own threads would get in the way of the workers'.
-            states[:, 0] = self._book.x[row_words.to(backend.device)].to(states.dtype)
-            self._run_direction(0, wanted[0], states, share)
-
         while True:
             try:
-                backend.run([forward, partial(self._run_direction, 1, wanted[1], states, share)])
+                states = backend.buffer(host)
+                backend.run([partial(self._run_direction, k, wanted[k], states, share, row_words) for k in (0, 1)])
                 break
             except torch.OutOfMemoryError:
                 if not backend.shrink():
@@ -283,7 +277,10 @@ class Embedder:
         self.stats.words_looked_up += len(words)
         self.stats.seconds_lstm += time.perf_counter() - started
 
-    def _run_direction(self, k: int, wanted: _Wanted, states: Tensor, share: bool) -> None:
+    def _run_direction(self, k: int, wanted: _Wanted, states: Tensor, share: bool, row_words: Tensor) -> None:
+        if k == 0:
+            # Here and not in the calling thread, whose own threads would get in the way of the workers'.
+            states[:, 0] = self._book.x[row_words.to(states.device)].to(states.dtype)
         lanes = choose_lanes([len(sequence) for sequence in wanted.listed], self._backend.lane_choices)
         plan = plan_direction(wanted.listed, lanes, share=share, idle_word=BOS_ID)
         cells, rows = wanted.cells_and_rows(plan)
