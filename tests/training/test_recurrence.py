@@ -1,6 +1,5 @@
 """The recurrence's own gradient, convolutions by look-up and the C kernels against plain PyTorch."""
 
-from collections.abc import Iterator
 from unittest.mock import patch
 
 import numpy as np
@@ -57,13 +56,10 @@ def test_gradient_is_that_of_plain_autograd(cell_clip: float, proj_clip: float) 
         torch.testing.assert_close(ours, theirs, msg=name)
 
 
-@pytest.fixture
-def without_c() -> Iterator[None]:
-    with patch.object(kernels, "_library", return_value=None):
-        yield
-
-
-def test_bfloat16_gradient_is_near_the_exact_one() -> None:
+@pytest.mark.parametrize("compiled", [True, False])
+def test_bfloat16_gradient_is_near_the_exact_one(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(kernels, "_library", lambda: None)
     tensors = made(2)
     exact = {name: tensor.clone().requires_grad_(name not in ("h_0", "c_0")) for name, tensor in tensors.items()}
     h, _ = LSTMRecurrence.apply(*exact.values(), 3.0, 3.0)
