@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 SOURCE = Path(__file__).with_name("kernels.c")
-FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-ffast-math", "-fPIC", "-shared")
+FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-ffast-math", "-fPIC")
 SIGNATURES = {  # function → how many pointers, integers and floats it takes, in this order
     "cell_forward": (6, 2, 1),
     "cell_backward": (6, 2, 1),
@@ -165,12 +165,14 @@ def _library() -> ctypes.CDLL | None:
     path = folder / f"{key}.so"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            made = Path(scratch) / "kernels.so"
-            command = [compiler, *FLAGS, "-o", str(made), str(SOURCE), "-lm"]
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
-            if result.returncode != 0:
-                logging.getLogger(__name__).warning("training runs without C kernels: %s", result.stderr.strip()[-500:])
-                return None
+            made, compiled = Path(scratch) / "kernels.so", Path(scratch) / "kernels.o"
+            # Linked without -ffast-math: with it, loading the library would turn subnormal numbers off for the whole thread.
+            compile_command = [compiler, *FLAGS, "-c", "-o", str(compiled), str(SOURCE)]
+            for command in (compile_command, [compiler, "-shared", "-o", str(made), str(compiled), "-lm"]):
+                result = subprocess.run(command, capture_output=True, text=True, check=False)
+                if result.returncode != 0:
+                    logging.getLogger(__name__).warning("training runs without C kernels: %s", result.stderr.strip()[-500:])
+                    return None
             os.replace(made, path)
     library = ctypes.CDLL(str(path))
     for name, (pointers, integers, floats) in SIGNATURES.items():

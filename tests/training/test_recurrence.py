@@ -1,5 +1,7 @@
 """The recurrence's own gradient, convolutions by look-up and the C kernels against plain PyTorch."""
 
+import subprocess
+import sys
 from unittest.mock import patch
 
 import numpy as np
@@ -123,3 +125,14 @@ def test_word_vectors_are_those_of_inference_and_so_are_their_gradients(small_op
     torch.testing.assert_close(x, want, rtol=1e-5, atol=1e-5)
     for got, expected in zip(torch.autograd.grad(x.sum(), ours), torch.autograd.grad(want.sum(), ours), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_loading_the_kernels_leaves_subnormal_numbers_alone() -> None:
+    code = (
+        "import numpy as np\n"
+        "from model.training import kernels\n"
+        "loaded = kernels._library() is not None\n"
+        "print(loaded, float(np.float32(1e-38) * np.float32(0.01)) > 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split()[1] == "True"
