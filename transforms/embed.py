@@ -29,6 +29,7 @@ from elmo_store.storage import Root
 from model.embedder import Embedder, EngineSettings
 from model.start_state import StartState
 from model.weights import BiLMWeights
+from transforms.memory import give_back
 from transforms.plan import ShardTask
 from transforms.shard_text import PartReader, ShardText, read_shard
 from transforms.work import MODEL, PLAN
@@ -188,6 +189,7 @@ class ShardWorker:
     def _embed(self, texts: Sequence[ShardText], seconds_reading: float) -> list[Future[ShardResult]]:
         if not texts:
             return []
+        give_back()
         began, before = time.perf_counter(), engine_numbers(self._embedder)
         states = self._embedder.embed(
             [request for text in texts for request in text.requests],

@@ -69,7 +69,7 @@ def number_part(root: Root, task: NumberTask) -> NumberResult:
             f"{root.url(part.counts.scratch)} is not what its marker says (sha256 differs): remove "
             f"{root.url('_work')} and run the same command again"
         )
-    table = number_table(pq.read_table(BytesIO(scratch)), task)
+    table = number_table(pq.read_table(BytesIO(scratch), use_threads=False), task)
     data = encode_part(table)
     objects = [(sentences_part(part.part), data)]
     if part.counts.rejects:
