@@ -1,4 +1,4 @@
-"""The documentation's own code: every Python block runs as written, and every option of the command line is documented or in --help."""
+"""The documentation's own code: every Python block runs as written, links lead somewhere, every command has its section."""
 
 import json
 import re

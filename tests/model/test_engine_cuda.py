@@ -32,10 +32,14 @@ SENTENCES = [
 ]
 
 
-@pytest.fixture()
+@pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Embedders take the CUDA backend, on the CPU."""
-    monkeypatch.setattr(embedder, "_backend", lambda *args: CudaBackend(*args, torch.device("cpu")))
+
+    def backend(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> CudaBackend:
+        return CudaBackend(weights, start, settings, torch.device("cpu"))
+
+    monkeypatch.setattr(embedder, "_backend", backend)
 
 
 def embed(model: Embedder, dtype: str = "float32") -> npt.NDArray[np.floating]:
@@ -148,9 +152,7 @@ def test_precision_of_products_is_put_back() -> None:
     assert torch.get_float32_matmul_precision() == before
 
 
-def test_without_triton_the_plain_cell_is_taken(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_triton_the_plain_cell_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     assert best_cell_ops(torch.device("cpu")) is cell_ops
     monkeypatch.setitem(sys.modules, "model.triton_cell", None)
     with caplog.at_level(logging.WARNING):
