@@ -18,24 +18,14 @@ import torch  # noqa: E402
 
 from model.engine_linear import PackedLinear  # noqa: E402
 from model.options import BiLMOptions  # noqa: E402
+from model.registry import SMALL_OPTIONS  # noqa: E402
 from model.threads import direction_pool  # noqa: E402
 from model.training import kernels  # noqa: E402
 from model.training.data import Corpus, Epoch  # noqa: E402
 from model.training.loop import Trainer  # noqa: E402
 from model.training.recipe import Recipe  # noqa: E402
 
-SHAPE = BiLMOptions(
-    cell_clip=3.0,
-    proj_clip=3.0,
-    use_skip_connections=True,
-    projection_dim=128,
-    dim=1024,
-    n_layers=2,
-    activation="relu",
-    filters=((1, 32), (2, 64), (3, 96), (4, 128), (5, 192)),
-    n_highway=1,
-    char_embedding_dim=16,
-)
+SHAPE = SMALL_OPTIONS
 TYPES = 100_000
 
 

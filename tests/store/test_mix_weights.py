@@ -90,7 +90,7 @@ ALLENNLP = {
 }
 
 
-def _check_allennlp(sets: tuple[WeightSet, ...]) -> None:
+def assert_allennlp_sets(sets: tuple[WeightSet, ...]) -> None:
     by_name = {one.name: one for one in sets}
     assert sorted(by_name) == ["scalar_mix_0", "scalar_mix_1"]
     assert by_name["scalar_mix_0"].s == (0.5, 0.5)
@@ -99,7 +99,7 @@ def _check_allennlp(sets: tuple[WeightSet, ...]) -> None:
 
 
 def test_allennlp_names_in_safetensors(tmp_path: Path) -> None:
-    _check_allennlp(read_weight_sets(_tensors(tmp_path, {**ALLENNLP, "encoder.weight": [1, 2], "norm.gamma": [1, 1]})))
+    assert_allennlp_sets(read_weight_sets(_tensors(tmp_path, {**ALLENNLP, "encoder.weight": [1, 2], "norm.gamma": [1, 1]})))
 
 
 def test_allennlp_names_without_a_prefix(tmp_path: Path) -> None:
@@ -175,10 +175,10 @@ def test_torch_state_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     state = {name: torch.tensor([value]) for name, value in ALLENNLP.items()}
     state["lstm.weight"] = torch.zeros(3, 3)
     torch.save(state, tmp_path / "weights.th")
-    _check_allennlp(read_weight_sets(str(tmp_path / "weights.th")))
-    _check_allennlp(read_torch_mix_weights(tmp_path / "weights.th"))
+    assert_allennlp_sets(read_weight_sets(str(tmp_path / "weights.th")))
+    assert_allennlp_sets(read_torch_mix_weights(tmp_path / "weights.th"))
     torch.save({"state_dict": state, "epoch": 3}, tmp_path / "model.ckpt")
-    _check_allennlp(read_weight_sets(str(tmp_path / "model.ckpt")))
+    assert_allennlp_sets(read_weight_sets(str(tmp_path / "model.ckpt")))
     torch.save({"lstm.weight": torch.zeros(1)}, tmp_path / "other.pt")
     with pytest.raises(WeightSetError, match="holds no scalar mix"):
         read_weight_sets(str(tmp_path / "other.pt"))
