@@ -256,7 +256,7 @@ def main() -> None:
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
     add("--lanes", type=int, help="default: 128 on a CPU, 2048 on a GPU")
     add("--tokens", type=int, help="tokens in a call (default: 32768 on a CPU, 1048576 on a GPU)")
-    add("--side-tokens", type=int, help="tokens in a call for (d) and (e) (default: a quarter of --tokens)")
+    add("--side-tokens", type=int, help="tokens in a call for (d) and (e) (default: half of --tokens)")
     add("--repeats", type=int, default=5, help="calls of which the median counts")
     add("--baseline-batch", type=int, default=64, help="sentences in a batch of (d)")
     add("--skip-baseline", action="store_true")
@@ -266,7 +266,7 @@ def main() -> None:
     device = torch.device("cuda" if EngineSettings(device=args.device).on_cuda else "cpu")
     on_gpu = device.type == "cuda"
     args.tokens = args.tokens or (1 << 20 if on_gpu else 1 << 15)
-    args.side_tokens = args.side_tokens or args.tokens // 4
+    args.side_tokens = args.side_tokens or args.tokens // 2
     paths = args.text or ([HELD_OUT / f"{name}.txt.xz" for name in ("wikipedia", "gutenberg")] if HELD_OUT.is_dir() else [])
     text = read_text(paths) if paths else made_up_text()
     say(f"{machine(device)}; PyTorch {torch.__version__}; text: {', '.join(p.name for p in paths) or 'made up'}")

@@ -1,8 +1,9 @@
 """Both directions on one GPU, each on a stream of its own. May import torch and the model's own modules.
 
 The result of one group of requests is copied to pinned memory on a third stream while the next group is computed. On
-out-of-memory the lanes halve, the engines are made anew, and the group is computed again: the job goes on. How many
-lanes there are can show in the last bits of a product on a GPU, so the log says when that happened.
+out-of-memory the lanes halve, the engines are made anew, and the group is computed again: the job goes on. In the
+character CNN it is the words of a block that halve. How many rows a product has can show in its last bits on a GPU, so
+the log says when that happened.
 
 `device` may be the CPU: then the same code runs without streams and graphs, which is how it is tested.
 """
@@ -119,12 +120,20 @@ class CudaBackend(Backend):
         super().run([partial(on_stream, *pair) for pair in zip(jobs, streams, strict=True)])
 
     def vectors(self, words: list[str]) -> Tensor:
-        """Blocks of words, one after the other, in the precision asked for."""
-        x = torch.empty(len(words), self._vectors.width, device=self.device)
-        with matmul_precision(self._settings.precision == "tf32"):
-            for index, ids in self._vectors.blocks(words):
-                x[torch.from_numpy(index).to(self.device)] = self._vectors.compute(ids)
-        return x
+        """Blocks of words, one after the other, in the precision asked for; smaller blocks after out of memory."""
+        while True:
+            try:
+                x = torch.empty(len(words), self._vectors.width, device=self.device)
+                with matmul_precision(self._settings.precision == "tf32"):
+                    for index, ids in self._vectors.blocks(words):
+                        x[torch.from_numpy(index).to(self.device)] = self._vectors.compute(ids)
+                return x
+            except torch.OutOfMemoryError:
+                if not self._vectors.halve_blocks():
+                    raise
+            if self._on_gpu:
+                torch.cuda.empty_cache()
+            logger.warning("out of GPU memory in the character CNN; going on with %d words", self._vectors.words_per_block)
 
     def result(self, rows: int, states: int, width: int, dtype: torch.dtype) -> Tensor:
         """Pinned memory, which PyTorch keeps for the next call of the same size."""

@@ -6,9 +6,10 @@ whatever else is in the call, in the word tables, or came before. Methods are no
 
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -47,7 +48,7 @@ class EngineStats:
 
     Attributes:
         rows: rows returned. words_cut: how many of them are of words longer than the model reads.
-        words_looked_up: rows and boundaries that asked for an x. words_computed: words that went through the CNN.
+        words_looked_up: tokens of the requests' sentences. words_computed: words among them that went through the CNN.
         table_wanted: cells that asked the gate tables. table_computed: rows that had to be computed for them.
         cells: lanes × steps of all grids. cells_used: those that computed something.
         cells_asked: tokens, boundaries included, that a grid without sharing would have had.
@@ -79,7 +80,7 @@ class EngineStats:
 
     @property
     def word_hits(self) -> float:
-        """Share of rows whose x was known already."""
+        """Share of tokens whose word's x was known already."""
         return 1 - self.words_computed / max(1, self.words_looked_up)
 
 
@@ -90,6 +91,7 @@ class _Wanted:
     sequences: dict[tuple[int, ...], int] = field(default_factory=dict)
     listed: list[tuple[int, ...]] = field(default_factory=list)
     picks: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    n_asked: int = 0  # tokens of all sequences, repeated ones too
 
     def add(self, sequence: tuple[int, ...], once: bool, first: int, row: int, count: int, row_step: int) -> None:
         """Tokens first, first+1, … (count of them) of the sequence go to rows row, row+row_step, …"""
@@ -99,6 +101,7 @@ class _Wanted:
             self.sequences[sequence] = index
             self.listed.append(sequence)
         self.picks.append((index, first, row, count, row_step))
+        self.n_asked += len(sequence)
 
     def cells_and_rows(self, plan: DirectionPlan) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Cell and row of every wanted token, in order of cell."""
@@ -178,7 +181,7 @@ class Embedder:
             n_rows = len(request.tokens) + (2 if boundaries and request.tokens else 0)
             if not 0 <= request.first <= request.stop <= n_rows:
                 raise ValueError(f"request {i} asks for rows {request.first} to {request.stop} of a sentence that has {n_rows}")
-        ids = self._learn(word for request in requests for word in request.tokens)
+        ids = self._learn([request.tokens for request in requests])
         counts = [request.stop - request.first for request in requests]
         result = self._backend.result(
             sum(counts), self.options.n_states, self.options.projection_dim, getattr(torch, dtype)
@@ -227,7 +230,7 @@ class Embedder:
         Returns:
             for each lane and sentence float32 [n, 2L+1, p], without boundary rows.
         """
-        ids = self._learn(word for lane in lanes for sentence in lane for word in sentence)
+        ids = self._learn([sentence for lane in lanes for sentence in lane])
         forward, backward = _Wanted(), _Wanted()
         words: list[int] = []
         bounds: list[list[tuple[int, int]]] = []
@@ -253,9 +256,10 @@ class Embedder:
         array = states.numpy()
         return [[array[low:high] for low, high in lane] for lane in bounds]
 
-    def _learn(self, words: Iterable[str]) -> dict[str, int]:
+    def _learn(self, sentences: Sequence[Sequence[str]]) -> dict[str, int]:
         started = time.perf_counter()
-        ids = self._book.learn(words)
+        ids = self._book.learn(chain.from_iterable(sentences))
+        self.stats.words_looked_up += sum(map(len, sentences))
         self.stats.words_computed = self._book.n_computed
         self.stats.seconds_words += time.perf_counter() - started
         return ids
@@ -274,7 +278,6 @@ class Embedder:
                 if not backend.shrink():
                     raise
         backend.deliver(states, host)
-        self.stats.words_looked_up += len(words)
         self.stats.seconds_lstm += time.perf_counter() - started
 
     def _run_direction(self, k: int, wanted: _Wanted, states: Tensor, share: bool, row_words: Tensor) -> None:
@@ -301,4 +304,4 @@ class Embedder:
             engine.table.n_wanted = engine.table.n_computed = 0
             self.stats.cells += plan.lanes * plan.steps
             self.stats.cells_used += plan.n_computed
-            self.stats.cells_asked += sum(count for *_, count, _ in wanted.picks)
+            self.stats.cells_asked += wanted.n_asked

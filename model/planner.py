@@ -205,14 +205,21 @@ def plan_direction(
     Args:
         sequences: word ids in reading order, distinct where `share` is set, none empty.
         lanes: B.
-        share: compute common beginnings once.
+        share: compute common beginnings once, unless that takes more steps than computing each by itself.
         idle_word: id that cells with nothing to do hold.
         max_forks: see `share_beginnings`.
     """
     segments = share_beginnings(sequences, max_forks) if share else separate(sequences)
     lane, start = schedule(segments, lanes)
+    steps = int((start + segments.length).max(initial=0))
+    if share and steps * lanes > sum(map(len, sequences)):
+        # A branch waits for its fork: in short calls lanes stand idle for longer than sharing saves.
+        apart = separate(sequences)
+        its_lane, its_start = schedule(apart, lanes)
+        its_steps = int((its_start + apart.length).max(initial=0))
+        if its_steps < steps:
+            segments, lane, start, steps = apart, its_lane, its_start, its_steps
     first, length, parent = segments.first, segments.length, segments.parent
-    steps = int((start + length).max(initial=0))
     offsets = np.concatenate([[0], np.cumsum(first + length)]).astype(np.int64)  # [n+1]
     cells = np.empty(offsets[-1], np.int64)
     own = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)  # place within the segment

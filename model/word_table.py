@@ -46,7 +46,7 @@ class WordBook:
         self._x = torch.empty(0, projection_dim, device=device)
         self._cut = np.zeros(0, bool)
         self.generation = 0  # counts the emptyings: numbers of another generation mean other words
-        self.n_computed = 0
+        self.n_computed = 0  # words that the CNN saw, the two boundaries not counted
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -84,7 +84,7 @@ class WordBook:
             self._ids[word] = i
             # n_words_cut encodes only words that might be too long.
             self._cut[i] = n_words_cut([word], self._max_chars) > 0
-        self.n_computed += len(new)
+        self.n_computed += sum(word not in (BOS, EOS) for word in new)
         return self._ids
 
 

@@ -22,6 +22,7 @@ from model.engine_linear import PackedLinear
 from model.options import BiLMOptions
 
 WORDS_PER_BLOCK = 128
+LEAST_WORDS_PER_BLOCK = 16
 _WIDTH_STEP = 4  # widths are multiples of it: few shapes, little waste
 
 __all__ = ["WORDS_PER_BLOCK", "WordVectors"]
@@ -36,7 +37,7 @@ class WordVectors:
             to its input is small, the input itself goes past it unrounded).
         short_words: False computes every word at full width (to measure and to test what the saving is worth).
         packed: see `PackedLinear`; on a GPU False.
-        words_per_block: words computed at once, always that many.
+        words_per_block: words computed at once, always that many (but see `halve_blocks`).
     """
 
     def __init__(
@@ -79,6 +80,18 @@ class WordVectors:
             for k in range(options.n_highway)
         ]
         self._project = PackedLinear(tensors["proj.weight"], tensors["proj.bias"], torch.float32, rows, packed)
+
+    def halve_blocks(self) -> bool:
+        """Go on with blocks of half as many words, for a GPU that is out of memory; False at the least size."""
+        if self._rows // 2 < LEAST_WORDS_PER_BLOCK:
+            return False
+        self._rows //= 2
+        return True
+
+    @property
+    def words_per_block(self) -> int:
+        """Words computed at once, always that many."""
+        return self._rows
 
     def blocks(self, words: list[str]) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]]]:
         """Words → blocks of (index of each word, character ids [≤ words_per_block, width]), each of one width.

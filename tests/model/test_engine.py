@@ -203,11 +203,28 @@ def test_stats_count_what_was_saved(small: BiLMWeights, warm: StartState) -> Non
     n_rows = sum(map(len, sentences))
     assert stats.rows == n_rows
     assert stats.words_cut == 2
-    assert stats.words_computed == len({w for s in sentences for w in s}) + 2  # and the boundaries
+    assert stats.words_computed == len({w for s in sentences for w in s})
+    assert stats.words_looked_up == sum(map(len, sentences))
     assert stats.cells_used < 2 * n_rows
     assert 0.5 < stats.table_hits < 1
     assert 0.5 < stats.lane_fill <= 1
     assert stats.seconds >= stats.seconds_lstm > 0
+
+
+def test_an_endless_sentence_beside_short_ones(tiny: BiLMWeights) -> None:
+    """Forward rows follow from what stands before them, backward rows from what comes after: short copies give both ends."""
+    start = compute_warm(tiny)
+    endless = [f"w{k * k % 97}" for k in range(5_000)]
+    short = ["The", "cat", "sat", "."]
+    embedder = Embedder(tiny, start, CPU)
+    states = embedder.embed(whole([short, endless]), dtype="float32")
+    ends = Embedder(tiny, start, CPU).embed(whole([short, endless[:40], endless[-40:]]), dtype="float32")
+    np.testing.assert_array_equal(states[:4], ends[:4])
+    forward, backward = [1, 3, 5], [2, 4, 6]
+    np.testing.assert_array_equal(states[4:44, forward], ends[4:44, forward])
+    np.testing.assert_array_equal(states[-40:, backward], ends[-40:, backward])
+    assert embedder.stats.cells_asked == 2 * (5_000 + 1 + 4 + 1)  # each with the boundary it starts from
+    assert embedder.stats.cells_used == 2 * (5_000 + 1 + 4)  # which they share
 
 
 def test_nothing_in_nothing_out(tiny: BiLMWeights) -> None:

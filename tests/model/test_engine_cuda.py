@@ -18,6 +18,7 @@ from model.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine_cuda import CudaDirection, best_cell_ops, matmul_precision
 from model.start_state import StartState, compute_warm
 from model.weights import BiLMWeights
+from model.word_vectors import WordVectors
 from tests.model import golden
 from tests.model.reference import ReferenceBiLM
 
@@ -135,6 +136,36 @@ def test_out_of_memory_without_end_is_an_error(tiny: BiLMWeights, monkeypatch: p
     with pytest.raises(torch.OutOfMemoryError, match="injected"):
         embed(Embedder(tiny, StartState.zero(tiny.options), replace(SETTINGS, lanes=64)))
     assert set(lanes) == {64, 32, 16}
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_out_of_memory_in_the_character_cnn_halves_its_blocks(
+    tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = StartState.zero(tiny.options)
+    want = embed(Embedder(tiny, start, SETTINGS))
+    compute, blocks = WordVectors.compute, []
+
+    def picky(self: WordVectors, ids: npt.NDArray[np.int16]) -> torch.Tensor:
+        blocks.append(self.words_per_block)
+        if self.words_per_block > 256:
+            raise torch.OutOfMemoryError("injected")
+        return compute(self, ids)
+
+    monkeypatch.setattr(WordVectors, "compute", picky)
+    with caplog.at_level(logging.WARNING):
+        got = embed(Embedder(tiny, start, SETTINGS))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
+    assert blocks[:2] == [1024, 512]
+    assert set(blocks[2:]) == {256}
+    assert "out of GPU memory in the character CNN; going on with 256 words" in caplog.text
+
+    def never(self: WordVectors, ids: npt.NDArray[np.int16]) -> torch.Tensor:
+        raise torch.OutOfMemoryError("injected")
+
+    monkeypatch.setattr(WordVectors, "compute", never)
+    with pytest.raises(torch.OutOfMemoryError, match="injected"):
+        embed(Embedder(tiny, start, SETTINGS))
 
 
 def test_a_plan_of_another_shape_is_refused(tiny: BiLMWeights) -> None:

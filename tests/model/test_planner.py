@@ -71,9 +71,14 @@ def assert_right(plan: DirectionPlan, sequences: Sequences) -> None:
 def test_every_token_follows_exactly_the_words_before_it(sequences: Sequences, lanes: int) -> None:
     plan = plan_direction(sequences, lanes)
     assert_right(plan, sequences)
-    # Nothing is computed twice: as many cells as there are distinct beginnings.
-    beginnings = {words[:k] for words in sequences for k in range(1, len(words) + 1)}
-    assert plan.n_computed == len(beginnings) == len(np.unique(plan.cells))
+    assert plan.n_computed == len(np.unique(plan.cells))
+    segments = share_beginnings(sequences)
+    _, start = schedule(segments, lanes)
+    shared_steps, apart_steps = (start + segments.length).max(initial=0), plan_direction(sequences, lanes, share=False).steps
+    assert plan.steps == min(shared_steps, apart_steps)
+    if shared_steps <= apart_steps:
+        # Nothing is computed twice: as many cells as there are distinct beginnings.
+        assert plan.n_computed == len({words[:k] for words in sequences for k in range(1, len(words) + 1)})
 
 
 @settings(max_examples=150, deadline=None)
@@ -123,6 +128,14 @@ def test_length_stays_within_grahams_bound(lengths: list[int], lanes: int) -> No
     best = max(-(-sum(lengths) // lanes), ordered[0], pair)
     assert plan.steps >= max(-(-sum(lengths) // lanes), ordered[0])
     assert plan.steps <= best * (4 / 3) + ordered[-1]
+
+
+def test_beginnings_are_not_shared_where_waiting_for_them_takes_longer() -> None:
+    read = [(1, 1), (1, 2, 1, 1), (2, 2)]  # (1,) is common to two; their ends then start too late
+    plan = plan_direction(read, 2)
+    assert_right(plan, read)
+    assert (plan.steps, plan.n_computed) == (4, 8)
+    assert plan_direction(read, 1).n_computed == 7  # in one lane nothing waits
 
 
 def test_one_endless_sentence_takes_one_lane_and_linear_time() -> None:
