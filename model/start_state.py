@@ -7,7 +7,7 @@ saw. `warm` is what a fixed text leaves behind: a function of the model alone, n
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal
 
 import torch
@@ -20,6 +20,7 @@ from model.characters import BOS, EOS, char_ids
 from model.errors import WeightsError
 from model.lstm import lstm_layers, run_layers
 from model.options import DIRECTIONS, BiLMOptions
+from model.threads import direction_pool
 from model.weights import BiLMWeights
 
 # Lewis Carroll, Alice's Adventures in Wonderland (1865, public domain), the opening, tokenised as the Penn Treebank.
@@ -118,8 +119,9 @@ def compute_warm(weights: BiLMWeights) -> StartState:
     """
     with torch.no_grad():
         x = _warm_words(weights)
-        # A direction after the other: a full-size model in float64 is 750 MB.
-        ends = [_run_warm(weights, direction, x) for direction in DIRECTIONS]
+    # One token at a time is too little work for several threads: two of them took twice as long as one.
+    with direction_pool(len(DIRECTIONS), 1) as pool:
+        ends = list(pool.map(partial(_run_warm, weights, sentences=x), DIRECTIONS))
     h, c = (torch.stack(parts).float() for parts in zip(*ends, strict=True))
     return StartState("warm", h, c)
 
@@ -133,6 +135,7 @@ def _warm_words(weights: BiLMWeights) -> list[Tensor]:
     return [char_cnn(tensors, options, one) for one in ids]
 
 
+@torch.no_grad()
 def _run_warm(weights: BiLMWeights, direction: str, sentences: list[Tensor]) -> tuple[Tensor, Tensor]:
     """h [L, p] and c [L, d] in float64 that one direction is left with."""
     options = weights.options

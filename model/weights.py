@@ -45,7 +45,7 @@ class BiLMWeights:
                 )
             if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
                 raise WeightsError(f"tensor {name!r} is {tensor.dtype} on {tensor.device}, not float32 on the CPU")
-            if not bool(torch.isfinite(tensor).all()):
+            if not weights_safetensors.all_finite(tensor):
                 raise WeightsError(f"tensor {name!r} holds NaN or infinity; the weights file is damaged")
         if bool(self.tensors["char_embed"][0].any()):
             raise WeightsError("row 0 of 'char_embed' is not zero; it stands for padding and must be")
@@ -56,7 +56,7 @@ class BiLMWeights:
         digest = hashlib.sha256(json.dumps(self.options.to_dict(), sort_keys=True).encode())
         for name in sorted(self.tensors):
             digest.update(f"\n{name} {list(self.tensors[name].shape)}\n".encode())
-            digest.update(self.tensors[name].contiguous().numpy().tobytes())
+            digest.update(self.tensors[name].contiguous().numpy().data)
         return f"sha256:{digest.hexdigest()}"
 
     @property
@@ -118,6 +118,10 @@ class BiLMWeights:
     def save_safetensors(self, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
         """Write one file, the options in its metadata; float16 halves it and makes another model (new fingerprint)."""
         weights_safetensors.write(Path(path), self.options, self.tensors, dtype)
+
+    def to_safetensors(self) -> bytes:
+        """The float32 file of `save_safetensors` as bytes."""
+        return weights_safetensors.encode(self.options, self.tensors, "float32")
 
 
 def read_options(path: str | Path) -> BiLMOptions:

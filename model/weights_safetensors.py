@@ -51,8 +51,13 @@ def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:
         raise OptionsError(f"{path}: the 'options' of its metadata can't be used: {error}") from error
 
 
-def write(path: Path, options: BiLMOptions, tensors: Mapping[str, torch.Tensor], dtype: Literal["float32", "float16"]) -> None:
-    """Write the file whole or not at all.
+def all_finite(tensor: torch.Tensor) -> bool:
+    """Whether no number is NaN or infinite; one pass without a mask of the tensor's size."""
+    return all(bool(torch.isfinite(bound)) for bound in torch.aminmax(tensor))
+
+
+def encode(options: BiLMOptions, tensors: Mapping[str, torch.Tensor], dtype: Literal["float32", "float16"]) -> bytes:
+    """The file's bytes.
 
     Raises:
         WeightsError: a value that float16 can't hold.
@@ -61,12 +66,22 @@ def write(path: Path, options: BiLMOptions, tensors: Mapping[str, torch.Tensor],
         raise WeightsError(f"dtype {dtype!r} is unknown; weights are stored as {' or '.join(_DTYPES)}")
     stored = {name: tensor.to(_DTYPES[dtype]).contiguous() for name, tensor in tensors.items()}
     for name, tensor in stored.items():
-        if not bool(torch.isfinite(tensor).all()):
+        if not all_finite(tensor):
             raise WeightsError(f"tensor {name!r} has values beyond {dtype}; store float32")
+    return save(stored, metadata={"options": json.dumps(options.to_dict())})
+
+
+def write(path: Path, options: BiLMOptions, tensors: Mapping[str, torch.Tensor], dtype: Literal["float32", "float16"]) -> None:
+    """Write the file whole or not at all.
+
+    Raises:
+        WeightsError: a value that float16 can't hold.
+    """
+    data = encode(options, tensors, dtype)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_bytes(save(stored, metadata={"options": json.dumps(options.to_dict())}))
+        temporary.write_bytes(data)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -5,12 +5,10 @@ output is this very job, nothing, or (with ``--overwrite``) a store of ours.
 """
 
 import os
-import tempfile
 import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -225,7 +223,7 @@ def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, pieces: Seq
         write_manifest(root, manifest)
         root.put(START_STATE, state.to_bytes())
         if root.size(MODEL) is None:
-            root.put(MODEL, weights_bytes(weights))
+            root.put(MODEL, weights.to_safetensors())
         write_pieces(root, pieces)
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)
@@ -242,11 +240,3 @@ def _start_state_there(root: Root, manifest: Manifest) -> StartState | None:
     except (FileNotFoundError, ModelError):
         return None
     return state if state.sha256 == manifest.start_state.sha256 else None
-
-
-def weights_bytes(weights: BiLMWeights) -> bytes:
-    """The weights as one safetensors file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.safetensors"
-        weights.save_safetensors(path)
-        return path.read_bytes()

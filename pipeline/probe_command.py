@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     learning.add_argument("--epochs", type=int, default=10, metavar="N", help="passes over the training set (default: 10)")
     learning.add_argument("--batch", type=int, default=32, metavar="N", help="sentences in a step (default: 32)")
     learning.add_argument("--learning-rate", type=float, default=0.003, metavar="R", help="Adam's highest (default: 0.003)")
+    learning.add_argument("--mix-learning-rate", type=float, default=0.03, metavar="R", help="of γ and w (default: 0.03)")
     learning.add_argument("--dropout", type=float, default=0.1, metavar="P", help="on the vectors (default: 0.1)")
     learning.add_argument(
         "--layer-norm", choices=("none", "token", "batch"), default="none",
@@ -142,7 +143,16 @@ def tag(args: argparse.Namespace) -> "Result":
     metric: Metric = args.metric or ("span-f1" if is_iob2(label for s in train[1] for label in s.labels) else "accuracy")
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
     settings = TaggerSettings(
-        args.tagger, args.hidden, args.epochs, args.batch, args.learning_rate, args.dropout, args.layer_norm, args.l2, device
+        args.tagger,
+        args.hidden,
+        args.epochs,
+        args.batch,
+        args.learning_rate,
+        args.mix_learning_rate,
+        args.dropout,
+        args.layer_norm,
+        args.l2,
+        device,
     )
 
     def tell(run: TaggingRun) -> None:
@@ -229,5 +239,8 @@ def _check(args: argparse.Namespace) -> None:
     if args.task == "tag":
         if not 0 <= args.dropout < 1:
             raise CommandError(Exit.BAD_USAGE, f"--dropout {args.dropout} is no probability below 1")
-        if args.learning_rate <= 0 or args.l2 < 0:
-            raise CommandError(Exit.BAD_USAGE, f"--learning-rate {args.learning_rate} must be above 0, --l2 {args.l2} at least 0")
+        for option, value in (("--learning-rate", args.learning_rate), ("--mix-learning-rate", args.mix_learning_rate)):
+            if value <= 0:
+                raise CommandError(Exit.BAD_USAGE, f"{option} {value} must be above 0")
+        if args.l2 < 0:
+            raise CommandError(Exit.BAD_USAGE, f"--l2 {args.l2} must be at least 0")
