@@ -43,7 +43,7 @@ def run_job(inputs: list[str], model: list[str], options: list[str], folder: Pat
 
 
 def engine_seconds(store_url: str, model: str | None, precision: str, device: str, lanes: int | None) -> list[float]:
-    """Seconds of the engine alone for the tokens of a store, one shard's rows a call: at first sight, and again with all words known."""
+    """Seconds of the engine alone for the tokens of a store, a shard's rows a call: at first sight, and with all words known."""
     store = stores.open(store_url)
     sentences = [list(sentence.tokens) for sentence in store]
     _, weights = load_model(model)
@@ -121,12 +121,13 @@ def table(runs: list[JobRun], engine: list[float]) -> list[str]:
         first, again = engine
         beside = seconds - computing
         enough = tokens_for_share(SHARE, first / tokens, computing / tokens, beside)
+        reached = "at no length of text" if enough is None else f"from {enough:,.0f} tokens on"
         lines += [
             f"engine alone            {tokens / first:>12,.0f} tokens/s   (the text seen for the first time, as in the job)",
             f"  the same text again   {tokens / again:>12,.0f} tokens/s   (every word known)",
             f"job / engine            {first / seconds:>12.1%} whole command, {first / computing:.1%} while computing",
             f"beside computing        {beside:>12.1f} s          (start of Python, model, warm state, text)",
-            f"  so {SHARE:.0%} of the engine {'from ' + format(enough, ',.0f') + ' tokens on' if enough else 'at no length of text'}",
+            f"  so {SHARE:.0%} of the engine {reached}",
         ]
     return lines
 
