@@ -11,11 +11,16 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor
+
+Part = TypeVar("Part")
 
 SOURCE = Path(__file__).with_name("kernels.c")
 FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-ffast-math", "-fPIC")
@@ -124,8 +129,12 @@ def conv_max(table: Tensor, ids: Tensor, used: Tensor, shapes: list[tuple[int, i
     assert library is not None
     filters = int(layout[1].sum())
     best, where = table.new_empty(len(ids), filters), ids.new_empty(len(ids), filters)
-    arguments = _addresses(table, ids, used, layout[0], layout[1], best, where)
-    library.conv_max(*arguments, len(shapes), table.shape[1], filters, *ids.shape)
+
+    def some(rows: slice) -> None:
+        arguments = _addresses(table, ids[rows], used[rows], layout[0], layout[1], best[rows], where[rows])
+        library.conv_max(*arguments, len(shapes), table.shape[1], filters, *ids[rows].shape)
+
+    _on_all_threads(some, len(ids))
     return best, where
 
 
@@ -133,13 +142,32 @@ def conv_max_backward(gradient: Tensor, ids: Tensor, where: Tensor, shapes: list
     """Add the gradient [n, F] of `conv_max`'s maxima to dtable [262, S]."""
     library, layout = _library(), torch.tensor(shapes).t().contiguous()  # [2, convolutions]
     assert library is not None
-    arguments = _addresses(gradient, ids, where, layout[0], layout[1], dtable)
-    library.conv_max_backward(*arguments, len(shapes), dtable.shape[1], gradient.shape[1], *ids.shape)
+
+    def some(rows: slice) -> Tensor:
+        part = torch.zeros_like(dtable)
+        arguments = _addresses(gradient[rows], ids[rows], where[rows], layout[0], layout[1], part)
+        library.conv_max_backward(*arguments, len(shapes), dtable.shape[1], gradient.shape[1], *ids[rows].shape)
+        return part
+
+    for part in _on_all_threads(some, len(ids)):
+        dtable += part
 
 
 def compiled() -> bool:
     """Whether the C forms are at hand."""
     return _library() is not None
+
+
+def _on_all_threads(work: Callable[[slice], Part], rows: int) -> list[Part]:
+    """Work on equal parts of so many rows, one on each of PyTorch's threads; the C functions run without Python's lock."""
+    threads = torch.get_num_threads()
+    size = -(-rows // threads) or 1
+    return list(_pool(threads).map(work, [slice(first, first + size) for first in range(0, rows, size)]))
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="kernels")
 
 
 def _addresses(*tensors: Tensor) -> list[ctypes.c_void_p]:
