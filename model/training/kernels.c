@@ -17,8 +17,10 @@ static inline uint16_t narrow(float f) {  // round to nearest, ties to even
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-static inline float sigmoid(float v) { return 1.0f / (1.0f + expf(-v)); }
-static inline float tanh_(float v) { return 2.0f / (1.0f + expf(-2.0f * v)) - 1.0f; }
+// -ffast-math divides by an approximate reciprocal, which makes NaN of an infinite exp: both stay where exp is finite
+// and the result has long been 0 or -1.
+static inline float sigmoid(float v) { return 1.0f / (1.0f + expf(v < -80.0f ? 80.0f : -v)); }
+static inline float tanh_(float v) { return 2.0f / (1.0f + expf(v < -40.0f ? 80.0f : -2.0f * v)) - 1.0f; }
 
 // products [B, 4d], without bias; gates [B, 4d] = activations i, f, g, o.  c_prev, c [B, d].  m [B, d] = o tanh(c).
 void cell_forward(const uint16_t *restrict products, const float *restrict bias, const float *restrict c_prev,

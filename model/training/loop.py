@@ -5,6 +5,8 @@ steps are too small to be worth splitting. What both need, the word vectors, is 
 on all cores.
 """
 
+import logging
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -20,9 +22,13 @@ from model.threads import direction_pool
 from model.training import optimiser as optimisers
 from model.training import softmax
 from model.training.data import Batch, Corpus, Epoch
+from model.training.errors import TrainingError
 from model.training.network import Network, initial_parameters
 from model.training.recipe import Recipe
 from model.training.vocabulary import Vocabulary
+
+MOST_PASSED_OVER = 10  # batches in a row
+logger = logging.getLogger(__name__)
 
 State = list[list[tuple[Tensor, Tensor]]]  # direction → layer → (h [B, p], c [B, d])
 
@@ -34,6 +40,7 @@ class Progress:
     Attributes:
         batches: batches done since the start; tokens: words of text seen; seconds: spent in training.
         epoch, batch: the next batch to take.
+        passed_over: batches whose gradient was not finite: they changed nothing.
     """
 
     batches: int = 0
@@ -41,11 +48,15 @@ class Progress:
     seconds: float = 0.0
     epoch: int = 0
     batch: int = 0
+    passed_over: int = 0
 
 
 @dataclass(frozen=True)
 class StepReport:
-    """One batch: Σ -log p and the number of predictions for each direction, and the gradient's norm before clipping."""
+    """One batch: Σ -log p and the number of predictions for each direction, and the gradient's norm before clipping.
+
+    A batch that was passed over counts no predictions.
+    """
 
     loss: tuple[float, float]
     predictions: tuple[float, float]
@@ -68,6 +79,7 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self._characters = char_ids(self.vocabulary.types, self.options.max_characters_per_token)  # [types, 50]
+        self._passed_over_in_a_row = 0
         self._pool: ThreadPoolExecutor | None = None
         if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
             self._pool = direction_pool(2, torch.get_num_threads() // 2)
@@ -130,6 +142,13 @@ class Trainer:
             results = [self._direction(*job) for job in jobs]
         x.backward(results[0][0] + results[1][0])
         norm = self._change_network(factor)
+        self.progress.batches += 1
+        self.progress.batch += 1
+        self.progress.tokens += batch.n_words
+        if not math.isfinite(norm):
+            self._pass_over()
+            return StepReport((0.0, 0.0), (0.0, 0.0), norm)
+        self._passed_over_in_a_row = 0
         parts = []
         for k, (_, sampled) in enumerate(results):
             classes = torch.arange(len(self.rows.weight)) if negatives is None else negatives.classes
@@ -138,9 +157,6 @@ class Trainer:
         rows, gradient, bias_gradient = optimisers.sum_rows(parts)
         scale = self._published_scale / float(weights[0].sum()) if self._published_scale else 1.0
         self.rows.step(rows, gradient * scale, bias_gradient * scale, factor)
-        self.progress.batches += 1
-        self.progress.batch += 1
-        self.progress.tokens += batch.n_words
         loss_f, loss_b = (float(result[1].loss) for result in results)
         count_f, count_b = (float(part.sum()) for part in weights)
         return StepReport((loss_f, loss_b), (count_f, count_b), norm)
@@ -181,6 +197,22 @@ class Trainer:
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.recipe.clip, foreach=True)
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.rate * factor
-        self.optimiser.step()
+        if bool(torch.isfinite(norm)):  # clipping by NaN would make NaN of every parameter
+            self.optimiser.step()
         self.optimiser.zero_grad()
         return float(norm)
+
+    def _pass_over(self) -> None:
+        """Go on from zero states after a batch without a finite gradient; TrainingError if they all are so."""
+        self.progress.passed_over += 1
+        self._passed_over_in_a_row += 1
+        tokens = self.progress.tokens
+        if self._passed_over_in_a_row >= MOST_PASSED_OVER:
+            raise TrainingError(
+                f"the gradient was not finite in {MOST_PASSED_OVER} batches one after the other, up to token {tokens:,}: the "
+                f"run has diverged. Resume from an older checkpoint, or start with a lower --rate than {self.recipe.rate:g}"
+            )
+        logger.warning(
+            "the gradient is not finite at token %s: this batch changes nothing, states start from zero", f"{tokens:,}"
+        )
+        self.states = [self.network.zero_state(self.recipe.lanes) for _ in DIRECTIONS]

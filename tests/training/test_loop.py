@@ -30,7 +30,7 @@ def trained(trainer: Trainer, corpus: Corpus, batches: int) -> list[float]:
     losses = []
     for _ in range(batches):
         step = next(steps)
-        losses.append(sum(loss / count for loss, count in zip(step.loss, step.predictions, strict=True)))
+        losses.append(sum(loss / max(1.0, count) for loss, count in zip(step.loss, step.predictions, strict=True)))
     return losses
 
 
@@ -48,6 +48,39 @@ def test_it_learns_what_there_is_to_learn(done: Trainer, sentences: list[list[st
     # Six predictions a sentence: chances of 3, 5, 2 and nothing more to know: exp(log(30) / 6) = 1.76, either way.
     for perplexity in found.perplexity:
         assert 1.7 < perplexity < 2.4  # 11 at the start
+
+
+def test_a_gradient_that_is_not_finite_changes_nothing_and_too_many_end_the_run(
+    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trainer = Trainer.fresh(small_options, recipe, corpus.vocabulary)
+    steps = trainer.run(corpus)
+    next(steps)
+    before = {name: value.detach().clone() for name, value in trainer.network.parameters.items()}
+    softmax = trainer.rows.weight.clone()
+    clip = torch.nn.utils.clip_grad_norm_
+
+    def spoilt(parameters: list[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:
+        grad = parameters[0].grad
+        assert grad is not None
+        grad.fill_(math.nan)
+        return clip(parameters, *args, **kwargs)
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", spoilt)
+    step = next(steps)
+    assert math.isnan(step.norm)
+    assert step.predictions == (0.0, 0.0)
+    assert trainer.progress.passed_over == 1
+    assert trainer.progress.batches == 2
+    assert "not finite" in caplog.text
+    assert all(torch.equal(value, before[name]) for name, value in trainer.network.parameters.items())
+    assert torch.equal(trainer.rows.weight, softmax)
+    assert not any(part.any() for direction in trainer.states for layer in direction for part in layer)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", clip)
+    assert math.isfinite(next(steps).norm)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", spoilt)
+    with pytest.raises(TrainingError, match="diverged"):
+        trained(trainer, corpus, 10)
 
 
 @pytest.mark.parametrize(
