@@ -95,7 +95,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shard-rows", type=int, default=DEFAULT_SHARD_ROWS, metavar="N",
         help=f"tokens (rows) in a shard, a multiple of {ZARR_CHUNK_ROWS} (default: {DEFAULT_SHARD_ROWS})",
     )  # fmt: skip
-    writing.add_argument("--compression", choices=COMPRESSIONS, default="none", help="of the Zarr form's vectors (default: none)")
+    writing.add_argument(
+        "--compression",
+        choices=COMPRESSIONS,
+        default="none",
+        help="of the vectors; Parquet takes zstd for either (default: none)",
+    )
     writing.add_argument(
         "--overwrite", action="store_true",
         help="remove the store that stands at the output first; anything else there is left alone (default: off)",
