@@ -1,13 +1,14 @@
 """``python -m benchmarks.train``: training tokens/s on this machine, and their share of its product rate in the same run.
 
 Text is drawn by Zipf's law from made-up words, so that nothing needs to be there; shape and recipe are the default
-model's. The product rate is that of one step's gates, packed bfloat16, all cores at once, one thread each: what a
+model's (2 × 512 cells; 1,024 is the published small shape). The product rate is that of one step's gates, packed bfloat16, all cores at once, one thread each: what a
 training loop that did nothing but its products would reach. May import model.training.
 """
 
 import argparse
 import json
 import time
+from dataclasses import replace
 
 from model.training.memory import keep_freed_memory
 
@@ -25,7 +26,6 @@ from model.training.data import Corpus, Epoch  # noqa: E402
 from model.training.loop import Trainer  # noqa: E402
 from model.training.recipe import Recipe  # noqa: E402
 
-SHAPE = SMALL_OPTIONS
 TYPES = 100_000
 
 
@@ -48,9 +48,9 @@ def flop_per_position(options: BiLMOptions, sampled: int) -> float:
     return 3.0 * 2 * (options.n_layers * layer + 2 * sampled * p)
 
 
-def product_rate(lanes: int, seconds: float) -> float:
+def product_rate(options: BiLMOptions, lanes: int, seconds: float) -> float:
     """FLOP/s of gate products on all cores, each on one thread."""
-    p, d = SHAPE.projection_dim, SHAPE.dim
+    p, d = options.projection_dim, options.dim
     threads = torch.get_num_threads()
     pool = direction_pool(threads, 1)
 
@@ -72,13 +72,15 @@ def main() -> None:
     """Measure and print one line of JSON after the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batches", type=int, default=20, help="measured after 5 to warm up (default: 20)")
-    parser.add_argument("--lanes", type=int, default=128, help="(default: 128)")
-    parser.add_argument("--sampled", type=int, default=2048, help="(default: 2048)")
+    parser.add_argument("--lanes", type=int, default=256, help="(default: 256)")
+    parser.add_argument("--sampled", type=int, default=1024, help="negatives (default: 1024)")
+    parser.add_argument("--dim", type=int, default=512, help="cells of a layer (default: 512)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
     args = parser.parse_args()
+    options = replace(SMALL_OPTIONS, dim=args.dim)
     recipe = Recipe(lanes=args.lanes, sampled=args.sampled)
     corpus = made_up_text((args.batches + 6) * args.lanes * recipe.steps // 20)
-    trainer = Trainer.fresh(SHAPE, recipe, corpus.vocabulary, args.device)
+    trainer = Trainer.fresh(options, recipe, corpus.vocabulary, args.device)
     epoch = Epoch(corpus, 0, recipe.lanes, recipe.steps, recipe.seed)
     for index in range(5):
         trainer.step(epoch.batch(index))
@@ -88,7 +90,7 @@ def main() -> None:
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     batches = trainer.progress.batches - 5
     positions = batches * recipe.lanes * recipe.steps
-    used = flop_per_position(SHAPE, args.sampled) * positions / seconds
+    used = flop_per_position(options, args.sampled) * positions / seconds
     found = {
         "tokens_per_s": (trainer.progress.tokens - before) / seconds,
         "ms_per_batch": 1e3 * seconds / batches,
@@ -98,7 +100,7 @@ def main() -> None:
         "threads": torch.get_num_threads(),
     }
     if args.device == "cpu":
-        rate = product_rate(args.lanes, seconds=1.0)
+        rate = product_rate(options, args.lanes, seconds=1.0)
         found["product_gflop_per_s"] = rate / 1e9
         found["share_of_product_rate"] = used / rate
     for name, value in found.items():
