@@ -1,8 +1,9 @@
 """``python -m benchmarks.train``: training tokens/s on this machine, and their share of its product rate in the same run.
 
 Text is drawn by Zipf's law from made-up words, so that nothing needs to be there; shape and recipe are the default
-model's (2 × 512 cells; 1,024 is the published small shape). The product rate is that of one step's gates, packed bfloat16, all cores at once, one thread each: what a
-training loop that did nothing but its products would reach. May import model.training.
+model's (2 × 512 cells; 1,024 is the published small shape). The product rate is that of one step's gates, packed
+bfloat16, all cores at once, one thread each: what a training loop that did nothing but its products would reach. May
+import model.training.
 """
 
 import argparse
