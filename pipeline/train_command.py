@@ -32,7 +32,7 @@ TRAINING = "training"  # folder below --output with what a later sitting needs
 
 EPILOG = """\
 FOLDER gets options.json, weights.hdf5 (the published layout) and weights.safetensors, which --model FOLDER reads, and
-training/ with the checkpoint, the curve, the vocabulary and the text as numbers. Ctrl-C leaves a checkpoint and the
+training/ with the checkpoints, the curve, the vocabulary and the text as numbers. Ctrl-C leaves a checkpoint and the
 weights so far; --resume goes on exactly from there. --resume FILE goes on from another run's checkpoint in a new folder,
 for example to let the learning rate fall (--max-tokens, --decay-tokens) while the first run keeps its own.
 """
@@ -96,6 +96,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     sitting.add_argument("--report-seconds", type=float, default=15.0, metavar="S", help="between progress lines (default: 15)")
     sitting.add_argument("--checkpoint-seconds", type=float, default=300.0, metavar="S", help="between them (default: 300)")
     sitting.add_argument(
+        "--keep-checkpoints", type=int, default=2, metavar="N",
+        help="older ones are named by their tokens, to go back to by --resume FILE (default: 2)",
+    )  # fmt: skip
+    sitting.add_argument(
         "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the inputs (default: {})"
     )
     sitting.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
@@ -149,6 +153,8 @@ def _problems(args: argparse.Namespace) -> Iterator[str]:
         value = getattr(args, name)
         if value is not None and value < 1:
             yield f"--{name.replace('_', '-')} {value} leaves nothing to train: give 1 or more"
+    if args.keep_checkpoints < 1:
+        yield f"--keep-checkpoints {args.keep_checkpoints} leaves none to resume from: give 1 or more"
     for name in ("sampled", "warmup_tokens", "decay_tokens", "seed"):
         value = getattr(args, name)
         if value is not None and value < 0:
@@ -304,6 +310,7 @@ def _sit(args: argparse.Namespace, trainer: "Trainer", corpus: "Corpus", output:
         report=(lambda _: None) if args.quiet else report,
         report_seconds=args.report_seconds,
         checkpoint_seconds=args.checkpoint_seconds,
+        keep=args.keep_checkpoints,
     )
     weights = trainer.network.weights()
     weights.save_hdf5(output)

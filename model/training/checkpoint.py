@@ -1,6 +1,7 @@
 """Checkpoints that resume exactly: everything that a run's next batch depends on. Imports torch and the loop."""
 
 import os
+import shutil
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,14 @@ FORMAT = 1
 MAY_CHANGE = ("max_tokens", "decay_tokens", "rate", "softmax_rate", "warmup", "clip", "weight_decay")
 
 
-def save(trainer: Trainer, path: Path) -> None:
-    """Write a checkpoint, whole or not at all."""
+def save(trainer: Trainer, path: Path, keep: int = 1) -> None:
+    """Write a checkpoint, whole or not at all.
+
+    Args:
+        path: of the newest checkpoint, which is replaced.
+        keep: checkpoints to leave in the folder. With more than one, each also stands under a name with its tokens,
+            `checkpoint-37646440.pt`, until so many later ones were written: after a divergence there is one to go back to.
+    """
     content = {
         "format": FORMAT,
         "options": trainer.options.to_dict(),
@@ -35,6 +42,21 @@ def save(trainer: Trainer, path: Path) -> None:
     scratch = path.with_name(path.name + ".part")
     torch.save(content, scratch)
     os.replace(scratch, path)
+    if keep > 1:
+        _keep(path, trainer.progress.tokens, keep)
+
+
+def _keep(path: Path, tokens: int, keep: int) -> None:
+    """Give the checkpoint a name of its own and remove those that were written earliest, all but `keep`."""
+    named = path.with_name(f"{path.stem}-{tokens}{path.suffix}")
+    named.unlink(missing_ok=True)
+    try:
+        os.link(path, named)  # no second copy: the next save replaces `path`, it does not write into it
+    except OSError:  # a file system without hard links
+        shutil.copyfile(path, named)
+    others = [file for file in path.parent.glob(f"{path.stem}-*{path.suffix}") if file != named]
+    for file in sorted(others, key=lambda file: file.stat().st_mtime_ns, reverse=True)[keep - 1 :]:
+        file.unlink()
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def sit(
     report: Callable[[Report], None] = lambda _: None,
     report_seconds: float = 30.0,
     checkpoint_seconds: float = 180.0,
+    keep: int = 1,
 ) -> str:
     """Train until the recipe's tokens, the hours or a signal end it, and leave a checkpoint.
 
@@ -62,6 +63,7 @@ def sit(
         hours: bound on this sitting.
         report: called about every `report_seconds`.
         checkpoint_seconds: between checkpoints.
+        keep: checkpoints to leave, the newest included.
 
     Returns:
         why it ended: "tokens", "hours" or "signal".
@@ -98,7 +100,7 @@ def sit(
                 _add_to_curve(folder / CURVE, this, trainer.course.factor(tokens))
                 told, told_tokens, loss, predictions = now, tokens, [0.0, 0.0], [0.0, 0.0]
             if over or now - saved >= checkpoint_seconds:
-                checkpoint.save(trainer, folder / CHECKPOINT)
+                checkpoint.save(trainer, folder / CHECKPOINT, keep)
                 saved = time.monotonic()
             if over:
                 return over

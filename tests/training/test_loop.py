@@ -1,6 +1,7 @@
 """Training as a whole: it learns, it resumes exactly, it exports what it trained, and it cannot see what it predicts."""
 
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -214,6 +215,44 @@ def test_a_sitting_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
     assert again.progress.tokens == trainer.progress.tokens
     assert session.sit(again, corpus, folder, hours=0.0) == "tokens"
     assert math.isfinite(again.progress.seconds)
+
+
+@pytest.mark.parametrize("hard_links", [True, False])
+def test_the_checkpoints_before_the_newest_are_kept_and_resume(
+    hard_links: bool,
+    small_options: BiLMOptions,
+    recipe: Recipe,
+    corpus: Corpus,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_links(source: Path, target: Path) -> None:
+        raise OSError("not supported")
+
+    if not hard_links:
+        monkeypatch.setattr(os, "link", no_links)
+    trainer = Trainer.fresh(small_options, recipe, corpus.vocabulary)
+    folder.mkdir()
+    newest = folder / session.CHECKPOINT
+    tokens = []
+    for _ in range(4):
+        trained(trainer, corpus, 1)
+        checkpoint.save(trainer, newest, keep=3)
+        tokens.append(trainer.progress.tokens)
+    kept = [folder / f"checkpoint-{n}.pt" for n in tokens[1:]]
+    assert sorted(folder.glob("checkpoint*.pt")) == sorted([newest, *kept])
+    assert kept[-1].read_bytes() == newest.read_bytes()
+    for path, n in zip(kept, tokens[1:], strict=True):
+        assert checkpoint.resume(path, recipe, corpus.vocabulary).progress.tokens == n
+    # Gone back to an older one: what the abandoned branch wrote goes first, though its tokens are more.
+    back = checkpoint.resume(kept[0], recipe, corpus.vocabulary)
+    for _ in range(2):
+        checkpoint.save(back, newest, keep=3)
+    assert checkpoint.read(newest)["progress"]["tokens"] == tokens[1]
+    assert sorted(folder.glob("checkpoint-*.pt")) == sorted(kept)
+    trained(back, corpus, 2)
+    checkpoint.save(back, newest, keep=2)
+    assert sorted(folder.glob("checkpoint-*.pt")) == sorted([kept[0], kept[2]])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
