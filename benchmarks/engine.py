@@ -36,6 +36,7 @@ SHAPES = {
     "small": BiLMOptions(3.0, 3.0, True, 128, 1024, 2, "relu", PUBLISHED_FILTERS, 1, 16),
 }
 HELD_OUT = Path(__file__).resolve().parents[2] / "shared" / "corpus" / "tokenised" / "heldout"
+HELD_OUT_TEXTS = ("wikipedia", "gutenberg")
 SAVINGS: dict[str, dict[str, Any]] = {
     "all savings": {},
     "without the table of first-layer gates": {"table_mib": 0},
@@ -112,6 +113,11 @@ def read_text(paths: list[Path]) -> Iterator[list[str]]:
         for path in paths:
             with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as f:
                 yield from (line.split() for line in f)
+
+
+def read_held_out() -> Iterator[list[str]] | None:
+    """Sentences of held-out Wikipedia and fiction, where ../shared has them."""
+    return read_text([HELD_OUT / f"{name}.txt.xz" for name in HELD_OUT_TEXTS]) if HELD_OUT.is_dir() else None
 
 
 def take(text: Iterator[list[str]], tokens: int) -> Sentences:
@@ -267,9 +273,10 @@ def main() -> None:
     on_gpu = device.type == "cuda"
     args.tokens = args.tokens or (1 << 20 if on_gpu else 1 << 15)
     args.side_tokens = args.side_tokens or args.tokens // 2
-    paths = args.text or ([HELD_OUT / f"{name}.txt.xz" for name in ("wikipedia", "gutenberg")] if HELD_OUT.is_dir() else [])
-    text = read_text(paths) if paths else made_up_text()
-    say(f"{machine(device)}; PyTorch {torch.__version__}; text: {', '.join(p.name for p in paths) or 'made up'}")
+    held_out = read_held_out()
+    text = read_text(args.text) if args.text else held_out or made_up_text()
+    name = ", ".join(map(str, args.text)) if args.text else "held-out Wikipedia, fiction" if held_out else "made up"
+    say(f"{machine(device)}; PyTorch {torch.__version__}; text: {name}")
     weights = random_weights(SHAPES[args.shape])
     found = {"machine": machine(device), "shape": args.shape, "tokens": args.tokens, "repeats": args.repeats}
     for precision in args.precision or ["float32", *(["tf32"] if on_gpu else []), "bfloat16"]:

@@ -1,7 +1,8 @@
 """The whole job, text to store: ``python -m benchmarks.job`` prints tokens/s, peak memory, bytes a token and where seconds went.
 
 May import every room. Each run is the command ``elmo-store embed`` in a process of its own, start of Python and loading of the
-model included; then the engine alone computes the same tokens in this process, for the ratio. Medians of --runs.
+model included; after each the engine alone computes the same tokens in this process, for the ratio. Medians of --runs.
+``--shape full`` makes a model of the published full size with random weights, and takes --tokens of held-out text.
 """
 
 import argparse
@@ -13,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import elmo_store as stores
+from benchmarks.engine import SHAPES, made_up_text, read_held_out, take
 from benchmarks.processes import elmo_store, machine, run_measured
 from model.embedder import Embedder, EngineSettings, SentenceRows
-from model.registry import load_model
+from model.registry import load_model, random_weights
 from model.start_state import compute_warm
 from pipeline.report import Totals, all_markers, totals
 
@@ -32,44 +34,56 @@ class JobRun:
     totals: Totals
 
 
-def run_job(inputs: list[str], model: list[str], options: list[str], folder: Path) -> JobRun:
+def run_job(inputs: list[str], options: list[str], folder: Path) -> JobRun:
     """Run ``embed`` once into a folder that is empty."""
     output = folder / "store"
-    command = elmo_store("embed", *inputs, "--output", str(output), "--overwrite", "--quiet", *model, *options)
+    command = elmo_store("embed", *inputs, "--output", str(output), "--overwrite", "--quiet", *options)
     measured = run_measured(command)
     store = stores.open(str(output))
     markers = all_markers(store.root, store.manifest.sizes.shards)
     return JobRun(measured.seconds, measured.peak_bytes, totals(markers))
 
 
-def engine_seconds(store_url: str, model: str | None, precision: str, device: str, lanes: int | None) -> list[float]:
-    """Seconds of the engine alone for the tokens of a store, a shard's rows a call: at first sight, and with all words known."""
-    store = stores.open(store_url)
-    sentences = [list(sentence.tokens) for sentence in store]
-    _, weights = load_model(model)
-    settings = EngineSettings(precision=precision, device=device, lanes=lanes)  # type: ignore[arg-type]
-    engine = Embedder(weights, compute_warm(weights), settings)
-    calls: list[list[SentenceRows]] = [[]]
-    rows = 0
-    for tokens in sentences:
-        calls[-1].append(SentenceRows(tokens, 0, len(tokens)))
-        rows += len(tokens)
-        if rows >= store.manifest.shard_rows:
-            calls.append([])
-            rows = 0
-    seconds = []
-    for _ in range(2):
+def made_model_and_text(shape: str, tokens: int, folder: Path) -> tuple[Path, Path]:
+    """Files with random weights of this shape and with so many tokens of held-out text, a sentence a line."""
+    model, text = folder / f"{shape}.safetensors", folder / "text.txt"
+    random_weights(SHAPES[shape]).save_safetensors(model)
+    sentences = take(read_held_out() or made_up_text(), tokens)
+    text.write_text("".join(" ".join(sentence) + "\n" for sentence in sentences), encoding="utf-8")
+    return model, text
+
+
+class EngineAlone:
+    """The engine in this process, for the tokens of a store, a shard's rows a call."""
+
+    def __init__(self, store_url: str, model: str | None, precision: str, device: str, lanes: int | None) -> None:
+        store = stores.open(store_url)
+        _, self._weights = load_model(model)
+        self._start = compute_warm(self._weights)
+        self._settings = EngineSettings(precision=precision, device=device, lanes=lanes)  # type: ignore[arg-type]
+        self._calls: list[list[SentenceRows]] = [[]]
+        rows = 0
+        for sentence in store:
+            tokens = list(sentence.tokens)
+            self._calls[-1].append(SentenceRows(tokens, 0, len(tokens)))
+            rows += len(tokens)
+            if rows >= store.manifest.shard_rows:
+                self._calls.append([])
+                rows = 0
+
+    def seconds(self) -> float:
+        """Seconds to compute all of them, from empty tables of words as a job begins."""
+        engine = Embedder(self._weights, self._start, self._settings)
         began = time.perf_counter()
-        for call in calls:
+        for call in self._calls:
             engine.embed(call)
-        seconds.append(time.perf_counter() - began)
-    return seconds
+        return time.perf_counter() - began
 
 
 def main() -> int:
     """Run, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("inputs", nargs="*", default=[str(SAMPLE)], help="as for embed (default: examples/sample)")
+    parser.add_argument("inputs", nargs="*", help="as for embed (default: examples/sample)")
     parser.add_argument("--model", help="NAME|FOLDER|URL (default: the default model)")
     parser.add_argument("--runs", type=int, default=5, help="runs, of which the median is shown (default: 5)")
     parser.add_argument("--precision", default="float32", help="as for embed (default: float32)")
@@ -78,16 +92,29 @@ def main() -> int:
     parser.add_argument("--store", default="zarr", help="as for embed (default: zarr)")
     parser.add_argument("--folder", help="where stores go, removed again (default: the system's)")
     parser.add_argument("--no-engine", action="store_true", help="leave the engine alone out (default: measured)")
+    parser.add_argument(
+        "--shape", choices=SHAPES, help="random weights of this shape on held-out text (default: --model, inputs)"
+    )
+    parser.add_argument("--tokens", type=int, default=150_000, help="of text with --shape (default: 150000)")
     args, more = parser.parse_known_args()
-    model = ["--model", args.model] if args.model else []
+    if args.shape and (args.model or args.inputs):
+        parser.error("--shape makes its own model and text: leave --model and inputs out")
     options = ["--precision", args.precision, "--device", args.device, "--store", args.store, *more]
     options += ["--lanes", str(args.lanes)] if args.lanes else []
-    print(f"{machine()}; precision {args.precision}, {args.runs} runs")
+    shape = f"random weights, {args.shape} size; " if args.shape else ""
+    print(f"{machine()}; {shape}precision {args.precision}, medians of {args.runs} runs", flush=True)
     with tempfile.TemporaryDirectory(dir=args.folder) as name:
-        runs = [run_job(args.inputs, model, options, Path(name)) for _ in range(args.runs)]
-        engine = [] if args.no_engine else engine_seconds(
-            str(Path(name) / "store"), args.model, args.precision, args.device, args.lanes
-        )  # fmt: skip
+        model, inputs = args.model, args.inputs or [str(SAMPLE)]
+        if args.shape:
+            made, text = made_model_and_text(args.shape, args.tokens, Path(name))
+            model, inputs = str(made), [str(text), "--input-format", "lines"]
+        options += ["--model", model] if model else []
+        runs, engine, alone = [], [], None
+        for _ in range(args.runs):  # one after the other, so that a slow minute of the machine meets both
+            runs.append(run_job(inputs, options, Path(name)))
+            if not args.no_engine:
+                alone = alone or EngineAlone(str(Path(name) / "store"), model, args.precision, args.device, args.lanes)
+                engine.append(alone.seconds())
     print("\n".join(table(runs, engine)))
     return 0
 
@@ -99,7 +126,7 @@ def tokens_for_share(share: float, engine_token_seconds: float, job_token_second
 
 
 def table(runs: list[JobRun], engine: list[float]) -> list[str]:
-    """The lines of the result: medians over ``runs``; ``engine`` seconds cold and warm, or empty."""
+    """The lines of the result: medians; ``engine`` seconds of the engine alone, or empty."""
 
     def median(values: list[float]) -> float:
         return statistics.median(values)
@@ -118,14 +145,14 @@ def table(runs: list[JobRun], engine: list[float]) -> list[str]:
         f"stored                  {runs[0].totals.bytes / max(1, tokens):>12,.0f} bytes/token",
     ]
     if engine:
-        first, again = engine
+        alone = median(engine)
+        alone_spread = f"{min(engine):.1f} … {max(engine):.1f}"
         beside = seconds - computing
-        enough = tokens_for_share(SHARE, first / tokens, computing / tokens, beside)
+        enough = tokens_for_share(SHARE, alone / tokens, computing / tokens, beside)
         reached = "at no length of text" if enough is None else f"from {enough:,.0f} tokens on"
         lines += [
-            f"engine alone            {tokens / first:>12,.0f} tokens/s   (the text seen for the first time, as in the job)",
-            f"  the same text again   {tokens / again:>12,.0f} tokens/s   (every word known)",
-            f"job / engine            {first / seconds:>12.1%} whole command, {first / computing:.1%} while computing",
+            f"engine alone            {tokens / alone:>12,.0f} tokens/s   ({alone:.1f} s, runs {alone_spread} s)",
+            f"job / engine            {alone / seconds:>12.1%} whole command, {alone / computing:.1%} while computing",
             f"beside computing        {beside:>12.1f} s          (start of Python, model, warm state, text)",
             f"  so {SHARE:.0%} of the engine {reached}",
         ]
