@@ -20,6 +20,7 @@ from model.backend import DIRECTIONS, Backend
 from model.engine_cuda import CudaDirection, best_cell_ops, matmul_precision
 from model.settings import EngineSettings
 from model.start_state import StartState
+from model.transfer import send
 from model.weights import BiLMWeights
 from model.word_vectors import WordVectors
 
@@ -126,7 +127,7 @@ class CudaBackend(Backend):
                 x = torch.empty(len(words), self._vectors.width, device=self.device)
                 with matmul_precision(self._settings.precision == "tf32"):
                     for index, ids in self._vectors.blocks(words):
-                        x[torch.from_numpy(index).to(self.device)] = self._vectors.compute(ids)
+                        x[send(index, self.device)] = self._vectors.compute(ids)
                 return x
             except torch.OutOfMemoryError:
                 if not self._vectors.halve_blocks():

@@ -7,7 +7,7 @@ whatever else is in the call, in the word tables, or came before. Methods are no
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import Literal
@@ -18,9 +18,11 @@ import torch
 from torch import Tensor
 
 from model.backend import Backend, CpuBackend
-from model.planner import DirectionPlan, choose_lanes, plan_direction
+from model.planner import choose_lanes, plan_direction
+from model.sequences import Rows, Sequences, WordArray, bounded, carried_rows, sentence_rows
 from model.settings import EngineSettings
 from model.start_state import StartState
+from model.transfer import send
 from model.weights import BiLMWeights
 from model.word_table import BOS_ID, EOS_ID, WordBook
 
@@ -82,36 +84,6 @@ class EngineStats:
     def word_hits(self) -> float:
         """Share of tokens whose word's x was known already."""
         return 1 - self.words_computed / max(1, self.words_looked_up)
-
-
-@dataclass
-class _Wanted:
-    """One direction's distinct sequences, and which of their tokens go to which rows of the result."""
-
-    sequences: dict[tuple[int, ...], int] = field(default_factory=dict)
-    listed: list[tuple[int, ...]] = field(default_factory=list)
-    picks: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    n_asked: int = 0  # tokens of all sequences, repeated ones too
-
-    def add(self, sequence: tuple[int, ...], once: bool, first: int, row: int, count: int, row_step: int) -> None:
-        """Tokens first, first+1, … (count of them) of the sequence go to rows row, row+row_step, …"""
-        index = self.sequences.get(sequence) if once else None
-        if index is None:
-            index = len(self.listed)
-            self.sequences[sequence] = index
-            self.listed.append(sequence)
-        self.picks.append((index, first, row, count, row_step))
-        self.n_asked += len(sequence)
-
-    def cells_and_rows(self, plan: DirectionPlan) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Cell and row of every wanted token, in order of cell."""
-        index, first, row, count, row_step = np.array(self.picks, np.int64).reshape(-1, 5).T
-        ends = np.cumsum(count)
-        within = np.arange(int(count.sum())) - np.repeat(ends - count, count)
-        cells = plan.cells[np.repeat(plan.offsets[index] + first, count) + within]
-        rows = np.repeat(row, count) + within * np.repeat(row_step, count)
-        order = np.argsort(cells, kind="stable")
-        return cells[order], rows[order]
 
 
 def _backend(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> Backend:
@@ -181,7 +153,7 @@ class Embedder:
             n_rows = len(request.tokens) + (2 if boundaries and request.tokens else 0)
             if not 0 <= request.first <= request.stop <= n_rows:
                 raise ValueError(f"request {i} asks for rows {request.first} to {request.stop} of a sentence that has {n_rows}")
-        ids = self._learn([request.tokens for request in requests])
+        sentences = self._numbered([request.tokens for request in requests])
         counts = [request.stop - request.first for request in requests]
         result = self._backend.result(
             sum(counts), self.options.n_states, self.options.projection_dim, getattr(torch, dtype)
@@ -191,29 +163,18 @@ class Embedder:
         for high, count in enumerate(counts, start=1):
             row += count
             if high == len(counts) or (limit is not None and row - first_row >= limit):
-                self._embed_group(requests[low:high], ids, result[first_row:row], 0 if boundaries else 1)
+                self._embed_group(requests[low:high], sentences[low:high], result[first_row:row], 0 if boundaries else 1)
                 low, first_row = high, row
         self._backend.finish()
         self.stats.seconds += time.perf_counter() - started
         return result.numpy()
 
-    def _embed_group(self, requests: Sequence[SentenceRows], ids: dict[str, int], host: Tensor, offset: int) -> None:
+    def _embed_group(self, requests: Sequence[SentenceRows], sentences: Sequences, host: Tensor, offset: int) -> None:
         """Fill host [rows, 2L+1, p] with the states of these requests; row + offset counts from BOS."""
-        forward, backward = _Wanted(), _Wanted()
-        words: list[int] = []  # word of each row
-        once = self._share_sentences
-        for request in requests:
-            count = request.stop - request.first
-            if not count:
-                continue
-            sentence = (BOS_ID, *[ids[word] for word in request.tokens], EOS_ID)
-            first, stop = request.first + offset, request.stop + offset
-            # Forward nothing after the last wanted row matters, backward nothing before the first.
-            row = len(words)
-            forward.add(sentence[:stop], once, first, row, count, 1)
-            backward.add(sentence[first:][::-1], once, len(sentence) - stop, row + count - 1, count, -1)
-            words += sentence[first:stop]
-        if words:
+        first = np.array([request.first for request in requests], np.int64) + offset
+        stop = np.array([request.stop for request in requests], np.int64) + offset
+        forward, backward, words = sentence_rows(sentences, first, stop, self._share_sentences)
+        if len(words):
             self._compute([forward, backward], words, host, self._share_beginnings)
             self.stats.rows += len(words)
             self.stats.words_cut += int(self._book.cut[words].sum())
@@ -230,49 +191,35 @@ class Embedder:
         Returns:
             for each lane and sentence float32 [n, 2L+1, p], without boundary rows.
         """
-        ids = self._learn([sentence for lane in lanes for sentence in lane])
-        forward, backward = _Wanted(), _Wanted()
-        words: list[int] = []
-        bounds: list[list[tuple[int, int]]] = []
-        for lane in lanes:
-            bounds.append([])
-            full = [(BOS_ID, *[ids[word] for word in sentence], EOS_ID) for sentence in lane]
-            read = tuple(word for sentence in full for word in sentence)
-            read_back = tuple(word for sentence in full for word in reversed(sentence))
-            at = 0
-            for sentence in full:
-                n, row = len(sentence) - 2, len(words)
-                bounds[-1].append((row, row + n))
-                if n:
-                    # Within a sentence the two directions meet at the same place counted from either end.
-                    forward.add(read, True, at + 1, row, n, 1)
-                    backward.add(read_back, True, at + 1, row + n - 1, n, -1)
-                words += sentence[1:-1]
-                at += len(sentence)
+        sentences = self._numbered([sentence for lane in lanes for sentence in lane])
+        forward, backward, words = carried_rows(sentences, [len(lane) for lane in lanes])
         states = self._backend.result(len(words), self.options.n_states, self.options.projection_dim, torch.float32)
-        if words:
+        if len(words):
             self._compute([forward, backward], words, states, share=False)
             self._backend.finish()
-        array = states.numpy()
-        return [[array[low:high] for low, high in lane] for lane in bounds]
+        each = iter(np.split(states.numpy(), np.cumsum(sentences.lengths - 2)[:-1]))
+        return [[next(each) for _ in lane] for lane in lanes]
 
-    def _learn(self, sentences: Sequence[Sequence[str]]) -> dict[str, int]:
+    def _numbered(self, sentences: Sequence[Sequence[str]]) -> Sequences:
+        """The sentences' word numbers, boundaries included; x of every word is known after it."""
         started = time.perf_counter()
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        n_words = int(lengths.sum())
         ids = self._book.learn(chain.from_iterable(sentences))
-        self.stats.words_looked_up += sum(map(len, sentences))
+        numbers = np.fromiter(map(ids.__getitem__, chain.from_iterable(sentences)), np.int32, n_words)
+        self.stats.words_looked_up += n_words
         self.stats.words_computed = self._book.n_computed
         self.stats.seconds_words += time.perf_counter() - started
-        return ids
+        return bounded(numbers, lengths, BOS_ID, EOS_ID)
 
-    def _compute(self, wanted: list[_Wanted], words: list[int], host: Tensor, share: bool) -> None:
+    def _compute(self, wanted: list[Rows], words: WordArray, host: Tensor, share: bool) -> None:
         """Fill host [rows, 2L+1, p]: x of each row's word, then both directions at once."""
         started = time.perf_counter()
         backend = self._backend
-        row_words = torch.tensor(words)
         while True:
             try:
                 states = backend.buffer(host)
-                backend.run([partial(self._run_direction, k, wanted[k], states, share, row_words) for k in (0, 1)])
+                backend.run([partial(self._run_direction, k, wanted[k], states, share, words) for k in (0, 1)])
                 break
             except torch.OutOfMemoryError:
                 if not backend.shrink():
@@ -280,18 +227,18 @@ class Embedder:
         backend.deliver(states, host)
         self.stats.seconds_lstm += time.perf_counter() - started
 
-    def _run_direction(self, k: int, wanted: _Wanted, states: Tensor, share: bool, row_words: Tensor) -> None:
+    def _run_direction(self, k: int, wanted: Rows, states: Tensor, share: bool, words: WordArray) -> None:
         if k == 0:
             # Here and not in the calling thread, whose own threads would get in the way of the workers'.
-            states[:, 0] = self._book.x[row_words.to(states.device)].to(states.dtype)
-        lanes = choose_lanes([len(sequence) for sequence in wanted.listed], self._backend.lane_choices)
-        plan = plan_direction(wanted.listed, lanes, share=share, idle_word=BOS_ID)
-        cells, rows = wanted.cells_and_rows(plan)
-        device = states.device
-        all_cells, all_rows = torch.from_numpy(cells).to(device), torch.from_numpy(rows).to(device)
+            states[:, 0] = self._book.x[send(words, states.device)].to(states.dtype)
+        lanes = choose_lanes(wanted.sequences.lengths, self._backend.lane_choices)
+        plan = plan_direction(wanted.sequences, lanes, share=share, idle_word=BOS_ID)
+        cells, rows = wanted.cells_and_rows(plan.cells, lanes)
+        steps = cells // lanes
+        all_cells, all_rows = send(cells, states.device), send(rows, states.device)
 
         def emit(first_cell: int, outputs: list[Tensor]) -> None:
-            low, high = np.searchsorted(cells, [first_cell, first_cell + len(outputs[0])])
+            low, high = np.searchsorted(steps, [first_cell // lanes, (first_cell + len(outputs[0])) // lanes])
             index, target = all_cells[low:high] - first_cell, all_rows[low:high]
             for j, output in enumerate(outputs):  # [window × B, p]
                 states[:, 1 + 2 * j + k].index_copy_(0, target, output.index_select(0, index).to(states.dtype))

@@ -22,6 +22,7 @@ from model.engine import DirectionEngine, StepMoves
 from model.lstm import FORGET_BIAS
 from model.options import BiLMOptions
 from model.planner import MAX_SLOTS, START_SLOT
+from model.transfer import fill, send
 from model.word_table import GateTable
 
 logger = logging.getLogger(__name__)
@@ -174,18 +175,13 @@ class CudaDirection(DirectionEngine):
             step = np.repeat(np.arange(steps), np.diff(moves.bounds[first : first + steps + 1]))
             where[step, moves.lanes[low:high].numpy()] = moves.slots[low:high].numpy()
         for buffer, values in ((self._row, row), (self._source, source), (self._target, target)):
-            self._put(buffer, values)
+            fill(buffer, values)
         if self._graph is not None:
             self._graph.replay()
         else:
             with matmul_precision(self._tf32):
                 self._all_steps()
         return [out[:steps].flatten(0, 1) for out in self._out]
-
-    def _put(self, buffer: Tensor, values: npt.NDArray[np.int64]) -> None:
-        """Copy to the device without waiting for it; PyTorch keeps pinned memory until the copy has been made."""
-        host = torch.from_numpy(values)
-        buffer.copy_(host.pin_memory() if self._on_gpu else host, non_blocking=True)
 
     def _h(self, layer: int) -> Tensor:
         """The recurrent h of a layer, [B, p], as a view."""
@@ -216,7 +212,7 @@ class CudaDirection(DirectionEngine):
         block = torch.zeros(TABLE_BLOCK, self._options.projection_dim, dtype=self._dtype, device=self._device)
         with matmul_precision(self._tf32):
             for low in range(0, len(words), TABLE_BLOCK):
-                part = torch.from_numpy(words[low : low + TABLE_BLOCK]).to(self._device)
+                part = send(words[low : low + TABLE_BLOCK], self._device)
                 block[: len(part)] = self._x[part].to(self._dtype)
                 rows = F.linear(block, self._word_weight, self._word_bias)  # [TABLE_BLOCK, 4d]
-                self._rows[torch.from_numpy(slots[low : low + TABLE_BLOCK]).to(self._device)] = rows[: len(part)]
+                self._rows[send(slots[low : low + TABLE_BLOCK], self._device)] = rows[: len(part)]

@@ -1,4 +1,6 @@
-"""Sequences of words → a grid of lanes × steps that wastes next to nothing. Pure: may import NumPy only, never torch.
+"""Sequences of words → a grid of lanes × steps that wastes next to nothing.
+
+Pure: may import NumPy and `model.sequences`, never torch.
 
 One direction of a biLM reads every sentence as a sequence of word ids, boundary first (forward: BOS, words…; backward:
 EOS, words reversed…). This module decides which lane computes which piece of which sequence at which step:
@@ -20,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
+from model.sequences import IntArray, Sequences, ranges
 
 START_SLOT = 0  # the slot that holds the start state; forks have slots from 1 on
 NO_PARENT = -1
@@ -82,8 +84,7 @@ class DirectionPlan:
         loads: one for each segment.
         saves: one for each fork.
         n_slots: slots in use, the start state's included.
-        offsets: [n_sequences + 1] where each sequence begins in `cells`.
-        cells: [Σ lengths] step × B + lane of each token of each sequence; tokens in a shared beginning share cells.
+        cells: [Σ lengths] step × B + lane of each token of the sequences, end to end; tokens in a shared beginning share cells.
         n_computed: cells in use.
     """
 
@@ -93,7 +94,6 @@ class DirectionPlan:
     loads: Moves
     saves: Moves
     n_slots: int
-    offsets: IntArray
     cells: IntArray
     n_computed: int
 
@@ -103,60 +103,57 @@ class DirectionPlan:
         return self.n_computed / max(1, self.lanes * self.steps)
 
 
-def share_beginnings(sequences: Sequence[tuple[int, ...]], max_forks: int = MAX_SLOTS) -> Segments:
+def share_beginnings(sequences: Sequences, max_forks: int = MAX_SLOTS) -> Segments:
     """Cut sequences into segments so that no common beginning is computed twice.
 
     Args:
         sequences: distinct, none empty.
         max_forks: at most so many different forks; beginnings shorter than needed to stay under it are not shared.
     """
+    keys = sequences.keys()
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    common = _common_beginnings(sequences, np.array(order, np.int64)).tolist()
     shortest = 1
     while True:
-        segments, n_forks = _share(sequences, shortest)
+        segments, n_forks = _share(sequences.lengths, order, common, shortest)
         if n_forks <= max_forks:
             return segments
         shortest *= 2
 
 
-def separate(sequences: Sequence[tuple[int, ...]]) -> Segments:
+def separate(sequences: Sequences) -> Segments:
     """Every sequence from the start state, nothing shared."""
     n = len(sequences)
-    lengths = np.fromiter(map(len, sequences), np.int64, n)
-    return Segments(np.zeros(n, np.int64), lengths, np.full(n, NO_PARENT, np.int64), np.arange(n))
+    return Segments(np.zeros(n, np.int64), sequences.lengths, np.full(n, NO_PARENT, np.int64), np.arange(n))
 
 
-def _share(sequences: Sequence[tuple[int, ...]], shortest: int) -> tuple[Segments, int]:
-    n = len(sequences)
-    order = sorted(range(n), key=sequences.__getitem__)
+def _common_beginnings(sequences: Sequences, order: IntArray) -> IntArray:
+    """[n] how many tokens each sequence has in common with the one before it in this order; 0 for the first."""
+    first, length = sequences.offsets[order], sequences.lengths[order]
+    shorter = np.minimum(length[1:], length[:-1])
+    differs = sequences.words[ranges(first[1:], shorter)] != sequences.words[ranges(first[:-1], shorter)]
+    begin = np.cumsum(shorter) - shorter  # [n-1] where each pair's tokens begin in `differs`
+    places = np.append(np.flatnonzero(differs), len(differs))
+    until = places[np.searchsorted(places, begin)]  # the first difference from there on, of this pair or a later one
+    return np.concatenate([[0], np.minimum(until - begin, shorter)]).astype(np.int64)
+
+
+def _share(lengths: IntArray, order: list[int], common: list[int], shortest: int) -> tuple[Segments, int]:
+    """Segments where beginnings of `shortest` tokens and more are shared, and the number of forks."""
+    n = len(order)
     first = np.zeros(n, np.int64)
     parent = np.full(n, NO_PARENT, np.int64)
-    lengths = np.fromiter(map(len, sequences), np.int64, n)
     forks: set[tuple[int, int]] = set()
     path: list[tuple[int, int]] = []  # (sequence, first) whose segments spell the last sequence, outermost first
-    last: tuple[int, ...] = ()
-    for i in order:
-        common = _common(last, sequences[i])
-        if common < shortest:
-            common = 0
-        while path and path[-1][1] >= common:
+    for i, shared in zip(order, common, strict=False):
+        at = shared if shared >= shortest else 0
+        while path and path[-1][1] >= at:
             path.pop()
-        if common:
-            first[i], parent[i] = common, path[-1][0]
-            forks.add((path[-1][0], common))
-        path.append((i, common))
-        last = sequences[i]
+        if at:
+            first[i], parent[i] = at, path[-1][0]
+            forks.add((path[-1][0], at))
+        path.append((i, at))
     return Segments(first, lengths - first, parent, np.array(order, np.int64)), len(forks)
-
-
-def _common(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Length of the common beginning."""
-    shorter = min(len(a), len(b))
-    if a[:shorter] == b[:shorter]:
-        return shorter
-    for i in range(shorter):
-        if a[i] != b[i]:
-            return i
-    return shorter
 
 
 def schedule(segments: Segments, lanes: int) -> tuple[IntArray, IntArray]:
@@ -167,6 +164,8 @@ def schedule(segments: Segments, lanes: int) -> tuple[IntArray, IntArray]:
     """
     if lanes < 1:
         raise ValueError(f"{lanes} lanes; a grid needs at least 1")
+    if (segments.parent == NO_PARENT).all():
+        return _longest_first(segments.length, lanes)
     n = len(segments.length)
     length, first, parent = segments.length.tolist(), segments.first.tolist(), segments.parent.tolist()
     children: list[list[int]] = [[] for _ in range(n)]
@@ -197,13 +196,24 @@ def schedule(segments: Segments, lanes: int) -> tuple[IntArray, IntArray]:
     return np.array(lane, np.int64), np.array(start, np.int64)
 
 
+def _longest_first(length: IntArray, lanes: int) -> tuple[IntArray, IntArray]:
+    """`schedule` where nothing waits for a fork."""
+    lane, start = np.empty(len(length), np.int64), np.empty(len(length), np.int64)
+    free = [(0, b) for b in range(lanes)]  # (step, lane), a heap
+    order = np.argsort(-length, kind="stable")
+    for i, tokens in zip(order.tolist(), length[order].tolist(), strict=True):
+        start[i], lane[i] = step, b = free[0]
+        heapq.heapreplace(free, (step + tokens, b))
+    return lane, start
+
+
 def plan_direction(
-    sequences: Sequence[tuple[int, ...]], lanes: int, *, share: bool = True, idle_word: int = 0, max_forks: int = MAX_SLOTS
+    sequences: Sequences, lanes: int, *, share: bool = True, idle_word: int = 0, max_forks: int = MAX_SLOTS
 ) -> DirectionPlan:
     """Lay sequences out for one direction.
 
     Args:
-        sequences: word ids in reading order, distinct where `share` is set, none empty.
+        sequences: in reading order, distinct where `share` is set, none empty.
         lanes: B.
         share: compute common beginnings once, unless that takes more steps than computing each by itself.
         idle_word: id that cells with nothing to do hold.
@@ -212,7 +222,7 @@ def plan_direction(
     segments = share_beginnings(sequences, max_forks) if share else separate(sequences)
     lane, start = schedule(segments, lanes)
     steps = int((start + segments.length).max(initial=0))
-    if share and steps * lanes > sum(map(len, sequences)):
+    if share and steps * lanes > len(sequences.words):
         # A branch waits for its fork: in short calls lanes stand idle for longer than sharing saves.
         apart = separate(sequences)
         its_lane, its_start = schedule(apart, lanes)
@@ -220,16 +230,15 @@ def plan_direction(
         if its_steps < steps:
             segments, lane, start, steps = apart, its_lane, its_start, its_steps
     first, length, parent = segments.first, segments.length, segments.parent
-    offsets = np.concatenate([[0], np.cumsum(first + length)]).astype(np.int64)  # [n+1]
-    cells = np.empty(offsets[-1], np.int64)
-    own = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)  # place within the segment
+    offsets = sequences.offsets
+    cells = np.empty(len(sequences.words), np.int64)
+    own = ranges(np.zeros(len(length), np.int64), length)  # place within the segment
     cells[np.repeat(offsets[:-1] + first, length) + own] = np.repeat(start * lanes + lane, length) + own * lanes
     for i in segments.order[first[segments.order] > 0].tolist():  # parents first
         low, up = offsets[i], offsets[parent[i]]
         cells[low : low + first[i]] = cells[up : up + first[i]]
     words = np.full(steps * lanes, idle_word, np.int32)
-    flat = np.fromiter((word for sequence in sequences for word in sequence), np.int32, int(offsets[-1]))
-    words[cells] = flat  # shared cells are written several times, each time with the same word
+    words[cells] = sequences.words  # shared cells are written several times, each time with the same word
     loads, saves, n_slots = _slots(segments, lane, start)
     return DirectionPlan(
         lanes,
@@ -238,7 +247,6 @@ def plan_direction(
         loads,
         saves,
         n_slots,
-        offsets,
         cells,
         segments.n_tokens,
     )
@@ -278,10 +286,10 @@ def _slots(segments: Segments, lane: IntArray, start: IntArray) -> tuple[Moves, 
     return loads, Moves(save[:, 0].copy(), save[:, 1].copy(), save[:, 2].copy()), n_slots
 
 
-def choose_lanes(lengths: Sequence[int], candidates: Sequence[int]) -> int:
+def choose_lanes(lengths: IntArray, candidates: Sequence[int]) -> int:
     """The number of lanes that computes sequences of these lengths soonest.
 
     A step's time is taken as proportional to lanes + 24: reading the weights costs about as much as 24 lanes.
     """
-    total, longest = sum(lengths), max(lengths, default=0)
+    total, longest = int(lengths.sum()), int(lengths.max(initial=0))
     return min(candidates, key=lambda lanes: (max(longest, -(-total // lanes)) * (lanes + 24), lanes))

@@ -102,6 +102,7 @@ class GateTable:
         self._generation = 0
         self._word_of = np.full(n_slots, _EMPTY, np.int64)  # slot → word
         self._slot_of = np.full(0, _EMPTY, np.int64)  # word → slot
+        self._asked = np.zeros(0, bool)  # word → whether the present window needs it
         # slot → clock of its last use; free slots are taken from the first on, so that memory is touched as needed
         self._used = np.arange(-n_slots, 0)
         self._clock = 0
@@ -123,8 +124,11 @@ class GateTable:
             grown = np.full(max(n_words, 2 * len(self._slot_of)), _EMPTY, np.int64)
             grown[: len(self._slot_of)] = self._slot_of
             self._slot_of = grown
+            self._asked = np.zeros(len(grown), bool)
         self._clock += 1
-        needed = np.unique(words).astype(np.int64)
+        self._asked[words] = True  # sorting the window's words would take longer
+        needed = np.flatnonzero(self._asked)
+        self._asked[needed] = False
         if len(needed) > self.n_slots:
             raise ValueError(f"{len(needed)} distinct words in a window, the table has {self.n_slots} slots")
         held = self._slot_of[needed]

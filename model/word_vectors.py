@@ -20,6 +20,7 @@ from torch import Tensor
 from model.characters import char_ids
 from model.engine_linear import PackedLinear
 from model.options import BiLMOptions
+from model.transfer import send
 
 WORDS_PER_BLOCK = 128
 LEAST_WORDS_PER_BLOCK = 16
@@ -118,9 +119,9 @@ class WordVectors:
         n, width = ids.shape
         full, widest, chars = self._options.max_characters_per_token, self._widest, self._options.char_embedding_dim
         # Room for the widest window at the last character; what it sees beyond 50 characters is masked below.
-        host = torch.full((self._rows, width + widest - 1), _PADDING_ID, dtype=torch.int64)
-        host[:n, :width] = torch.from_numpy(ids.astype(np.int64))
-        padded = host.to(self._device)
+        host = np.full((self._rows, width + widest - 1), _PADDING_ID, np.int64)
+        host[:n, :width] = ids
+        padded = send(host, self._device)
         characters = F.embedding(padded, self._embed)  # [words, width+widest-1, chars]
         windows = characters.unfold(1, widest, 1).transpose(2, 3)  # [words, width, widest, chars]
         flat = windows.reshape(self._rows * width, widest * chars)
