@@ -202,7 +202,7 @@ def bench_precision(
     del embedder
     gc.collect()
     if not args.skip_baseline:
-        found["baseline"] = bench_baseline(options, settings.dtype, device, args, take(text, args.side_tokens), tokens_s)
+        found["baseline"] = bench_baseline(options, settings.dtype, device, args, take(text, args.baseline_tokens), tokens_s)
     if not args.skip_savings:
         found["savings"] = bench_savings(weights, start, settings, args, text)
     return found
@@ -262,7 +262,8 @@ def main() -> None:
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")
     add("--lanes", type=int, help="default: 128 on a CPU, 2048 on a GPU")
     add("--tokens", type=int, help="tokens in a call (default: 32768 on a CPU, 1048576 on a GPU)")
-    add("--side-tokens", type=int, help="tokens in a call for (d) and (e) (default: half of --tokens)")
+    add("--side-tokens", type=int, help="tokens in a call for (e) (default: half of --tokens)")
+    add("--baseline-tokens", type=int, help="tokens in a call for (d) (default: an eighth of --tokens)")
     add("--repeats", type=int, default=5, help="calls of which the median counts")
     add("--baseline-batch", type=int, default=64, help="sentences in a batch of (d)")
     add("--skip-baseline", action="store_true")
@@ -273,6 +274,7 @@ def main() -> None:
     on_gpu = device.type == "cuda"
     args.tokens = args.tokens or (1 << 20 if on_gpu else 1 << 15)
     args.side_tokens = args.side_tokens or args.tokens // 2
+    args.baseline_tokens = args.baseline_tokens or args.tokens // 8
     held_out = read_held_out()
     text = read_text(args.text) if args.text else held_out or made_up_text()
     name = ", ".join(map(str, args.text)) if args.text else "held-out Wikipedia, fiction" if held_out else "made up"
