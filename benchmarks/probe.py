@@ -179,6 +179,9 @@ def parser() -> argparse.ArgumentParser:
     """The options."""
     found = argparse.ArgumentParser(prog="python -m benchmarks.probe", description=(__doc__ or "").split("\n")[0])
     found.add_argument("--model", metavar="NAME|FOLDER|URL", help="as for embed (default: the packaged model)")
+    found.add_argument(
+        "--untrained", action="store_true", help="random weights of the model's shape instead, as a control (default: off)"
+    )
     found.add_argument("--eval-dir", type=Path, default=Path("../shared/eval"), help="annotated sets (default: ../shared/eval)")
     found.add_argument("--work", type=Path, default=Path("out/probe"), help="folder of the stores (default: out/probe)")
     found.add_argument("--seeds", type=int, default=5, help="repetitions (default: 5)")
@@ -205,13 +208,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(WHERE.format(folder=args.eval_dir, missing="\n".join(f"  {name}" for name in missing)), file=sys.stderr)
         return 3
     from model.errors import ModelError
-    from model.registry import load_model
+    from model.registry import load_model, random_weights
 
     try:
         name, weights = load_model(args.model)
     except (ModelError, OSError) as error:
         print(f"the model can't be loaded: {error}", file=sys.stderr)
         return 3
+    if args.untrained:
+        args.work.mkdir(parents=True, exist_ok=True)
+        args.model, name = str(args.work / "untrained.safetensors"), f"untrained, of the shape of {name}"
+        weights = random_weights(weights.options)
+        weights.save_safetensors(args.model)
     args.fingerprint = weights.fingerprint.removeprefix("sha256:")[:12]
     began = time.perf_counter()
     found = [tagging(task, args) for key in only for task in TASKS.get(key, ())]

@@ -12,6 +12,8 @@ import pytest
 
 from benchmarks import probe
 from elmo_store.mix_weights import read_weight_sets
+from model.registry import random_weights
+from model.weights import BiLMWeights
 from pipeline.cli import main
 
 WORDS = {"the": ("DET", "B-NP"), "cat": ("NOUN", "I-NP"), "ran": ("VERB", "B-VP"), "-LRB-": ("PUNCT", "O"), "''": ("PUNCT", "O")}
@@ -118,6 +120,11 @@ def test_bench_from_model_and_data(data: Path, tiny_model: Path, tmp_path: Path,
     assert {"(", '"'} <= set(lines)
     assert probe.main([*given, "--tasks", "senses"]) == 0
     assert "complete already" in capsys.readouterr().err
+    trained, control = BiLMWeights.load(str(tiny_model)), tmp_path / "work" / "untrained.safetensors"
+    assert probe.main([*given, "--tasks", "senses", "--untrained"]) == 0
+    untrained = BiLMWeights.load(str(control))
+    assert f"model untrained, of the shape of tiny ({untrained.fingerprint})" in capsys.readouterr().out
+    assert untrained.fingerprint == random_weights(trained.options).fingerprint
 
 
 def test_bench_without_data_or_model(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
