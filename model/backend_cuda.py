@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 LANES = 2048
 LEAST_LANES = 16
-GROUP_ROWS = 1 << 20  # 512 steps of 2,048 lanes: enough that the longest sentences don't leave lanes idle
+GROUP_ROWS = 1 << 19  # 256 steps of 2,048 lanes: few lanes wait for the longest sentences, and the next group is soon planned
 WORDS_PER_BLOCK = 1024
 
 __all__ = ["CudaBackend"]

@@ -54,7 +54,8 @@ class EngineStats:
         table_wanted: cells that asked the gate tables. table_computed: rows that had to be computed for them.
         cells: lanes × steps of all grids. cells_used: those that computed something.
         cells_asked: tokens, boundaries included, that a grid without sharing would have had.
-        seconds_words, seconds_lstm, seconds: character CNN; both directions; all.
+        seconds_words, seconds_lstm, seconds: numbers of words and character CNN; all the rest, from the plans to the last
+            state; both.
     """
 
     rows: int = 0
@@ -158,6 +159,7 @@ class Embedder:
         result = self._backend.result(
             sum(counts), self.options.n_states, self.options.projection_dim, getattr(torch, dtype)
         )  # [rows, 2L+1, p]
+        known = time.perf_counter()
         limit = self._backend.group_rows
         low = first_row = row = 0  # a group is requests low to high, rows first_row to row
         for high, count in enumerate(counts, start=1):
@@ -166,7 +168,9 @@ class Embedder:
                 self._embed_group(requests[low:high], sentences[low:high], result[first_row:row], 0 if boundaries else 1)
                 low, first_row = high, row
         self._backend.finish()
-        self.stats.seconds += time.perf_counter() - started
+        ended = time.perf_counter()
+        self.stats.seconds_lstm += ended - known
+        self.stats.seconds += ended - started
         return result.numpy()
 
     def _embed_group(self, requests: Sequence[SentenceRows], sentences: Sequences, host: Tensor, offset: int) -> None:
@@ -214,7 +218,6 @@ class Embedder:
 
     def _compute(self, wanted: list[Rows], words: WordArray, host: Tensor, share: bool) -> None:
         """Fill host [rows, 2L+1, p]: x of each row's word, then both directions at once."""
-        started = time.perf_counter()
         backend = self._backend
         while True:
             try:
@@ -225,7 +228,6 @@ class Embedder:
                 if not backend.shrink():
                     raise
         backend.deliver(states, host)
-        self.stats.seconds_lstm += time.perf_counter() - started
 
     def _run_direction(self, k: int, wanted: Rows, states: Tensor, share: bool, words: WordArray) -> None:
         if k == 0:

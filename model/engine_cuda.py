@@ -136,32 +136,35 @@ class CudaDirection(DirectionEngine):
         self._row, self._source, self._target = (
             torch.full((window, lanes), value, dtype=torch.int64, device=device) for value in (0, -1, n_slots - 1)
         )
-        self._graph: torch.cuda.CUDAGraph | None = None
+        # Here, before there are workers: entering a capture frees PyTorch's cached memory, which it refuses to do while
+        # another thread is capturing.
+        self._graph = self._captured() if self._on_gpu else None
 
     def prepare(self, lanes: int, n_slots: int, x: Tensor) -> None:
-        """See `DirectionEngine.prepare`; buffers were made with the engine, the graph is captured on first use."""
+        """See `DirectionEngine.prepare`; buffers and graph were made with the engine."""
         if lanes != self._lanes or n_slots > self._slot_h.shape[1] - 1:
             raise ValueError(
                 f"a plan of {lanes} lanes and {n_slots} slots does not fit this engine, which was made for "
                 f"{self._lanes} lanes and {self._slot_h.shape[1] - 1} slots"
             )
         self._x = x
-        if self._graph is None and self._on_gpu:
-            self._capture(self.stream)
 
     def window_steps(self, lanes: int) -> int:
         """Steps in a window, the graph's."""
         return self._window
 
-    def _capture(self, stream: torch.cuda.Stream) -> None:
-        """Record one window. Stale states do no harm: a lane loads a slot before anything it computes is wanted."""
+    @torch.no_grad()
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        """One window, recorded. Stale states do no harm: a lane loads a slot before anything it computes is wanted."""
+        self.stream.wait_stream(torch.cuda.current_stream(self._device))  # which filled weights and buffers
+        graph = torch.cuda.CUDAGraph()
         with matmul_precision(self._tf32):
-            self._all_steps()  # outside a graph first: cuBLAS and Triton set themselves up
-            stream.synchronize()
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            with torch.cuda.stream(self.stream):
+                self._all_steps()  # outside a graph first: cuBLAS and Triton set themselves up
+            self.stream.synchronize()
+            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
                 self._all_steps()
-        self._graph = graph
+        return graph
 
     def run_window(self, first: int, slots: npt.NDArray[np.int64], loads: StepMoves, saves: StepMoves) -> list[Tensor]:
         """See `DirectionEngine.run_window`; the plan's last window is filled up with lanes that do nothing."""
