@@ -40,7 +40,7 @@ CUDA_SHARDS_PER_TASK = 128
 # Rows of one call of the engine: 128 lanes were 92% full with 16,384 rows of real text and 99% with 65,536; a GPU has
 # thousands of lanes. The states of two calls exist at once: one is computed, one written.
 CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE = 65_536, 256 << 20
-CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE = 524_288, 4 << 30
+CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE = 1 << 20, 4 << 30
 CUDA_WRITERS = 8
 REMOTE_WORKERS = 32  # how many a cluster may have is not known here
 
