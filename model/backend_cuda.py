@@ -9,15 +9,16 @@ the log says when that happened.
 """
 
 import contextlib
+import gc
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from model.backend import DIRECTIONS, Backend
-from model.engine_cuda import CudaDirection, best_cell_ops, matmul_precision
+from model.engine_cuda import CudaDirection, best_cell_ops
 from model.settings import EngineSettings
 from model.start_state import StartState
 from model.transfer import send
@@ -31,7 +32,21 @@ LEAST_LANES = 16
 GROUP_ROWS = 1 << 19  # 256 steps of 2,048 lanes: few lanes wait for the longest sentences, and the next group is soon planned
 WORDS_PER_BLOCK = 1024
 
-__all__ = ["CudaBackend"]
+__all__ = ["CudaBackend", "matmul_precision"]
+
+
+@contextlib.contextmanager
+def matmul_precision(tf32: bool) -> Iterator[None]:
+    """float32 products in tf32 or not, bfloat16 products adding up in float32; what was set before comes back."""
+    matmul = torch.backends.cuda.matmul
+    before = torch.get_float32_matmul_precision(), matmul.allow_bf16_reduced_precision_reduction
+    torch.set_float32_matmul_precision("high" if tf32 else "highest")
+    matmul.allow_bf16_reduced_precision_reduction = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        matmul.allow_bf16_reduced_precision_reduction = before[1]
 
 
 class CudaBackend(Backend):
@@ -58,13 +73,17 @@ class CudaBackend(Backend):
             words_per_block=WORDS_PER_BLOCK,
         )
         self._lanes = settings.lanes or LANES
-        while True:
-            try:
+        if not self._built() and not self.shrink():
+            raise torch.OutOfMemoryError(f"too little GPU memory for the model and {self._lanes} lanes")
+
+    def _built(self) -> bool:
+        """Make both directions; False if there is too little memory."""
+        try:
+            with self._precision():
                 self._build()
-                return
-            except torch.OutOfMemoryError:
-                if not self._halve():
-                    raise
+        except torch.OutOfMemoryError:
+            return False
+        return True
 
     def _build(self) -> None:
         options, settings = self._weights.options, self._settings
@@ -76,7 +95,6 @@ class CudaBackend(Backend):
                 self._start.h[k],
                 self._start.c[k],
                 dtype=settings.dtype,
-                tf32=settings.precision == "tf32",
                 device=self.device,
                 lanes=self._lanes,
                 table_bytes=settings.table_mib << 20,
@@ -87,6 +105,7 @@ class CudaBackend(Backend):
 
     def _halve(self) -> bool:
         self.directions = []
+        gc.collect()  # an exception that came through futures holds itself, and with it the engines, in a circle
         if self._on_gpu:
             torch.cuda.synchronize(self.device)
             torch.cuda.empty_cache()
@@ -100,10 +119,13 @@ class CudaBackend(Backend):
         """See `Backend.shrink`."""
         self.finish()
         while self._halve():
-            with contextlib.suppress(torch.OutOfMemoryError):
-                self._build()
+            if self._built():
                 return True
         return False
+
+    def _precision(self) -> contextlib.AbstractContextManager[None]:
+        """Around all work of both directions: PyTorch's switches are the process's, two workers must not set them."""
+        return matmul_precision(self._settings.precision == "tf32")
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
         """Each job on the stream of its direction, after what the calling thread has asked for so far."""
@@ -118,14 +140,15 @@ class CudaBackend(Backend):
                 job()
 
         streams = [direction.stream for direction in self.directions]
-        super().run([partial(on_stream, *pair) for pair in zip(jobs, streams, strict=True)])
+        with self._precision():
+            super().run([partial(on_stream, *pair) for pair in zip(jobs, streams, strict=True)])
 
     def vectors(self, words: list[str]) -> Tensor:
         """Blocks of words, one after the other, in the precision asked for; smaller blocks after out of memory."""
         while True:
             try:
                 x = torch.empty(len(words), self._vectors.width, device=self.device)
-                with matmul_precision(self._settings.precision == "tf32"):
+                with self._precision():
                     for index, ids in self._vectors.blocks(words):
                         x[send(index, self.device)] = self._vectors.compute(ids)
                 return x

@@ -218,16 +218,21 @@ class Embedder:
 
     def _compute(self, wanted: list[Rows], words: WordArray, host: Tensor, share: bool) -> None:
         """Fill host [rows, 2L+1, p]: x of each row's word, then both directions at once."""
+        # An attempt's frames hold the engines that ran out of memory: they must be gone before smaller ones are made.
+        while (problem := self._attempt(wanted, words, host, share)) is not None:
+            if not self._backend.shrink():
+                raise torch.OutOfMemoryError(problem)
+
+    def _attempt(self, wanted: list[Rows], words: WordArray, host: Tensor, share: bool) -> str | None:
+        """`_compute` once; what was said if there was too little memory, otherwise None."""
         backend = self._backend
-        while True:
-            try:
-                states = backend.buffer(host)
-                backend.run([partial(self._run_direction, k, wanted[k], states, share, words) for k in (0, 1)])
-                break
-            except torch.OutOfMemoryError:
-                if not backend.shrink():
-                    raise
-        backend.deliver(states, host)
+        try:
+            states = backend.buffer(host)
+            backend.run([partial(self._run_direction, k, wanted[k], states, share, words) for k in (0, 1)])
+            backend.deliver(states, host)
+        except torch.OutOfMemoryError as error:
+            return str(error)
+        return None
 
     def _run_direction(self, k: int, wanted: Rows, states: Tensor, share: bool, words: WordArray) -> None:
         if k == 0:

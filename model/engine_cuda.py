@@ -6,9 +6,8 @@ three small kernels a layer (`triton_cell`, or `cell_ops` where Triton is missin
 step by step on the CPU, which is how it is tested.
 """
 
-import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 import numpy as np
@@ -30,21 +29,7 @@ logger = logging.getLogger(__name__)
 WINDOW = 16  # steps in a graph
 TABLE_BLOCK = 1024  # words whose gates are computed in one product, always that many rows
 
-__all__ = ["CudaDirection", "best_cell_ops", "matmul_precision"]
-
-
-@contextlib.contextmanager
-def matmul_precision(tf32: bool) -> Iterator[None]:
-    """float32 products in tf32 or not, bfloat16 products adding up in float32; what was set before comes back."""
-    matmul = torch.backends.cuda.matmul
-    before = torch.get_float32_matmul_precision(), matmul.allow_bf16_reduced_precision_reduction
-    torch.set_float32_matmul_precision("high" if tf32 else "highest")
-    matmul.allow_bf16_reduced_precision_reduction = False
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        matmul.allow_bf16_reduced_precision_reduction = before[1]
+__all__ = ["CudaDirection", "best_cell_ops"]
 
 
 def best_cell_ops(device: torch.device) -> ModuleType:
@@ -71,7 +56,6 @@ class CudaDirection(DirectionEngine):
         options: the model's shape.
         start_h, start_c: float32 [L, p] and [L, d], what every sequence starts from.
         dtype: float32 or bfloat16, of products and h; c is float32.
-        tf32: compute float32 products in tf32.
         device: a CUDA device, or the CPU to test.
         lanes: B, of every plan that will be run.
         table_bytes: memory for the gate table; it gets at least the slots that one window needs.
@@ -88,7 +72,6 @@ class CudaDirection(DirectionEngine):
         start_c: Tensor,
         *,
         dtype: torch.dtype,
-        tf32: bool,
         device: torch.device,
         lanes: int,
         table_bytes: int,
@@ -97,7 +80,7 @@ class CudaDirection(DirectionEngine):
         window: int = WINDOW,
     ) -> None:
         d, p, n_layers = options.dim, options.projection_dim, options.n_layers
-        self._options, self._dtype, self._tf32, self._device = options, dtype, tf32, device
+        self._options, self._dtype, self._device = options, dtype, device
         self._ops, self._window, self._lanes = ops, window, lanes
         self._on_gpu = device.type == "cuda"
         if self._on_gpu:
@@ -158,12 +141,11 @@ class CudaDirection(DirectionEngine):
         """One window, recorded. Stale states do no harm: a lane loads a slot before anything it computes is wanted."""
         self.stream.wait_stream(torch.cuda.current_stream(self._device))  # which filled weights and buffers
         graph = torch.cuda.CUDAGraph()
-        with matmul_precision(self._tf32):
-            with torch.cuda.stream(self.stream):
-                self._all_steps()  # outside a graph first: cuBLAS and Triton set themselves up
-            self.stream.synchronize()
-            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-                self._all_steps()
+        with torch.cuda.stream(self.stream):
+            self._all_steps()  # outside a graph first: cuBLAS and Triton set themselves up
+        self.stream.synchronize()
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            self._all_steps()
         return graph
 
     def run_window(self, first: int, slots: npt.NDArray[np.int64], loads: StepMoves, saves: StepMoves) -> list[Tensor]:
@@ -182,8 +164,7 @@ class CudaDirection(DirectionEngine):
         if self._graph is not None:
             self._graph.replay()
         else:
-            with matmul_precision(self._tf32):
-                self._all_steps()
+            self._all_steps()
         return [out[:steps].flatten(0, 1) for out in self._out]
 
     def _h(self, layer: int) -> Tensor:
@@ -213,9 +194,8 @@ class CudaDirection(DirectionEngine):
     def _compute_rows(self, words: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
         """Gate rows of these words into these slots, TABLE_BLOCK at a time."""
         block = torch.zeros(TABLE_BLOCK, self._options.projection_dim, dtype=self._dtype, device=self._device)
-        with matmul_precision(self._tf32):
-            for low in range(0, len(words), TABLE_BLOCK):
-                part = send(words[low : low + TABLE_BLOCK], self._device)
-                block[: len(part)] = self._x[part].to(self._dtype)
-                rows = F.linear(block, self._word_weight, self._word_bias)  # [TABLE_BLOCK, 4d]
-                self._rows[send(slots[low : low + TABLE_BLOCK], self._device)] = rows[: len(part)]
+        for low in range(0, len(words), TABLE_BLOCK):
+            part = send(words[low : low + TABLE_BLOCK], self._device)
+            block[: len(part)] = self._x[part].to(self._dtype)
+            rows = F.linear(block, self._word_weight, self._word_bias)  # [TABLE_BLOCK, 4d]
+            self._rows[send(slots[low : low + TABLE_BLOCK], self._device)] = rows[: len(part)]

@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,9 @@ import pytest
 import torch
 
 from model import backend_cuda, cell_ops, embedder, engine_cuda
-from model.backend_cuda import CudaBackend
+from model.backend_cuda import CudaBackend, matmul_precision
 from model.embedder import Embedder, EngineSettings, SentenceRows
-from model.engine_cuda import CudaDirection, best_cell_ops, matmul_precision
+from model.engine_cuda import CudaDirection, best_cell_ops
 from model.start_state import StartState, compute_warm
 from model.weights import BiLMWeights
 from model.word_vectors import WordVectors
@@ -114,6 +115,25 @@ def test_out_of_memory_halves_the_lanes_and_goes_on(
     assert "out of GPU memory with 64 lanes; going on with 32" in caplog.text
     embed(model)  # and it stays so
     assert lanes[-1] == 32
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_engines_that_ran_out_of_memory_are_gone_before_smaller_ones_are_made(
+    tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _failing_window(monkeypatch, fails=1)
+    model = Embedder(tiny, StartState.zero(tiny.options), replace(SETTINGS, lanes=64))
+    before = [weakref.ref(direction) for direction in model._backend.directions]
+    alive = []
+    build = CudaBackend._build
+
+    def watched(self: CudaBackend) -> None:
+        alive.append([ref() is not None for ref in before])
+        build(self)
+
+    monkeypatch.setattr(CudaBackend, "_build", watched)
+    embed(model)
+    assert alive == [[False, False]]
 
 
 @pytest.mark.usefixtures("on_cpu")
