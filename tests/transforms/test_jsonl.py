@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.transforms.reading import one_piece, records, rejects, tokens, write
+from transforms.decompress import compression_of_bytes
 from transforms.readers import read_piece
 from transforms.records import ReadSettings, Reject, Sentence
 from transforms.sources import plan_pieces
@@ -101,7 +102,9 @@ LINES = st.lists(
 def test_any_line_is_one_record_and_ranges_change_nothing(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], size: int
 ) -> None:
-    path = write(tmp_path_factory.mktemp("jsonl") / "a.jsonl", b"".join(line + b"\n" for line in lines))
+    data = b"".join(line + b"\n" for line in lines)
+    assume(not compression_of_bytes(data))  # by its first bytes such a file is a compressed one, and damaged
+    path = write(tmp_path_factory.mktemp("jsonl") / "a.jsonl", data)
     whole = records(path)
     assert [record.position for record in whole] == list(range(len(lines)))
     for record in whole:
