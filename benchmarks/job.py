@@ -27,7 +27,7 @@ SAMPLE = Path(__file__).resolve().parent.parent / "examples" / "sample"
 
 @dataclass(frozen=True)
 class JobRun:
-    """One run of the command. ``totals`` are sums over shards; ``working`` is from the plan's end to the last shard's end."""
+    """One run of the command; ``totals`` are sums over shards."""
 
     seconds: float
     peak_bytes: int

@@ -20,8 +20,8 @@ from benchmarks.processes import machine
 from model.backend_cuda import LANES
 from model.engine_cuda import WINDOW
 from model.planner import DirectionPlan, plan_direction
-from model.sequences import Rows, Sequences, bounded, sentence_rows
-from model.word_table import BOS_ID, EOS_ID, GateTable, WordBook
+from model.sequences import Rows, sentence_rows
+from model.word_table import GateTable, WordBook
 
 Result = TypeVar("Result")
 
@@ -43,14 +43,6 @@ class Table:
         self.seconds[name] = statistics.median(seconds)
         print(f"{name:46s} {self.seconds[name]:8.3f} s {self._tokens / self.seconds[name] / 1e6:8.2f} M tokens/s", flush=True)
         return result
-
-
-def numbered(sentences: list[list[str]], book: WordBook) -> Sequences:
-    """Word numbers with boundaries, as the embedder makes them."""
-    ids = book.learn(chain.from_iterable(sentences))
-    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    words = np.fromiter(map(ids.__getitem__, chain.from_iterable(sentences)), np.int32, int(lengths.sum()))
-    return bounded(words, lengths, BOS_ID, EOS_ID)
 
 
 def planned(side: Rows, lanes: int, n_words: int) -> DirectionPlan:
@@ -76,7 +68,7 @@ def main() -> None:
     book = WordBook(lambda words: torch.zeros(len(words), 1), 1, 1 << 20, 50)
     book.learn(chain.from_iterable(sentences))  # new words are the GPU's work, known ones the host's
     table = Table(tokens, args.repeats)
-    flat = table.measure("numbers of words", lambda: numbered(sentences, book))
+    flat = table.measure("numbers of words", lambda: book.numbered(sentences))
     stop = flat.lengths - 1
     forward, backward, _ = table.measure("sequences", lambda: sentence_rows(flat, np.ones_like(stop), stop, True))
     plan = table.measure("one direction: plan, cells, slots", lambda: planned(forward, args.lanes, len(book)))

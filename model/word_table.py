@@ -4,7 +4,8 @@ May import torch, NumPy and the model's own modules. Both tables are bounded, an
 a row is computed the same way whenever it is needed, so it does not matter what the table held before.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from model.characters import BOS, EOS, n_words_cut
+from model.sequences import Sequences, bounded
 
 BOS_ID, EOS_ID = 0, 1
 _EMPTY = -1
@@ -86,6 +88,13 @@ class WordBook:
             self._cut[i] = n_words_cut([word], self._max_chars) > 0
         self.n_computed += sum(word not in (BOS, EOS) for word in new)
         return self._ids
+
+    def numbered(self, sentences: Sequence[Sequence[str]]) -> Sequences:
+        """The sentences' word numbers, boundaries included; x of every word is known after it."""
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        ids = self.learn(chain.from_iterable(sentences))
+        numbers = np.fromiter(map(ids.__getitem__, chain.from_iterable(sentences)), np.int32, int(lengths.sum()))
+        return bounded(numbers, lengths, BOS_ID, EOS_ID)
 
 
 class GateTable:

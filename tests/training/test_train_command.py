@@ -72,6 +72,7 @@ def test_stopped_and_resumed_is_the_same_model_as_never_stopped(command: list[st
     assert fingerprint(folder) != fingerprint(other)
     assert main([*command, "--max-tokens", "900", "--decay-tokens", "300", "--quiet", "--resume"]) == 0
     assert fingerprint(folder) == fingerprint(other)
+    assert len(list((folder / "training").glob("checkpoint-*.pt"))) == 2  # each sitting's, by default
 
 
 def test_a_run_forks_from_anothers_checkpoint_and_leaves_it_alone(command: list[str], folder: Path, tmp_path: Path) -> None:
@@ -125,6 +126,7 @@ def test_texts_that_cannot_be_trained_on(
     [
         (["--lanes", "0"], 2, "--lanes 0"),
         (["--dropout", "1"], 2, "--dropout"),
+        (["--keep-checkpoints", "0"], 2, "--keep-checkpoints 0 leaves none"),
         (["--hours", "0"], 2, "--hours"),
         (["--sampled", "-1"], 2, "--sampled"),
         (["--options", "nowhere.json"], 2, "nowhere.json"),
