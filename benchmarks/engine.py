@@ -25,11 +25,11 @@ import torch
 
 from benchmarks import gemm
 from benchmarks.processes import peak_resident
-from model.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.files.registry import random_weights
+from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
-from model.registry import random_weights
 from model.start_state import StartState
-from model.weights import BiLMWeights
 
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 SHAPES = {

@@ -16,9 +16,9 @@ from pathlib import Path
 import elmo_store as stores
 from benchmarks.engine import SHAPES, made_up_text, read_held_out, take
 from benchmarks.processes import elmo_store, machine, run_measured
-from model.embedder import Embedder, EngineSettings, SentenceRows
-from model.registry import load_model, random_weights
-from model.start_state import compute_warm
+from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.files.registry import load_model, random_weights
+from model.warm import compute_warm
 from pipeline.report import Totals, all_markers, totals
 
 SHARE = 0.85  # of the engine's own rate: what a whole job should reach

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.processes import elmo_store, machine, run_measured
+from model.files.registry import random_weights
 from model.options import BiLMOptions
-from model.registry import random_weights
 
 LIMIT = 0.15
 VOCABULARY = 20_000

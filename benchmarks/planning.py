@@ -17,11 +17,11 @@ import torch
 
 from benchmarks.engine import made_up_text, read_held_out, take
 from benchmarks.processes import machine
-from model.backend_cuda import LANES
-from model.engine_cuda import WINDOW
-from model.planner import DirectionPlan, plan_direction
-from model.sequences import Rows, sentence_rows
-from model.word_table import GateTable, WordBook
+from model.engine.cuda import LANES
+from model.engine.cuda_direction import WINDOW
+from model.engine.planner import DirectionPlan, plan_direction
+from model.engine.sequences import Rows, sentence_rows
+from model.engine.words import GateTable, WordBook
 
 Result = TypeVar("Result")
 

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.engine import HELD_OUT, SHAPES, made_up_text, read_text, say, take
-from model.embedder import Embedder, EngineSettings, SentenceRows
-from model.registry import load_model, random_weights
+from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.files.registry import load_model, random_weights
 from model.start_state import StartState
 
 

@@ -208,7 +208,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(WHERE.format(folder=args.eval_dir, missing="\n".join(f"  {name}" for name in missing)), file=sys.stderr)
         return 3
     from model.errors import ModelError
-    from model.registry import load_model, random_weights
+    from model.files.registry import load_model, random_weights
 
     try:
         name, weights = load_model(args.model)

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.processes import machine
-from model.embedder import Embedder, EngineSettings, SentenceRows
-from model.registry import load_model
-from model.start_state import compute_warm
+from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.files.registry import load_model
+from model.warm import compute_warm
 
 SENTENCE_TOKENS = 21  # mean and spread of English newspaper text
 LONGEST = 120

@@ -18,9 +18,9 @@ keep_freed_memory()
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from model.engine_linear import PackedLinear  # noqa: E402
+from model.engine.onednn import PackedLinear  # noqa: E402
+from model.files.registry import SMALL_OPTIONS  # noqa: E402
 from model.options import BiLMOptions  # noqa: E402
-from model.registry import SMALL_OPTIONS  # noqa: E402
 from model.threads import direction_pool  # noqa: E402
 from model.training import kernels  # noqa: E402
 from model.training.data import Corpus, Epoch  # noqa: E402

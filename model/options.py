@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 
 from model.errors import OptionsError
 
-DIRECTIONS = ("fwd", "bwd")
+DIRECTIONS: tuple[Literal["fwd", "bwd"], ...] = ("fwd", "bwd")
 N_BYTES_AND_MARKERS = 261  # 256 byte values and 5 markers; the 262nd row is the padding of whole words (id 0)
 
 __all__ = ["DIRECTIONS", "BiLMOptions", "OptionsError"]

@@ -19,9 +19,10 @@ from elmo_store.layout import START_STATE, state_names
 from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
 from elmo_store.storage import Root
 from model.errors import ModelError
-from model.registry import load_model
-from model.start_state import StartState, compute_warm
-from model.weights import BiLMWeights
+from model.files.registry import load_model
+from model.files.weights import BiLMWeights
+from model.start_state import StartState
+from model.warm import compute_warm
 from pipeline.beam_options import is_local, n_local_processes
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import EmbedOptions

@@ -1,4 +1,4 @@
-"""``elmo-store models``: the models that can be asked for by name. May import model.registry."""
+"""``elmo-store models``: the models that can be asked for by name. May import model.files.registry."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Print one line a model."""
-    from model.registry import available_models
+    from model.files.registry import available_models
 
     models = available_models()
     if args.json:

@@ -113,8 +113,8 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
     keep_freed_memory()  # before torch allocates anything
     from model.errors import OptionsError
+    from model.files.weights import read_options
     from model.training.errors import TrainingError
-    from model.weights import read_options
     from transforms.records import InputError
 
     output = Path(args.output)

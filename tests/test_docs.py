@@ -18,7 +18,7 @@ def python_blocks(path: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the store `out/sample` that the pages speak of: some 2,000 rows of a tiny model."""
-    from model.registry import random_weights
+    from model.files.registry import random_weights
 
     folder = tmp_path_factory.mktemp("docs")
     random_weights(TINY).save_safetensors(folder / "tiny.safetensors")

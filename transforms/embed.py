@@ -26,9 +26,9 @@ from elmo_store.layout import START_STATE
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import read_marker
 from elmo_store.storage import Root
-from model.embedder import Embedder, EngineSettings
+from model.engine.embedder import Embedder, EngineSettings
+from model.files.weights import BiLMWeights
 from model.start_state import StartState
-from model.weights import BiLMWeights
 from transforms.memory import give_back
 from transforms.plan import ShardTask
 from transforms.shard_text import PartReader, ShardText, read_shard

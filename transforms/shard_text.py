@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from elmo_store.layout import BOS_TOKEN, EOS_TOKEN
 from elmo_store.storage import Root
-from model.embedder import SentenceRows
+from model.engine.embedder import SentenceRows
 from transforms.plan import Int64, PartSlice, ShardTask, cut, sentence_rows
 
 PARTS_AT_HAND = 4

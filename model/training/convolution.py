@@ -1,7 +1,7 @@
 """The character convolutions with their maximum, for training. Imports torch and the kernels.
 
 A window of w characters times a filter is a sum of w numbers, each known from its character and its place in the window
-alone: with 262 characters these are looked up in a small table instead of multiplied out. Equations: `model.char_cnn`.
+alone: with 262 characters these are looked up in a small table instead of multiplied out. Equations: `model.bilm`.
 """
 
 from collections.abc import Sequence

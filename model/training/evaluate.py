@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.characters import char_ids
-from model.engine_linear import PackedLinear
+from model.engine.onednn import PackedLinear
 from model.options import DIRECTIONS
 from model.training.data import Corpus, reverse_sentences
 from model.training.network import Network

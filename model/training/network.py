@@ -1,6 +1,6 @@
 """The network in training: parameters under their canonical names, word vectors, one direction's pass. Imports torch.
 
-The same equations as `model.char_cnn` and `model.lstm`, arranged for speed: the character CNN sees each distinct word
+The same equations as `model.bilm`, arranged for speed: the character CNN sees each distinct word
 of a batch once and no more padding than shows in its result; the recurrence has its gradient written by hand.
 """
 
@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.training.convolution import convolve
 from model.training.recurrence import LSTMRecurrence
-from model.weights import BiLMWeights
 
 CARRY_BIAS = -2.0  # a highway layer starts by mostly passing its input through, as in bilm-tf
 
@@ -72,7 +72,7 @@ class Network:
         ]
 
     def word_vectors(self, characters: Tensor) -> Tensor:
-        """x [n, p] in `dtype` of words given as int64 ids [n, 50]; equal to `model.char_cnn.char_cnn`."""
+        """x [n, p] in `dtype` of words given as int64 ids [n, 50]; equal to `model.bilm.char_cnn`."""
         n_conv = len(self.options.filters)
         weights = [self.parameters[f"conv{i}.weight"] for i in range(n_conv)]
         bias = torch.cat([self.parameters[f"conv{i}.bias"] for i in range(n_conv)])

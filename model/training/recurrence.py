@@ -1,7 +1,7 @@
 """One LSTM layer over the steps of a batch, with its gradient. Imports torch and the kernels.
 
 Plain autograd over the steps ran at under a third of this speed: here each step is two products and one pass over the
-cell, and the gradients of the weights are one product over all steps at the end. Equations: `model.lstm`.
+cell, and the gradients of the weights are one product over all steps at the end. Equations: `model.bilm`.
 """
 
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from model.engine_linear import PackedLinear
-from model.lstm import FORGET_BIAS
+from model.bilm import FORGET_BIAS
+from model.engine.onednn import PackedLinear
 from model.training import kernels
 
 

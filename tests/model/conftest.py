@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from model.files.registry import random_weights
+from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
-from model.registry import random_weights
-from model.weights import BiLMWeights
 from tests.model.reference import ReferenceBiLM
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from model import engine_linear
-from model.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine import onednn
+from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.files.registry import random_weights
+from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
-from model.registry import random_weights
-from model.start_state import StartState, compute_warm
-from model.weights import BiLMWeights
+from model.start_state import StartState
+from model.warm import compute_warm
 from tests.model import golden
 from tests.model.reference import ReferenceBiLM
 
@@ -255,8 +256,8 @@ def test_without_packed_products_one_line_is_logged_and_numbers_agree(
     small: BiLMWeights, warm: StartState, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     want = Embedder(small, warm, CPU).embed(whole(SENTENCES), dtype="float32")
-    monkeypatch.setattr(engine_linear, "onednn_problem", lambda dtype: "taken away by a test")
-    engine_linear._say_once.cache_clear()
+    monkeypatch.setattr(onednn, "onednn_problem", lambda dtype: "taken away by a test")
+    onednn._say_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         got = Embedder(small, warm, CPU).embed(whole(SENTENCES), dtype="float32")
     assert [record.message for record in caplog.records if "taken away by a test" in record.message] == [

@@ -13,13 +13,14 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from model import backend_cuda, cell_ops, embedder, engine_cuda
-from model.backend_cuda import CudaBackend, matmul_precision
-from model.embedder import Embedder, EngineSettings, SentenceRows
-from model.engine_cuda import CudaDirection, best_cell_ops
-from model.start_state import StartState, compute_warm
-from model.weights import BiLMWeights
-from model.word_vectors import WordVectors
+from model.engine import cuda, cuda_cell, cuda_direction, embedder
+from model.engine.cuda import CudaBackend, matmul_precision
+from model.engine.cuda_direction import CudaDirection, best_cell_ops
+from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine.word_vectors import WordVectors
+from model.files.weights import BiLMWeights
+from model.start_state import StartState
+from model.warm import compute_warm
 from tests.model import golden
 from tests.model.reference import ReferenceBiLM
 
@@ -204,16 +205,16 @@ def test_precision_of_products_is_put_back() -> None:
 
 
 def test_without_triton_the_plain_cell_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    assert best_cell_ops(torch.device("cpu")) is cell_ops
-    monkeypatch.setitem(sys.modules, "model.triton_cell", None)
+    assert best_cell_ops(torch.device("cpu")) is cuda_cell
+    monkeypatch.setitem(sys.modules, "model.engine.cuda_cell_triton", None)
     with caplog.at_level(logging.WARNING):
-        assert engine_cuda.best_cell_ops(torch.device("cuda")) is cell_ops
+        assert cuda_direction.best_cell_ops(torch.device("cuda")) is cuda_cell
     assert "Triton is not installed" in caplog.text
 
 
 _COMPARE_KERNELS = """
 import torch
-from model import cell_ops, triton_cell
+from model.engine import cuda_cell, cuda_cell_triton
 torch.manual_seed(0)
 lanes, p, d, slots = 5, 24, 40, 6
 for dtype, tolerance in ((torch.float32, 2e-6), (torch.bfloat16, 2e-2)):
@@ -227,7 +228,7 @@ for dtype, tolerance in ((torch.float32, 2e-6), (torch.bfloat16, 2e-2)):
                 xh = torch.randn(lanes, 2 * p).to(dtype); slot_h = torch.randn(slots, p).to(dtype)
                 projected = torch.randn(lanes, p).to(dtype); after = torch.randn(lanes, 2 * p).to(dtype)
                 results = []
-                for ops in (cell_ops, triton_cell):
+                for ops in (cuda_cell, cuda_cell_triton):
                     c_k, slot_c_k, xh_k, slot_h_k, after_k = (t.clone() for t in (c, slot_c, xh, slot_h, after))
                     hidden, output = torch.zeros(lanes, d, dtype=dtype), torch.zeros(lanes, p, dtype=dtype)
                     ops.load_h(xh_k[:, p:], slot_h_k, source)
@@ -237,7 +238,7 @@ for dtype, tolerance in ((torch.float32, 2e-6), (torch.bfloat16, 2e-2)):
                     results.append((c_k, slot_c_k[:-1], xh_k, slot_h_k[:-1], after_k, hidden, output))
                 for a, b in zip(*results):
                     torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
-assert triton_cell.check(torch.device("cpu")) is None
+assert cuda_cell_triton.check(torch.device("cpu")) is None
 print("kernels agree")
 """
 
@@ -267,5 +268,5 @@ def test_on_a_gpu_states_agree_with_the_cpu(tiny: BiLMWeights, precision: str) -
 
 
 def test_the_module_constants_fit_each_other() -> None:
-    assert backend_cuda.LANES * engine_cuda.WINDOW <= 1 << 17  # slots that the gate table may have
-    assert backend_cuda.LEAST_LANES < backend_cuda.LANES
+    assert cuda.LANES * cuda_direction.WINDOW <= 1 << 17  # slots that the gate table may have
+    assert cuda.LEAST_LANES < cuda.LANES

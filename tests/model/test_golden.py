@@ -1,4 +1,4 @@
-"""The plain torch path and the float64 reference against the original TensorFlow code, and against each other."""
+"""The plain model (`model.bilm`) and the float64 reference against the original TensorFlow code, and against each other."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,10 +8,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from model.bilm import bilm
+from model.files.registry import random_weights
+from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
-from model.registry import random_weights
-from model.start_state import StartState, compute_warm
-from model.weights import BiLMWeights
+from model.start_state import StartState
+from model.warm import compute_warm
 from tests.model import golden
 from tests.model.plain import plain_lane
 from tests.model.reference import ReferenceBiLM
@@ -49,9 +51,10 @@ def test_plain_torch_agrees_with_all_goldens(shared_dir: Path, golden_weights: B
 
 
 def test_the_first_of_a_lane_is_the_golden_of_the_zero_start(shared_dir: Path, golden_weights: BiLMWeights) -> None:
-    firsts = [lane[0] for lane in golden.lanes(shared_dir)]
-    computed = plain_lane(golden_weights, firsts)
-    for states, wanted in zip(computed, golden.top_layers(shared_dir), strict=True):
+    start = StartState.zero(golden_weights.options)
+    for lane, wanted in zip(golden.lanes(shared_dir), golden.top_layers(shared_dir), strict=True):
+        states = bilm(golden_weights, lane[0], start)
+        assert states.shape == (len(lane[0]) + 2, 5, 16)
         np.testing.assert_allclose(_top(states.numpy()), wanted[0], atol=1e-5)
 
 

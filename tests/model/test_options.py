@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from model.files.weights import read_options
 from model.options import BiLMOptions, OptionsError
-from model.weights import read_options
 
 PUBLISHED: dict[str, Any] = {
     "lstm": {

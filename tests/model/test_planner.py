@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.planner import (
+from model.engine.planner import (
     NO_PARENT,
     START_SLOT,
     DirectionPlan,
@@ -18,7 +18,7 @@ from model.planner import (
     separate,
     share_beginnings,
 )
-from model.sequences import Sequences
+from model.engine.sequences import Sequences
 
 Listed = list[tuple[int, ...]]
 

@@ -12,10 +12,10 @@ from typing import Any
 import fsspec
 import pytest
 
-from model import locate, registry
 from model.errors import ModelError, UnknownModelError, WeightsError
-from model.registry import available_models, load_model
-from model.weights import BiLMWeights
+from model.files import locate, registry
+from model.files.registry import available_models, load_model
+from model.files.weights import BiLMWeights
 
 
 @pytest.fixture(autouse=True)

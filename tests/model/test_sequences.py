@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.planner import plan_direction
-from model.sequences import Rows, Sequences, bounded, carried_rows, ranges, sentence_rows
+from model.engine.planner import plan_direction
+from model.engine.sequences import Rows, Sequences, bounded, carried_rows, ranges, sentence_rows
 
 BOS, EOS = 0, 1
 sentence = st.lists(st.integers(2, 5), max_size=5)

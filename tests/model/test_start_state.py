@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from model.errors import WeightsError
-from model.registry import random_weights
-from model.start_state import WARM_TEXT, StartState, compute_warm
-from model.weights import BiLMWeights
+from model.files.registry import random_weights
+from model.files.weights import BiLMWeights
+from model.start_state import StartState
+from model.warm import WARM_TEXT, compute_warm
 from tests.model.reference import ReferenceBiLM
 
 

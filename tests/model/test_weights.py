@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from model.files.registry import random_weights
+from model.files.weights import BiLMWeights, WeightsError
 from model.options import BiLMOptions, OptionsError
-from model.registry import random_weights
-from model.weights import BiLMWeights, WeightsError
 
 OPTIONS = st.builds(
     BiLMOptions,

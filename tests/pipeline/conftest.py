@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from model.files.registry import random_weights
 from model.options import BiLMOptions
-from model.registry import random_weights
 from pipeline.cli import main
 
 TINY = BiLMOptions(

@@ -14,9 +14,9 @@ from elmo_store.errors import StoreIncompleteError
 from elmo_store.layout import zarr_states_shard
 from elmo_store.markers import read_marker
 from elmo_store.storage import Root
-from model.embedder import Embedder, SentenceRows
-from model.start_state import compute_warm
-from model.weights import BiLMWeights
+from model.engine.embedder import Embedder, SentenceRows
+from model.files.weights import BiLMWeights
+from model.warm import compute_warm
 from pipeline.exit_codes import Exit
 from tests.pipeline.support import digests
 from transforms import embed as embed_stage

@@ -12,8 +12,8 @@ import pytest
 
 from benchmarks import probe
 from elmo_store.mix_weights import read_weight_sets
-from model.registry import random_weights
-from model.weights import BiLMWeights
+from model.files.registry import random_weights
+from model.files.weights import BiLMWeights
 from pipeline.cli import main
 
 WORDS = {"the": ("DET", "B-NP"), "cat": ("NOUN", "I-NP"), "ran": ("VERB", "B-VP"), "-LRB-": ("PUNCT", "O"), "''": ("PUNCT", "O")}

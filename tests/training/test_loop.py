@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 
 from model.characters import char_ids
-from model.embedder import Embedder, EngineSettings
+from model.engine.embedder import Embedder, EngineSettings
+from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS, BiLMOptions
 from model.start_state import StartState
 from model.training import checkpoint, session
@@ -21,7 +22,6 @@ from model.training.errors import TrainingError
 from model.training.evaluate import evaluate
 from model.training.loop import Trainer
 from model.training.recipe import Recipe
-from model.weights import BiLMWeights
 from tests.model.plain import plain_lane
 
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from model.char_cnn import char_cnn
+from model.bilm import LSTMLayer, char_cnn, run_layers
 from model.characters import BOS, EOS, char_ids
-from model.lstm import LSTMLayer, run_layers
 from model.options import BiLMOptions
 from model.training import kernels
 from model.training.network import Network, initial_parameters

@@ -8,9 +8,9 @@ import h5py
 import pytest
 import torch
 
+from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.training import memory
-from model.weights import BiLMWeights
 from pipeline.cli import main
 
 

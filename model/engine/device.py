@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from model.planner import DirectionPlan, Moves
-from model.word_table import GateTable, WordBook
+from model.engine.planner import DirectionPlan, Moves
+from model.engine.words import GateTable, WordBook
 
 # Called after each window with its first cell and, layer by layer, its outputs [window × B, p] (skip included).
 Emit = Callable[[int, list[Tensor]], None]

@@ -1,6 +1,6 @@
 """What a step does beside its products, in plain torch on any device: the fallback of, and the oracle for, the kernels.
 
-May import torch only. `model.triton_cell` has the same three functions as one kernel each; the CUDA engine takes
+May import torch only. `model.engine.cuda_cell_triton` has the same three functions as one kernel each; the CUDA engine takes
 whichever of the two modules works. Shapes are constant and nothing is read back, so that a CUDA graph can hold them.
 
 Lanes say what they load and save by number: `source` [B] is the slot a lane starts from at this step, -1 = it goes on;

@@ -1,30 +1,28 @@
 """Where states are computed: what the embedder needs from a device, and the CPU's way. May import torch and model.
 
-`model.backend_cuda` has the GPU's way. A backend owns the two direction engines and the pool that runs them at once.
+`model.engine.cuda` has the GPU's way. A backend owns the two direction engines and the pool that runs them at once.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import wait
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from model.engine import DirectionEngine
-from model.engine_cpu import CpuDirection
-from model.engine_linear import largest_stable
-from model.settings import EngineSettings
+from model.engine.cpu import CpuDirection
+from model.engine.device import DirectionEngine
+from model.engine.onednn import largest_stable
+from model.engine.settings import EngineSettings
+from model.engine.word_vectors import WORDS_PER_BLOCK, WordVectors
+from model.files.weights import BiLMWeights
+from model.options import DIRECTIONS
 from model.start_state import StartState
 from model.threads import direction_pool, whole_chunk_threads
-from model.weights import BiLMWeights
-from model.word_vectors import WORDS_PER_BLOCK, WordVectors
 
-DIRECTIONS: tuple[Literal["fwd", "bwd"], ...] = ("fwd", "bwd")
-
-__all__ = ["DIRECTIONS", "Backend", "CpuBackend"]
+__all__ = ["Backend", "CpuBackend"]
 
 
 class Backend(ABC):

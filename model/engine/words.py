@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from model.characters import BOS, EOS, n_words_cut
-from model.sequences import Sequences, bounded
+from model.engine.sequences import Sequences, bounded
 
 BOS_ID, EOS_ID = 0, 1
 _EMPTY = -1

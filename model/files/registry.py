@@ -12,15 +12,15 @@ import numpy as np
 import torch
 
 from model.errors import UnknownModelError
+from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
-from model.weights import BiLMWeights
 
 __all__ = ["DEFAULT_MODEL", "RANDOM_SMALL", "ModelInfo", "UnknownModelError", "available_models", "load_model"]
 
 RANDOM_SMALL = "random-small"
 DEFAULT_MODEL = "default"
 
-_PACKAGED = Path(__file__).parent / "data"
+_PACKAGED = Path(__file__).parent.parent / "data"
 _PUBLISHED_BASE = "https://allennlp.s3.amazonaws.com/models/elmo/"
 
 

@@ -16,14 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from model.backend import Backend, CpuBackend
-from model.planner import choose_lanes, plan_direction
-from model.sequences import Rows, Sequences, WordArray, carried_rows, sentence_rows
-from model.settings import EngineSettings
+from model.engine.backend import Backend, CpuBackend
+from model.engine.planner import choose_lanes, plan_direction
+from model.engine.sequences import Rows, Sequences, WordArray, carried_rows, sentence_rows
+from model.engine.settings import EngineSettings
+from model.engine.transfer import send
+from model.engine.words import BOS_ID, WordBook
+from model.files.weights import BiLMWeights
 from model.start_state import StartState
-from model.transfer import send
-from model.weights import BiLMWeights
-from model.word_table import BOS_ID, WordBook
 
 __all__ = ["Embedder", "EngineSettings", "EngineStats", "SentenceRows"]
 
@@ -88,7 +88,7 @@ class EngineStats:
 
 def _backend(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> Backend:
     if settings.on_cuda:
-        from model.backend_cuda import CudaBackend  # here: a CPU needs none of it
+        from model.engine.cuda import CudaBackend  # here: a CPU needs none of it
 
         return CudaBackend(weights, start, settings, torch.device("cuda", torch.cuda.current_device()))
     return CpuBackend(weights, start, settings)

@@ -2,7 +2,7 @@
 
 Everything that differs from step to step (which word, which lane starts from which slot, which state is saved) is a
 number in a fixed buffer, so that the same graph computes any text. Products go to cuBLAS; all the rest of a step is
-three small kernels a layer (`triton_cell`, or `cell_ops` where Triton is missing). Without a GPU the same code runs
+three small kernels a layer (`cuda_cell_triton`, or `cuda_cell` where Triton is missing). Without a GPU the same code runs
 step by step on the CPU, which is how it is tested.
 """
 
@@ -16,13 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model import cell_ops
-from model.engine import DirectionEngine, StepMoves
-from model.lstm import FORGET_BIAS
+from model.bilm import FORGET_BIAS
+from model.engine import cuda_cell
+from model.engine.device import DirectionEngine, StepMoves
+from model.engine.planner import MAX_SLOTS, START_SLOT
+from model.engine.transfer import fill, send
+from model.engine.words import GateTable
 from model.options import BiLMOptions
-from model.planner import MAX_SLOTS, START_SLOT
-from model.transfer import fill, send
-from model.word_table import GateTable
 
 logger = logging.getLogger(__name__)
 
@@ -33,19 +33,19 @@ __all__ = ["CudaDirection", "best_cell_ops"]
 
 
 def best_cell_ops(device: torch.device) -> ModuleType:
-    """`triton_cell` where it compiles and gives the right numbers, `cell_ops` otherwise, with a log line on a GPU."""
+    """`cuda_cell_triton` where it compiles and gives the right numbers, `cuda_cell` otherwise, with a log line on a GPU."""
     if device.type != "cuda":
-        return cell_ops
+        return cuda_cell
     try:
-        from model import triton_cell
+        from model.engine import cuda_cell_triton
     except ImportError as error:
         problem: str | None = f"Triton is not installed: {error}"
     else:
-        problem = triton_cell.check(device)
+        problem = cuda_cell_triton.check(device)
         if problem is None:
-            return triton_cell
+            return cuda_cell_triton
     logger.warning("the fused cell is off, computing it with plain torch (slower): %s", problem)
-    return cell_ops
+    return cuda_cell
 
 
 class CudaDirection(DirectionEngine):
@@ -59,7 +59,7 @@ class CudaDirection(DirectionEngine):
         device: a CUDA device, or the CPU to test.
         lanes: B, of every plan that will be run.
         table_bytes: memory for the gate table; it gets at least the slots that one window needs.
-        ops: `cell_ops` or `triton_cell`.
+        ops: `cuda_cell` or `cuda_cell_triton`.
         max_forks: slots beside the start state's.
         window: steps in a graph.
     """
@@ -75,7 +75,7 @@ class CudaDirection(DirectionEngine):
         device: torch.device,
         lanes: int,
         table_bytes: int,
-        ops: ModuleType = cell_ops,
+        ops: ModuleType = cuda_cell,
         max_forks: int = MAX_SLOTS,
         window: int = WINDOW,
     ) -> None:

@@ -1,6 +1,6 @@
 """Sequences of words → a grid of lanes × steps that wastes next to nothing.
 
-Pure: may import NumPy and `model.sequences`, never torch.
+Pure: may import NumPy and `model.engine.sequences`, never torch.
 
 One direction of a biLM reads every sentence as a sequence of word ids, boundary first (forward: BOS, words…; backward:
 EOS, words reversed…). This module decides which lane computes which piece of which sequence at which step:
@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from model.sequences import IntArray, Sequences, ranges
+from model.engine.sequences import IntArray, Sequences, ranges
 
 START_SLOT = 0  # the slot that holds the start state; forks have slots from 1 on
 NO_PARENT = -1

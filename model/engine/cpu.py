@@ -1,6 +1,6 @@
 """One direction of the biLM on a CPU: packed products, activations fused into them, the cell in place.
 
-May import torch, NumPy and the model's own modules. Source of the equations: `model.lstm` (Sak et al. 2014 without
+May import torch, NumPy and the model's own modules. Source of the equations: `model.bilm` (Sak et al. 2014 without
 peepholes; clips, forget bias and skips as in bilm-tf). Cells and additions are float32 in either precision.
 """
 
@@ -12,12 +12,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from model.engine import DirectionEngine, StepMoves
-from model.engine_linear import PackedLinear
-from model.lstm import FORGET_BIAS
+from model.bilm import FORGET_BIAS
+from model.engine.device import DirectionEngine, StepMoves
+from model.engine.onednn import PackedLinear
+from model.engine.planner import START_SLOT
+from model.engine.words import GateTable, NoTable
 from model.options import BiLMOptions
-from model.planner import START_SLOT
-from model.word_table import GateTable, NoTable
 
 TABLE_BLOCK = 128  # words whose gates are computed in one product, always that many rows
 MAX_WINDOW = 64  # steps

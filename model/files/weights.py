@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 import torch
 
-from model import weights_hdf5, weights_safetensors
 from model.errors import OptionsError, WeightsError
+from model.files import hdf5, safetensors
 from model.options import BiLMOptions
 
 __all__ = ["BiLMWeights", "WeightsError", "read_options"]
@@ -45,7 +45,7 @@ class BiLMWeights:
                 )
             if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
                 raise WeightsError(f"tensor {name!r} is {tensor.dtype} on {tensor.device}, not float32 on the CPU")
-            if not weights_safetensors.all_finite(tensor):
+            if not safetensors.all_finite(tensor):
                 raise WeightsError(f"tensor {name!r} holds NaN or infinity; the weights file is damaged")
         if bool(self.tensors["char_embed"][0].any()):
             raise WeightsError("row 0 of 'char_embed' is not zero; it stands for padding and must be")
@@ -79,7 +79,7 @@ class BiLMWeights:
             UnknownModelError: nothing is there.
             WeightsError, OptionsError: what is there can't be used.
         """
-        from model import locate  # here, because it needs fsspec and most callers give local paths
+        from model.files import locate  # here, because it needs fsspec and most callers give local paths
 
         found = locate.find(folder_or_url, storage_options)
         options = None if found.options is None else read_options(found.options)
@@ -91,8 +91,8 @@ class BiLMWeights:
 
     @classmethod
     def load_hdf5(cls, path: str | Path, options: BiLMOptions) -> "BiLMWeights":
-        """Load a published weights.hdf5; see `model.weights_hdf5` for its layout."""
-        return cls(options, weights_hdf5.read(Path(path), options))
+        """Load a published weights.hdf5; see `model.files.hdf5` for its layout."""
+        return cls(options, hdf5.read(Path(path), options))
 
     @classmethod
     def load_safetensors(cls, path: str | Path, options: BiLMOptions | None = None) -> "BiLMWeights":
@@ -100,7 +100,7 @@ class BiLMWeights:
 
         `options`, where given, stand in for options that the file does not hold, and must equal those that it does.
         """
-        stored, tensors = weights_safetensors.read(Path(path))
+        stored, tensors = safetensors.read(Path(path))
         if stored is not None and options is not None and stored != options:
             raise OptionsError(f"{path} holds other options than the options.json beside it; remove the wrong one")
         chosen = stored or options
@@ -112,16 +112,16 @@ class BiLMWeights:
         """Write options.json and weights.hdf5 in the published layout, as AllenNLP and bilm-tf read them."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        weights_hdf5.write(folder / "weights.hdf5", self.options, self.tensors)
+        hdf5.write(folder / "weights.hdf5", self.options, self.tensors)
         (folder / "options.json").write_text(json.dumps(self.options.to_dict(), indent=2) + "\n", encoding="utf-8")
 
     def save_safetensors(self, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
         """Write one file, the options in its metadata; float16 halves it and makes another model (new fingerprint)."""
-        weights_safetensors.write(Path(path), self.options, self.tensors, dtype)
+        safetensors.write(Path(path), self.options, self.tensors, dtype)
 
     def to_safetensors(self) -> bytes:
         """The float32 file of `save_safetensors` as bytes."""
-        return weights_safetensors.encode(self.options, self.tensors, "float32")
+        return safetensors.encode(self.options, self.tensors, "float32")
 
 
 def read_options(path: str | Path) -> BiLMOptions:

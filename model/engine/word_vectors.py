@@ -1,4 +1,4 @@
-"""Word vectors x, as fast as the plain `model.char_cnn` allows. May import torch and the model's own modules.
+"""Word vectors x, as fast as the plain `model.bilm` allows. May import torch and the model's own modules.
 
 The same numbers as `char_cnn.char_cnn` up to the order of additions, computed as three packed products:
 
@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.characters import char_ids
-from model.engine_linear import PackedLinear
+from model.engine.onednn import PackedLinear
+from model.engine.transfer import send
 from model.options import BiLMOptions
-from model.transfer import send
 
 WORDS_PER_BLOCK = 128
 LEAST_WORDS_PER_BLOCK = 16

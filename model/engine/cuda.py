@@ -17,13 +17,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from model.backend import DIRECTIONS, Backend
-from model.engine_cuda import CudaDirection, best_cell_ops
-from model.settings import EngineSettings
+from model.engine.backend import Backend
+from model.engine.cuda_direction import CudaDirection, best_cell_ops
+from model.engine.settings import EngineSettings
+from model.engine.transfer import send
+from model.engine.word_vectors import WordVectors
+from model.files.weights import BiLMWeights
+from model.options import DIRECTIONS
 from model.start_state import StartState
-from model.transfer import send
-from model.weights import BiLMWeights
-from model.word_vectors import WordVectors
 
 logger = logging.getLogger(__name__)
 
