@@ -26,7 +26,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     # torch and Beam take seconds to import: not before the options are parsed
     from elmo_store.errors import JobMismatchError
     from pipeline import beam_options, embed_job, running
-    from transforms.stages import EmbedCorpus
+    from pipeline.embed_corpus import EmbedCorpus
 
     running.quiet_libraries(options.verbose)
     beam_options.set_worker_environment()

@@ -24,15 +24,16 @@ from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from model.warm import compute_warm
 from pipeline.beam_options import is_local, n_local_processes
+from pipeline.embed_corpus import JobSettings
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import EmbedOptions
 from pipeline.output import check_same_job, reach, standing
 from pipeline.software import versions
 from transforms.embed import EmbedSettings, remember_weights
+from transforms.piece_list import write_pieces
 from transforms.plan import shards_per_call
 from transforms.records import InputError, Piece, ReadSettings, describe_files, input_fingerprint
 from transforms.sources import plan_pieces
-from transforms.stages import JobSettings, write_pieces
 from transforms.tokenizers import describe
 from transforms.work import MODEL, PLAN, PROBLEM, START
 

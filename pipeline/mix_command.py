@@ -60,7 +60,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from elmo_store.errors import JobMismatchError
     from elmo_store.storage import Root
     from pipeline import beam_options, running
-    from transforms.mix import MixSettings, MixStore
+    from pipeline.mix_store import MixStore
 
     running.quiet_libraries(args.verbose)
     beam_options.set_worker_environment()
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
         raise CommandError(Exit.REFUSED, str(error)) from error
     if manifest.complete:
         return running.complete_already(target)
-    return running.run_to_end("mix", target, MixStore(MixSettings(source, target)), pipeline_options, quiet=args.quiet)
+    return running.run_to_end("mix", target, MixStore(source, target), pipeline_options, quiet=args.quiet)
 
 
 def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":

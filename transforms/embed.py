@@ -6,7 +6,6 @@ everything is written, so a bundle that succeeded is durable. A shard that fails
 reported, so that it takes no other shard down with it.
 """
 
-import hashlib
 import itertools
 import os
 import tempfile
@@ -15,12 +14,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.ml.inference.base import ModelHandler
+from apache_beam.ml.inference.base import ModelHandler, RunInference
+from apache_beam.pvalue import PCollection
 
 from elmo_store.layout import START_STATE
 from elmo_store.manifest import Manifest, read_manifest
@@ -31,25 +31,14 @@ from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from transforms.memory import give_back
 from transforms.plan import ShardTask
+from transforms.results import NAMESPACE, ShardResult, count
 from transforms.shard_text import PartReader, ShardText, read_shard
 from transforms.work import MODEL, PLAN
 from transforms.write import write_shard
 
-NAMESPACE = "elmo_store"  # of every Beam counter of this package
-
 
 class WorkerError(RuntimeError):
     """A worker that must not go on: its model or start state is not the one that the job was started with."""
-
-
-@dataclass(frozen=True)
-class ShardResult:
-    """What became of one shard: numbers for the counters, and the error if it is not in the store."""
-
-    shard: int
-    n_rows: int
-    error: str | None = None
-    stats: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,6 +99,23 @@ def load_start_state(root: Root, sha256: str) -> StartState:
             "the file was changed; run again with --overwrite"
         )
     return state
+
+
+class EmbedShards(beam.PTransform[PCollection[list[ShardTask]], PCollection[ShardResult]]):
+    """Lists of shard tasks → shards in the store, spread over the workers; what became of each."""
+
+    def __init__(self, settings: EmbedSettings, *, device: str, accelerator: str) -> None:
+        super().__init__()
+        self._settings = settings
+        self._handler = BiLMHandler(settings, device, accelerator)
+
+    def expand(self, tasks: PCollection[list[ShardTask]]) -> PCollection[ShardResult]:
+        """Wire the handler."""
+        return (
+            tasks
+            | "Spread shards" >> beam.Reshuffle()
+            | "Embed" >> RunInference(self._handler, model_identifier=f"elmo-store-{self._settings.run_id}")
+        )
 
 
 class ShardWorker:
@@ -311,25 +317,3 @@ class BiLMHandler(ModelHandler[ShardTask, ShardResult, ShardWorker]):
     def share_model_across_processes(self) -> bool:
         """One model a GPU, whichever process asks; on CPU each process has its own cores and its own model."""
         return self._device == "cuda"
-
-
-def count(result: ShardResult) -> None:
-    """Add one shard's numbers to the Beam counters; seconds as whole milliseconds."""
-
-    def add(name: str, value: float) -> None:
-        beam.metrics.Metrics.counter(NAMESPACE, name).inc(int(value))
-
-    add("shards_failed" if result.error else "shards_written", 1)
-    for name, value in result.stats.items():
-        if "seconds" in name:
-            add(name.replace("seconds", "milliseconds"), 1000 * value)
-        elif isinstance(value, int | float):
-            add(name, value)
-
-
-def plan_id(fields: Iterable[str]) -> str:
-    """A short hash of everything that a shard's bytes follow from, but for its number."""
-    digest = hashlib.sha256()
-    for value in fields:
-        digest.update(value.encode() + b"\0")
-    return digest.hexdigest()[:32]

@@ -1,12 +1,11 @@
 """Stage D: is everything there? Then the last small objects, the complete manifest, and the scratch area goes.
 
-May import apache_beam (a CombineFn), elmo_store, NumPy, pyarrow. Doing it again is harmless: every step overwrites
+May import apache_beam, elmo_store, NumPy, pyarrow. Doing it again is harmless: every step overwrites
 what it wrote before.
 """
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -14,87 +13,36 @@ import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
+from apache_beam.pvalue import PCollection
 
 from elmo_store import zarr_form
-from elmo_store.errors import ShardCorruptError
 from elmo_store.layout import sentences_part
 from elmo_store.manifest import Manifest, read_manifest, write_manifest
-from elmo_store.markers import ShardMarker, Verify, marked_shards, object_fault, read_marker
 from elmo_store.storage import TEMPORARY_PREFIX, Root
-from transforms.embed import ShardResult
-from transforms.number import NumberResult
+from transforms.done import done_shards
+from transforms.results import CombineOutcomes, NumberResult, Outcome, ShardResult, outcome_of
 from transforms.work import NUMBERED, PLAN, PROBLEM, WORK, numbered_marker
-
-ERRORS_SHOWN = 5
-IO_THREADS = 16
 
 
 class IncompleteJobError(RuntimeError):
     """Work is left; the same command again continues with it."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What the tasks of one run came to."""
+class FinishStore(beam.PTransform[PCollection[ShardResult | NumberResult], PCollection[bool]]):
+    """Results of all tasks → True, once the store is complete. IncompleteJobError if work is left."""
 
-    n_done: int = 0
-    n_failed: int = 0
-    errors: tuple[str, ...] = ()
+    def __init__(self, root: Root) -> None:
+        super().__init__()
+        self._root = root
 
-    def __add__(self, other: "Outcome") -> "Outcome":
-        errors = tuple(sorted({*self.errors, *other.errors}))[:ERRORS_SHOWN]
-        return Outcome(self.n_done + other.n_done, self.n_failed + other.n_failed, errors)
-
-
-def outcome_of(result: ShardResult | NumberResult) -> Outcome:
-    """One result as an outcome."""
-    if isinstance(result, ShardResult) and result.error is not None:
-        return Outcome(0, 1, (f"shard {result.shard}, {result.error}",))
-    return Outcome(1)
-
-
-class CombineOutcomes(beam.CombineFn):
-    """Sums outcomes; of the errors a few are kept."""
-
-    def create_accumulator(self) -> Outcome:
-        """Nothing yet."""
-        return Outcome()
-
-    def add_input(self, mutable_accumulator: Outcome, element: Outcome) -> Outcome:
-        """One more."""
-        return mutable_accumulator + element
-
-    def merge_accumulators(self, accumulators: Iterable[Outcome]) -> Outcome:
-        """Sum of sums."""
-        return sum(accumulators, Outcome())
-
-    def extract_output(self, accumulator: Outcome) -> Outcome:
-        """The sum."""
-        return accumulator
-
-
-def done_shards(root: Root, plan: str, n_shards: int, verify: Verify = "size") -> dict[int, ShardMarker]:
-    """Markers of the shards that this very plan wrote and that are as their markers say.
-
-    ``plan``: the id of the plan; a shard of another plan counts as not done. A marker or an object that is missing,
-    cut or changed means "do it again", never an error. ``verify``: as in ``elmo_store.markers``.
-    """
-    sizes = root.sizes() if verify != "none" else {}
-
-    def check(shard: int) -> ShardMarker | None:
-        try:
-            marker = read_marker(root, shard)
-        except ShardCorruptError:
-            return None
-        if marker is None or marker.stats.get("plan") != plan:
-            return None
-        if any(object_fault(root, record, verify, sizes.get(record.path)) for record in marker.objects):
-            return None
-        return marker
-
-    shards = [shard for shard in marked_shards(root) if shard < n_shards]
-    with ThreadPoolExecutor(IO_THREADS) as pool:
-        return {shard: marker for shard, marker in zip(shards, pool.map(check, shards), strict=True) if marker}
+    def expand(self, results: PCollection[ShardResult | NumberResult]) -> PCollection[bool]:
+        """Wire `finish_job`, which runs once."""
+        return (
+            results
+            | "Outcomes" >> beam.Map(outcome_of)
+            | "All outcomes" >> beam.CombineGlobally(CombineOutcomes())
+            | "Complete" >> beam.Map(lambda outcome, root: finish_job(root, outcome).complete, self._root).with_output_types(bool)
+        )
 
 
 def finish_job(root: Root, outcome: Outcome) -> Manifest:

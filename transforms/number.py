@@ -1,7 +1,7 @@
-"""Scratch part → final part: global sentence numbers, first rows and positions. May import elmo_store, NumPy, pyarrow.
+"""Scratch part → final part: global sentence numbers, first rows and positions.
 
-The final part is a function of the scratch part and its place in the plan, so that doing it again gives the same
-bytes. A marker says that it was done, of which scratch part and for which place.
+May import apache_beam, elmo_store, NumPy, pyarrow. The final part is a function of the scratch part and its place in the
+plan, so that doing it again gives the same bytes. A marker says that it was done, of which scratch part and for which place.
 """
 
 import hashlib
@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from apache_beam.pvalue import PCollection
 
 from elmo_store.errors import StoreError
 from elmo_store.layout import SENTENCES_SCHEMA, rejects_part, sentences_part
 from elmo_store.storage import Root
 from transforms.plan import PartPlan, row_starts, sentence_rows
+from transforms.results import NumberResult
 from transforms.work import numbered_marker
 
 
@@ -41,12 +44,20 @@ class NumberTask:
         }
 
 
-@dataclass(frozen=True)
-class NumberResult:
-    """A final part that is in the store."""
+class NumberParts(beam.PTransform[PCollection[NumberTask], PCollection[NumberResult]]):
+    """Every part gets its final numbers, spread over the workers."""
 
-    part: int
-    n_sentences: int
+    def __init__(self, root: Root) -> None:
+        super().__init__()
+        self._root = root
+
+    def expand(self, tasks: PCollection[NumberTask]) -> PCollection[NumberResult]:
+        """Wire `number_part`."""
+        return (
+            tasks
+            | "Spread parts" >> beam.Reshuffle()
+            | "Number" >> beam.Map(lambda task, root: number_part(root, task), self._root)
+        )
 
 
 def is_numbered(root: Root, task: NumberTask) -> bool:

@@ -1,18 +1,21 @@
-"""One piece of the input → scratch parts in the store, streamed in bounded memory, with a marker that says what was done.
+"""Stage A: one piece of the input → scratch parts in the store, streamed in bounded memory, with a marker of what was done.
 
-May import elmo_store, model.characters, transforms.readers and transforms.records, pyarrow. The marker comes last and
-holds counts and checksums: whatever happens before it, the piece counts as not done, and doing it again puts the same
-bytes under the same names.
+May import apache_beam, elmo_store, model.characters, transforms.readers and transforms.records, pyarrow. The marker comes
+last and holds counts and checksums: whatever happens before it, the piece counts as not done, and doing it again puts the
+same bytes under the same names.
 """
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
+import apache_beam as beam
 import pyarrow as pa
 import pyarrow.parquet as pq
+from apache_beam.pvalue import PCollection
 
 from elmo_store.errors import StoreError
 from elmo_store.storage import Root
@@ -21,6 +24,7 @@ from transforms import tokenizers
 from transforms.readers import open_piece
 from transforms.readers.registry import ONE_RECORD_A_POSITION
 from transforms.records import Piece, PieceResult, ReadSettings, Record, Reject, ScratchPart
+from transforms.results import add
 from transforms.work import PIECES
 
 SCRATCH_SCHEMA = pa.schema(
@@ -33,6 +37,35 @@ SCRATCH_SCHEMA = pa.schema(
     ]
 )
 _CELL_BYTES = 8  # what a token or a sentence costs beside its text, so that empty ones fill a part too
+
+
+class TokenisePieces(beam.PTransform[PCollection[Piece], PCollection[int]]):
+    """Pieces of the input → scratch parts in the store, spread over the workers; the number of every piece that is done."""
+
+    def __init__(self, root: Root, read: ReadSettings, input_storage_options: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self._arguments = (root, read, input_storage_options)
+
+    def expand(self, pieces: PCollection[Piece]) -> PCollection[int]:
+        """Wire `tokenise_piece`, with its counters."""
+        return (
+            pieces
+            | "Spread pieces" >> beam.Reshuffle()
+            | "Tokenise" >> beam.Map(lambda piece, arguments: _counted(piece, *arguments), self._arguments).with_output_types(int)
+        )
+
+
+def _counted(piece: Piece, root: Root, read: ReadSettings, input_storage_options: Mapping[str, Any] | None) -> int:
+    """Tokenise ``piece``, unless it is done, and count what was read; returns its number."""
+    began = time.perf_counter()
+    if piece_result(root, piece, read) is None:
+        result = tokenise_piece(root, piece, read, input_storage_options)
+        add("sentences_read", result.n_sentences)
+        add("tokens_read", result.n_tokens)
+        add("records_rejected", result.n_rejected)
+        add("words_cut", sum(part.n_words_cut for part in result.parts))
+        add("milliseconds_tokenising", 1000 * (time.perf_counter() - began))
+    return piece.index
 
 
 def scratch_part(piece: int, part: int) -> str:

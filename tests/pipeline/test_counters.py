@@ -8,9 +8,9 @@ import pytest
 import elmo_store
 from pipeline import embed_job
 from pipeline.beam_options import pipeline_options
+from pipeline.embed_corpus import EmbedCorpus
 from pipeline.options import EmbedOptions
-from transforms.embed import NAMESPACE
-from transforms.stages import EmbedCorpus
+from transforms.results import NAMESPACE
 
 
 @pytest.fixture

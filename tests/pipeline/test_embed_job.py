@@ -198,7 +198,7 @@ def interrupted(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> R
         raise finish_stage.IncompleteJobError("stopped by the test")
 
     with monkeypatch.context() as patch:
-        patch.setattr("transforms.stages.finish_job", stop)
+        patch.setattr("transforms.finish.finish_job", stop)
         assert embed(out) == Exit.INCOMPLETE
     return Root(out)
 

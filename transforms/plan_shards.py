@@ -1,0 +1,106 @@
+"""Stage B: from the markers of all pieces to sizes, empty arrays, and the tasks that are still to do.
+
+May import apache_beam, elmo_store and transforms. The arithmetic is `transforms.plan`; here it meets the store. Tasks are
+pointers, and what has a valid marker is not done again.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.pvalue import DoOutputsTuple, PCollection, TaggedOutput
+
+from elmo_store import zarr_form
+from elmo_store.layout import FORMS, shard_marker
+from elmo_store.manifest import Counts, Manifest, read_manifest, write_manifest
+from elmo_store.markers import marked_shards
+from elmo_store.storage import Root
+from transforms.done import IO_THREADS, done_shards
+from transforms.number import NumberTask, is_numbered
+from transforms.piece_list import read_pieces
+from transforms.plan import CorpusPlan, grouped, make_plan, part_counts, shards_per_task
+from transforms.records import Piece, PieceResult, ReadSettings
+from transforms.tokenise import piece_result
+from transforms.work import PLAN
+
+NUMBER, SHARDS = "number", "shards"
+
+
+class PlanShards(beam.PTransform[PCollection[int], DoOutputsTuple]):
+    """The number of pieces, once all are tokenised → `NUMBER`: tasks that number parts, `SHARDS`: lists of shard tasks."""
+
+    def __init__(self, root: Root, read: ReadSettings, *, most_shards_per_task: int, workers: int) -> None:
+        super().__init__()
+        self._arguments = (root, read, most_shards_per_task, workers)
+
+    def expand(self, pieces: PCollection[int]) -> DoOutputsTuple:
+        """Wire `plan_job`."""
+        return pieces | "Plan" >> beam.FlatMap(lambda _, arguments: plan_job(*arguments), self._arguments).with_outputs(
+            NUMBER, SHARDS
+        )
+
+
+def corpus_plan(root: Root, manifest: Manifest, read: ReadSettings) -> CorpusPlan:
+    """The plan that the markers of all pieces give. RuntimeError for a piece without one."""
+
+    def result(piece: Piece) -> PieceResult:
+        found = piece_result(root, piece, read)
+        if found is None:
+            raise RuntimeError(f"piece {piece.index} ({piece.url}) is not tokenised: run the same command again")
+        return found
+
+    with ThreadPoolExecutor(IO_THREADS) as pool:
+        results = list(pool.map(result, read_pieces(root)))
+    return make_plan(part_counts(results), shard_rows=manifest.shard_rows, boundaries=manifest.boundaries)
+
+
+def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:
+    """A short hash of what all shards' bytes follow from: the parts in order, the model, and every setting of the job."""
+    digest = hashlib.sha256()
+    for value in (
+        manifest.model.fingerprint,
+        manifest.start_state.sha256,
+        json.dumps([manifest.dtype, manifest.precision, manifest.boundaries, manifest.shard_rows]),
+        json.dumps([[form for form in FORMS if form in manifest.forms], manifest.compression]),
+        *(part.counts.sha256 for part in plan.parts),
+    ):
+        digest.update(value.encode() + b"\0")
+    return digest.hexdigest()[:32]
+
+
+def plan_job(root: Root, read: ReadSettings, most_shards_per_task: int, workers: int) -> Iterable[Any]:
+    """Sizes into the manifest, empty arrays into the store, and the tasks that are still to do."""
+    manifest = read_manifest(root)
+    if manifest.complete:
+        return
+    plan = corpus_plan(root, manifest, read)
+    counts = Counts(
+        plan.n_sentences, plan.n_tokens, plan.n_rows, plan.n_rejected, plan.n_words_cut, len(plan.parts), plan.n_shards
+    )
+    manifest = replace(manifest, counts=counts)
+    write_manifest(root, manifest)
+    if "zarr" in manifest.forms:
+        zarr_form.create(root, manifest)
+    identity = id_of_plan(manifest, plan)
+    # On a local disk a look into every byte costs little; elsewhere sizes must do, puts there are whole or absent.
+    done = done_shards(root, identity, plan.n_shards, "sha256" if root.is_local else "size")
+    root.put_json(
+        PLAN,
+        {"id": identity, "n_tokens": plan.n_tokens, "n_rows": plan.n_rows, "n_shards": plan.n_shards}
+        | {"n_parts": len(plan.parts), "planned": time.time(), "shards_done": len(done)},
+    )
+    for shard in marked_shards(root):
+        if shard not in done:
+            root.remove(shard_marker(shard))  # so that a marker means "done" to workers too
+    for part in plan.parts:
+        task = NumberTask(part, manifest.boundaries)
+        if not is_numbered(root, task):
+            yield TaggedOutput(NUMBER, task)
+    size = shards_per_task(plan.n_shards, most=most_shards_per_task, workers=workers)
+    for batch in grouped(plan.shard_tasks(done.keys()), size):
+        yield TaggedOutput(SHARDS, batch)
