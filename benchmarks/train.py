@@ -23,9 +23,8 @@ from model.files.registry import SMALL_OPTIONS  # noqa: E402
 from model.options import BiLMOptions  # noqa: E402
 from model.threads import direction_pool  # noqa: E402
 from model.training import kernels  # noqa: E402
-from model.training.data import Corpus, Epoch  # noqa: E402
-from model.training.loop import Trainer  # noqa: E402
-from model.training.recipe import Recipe  # noqa: E402
+from model.training.corpus import Corpus, Epoch  # noqa: E402
+from model.training.trainer import Recipe, Trainer  # noqa: E402
 
 TYPES = 100_000
 
@@ -80,9 +79,9 @@ def main() -> None:
     args = parser.parse_args()
     options = replace(SMALL_OPTIONS, dim=args.dim)
     recipe = Recipe(lanes=args.lanes, sampled=args.sampled)
-    corpus = made_up_text((args.batches + 6) * args.lanes * recipe.steps // 20)
+    corpus = made_up_text((args.batches + 6) * args.lanes * recipe.unroll // 20)
     trainer = Trainer.fresh(options, recipe, corpus.vocabulary, args.device)
-    epoch = Epoch(corpus, 0, recipe.lanes, recipe.steps, recipe.seed)
+    epoch = Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed)
     for index in range(5):
         trainer.step(epoch.batch(index))
     began, cpu, before = time.perf_counter(), time.process_time(), trainer.progress.tokens
@@ -90,7 +89,7 @@ def main() -> None:
         trainer.step(epoch.batch(index))
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     batches = trainer.progress.batches - 5
-    positions = batches * recipe.lanes * recipe.steps
+    positions = batches * recipe.lanes * recipe.unroll
     used = flop_per_position(options, args.sampled) * positions / seconds
     found = {
         "tokens_per_s": (trainer.progress.tokens - before) / seconds,

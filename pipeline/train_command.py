@@ -17,18 +17,17 @@ from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import INPUT_FORMATS, json_object
 
 if TYPE_CHECKING:
-    from model.training.data import Corpus
+    from model.training.corpus import Corpus
     from model.training.evaluate import Evaluation
-    from model.training.loop import Trainer
-    from model.training.recipe import Recipe
-    from model.training.session import Report
+    from model.training.run import Report
+    from model.training.trainer import Recipe, Trainer
     from transforms.records import Piece
 
 RATES = {"adamw": 2e-3, "adagrad": 0.2}
 SOFTMAX_RATES = {"adamw": 0.1, "adagrad": 0.2}
 CLIPS = {"adamw": 1.0, "adagrad": 10.0}
 FALL = 0.2  # share of --max-tokens over which the rate falls, unless --decay-tokens says otherwise
-TRAINING = "training"  # folder below --output with what a later sitting needs
+TRAINING = "training"  # folder below --output with what a later run needs
 
 EPILOG = """\
 FOLDER gets options.json, weights.hdf5 (the published layout) and weights.safetensors, which --model FOLDER reads, and
@@ -73,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sampled", type=int, default=2048, metavar="N", help="negatives a batch, 0 = full softmax (default: 2048)"
     )
     recipe.add_argument("--lanes", type=int, default=128, metavar="N", help="streams of text side by side (default: 128)")
-    recipe.add_argument("--steps", type=int, default=20, metavar="N", help="tokens that gradients go back (default: 20)")
+    recipe.add_argument("--unroll", type=int, default=20, metavar="N", help="tokens that gradients go back (default: 20)")
     recipe.add_argument(
         "--warmup-tokens", type=int, default=1_000_000, metavar="N", help="the rate rises over (default: 1000000)"
     )
@@ -81,28 +80,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--decay-tokens", type=int, metavar="N", help="the rate falls to zero over the last N (default: a fifth of --max-tokens)"
     )
     recipe.add_argument("--seed", type=int, default=1, metavar="N", help="of everything drawn (default: 1)")
-    sitting = parser.add_argument_group("how long and where")
-    sitting.add_argument("--max-tokens", type=int, metavar="N", help="words of text to train on (default: the text once)")
-    sitting.add_argument(
+    length = parser.add_argument_group("how long and where")
+    length.add_argument("--max-tokens", type=int, metavar="N", help="words of text to train on (default: the text once)")
+    length.add_argument(
         "--hours", type=float, metavar="X",
         help="stop after so long; without --max-tokens the rate then never falls (default: no bound)",
     )  # fmt: skip
-    sitting.add_argument("--resume", nargs="?", const="", metavar="CHECKPOINT", help="go on from FOLDER's run, or from this file")
-    sitting.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU (default: auto)")
-    sitting.add_argument(
+    length.add_argument("--resume", nargs="?", const="", metavar="CHECKPOINT", help="go on from FOLDER's run, or from this file")
+    length.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU (default: auto)")
+    length.add_argument(
         "--precision", choices=("bfloat16", "float32"), default="bfloat16",
         help="of products; weights, cell and sums are float32 (default: bfloat16)",
     )  # fmt: skip
-    sitting.add_argument("--report-seconds", type=float, default=15.0, metavar="S", help="between progress lines (default: 15)")
-    sitting.add_argument("--checkpoint-seconds", type=float, default=300.0, metavar="S", help="between them (default: 300)")
-    sitting.add_argument(
+    length.add_argument("--report-seconds", type=float, default=15.0, metavar="S", help="between progress lines (default: 15)")
+    length.add_argument("--checkpoint-seconds", type=float, default=300.0, metavar="S", help="between them (default: 300)")
+    length.add_argument(
         "--keep-checkpoints", type=int, default=2, metavar="N",
         help="older ones are named by their tokens, to go back to by --resume FILE (default: 2)",
     )  # fmt: skip
-    sitting.add_argument(
+    length.add_argument(
         "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the inputs (default: {})"
     )
-    sitting.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
+    length.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
@@ -133,7 +132,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
                 f"parameters without the softmax; from token {trainer.progress.tokens:,} on",
                 flush=True,
             )
-        ended = _sit(args, trainer, corpus, output)
+        ended = _run(args, trainer, corpus, output)
         evaluations = _evaluate(trainer, heldout)
     except InputError as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
@@ -149,7 +148,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
 
 def _problems(args: argparse.Namespace) -> Iterator[str]:
-    for name in ("words", "lanes", "steps", "max_tokens"):
+    for name in ("words", "lanes", "unroll", "max_tokens"):
         value = getattr(args, name)
         if value is not None and value < 1:
             yield f"--{name.replace('_', '-')} {value} leaves nothing to train: give 1 or more"
@@ -203,8 +202,8 @@ def _sentences(inputs: list[str], args: argparse.Namespace, what: str = "TEXT") 
 
 
 def _corpus(args: argparse.Namespace, folder: Path) -> "Corpus":
-    """The text as numbers: from an earlier sitting where it is of the same files, otherwise read."""
-    from model.training.data import Corpus
+    """The text as numbers: from an earlier run where it is of the same files, otherwise read."""
+    from model.training.corpus import Corpus
     from model.training.errors import TrainingError
     from transforms.records import input_fingerprint
 
@@ -221,9 +220,9 @@ def _corpus(args: argparse.Namespace, folder: Path) -> "Corpus":
         return Corpus.load(folder)
     order = None if args.vocabulary is None else _vocabulary(args.vocabulary)
     corpus = Corpus.encode(_sentences(args.inputs, args), args.words, order)
-    if args.lanes * args.steps >= len(corpus.types):
+    if args.lanes * args.unroll >= len(corpus.types):
         raise TrainingError(
-            f"the text has {corpus.n_words:,} tokens, too few for one batch of --lanes {args.lanes} x --steps {args.steps}: "
+            f"the text has {corpus.n_words:,} tokens, too few for one batch of --lanes {args.lanes} x --unroll {args.unroll}: "
             "give more text or smaller batches"
         )
     corpus.save(folder)
@@ -248,8 +247,8 @@ def _vocabulary(place: str) -> list[str]:
 def _trainer(args: argparse.Namespace, options: Any, corpus: "Corpus", output: Path) -> "Trainer":
     import torch
 
-    from model.training import checkpoint
-    from model.training.loop import Trainer
+    from model.training.run import CHECKPOINT, resume
+    from model.training.trainer import Trainer
 
     device = args.device
     if device == "auto":
@@ -260,12 +259,12 @@ def _trainer(args: argparse.Namespace, options: Any, corpus: "Corpus", output: P
     recipe = _recipe(args, corpus)
     if args.resume is None:
         return Trainer.fresh(options, recipe, corpus.vocabulary, device, dtype)
-    path = Path(args.resume) if args.resume else output / TRAINING / "checkpoint.pt"
-    return checkpoint.resume(path, recipe, corpus.vocabulary, options, device, dtype)
+    path = Path(args.resume) if args.resume else output / TRAINING / CHECKPOINT
+    return resume(path, recipe, corpus.vocabulary, options, device, dtype)
 
 
 def _recipe(args: argparse.Namespace, corpus: "Corpus") -> "Recipe":
-    from model.training.recipe import Recipe
+    from model.training.trainer import Recipe
 
     maximum = args.max_tokens
     if maximum is None and args.hours is None:
@@ -276,7 +275,7 @@ def _recipe(args: argparse.Namespace, corpus: "Corpus") -> "Recipe":
     return Recipe(
         seed=args.seed,
         lanes=args.lanes,
-        steps=args.steps,
+        unroll=args.unroll,
         n_words=args.words,
         sampled=args.sampled,
         optimiser=args.optimiser,
@@ -290,9 +289,9 @@ def _recipe(args: argparse.Namespace, corpus: "Corpus") -> "Recipe":
     )
 
 
-def _sit(args: argparse.Namespace, trainer: "Trainer", corpus: "Corpus", output: Path) -> str:
+def _run(args: argparse.Namespace, trainer: "Trainer", corpus: "Corpus", output: Path) -> str:
     """Train, then write the weights; why it ended."""
-    from model.training import session
+    from model.training.run import run
 
     def report(this: "Report") -> None:
         print(this.line(), flush=True)
@@ -302,7 +301,7 @@ def _sit(args: argparse.Namespace, trainer: "Trainer", corpus: "Corpus", output:
     (folder / "recipe.json").write_text(json.dumps(asdict(trainer.recipe), indent=2) + "\n", encoding="utf-8")
     words = "".join(f"{word}\n" for word in corpus.vocabulary.types[: corpus.vocabulary.n_classes])
     (folder / "vocabulary.txt").write_text(words, encoding="utf-8")
-    ended = session.sit(
+    ended = run(
         trainer,
         corpus,
         folder,

@@ -12,10 +12,9 @@ from torch import Tensor
 from model.characters import char_ids
 from model.engine.onednn import PackedLinear
 from model.options import DIRECTIONS
-from model.training.data import Corpus, reverse_sentences
+from model.training.corpus import BOS_TYPE, EOS_TYPE, FIRST_WORD, Corpus, Vocabulary, reverse_sentences
 from model.training.network import Network
-from model.training.optimiser import SoftmaxRows
-from model.training.vocabulary import BOS_TYPE, EOS_TYPE, FIRST_WORD, Vocabulary
+from model.training.softmax import SoftmaxRows
 
 STEPS = 32  # of a batch; has no influence on the result
 MOST_LANES = 64

@@ -115,7 +115,7 @@ def softmax_rows(logits: Tensor, bias: Tensor, true_logit: Tensor, weight: Tenso
 
 
 def conv_max(table: Tensor, ids: Tensor, used: Tensor, shapes: list[tuple[int, int]]) -> tuple[Tensor, Tensor]:
-    """Convolutions by look-up with their maximum; C only, see `compiled` and `model.training.convolution`.
+    """Convolutions by look-up with their maximum; C only, see `compiled` and `model.training.network`.
 
     Args:
         table: float32 [262, S], for each convolution and each place in its window a block of columns.

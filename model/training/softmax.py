@@ -121,3 +121,46 @@ def sampled_loss(
 def generator_for(seed: int, batch: int) -> np.random.Generator:
     """The generator of one batch's negatives: equal for equal seeds and batches, so that a resumed run draws alike."""
     return np.random.Generator(np.random.PCG64([seed, batch]))
+
+
+class SoftmaxRows:
+    """The softmax Θs, shared by both directions, and its Adagrad.
+
+    Attributes:
+        weight: [classes, p]; bias: [classes].
+        seen: the accumulator: [classes, 1], one number a row, or element by element as published, [classes, p + 1].
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, rate: float, each_element: bool = False) -> None:
+        """Start with accumulators at 0.1 for rows, 1.0 for elements (bilm-tf)."""
+        self.weight, self.bias, self.rate = weight, bias, rate
+        n, p = weight.shape
+        self.seen = weight.new_full((n, p + 1), 1.0) if each_element else weight.new_full((n, 1), 0.1)
+
+    def step(self, rows: Tensor, gradient: Tensor, bias_gradient: Tensor, factor: float) -> None:
+        """Change some rows.
+
+        Args:
+            rows: int64 [r], distinct.
+            gradient: [r, p], bias_gradient: [r].
+            factor: of the learning rate.
+        """
+        both = torch.cat((gradient, bias_gradient[:, None]), dim=1)  # [r, p + 1]
+        squares = both.square()
+        seen = self.seen[rows] + (squares if self.seen.shape[1] > 1 else squares.mean(1, keepdim=True))
+        self.seen[rows] = seen
+        change = both * (-self.rate * factor / seen.sqrt())  # [r, p + 1]
+        self.weight.index_add_(0, rows, change[:, :-1])
+        self.bias.index_add_(0, rows, change[:, -1])
+
+
+def sum_rows(parts: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
+    """Gather gradients of rows: parts of (rows [r], gradient [r, p], bias gradient [r]), rows repeated within and
+    across parts, to distinct rows with their sums.
+    """
+    rows, place = torch.unique(torch.cat([part[0] for part in parts]), return_inverse=True)
+    gradient = torch.zeros(len(rows), parts[0][1].shape[1], dtype=parts[0][1].dtype, device=rows.device)
+    bias_gradient = torch.zeros(len(rows), dtype=parts[0][2].dtype, device=rows.device)
+    gradient.index_add_(0, place, torch.cat([part[1] for part in parts]))
+    bias_gradient.index_add_(0, place, torch.cat([part[2] for part in parts]))
+    return rows, gradient, bias_gradient

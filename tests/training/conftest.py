@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from model.options import BiLMOptions
-from model.training.data import Corpus
-from model.training.recipe import Recipe
+from model.training.corpus import Corpus
+from model.training.trainer import Recipe
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,7 +56,7 @@ def corpus(sentences: list[list[str]]) -> Corpus:
 
 @pytest.fixture(scope="session")
 def recipe() -> Recipe:
-    return Recipe(seed=3, lanes=8, steps=6, n_words=1000, sampled=6, warmup=500, rate=1e-2, softmax_rate=0.2)
+    return Recipe(seed=3, lanes=8, unroll=6, n_words=1000, sampled=6, warmup=500, rate=1e-2, softmax_rate=0.2)
 
 
 @pytest.fixture

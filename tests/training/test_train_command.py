@@ -36,7 +36,7 @@ def options_file(small_options: BiLMOptions, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def command(text: Path, options_file: Path, folder: Path) -> list[str]:
-    asked = f"train {text} --options {options_file} --output {folder} --lanes 8 --steps 6 --sampled 6 --warmup-tokens 300"
+    asked = f"train {text} --options {options_file} --output {folder} --lanes 8 --unroll 6 --sampled 6 --warmup-tokens 300"
     return [*asked.split(), "--report-seconds", "0"]
 
 
@@ -67,12 +67,12 @@ def test_stopped_and_resumed_is_the_same_model_as_never_stopped(command: list[st
     other = tmp_path / "other"
     straight = [str(other) if part == str(folder) else part for part in command]
     assert main([*straight, "--max-tokens", "900", "--decay-tokens", "300", "--quiet"]) == 0
-    # Hours that are over at once: one batch a sitting.
+    # Hours that are over at once: one batch a run.
     assert main([*command, "--max-tokens", "900", "--decay-tokens", "300", "--hours", "1e-9", "--quiet"]) == 4
     assert fingerprint(folder) != fingerprint(other)
     assert main([*command, "--max-tokens", "900", "--decay-tokens", "300", "--quiet", "--resume"]) == 0
     assert fingerprint(folder) == fingerprint(other)
-    assert len(list((folder / "training").glob("checkpoint-*.pt"))) == 2  # each sitting's, by default
+    assert len(list((folder / "training").glob("checkpoint-*.pt"))) == 2  # each run's, by default
 
 
 def test_a_run_forks_from_anothers_checkpoint_and_leaves_it_alone(command: list[str], folder: Path, tmp_path: Path) -> None:

@@ -16,18 +16,17 @@ from model.engine.embedder import Embedder, EngineSettings
 from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS, BiLMOptions
 from model.start_state import StartState
-from model.training import checkpoint, session
-from model.training.data import Corpus, Epoch
+from model.training import run
+from model.training.corpus import Corpus, Epoch
 from model.training.errors import TrainingError
 from model.training.evaluate import evaluate
-from model.training.loop import Trainer
-from model.training.recipe import Recipe
+from model.training.trainer import Recipe, Trainer
 from tests.model.plain import plain_lane
 
 
 def trained(trainer: Trainer, corpus: Corpus, batches: int) -> list[float]:
     """Mean loss of each batch, both directions added."""
-    steps = trainer.run(corpus)
+    steps = trainer.train(corpus)
     losses = []
     for _ in range(batches):
         step = next(steps)
@@ -55,7 +54,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_too_many_end_the_run(
     small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = Trainer.fresh(small_options, recipe, corpus.vocabulary)
-    steps = trainer.run(corpus)
+    steps = trainer.train(corpus)
     next(steps)
     before = {name: value.detach().clone() for name, value in trainer.network.parameters.items()}
     softmax = trainer.rows.weight.clone()
@@ -108,8 +107,8 @@ def test_a_resumed_run_is_the_run_that_never_stopped(
     trained(first, corpus, 13)
     assert first.progress.epoch == 1
     folder.mkdir()
-    checkpoint.save(first, folder / "checkpoint.pt")
-    second = checkpoint.resume(folder / "checkpoint.pt", ours, corpus.vocabulary)
+    run.save_checkpoint(first, folder / "checkpoint.pt")
+    second = run.resume(folder / "checkpoint.pt", ours, corpus.vocabulary)
     trained(second, corpus, 12)
     assert second.progress.tokens == straight.progress.tokens
     for name, value in straight.network.parameters.items():
@@ -124,17 +123,17 @@ def test_a_checkpoint_of_another_run_is_refused(
     folder.mkdir()
     path = folder / "checkpoint.pt"
     with pytest.raises(TrainingError, match="no run to resume"):
-        checkpoint.resume(path, recipe, corpus.vocabulary)
-    checkpoint.save(done, path)
+        run.resume(path, recipe, corpus.vocabulary)
+    run.save_checkpoint(done, path)
     with pytest.raises(TrainingError, match="lanes: 8 there, 9 asked for"):
-        checkpoint.resume(path, replace(recipe, lanes=9), corpus.vocabulary)
+        run.resume(path, replace(recipe, lanes=9), corpus.vocabulary)
     with pytest.raises(TrainingError, match="other options"):
-        checkpoint.resume(path, recipe, corpus.vocabulary, replace(small_options, dim=25))
+        run.resume(path, recipe, corpus.vocabulary, replace(small_options, dim=25))
     with pytest.raises(TrainingError, match="same text"):
-        checkpoint.resume(path, recipe, Corpus.encode([["other", "words"]] * 50, 10).vocabulary)
+        run.resume(path, recipe, Corpus.encode([["other", "words"]] * 50, 10).vocabulary)
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(TrainingError, match="damaged"):
-        checkpoint.resume(path, recipe, corpus.vocabulary)
+        run.resume(path, recipe, corpus.vocabulary)
 
 
 def test_exported_weights_give_inference_the_states_of_training(
@@ -196,24 +195,24 @@ def test_no_direction_sees_what_it_predicts(k: int, done: Trainer, corpus: Corpu
     assert not torch.allclose(before[predicted + 1], after[predicted + 1])
 
 
-def test_a_sitting_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
+def test_a_run_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
     small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, folder: Path
 ) -> None:
     ours = replace(recipe, max_tokens=1500, decay_tokens=500)
     trainer = Trainer.fresh(small_options, ours, corpus.vocabulary)
     lines = []
-    ended = session.sit(trainer, corpus, folder, report=lambda this: lines.append(this.line()), report_seconds=0.0)
+    ended = run.run(trainer, corpus, folder, report=lambda this: lines.append(this.line()), report_seconds=0.0)
     assert ended == "tokens"
-    assert 1500 <= trainer.progress.tokens < 1500 + recipe.lanes * recipe.steps
-    assert trainer.course.factor(trainer.progress.tokens) == 0.0
+    assert 1500 <= trainer.progress.tokens < 1500 + recipe.lanes * recipe.unroll
+    assert trainer.schedule.factor(trainer.progress.tokens) == 0.0
     assert "perplexity" in lines[-1]
     assert "tokens/s" in lines[-1]
     assert "h left" in lines[-1]
-    curve = (folder / session.CURVE).read_text().splitlines()
+    curve = (folder / run.CURVE).read_text().splitlines()
     assert len(curve) == 1 + len(lines)
-    again = checkpoint.resume(folder / session.CHECKPOINT, ours, corpus.vocabulary)
+    again = run.resume(folder / run.CHECKPOINT, ours, corpus.vocabulary)
     assert again.progress.tokens == trainer.progress.tokens
-    assert session.sit(again, corpus, folder, hours=0.0) == "tokens"
+    assert run.run(again, corpus, folder, hours=0.0) == "tokens"
     assert math.isfinite(again.progress.seconds)
 
 
@@ -233,25 +232,25 @@ def test_the_checkpoints_before_the_newest_are_kept_and_resume(
         monkeypatch.setattr(os, "link", no_links)
     trainer = Trainer.fresh(small_options, recipe, corpus.vocabulary)
     folder.mkdir()
-    newest = folder / session.CHECKPOINT
+    newest = folder / run.CHECKPOINT
     tokens = []
     for _ in range(4):
         trained(trainer, corpus, 1)
-        checkpoint.save(trainer, newest, keep=3)
+        run.save_checkpoint(trainer, newest, keep=3)
         tokens.append(trainer.progress.tokens)
     kept = [folder / f"checkpoint-{n}.pt" for n in tokens[1:]]
     assert sorted(folder.glob("checkpoint*.pt")) == sorted([newest, *kept])
     assert kept[-1].read_bytes() == newest.read_bytes()
     for path, n in zip(kept, tokens[1:], strict=True):
-        assert checkpoint.resume(path, recipe, corpus.vocabulary).progress.tokens == n
+        assert run.resume(path, recipe, corpus.vocabulary).progress.tokens == n
     # Gone back to an older one: what the abandoned branch wrote goes first, though its tokens are more.
-    back = checkpoint.resume(kept[0], recipe, corpus.vocabulary)
+    back = run.resume(kept[0], recipe, corpus.vocabulary)
     for _ in range(2):
-        checkpoint.save(back, newest, keep=3)
-    assert checkpoint.read(newest)["progress"]["tokens"] == tokens[1]
+        run.save_checkpoint(back, newest, keep=3)
+    assert run.read_checkpoint(newest)["progress"]["tokens"] == tokens[1]
     assert sorted(folder.glob("checkpoint-*.pt")) == sorted(kept)
     trained(back, corpus, 2)
-    checkpoint.save(back, newest, keep=2)
+    run.save_checkpoint(back, newest, keep=2)
     assert sorted(folder.glob("checkpoint-*.pt")) == sorted([kept[0], kept[2]])
 
 
@@ -264,8 +263,6 @@ def test_a_gpu_trains_as_a_cpu_does(small_options: BiLMOptions, recipe: Recipe, 
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
     mixed = Trainer.fresh(small_options, replace(recipe, dropout=0.1), corpus.vocabulary, "cuda", torch.bfloat16)
     assert np.mean(trained(mixed, corpus, 60)[-10:]) < 0.8 * losses[0][0]
-    checkpoint.save(mixed, tmp_path / "checkpoint.pt")
-    again = checkpoint.resume(
-        tmp_path / "checkpoint.pt", replace(recipe, dropout=0.1), corpus.vocabulary, None, "cuda", torch.bfloat16
-    )
+    run.save_checkpoint(mixed, tmp_path / "checkpoint.pt")
+    again = run.resume(tmp_path / "checkpoint.pt", replace(recipe, dropout=0.1), corpus.vocabulary, None, "cuda", torch.bfloat16)
     assert again.progress == mixed.progress

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from model.training.data import Corpus, Epoch, reverse_sentences, shuffle_sentences
+from model.training.corpus import BOS_TYPE, EOS_TYPE, FIRST_WORD, UNKNOWN, Corpus, Epoch, reverse_sentences, shuffle_sentences
 from model.training.errors import TrainingError
-from model.training.vocabulary import BOS_TYPE, EOS_TYPE, FIRST_WORD, UNKNOWN
 
 TEXT = [["b", "a"], ["a", "c", "a"], [], ["a"]]
 
@@ -62,19 +61,19 @@ def test_a_shuffle_moves_whole_sentences(corpus: Corpus) -> None:
 
 
 def test_batches_tile_the_lanes_and_predict_the_next_token_of_each_direction(corpus: Corpus) -> None:
-    lanes, steps = 4, 5
-    epoch = Epoch(corpus, 0, lanes, steps, seed=1)
+    lanes, unroll = 4, 5
+    epoch = Epoch(corpus, 0, lanes, unroll, seed=1)
     length = (len(corpus.types) - 1) // lanes
     rows = corpus.types, reverse_sentences(corpus.types, corpus.starts)
-    assert epoch.n_batches == length // steps
+    assert epoch.n_batches == length // unroll
     for index in (0, 1, epoch.n_batches - 1):
         batch = epoch.batch(index)
         for k, opener in enumerate((BOS_TYPE, EOS_TYPE)):
             read = batch.words[batch.inputs[k]]
             for lane in range(lanes):
-                first = lane * length + index * steps
-                np.testing.assert_array_equal(read[:, lane], rows[k][first : first + steps])
-                following = rows[k][first + 1 : first + steps + 1]
+                first = lane * length + index * unroll
+                np.testing.assert_array_equal(read[:, lane], rows[k][first : first + unroll])
+                following = rows[k][first + 1 : first + unroll + 1]
                 np.testing.assert_array_equal(batch.targets[k][:, lane], following)
                 np.testing.assert_array_equal(batch.weights[k][:, lane], following != opener)
         assert batch.n_words == int((batch.words[batch.inputs[0]] > BOS_TYPE).sum())

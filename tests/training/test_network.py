@@ -13,8 +13,7 @@ from model.bilm import LSTMLayer, char_cnn, run_layers
 from model.characters import BOS, EOS, char_ids
 from model.options import BiLMOptions
 from model.training import kernels
-from model.training.network import Network, initial_parameters
-from model.training.recurrence import LSTMRecurrence
+from model.training.network import LSTMRecurrence, Network, initial_parameters
 
 STEPS, BATCH, P, D = 7, 5, 4, 6
 WEIGHTS = ("weight_ih", "weight_hh", "bias", "weight_proj")

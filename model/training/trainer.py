@@ -1,5 +1,8 @@
 """The training loop: batches in, parameters changed, one direction on each thread. Imports torch and its neighbours.
 
+Recipe (a run's settings), schedule (the learning rate by tokens), optimiser, loop. The network's parameters change at
+every batch: AdamW, or Adagrad as published; the softmax's rows have an optimiser of their own (`softmax.SoftmaxRows`).
+
 On a CPU the two directions run side by side, each on a thread of its own with no parallelism inside its products: their
 steps are too small to be worth splitting. What both need, the word vectors, is computed before and its gradient after,
 on all cores.
@@ -10,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,18 +23,85 @@ from torch import Tensor
 from model.characters import char_ids
 from model.options import DIRECTIONS, BiLMOptions
 from model.threads import direction_pool
-from model.training import optimiser as optimisers
 from model.training import softmax
-from model.training.data import Batch, Corpus, Epoch
+from model.training.corpus import Batch, Corpus, Epoch, Vocabulary
 from model.training.errors import TrainingError
 from model.training.network import Network, initial_parameters
-from model.training.recipe import Recipe
-from model.training.vocabulary import Vocabulary
 
 MOST_PASSED_OVER = 10  # batches in a row
 logger = logging.getLogger(__name__)
 
 State = list[list[tuple[Tensor, Tensor]]]  # direction → layer → (h [B, p], c [B, d])
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train; what belongs to the model's shape stands in `BiLMOptions`.
+
+    Attributes:
+        seed: of the parameters, the negatives, the dropout and the order of later epochs.
+        lanes, unroll: a batch is [unroll, lanes] tokens in each direction; gradients go back `unroll` tokens.
+        n_words: words that the softmax tells apart.
+        sampled: negatives a batch; 0 = the full softmax.
+        optimiser: "adamw" or "adagrad", of all but the softmax's rows.
+        rate: learning rate of the network; softmax_rate: of the softmax's rows.
+        weight_decay: AdamW's.
+        clip: bound on the norm of the network's gradient (of the mean loss of a position, both directions added).
+        dropout: share of x and of each layer's output set to zero.
+        warmup: tokens over which the learning rate rises.
+        decay_tokens: words of text before `max_tokens` over which the rate falls to zero.
+        max_tokens: words of text after which the run ends; None = never by itself, and the rate never falls.
+    """
+
+    seed: int = 1
+    lanes: int = 128
+    unroll: int = 20
+    n_words: int = 100_000
+    sampled: int = 2048
+    optimiser: Literal["adamw", "adagrad"] = "adamw"
+    rate: float = 2e-3
+    softmax_rate: float = 0.1
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    dropout: float = 0.0
+    warmup: int = 1_000_000
+    decay_tokens: int = 0
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate by tokens: rise, stay, fall to zero in a straight line.
+
+    Attributes:
+        warmup: tokens of the rise from zero.
+        total: tokens after which the rate is zero; None while no end is known: the rate stays.
+        decay_tokens: tokens of the fall, before `total`.
+    """
+
+    warmup: int
+    total: int | None
+    decay_tokens: int
+
+    def factor(self, tokens: int) -> float:
+        """What the learning rate is multiplied by after so many tokens."""
+        rise = min(1.0, (tokens + 1) / self.warmup) if self.warmup else 1.0
+        if self.total is None or not self.decay_tokens:
+            return rise
+        return rise * min(1.0, max(0.0, (self.total - tokens) / self.decay_tokens))
+
+
+def make_optimiser(
+    kind: Literal["adamw", "adagrad"], parameters: dict[str, Tensor], rate: float, decay: float
+) -> torch.optim.Optimizer:
+    """The network's optimiser; weight decay holds for matrices only and for AdamW only."""
+    if kind == "adagrad":
+        # The accumulator starts at 1.0 as bilm-tf's does: the first steps are then no larger than the gradient.
+        return torch.optim.Adagrad(parameters.values(), lr=rate, initial_accumulator_value=1.0)
+    matrices = [value for value in parameters.values() if value.ndim > 1]
+    vectors = [value for value in parameters.values() if value.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=True)
 
 
 @dataclass
@@ -71,9 +142,9 @@ class Trainer:
     recipe: Recipe
     vocabulary: Vocabulary
     network: Network
-    rows: optimisers.SoftmaxRows
+    rows: softmax.SoftmaxRows
     optimiser: torch.optim.Optimizer
-    course: optimisers.Course
+    schedule: Schedule
     states: State
     progress: Progress = field(default_factory=Progress)
 
@@ -98,7 +169,7 @@ class Trainer:
         network = Network(options, parameters, dtype)
         generator = torch.Generator().manual_seed(recipe.seed + 1)
         weight = torch.randn(vocabulary.n_classes, options.projection_dim, generator=generator) * 0.03
-        rows = optimisers.SoftmaxRows(
+        rows = softmax.SoftmaxRows(
             weight.to(device),
             torch.zeros(vocabulary.n_classes, device=device),
             recipe.softmax_rate,
@@ -110,15 +181,15 @@ class Trainer:
             vocabulary,
             network,
             rows,
-            optimisers.make(recipe.optimiser, parameters, recipe.rate, recipe.weight_decay),
-            optimisers.Course(recipe.warmup, recipe.max_tokens, recipe.decay_tokens),
+            make_optimiser(recipe.optimiser, parameters, recipe.rate, recipe.weight_decay),
+            Schedule(recipe.warmup, recipe.max_tokens, recipe.decay_tokens),
             [network.zero_state(recipe.lanes) for _ in DIRECTIONS],
         )
 
-    def run(self, corpus: Corpus) -> Iterator[StepReport]:
+    def train(self, corpus: Corpus) -> Iterator[StepReport]:
         """Train batch by batch from where `progress` stands, without end; the caller stops asking."""
         while True:
-            epoch = Epoch(corpus, self.progress.epoch, self.recipe.lanes, self.recipe.steps, self.recipe.seed)
+            epoch = Epoch(corpus, self.progress.epoch, self.recipe.lanes, self.recipe.unroll, self.recipe.seed)
             while self.progress.batch < epoch.n_batches:
                 yield self.step(epoch.batch(self.progress.batch))
             self.progress.epoch += 1
@@ -127,7 +198,7 @@ class Trainer:
     def step(self, batch: Batch) -> StepReport:
         """Train on one batch."""
         device = self.network.device
-        factor = self.course.factor(self.progress.tokens)
+        factor = self.schedule.factor(self.progress.tokens)
         characters = torch.from_numpy(self._characters[batch.words].astype(np.int64)).to(device)  # [n, 50]
         negatives = None
         if self.recipe.sampled:
@@ -154,7 +225,7 @@ class Trainer:
             classes = torch.arange(len(self.rows.weight)) if negatives is None else negatives.classes
             parts.append((classes.to(device), sampled.d_negatives, sampled.d_negative_bias))
             parts.append((targets[k].flatten(), sampled.d_targets, sampled.d_target_bias))
-        rows, gradient, bias_gradient = optimisers.sum_rows(parts)
+        rows, gradient, bias_gradient = softmax.sum_rows(parts)
         scale = self._published_scale / float(weights[0].sum()) if self._published_scale else 1.0
         self.rows.step(rows, gradient * scale, bias_gradient * scale, factor)
         loss_f, loss_b = (float(result[1].loss) for result in results)
@@ -177,7 +248,7 @@ class Trainer:
     @property
     def _published_scale(self) -> float | None:
         """Adagrad depends on the gradient's scale: bilm-tf's loss is the directions' average times the steps."""
-        return self.recipe.steps / 2 if self.recipe.optimiser == "adagrad" else None
+        return self.recipe.unroll / 2 if self.recipe.optimiser == "adagrad" else None
 
     def _dropout(self, k: int) -> Callable[[Tensor], Tensor] | None:
         """Dropout whose masks follow from the seed, the batch and the direction alone: a resumed run draws alike."""
