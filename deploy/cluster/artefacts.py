@@ -1,0 +1,90 @@
+"""Released Java artefacts of an engine: resolved by Maven from a pom, kept in Maven's own cache, put on one thin jar's class path.
+
+May import the standard library only. Nothing is copied: the jar names Maven's files, so a second start needs no network.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from deploy.cluster.processes import ClusterError
+
+MAVEN_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath"
+MAVEN_SECONDS = 900
+MANIFEST_BYTES = 72  # the longest line of a jar's manifest, its end not counted (JAR File Specification)
+
+# Beam, Flink and Spark reach into the JDK by reflection, which Java 17 allows only where it is told to.
+OPENED = (
+    "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.text", "java.time", "java.util",
+    "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar",
+)  # fmt: skip
+
+
+def java_flags() -> list[str]:
+    """What every JVM of an engine gets before its class."""
+    return [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+
+
+def missing_tools() -> str | None:
+    """Why no engine can be started on this machine, None if it can."""
+    absent = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    if not absent:
+        return None
+    return f"{' and '.join(absent)} not found in PATH: install Java 17 and Maven (Debian: openjdk-17-jre-headless, maven)"
+
+
+def resolve(pom: Path) -> list[Path]:
+    """Every jar of ``pom``'s dependencies in class path order. ClusterError if Maven can't have them.
+
+    The answer is remembered beside Maven's cache by the pom's hash and believed while every file of it is there: Maven itself
+    takes seconds to say the same again.
+    """
+    if (problem := missing_tools()) is not None:
+        raise ClusterError(problem)
+    remembered = cache_folder() / f"{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}.classpath"
+    if remembered.is_file():
+        jars = [Path(name) for name in remembered.read_text("utf-8").split(os.pathsep)]
+        if all(jar.is_file() for jar in jars):
+            return jars
+    remembered.parent.mkdir(parents=True, exist_ok=True)
+    found = remembered.with_suffix(f".{os.getpid()}")
+    command = ["mvn", "-q", "-B", "-f", str(pom), MAVEN_GOAL, f"-Dmdep.outputFile={found}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False)
+    if done.returncode or not found.is_file():
+        last = "\n".join(line for line in done.stdout.splitlines() if "ERROR" in line)[-2000:]
+        raise ClusterError(f"Maven could not resolve {pom}: {' '.join(command)} ended with {done.returncode}\n{last}")
+    found.replace(remembered)
+    return [Path(name) for name in remembered.read_text("utf-8").strip().split(os.pathsep)]
+
+
+def cache_folder() -> Path:
+    """Where class paths are remembered."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elmo-store" / "artefacts"
+
+
+def pathing_jar(target: Path, jars: Sequence[Path], main_class: str) -> Path:
+    """Write a jar that holds nothing but a manifest: ``java -jar`` it runs ``main_class`` with ``jars`` on its class path.
+
+    Beam starts a job server from one jar; a file of 20 kB does what a shaded one of 200 MB would.
+    """
+    entries = {
+        "Manifest-Version": "1.0",
+        "Main-Class": main_class,
+        "Class-Path": " ".join(jar.resolve().as_uri() for jar in jars),
+        "Add-Opens": " ".join(f"java.base/{package}" for package in OPENED),
+    }
+    text = "".join(folded(f"{name}: {value}") for name, value in entries.items())
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as jar:
+        jar.writestr("META-INF/MANIFEST.MF", text + "\r\n")
+    return target
+
+
+def folded(line: str) -> str:
+    """One manifest entry in lines of at most 72 bytes; a space continues the line before. ASCII only."""
+    first, rest = line[:MANIFEST_BYTES], line[MANIFEST_BYTES:]
+    size = MANIFEST_BYTES - 1
+    return "\r\n ".join([first, *(rest[i : i + size] for i in range(0, len(rest), size))]) + "\r\n"

@@ -1,0 +1,73 @@
+"""``elmo-store-worker``: what an engine starts as a Beam worker (``--environment_type=PROCESS``).
+
+    elmo-store-worker --id=ID --provision_endpoint=HOST:PORT
+
+May import Beam, never at the top. The engine gives a name and the address of its provision service; this asks there for the
+other addresses and the job's options, and then becomes Beam's own worker in the same process, so that Beam is imported once.
+Files that a job stages are not fetched: the package is installed wherever this program is.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PROVISION_SECONDS = 60.0
+
+
+def arguments_of(argv: Sequence[str]) -> tuple[str, str]:
+    """Worker id and provision endpoint; what else an engine says is left alone (older ones repeat every endpoint)."""
+    parser = argparse.ArgumentParser(prog="elmo-store-worker", description="A Beam worker of a cluster; started by its engine.")
+    parser.add_argument("--id", required=True, help="the worker's name, given by the engine")
+    parser.add_argument("--provision_endpoint", required=True, metavar="HOST:PORT", help="the engine's provision service")
+    known, _ = parser.parse_known_args(list(argv))
+    return known.id, known.provision_endpoint
+
+
+def provisioned(worker_id: str, endpoint: str) -> Any:
+    """Beam's ProvisionInfo for this worker: endpoints and the job's options. grpc.RpcError if nobody answers."""
+    import grpc
+    from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
+
+    with grpc.insecure_channel(endpoint) as channel:
+        stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
+        request = beam_provision_api_pb2.GetProvisionInfoRequest()
+        # The server tells the workers that it serves apart by this entry.
+        reply = stub.GetProvisionInfo(
+            request, metadata=[("worker_id", worker_id)], timeout=PROVISION_SECONDS, wait_for_ready=True
+        )
+    return reply.info
+
+
+def worker_variables(worker_id: str, info: Any, folder: str) -> Mapping[str, str]:
+    """The environment that Beam's worker reads, from its ProvisionInfo; as Beam's own boot programs set it."""
+    from google.protobuf import json_format
+
+    variables = {
+        "WORKER_ID": worker_id,
+        "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
+        "SEMI_PERSISTENT_DIRECTORY": folder,
+        "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
+        "LOGGING_API_SERVICE_DESCRIPTOR": str(info.logging_endpoint),
+        "CONTROL_API_SERVICE_DESCRIPTOR": str(info.control_endpoint),
+    }
+    if info.status_endpoint.url:
+        variables["STATUS_API_SERVICE_DESCRIPTOR"] = str(info.status_endpoint)
+    return variables
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one worker until its engine ends it."""
+    worker_id, endpoint = arguments_of(sys.argv[1:] if argv is None else argv)
+    os.environ["PYTHONSAFEPATH"] = "1"  # of whatever this process starts
+    with tempfile.TemporaryDirectory(prefix="elmo-store-worker-") as folder:
+        os.environ.update(worker_variables(worker_id, provisioned(worker_id, endpoint), folder))
+        from apache_beam.runners.worker import sdk_worker_main
+
+        sdk_worker_main.main([])
+
+
+if __name__ == "__main__":
+    main()

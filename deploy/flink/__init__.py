@@ -1,0 +1,1 @@
+"""Flink: a cluster of released artefacts on this machine, and what a cluster of one's own needs."""

@@ -1,0 +1,108 @@
+"""A Flink cluster on this machine from released jars: one JobManager, TaskManagers that come and go, Beam's options for it.
+
+May import the standard library and deploy.cluster. It is a standalone session cluster without start scripts: the same classes
+that Flink's scripts start, with the configuration of ``config.yaml``.
+"""
+
+import json
+import shutil
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from deploy.cluster.artefacts import java_flags, pathing_jar, resolve
+from deploy.cluster.processes import ClusterError, Service, free_port, service
+from deploy.cluster.worker import environment_options, worker_script
+
+HERE = Path(__file__).resolve().parent
+POM, CONFIGURATION = HERE / "pom.xml", HERE / "config.yaml"
+JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
+TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
+REGISTERED_SECONDS = 90.0
+
+
+def job_server_jar(folder: Path) -> Path:
+    """A jar in ``folder`` that Beam can start as Flink's job server (``--flink_job_server_jar``)."""
+    return pathing_jar(folder / "flink-job-server.jar", resolve(POM), JOB_SERVER)
+
+
+class FlinkCluster:
+    """The processes of one cluster. TaskManagers are numbered from 0 in the order in which they were started."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self.jar = job_server_jar(folder)
+        self.rest_port = free_port()
+        self._rpc_port = free_port()
+        self._stack = stack
+        self.task_managers: list[Service] = []
+        self._configuration = folder / "conf"
+        self._configuration.mkdir()
+        shutil.copy(CONFIGURATION, self._configuration / "config.yaml")
+        manager = self._start("JobManager", JOB_MANAGER, "256m", ["--executionMode", "cluster"], {})
+        manager.wait_for_port(self.rest_port)
+
+    @property
+    def master(self) -> str:
+        """Of ``--flink_master``."""
+        return f"localhost:{self.rest_port}"
+
+    def beam_options(self) -> list[str]:
+        """What a job needs to run here."""
+        return [
+            "--runner=FlinkRunner",
+            f"--flink_master={self.master}",
+            f"--flink_job_server_jar={self.jar}",
+            *environment_options(str(worker_script(self.folder))),
+        ]
+
+    def add_task_manager(self) -> int:
+        """Start one more; returns its number. It is waited for by ``wait_registered``."""
+        number = len(self.task_managers)
+        name = f"TaskManager-{number}"
+        scratch = self.folder / name
+        scratch.mkdir()
+        more = {"taskmanager.resource-id": name, "io.tmp.dirs": str(scratch)}
+        self.task_managers.append(self._start(name, TASK_MANAGER, "384m", [], more))
+        return number
+
+    def wait_registered(self, n_slots: int) -> None:
+        """Return when so many slots are known to the JobManager. ClusterError if a process ends or the time is up before."""
+        end = time.monotonic() + REGISTERED_SECONDS
+        while time.monotonic() < end:
+            for manager in self.task_managers:
+                if manager.process.returncode is None:  # one that was killed on purpose is no news
+                    manager.check_alive()
+            if self.get("overview")["slots-total"] >= n_slots:
+                return
+            time.sleep(0.2)
+        raise ClusterError(f"{n_slots} slots did not register in {REGISTERED_SECONDS:.0f} s, see the logs in {self.folder}")
+
+    def get(self, path: str) -> Any:
+        """An answer of Flink's REST service."""
+        with urllib.request.urlopen(f"http://{self.master}/{path}", timeout=30) as reply:
+            return json.load(reply)
+
+    def _start(self, name: str, main_class: str, heap: str, arguments: list[str], more: dict[str, str]) -> Service:
+        settings = {"rest.port": str(self.rest_port), "jobmanager.rpc.port": str(self._rpc_port), **more}
+        command = [
+            "java", f"-Xmx{heap}", "-XX:+UseSerialGC", *java_flags(), "-cp", str(self.jar), main_class,
+            "--configDir", str(self._configuration), *arguments,
+            *(f"-D{key}={value}" for key, value in settings.items()),
+        ]  # fmt: skip
+        return self._stack.enter_context(service(f"Flink {name}", command, log=self.folder / f"{name}.log"))
+
+
+@contextmanager
+def flink_cluster(folder: Path, n_task_managers: int) -> Iterator[FlinkCluster]:
+    """A cluster with its files and logs in ``folder``, ready for jobs; stopped at the end, workers included."""
+    with ExitStack() as stack:
+        cluster = FlinkCluster(folder, stack)
+        for _ in range(n_task_managers):
+            cluster.add_task_manager()
+        cluster.wait_registered(n_task_managers)
+        yield cluster
