@@ -1,4 +1,4 @@
-"""Released Java artefacts of an engine: resolved by Maven from a pom, kept in Maven's own cache, put on one thin jar's class path.
+"""Released Java artefacts of an engine: resolved by Maven from a pom, kept in Maven's own cache, named by one thin jar.
 
 May import the standard library only. Nothing is copied: the jar names Maven's files, so a second start needs no network.
 """
@@ -19,8 +19,9 @@ MANIFEST_BYTES = 72  # the longest line of a jar's manifest, its end not counted
 
 # Beam, Flink and Spark reach into the JDK by reflection, which Java 17 allows only where it is told to.
 OPENED = (
-    "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.text", "java.time", "java.util",
-    "java.util.concurrent", "java.util.concurrent.atomic", "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar",
+    "java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.text", "java.time",
+    "java.util", "java.util.concurrent", "java.util.concurrent.atomic",
+    "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar",
 )  # fmt: skip
 
 

@@ -50,9 +50,9 @@ def test_the_portable_job_service_writes_the_same_bytes_and_leaves_no_process_be
     embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, traps: Path, repo_dir: Path
 ) -> None:
     assert embed(tmp_path / "one", "--store", "both") == Exit.COMPLETE
-    script = repo_dir / "deploy" / "portable" / "run.py"
     done = subprocess.run(
-        [sys.executable, str(script), *arguments(corpus, tiny_model, tmp_path / "two")],
+        [sys.executable, "-m", "deploy.portable.run", *arguments(corpus, tiny_model, tmp_path / "two")],
+        env={**os.environ, "PYTHONPATH": str(repo_dir), "PYTHONSAFEPATH": "1"},
         cwd=traps, capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == Exit.COMPLETE, done.stderr
