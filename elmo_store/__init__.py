@@ -3,17 +3,47 @@
 import elmo_store
 store = elmo_store.open("out/sample")
 store.sentence(0)["fwd1"]        # [n_tokens, projection_dim]
+
+The names below are imported when they are first used: the command line looks at paths before it needs NumPy.
 """
 
+import importlib
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
-from elmo_store import errors
-from elmo_store.mix import ScalarMix
-from elmo_store.store import Batch, Sentence, Store, open
+if TYPE_CHECKING:
+    from elmo_store import errors
+    from elmo_store.mix import ScalarMix
+    from elmo_store.store import Batch, Sentence, Store, open
 
-try:
-    __version__ = version("elmo-store")
-except PackageNotFoundError:
-    __version__ = "0+unknown"
+    __version__: str
 
 __all__ = ["Batch", "ScalarMix", "Sentence", "Store", "__version__", "errors", "open"]
+
+_HOMES = dict.fromkeys(("Batch", "Sentence", "Store", "open"), "elmo_store.store") | {"ScalarMix": "elmo_store.mix"}
+
+
+if not TYPE_CHECKING:  # a type checker sees the imports above, and nothing else
+
+    def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            value: Any = _version()
+        elif name == "errors":
+            value = importlib.import_module("elmo_store.errors")
+        elif name in _HOMES:
+            value = getattr(importlib.import_module(_HOMES[name]), name)
+        else:
+            raise AttributeError(f"module 'elmo_store' has no attribute {name!r}")
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _version() -> str:
+    try:
+        return version("elmo-store")
+    except PackageNotFoundError:
+        return "0+unknown"

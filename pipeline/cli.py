@@ -1,33 +1,48 @@
 """The command ``elmo-store``: a table of subcommands, each in a module of its own that is imported when it is asked for.
 
-A command module has ``add_arguments(parser)`` and ``run(args, beam_args) -> int``; if it sets ``TAKES_BEAM_OPTIONS =
-True``, options that Apache Beam knows are set apart for it, otherwise ``beam_args`` is empty. May import pipeline
-modules, lazily.
+A command module has ``add_arguments(parser)`` and ``run(args, beam_args) -> int``, and may have
+``check(args)``: what can be found wrong with paths and options before anything large is imported;
+``LOADS``: what ``run`` will import that takes seconds, for the line that says so at once;
+``TAKES_BEAM_OPTIONS = True``: options that Apache Beam knows are set apart for it, otherwise ``beam_args`` is empty.
+May import pipeline modules; Beam, PyTorch and the rest lazily, so that ``--help`` and a bad path take no time.
 """
 
 import argparse
 import importlib
-import logging
 import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
 
+from pipeline import config, logs
 from pipeline.exit_codes import CommandError, Exit
 
-COMMANDS = {  # name: (module, one line of help)
-    "embed": ("pipeline.embed_command", "compute every state of every token of a corpus into a store"),
-    "mix": ("pipeline.mix_command", "mix a store's layers with learned weights into another store"),
-    "info": ("pipeline.info_command", "what a store holds, and how to open it"),
-    "watch": ("pipeline.watch_command", "progress of a running job, from its store alone"),
-    "models": ("pipeline.models_command", "the models that can be asked for by name"),
-    "train": ("pipeline.train_command", "train a biLM on raw text"),
-    "probe": ("pipeline.probe_command", "measure what a model's layers know with a linear probe"),
+# group of the help: name: (module, one line of help)
+GROUPS = {
+    "make stores": {
+        "embed": ("pipeline.embed_command", "compute every state of every token of a corpus into a store"),
+        "mix": ("pipeline.mix_command", "mix a store's layers with learned weights into another store"),
+    },
+    "look at them": {
+        "info": ("pipeline.info_command", "what a store holds, and how to open it"),
+        "watch": ("pipeline.watch_command", "progress of a running job, from its store alone"),
+    },
+    "models": {
+        "models": ("pipeline.models_command", "the models that can be asked for by name"),
+        "train": ("pipeline.train_command", "train a biLM on raw text"),
+        "probe": ("pipeline.probe_command", "measure what a model's layers know with a linear probe"),
+    },
 }
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 EXIT_CODES = """\
 exit codes: 0 complete · 2 bad usage · 3 an input, output or store location that can't be used ·
             4 incomplete, the same command again continues · 5 refused, another job stands on that output"""
+ENVIRONMENT = """\
+environment: ELMO_STORE_CACHE  folder for downloaded models (default: elmo-store in XDG_CACHE_HOME or ~/.cache)
+             NO_COLOR          if set, no colour on a terminal"""
+SHELLS = ("bash", "zsh", "tcsh")
 
 
 def package_version() -> str:
@@ -41,38 +56,18 @@ def package_version() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (argparse ends the process itself, with 2, on bad usage)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    parser = argparse.ArgumentParser(
-        prog="elmo-store",
-        description="Every layer of a frozen ELMo biLM, computed once over a whole corpus and kept in Zarr and Parquet.",
-        epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"elmo-store {package_version()}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
-    command = None
-    for name, (module, line) in COMMANDS.items():
-        subparser = subparsers.add_parser(
-            name, help=line, description=line[0].upper() + line[1:] + ".", epilog=EXIT_CODES,
-            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
-        )  # fmt: skip
-        if name == asked:  # only this one is imported: `elmo-store --help` need not wait for torch and Beam
-            command = importlib.import_module(module)
-            command.add_arguments(subparser)
-    beam_args: list[str] = []
-    if command is not None and getattr(command, "TAKES_BEAM_OPTIONS", False):
-        logging.getLogger().addFilter(_is_news)  # before the import: Beam talks while it is imported
-        from pipeline.beam_options import split_arguments
-
-        arguments, beam_args = split_arguments(arguments)
-    args = parser.parse_args(arguments)
-    if command is None:
+    if asked in SHELLS and arguments[0] == "--print-completion":
+        return _print_completion(asked)
+    parser, command = build_parser({asked} if asked else set())
+    module = command.get(asked or "")
+    if module is None:
+        parser.parse_args(arguments)  # help, version, or no such command
         parser.error(f"no command {asked!r}")
     try:
-        return int(command.run(args, beam_args))
+        return _run(parser, module, arguments)
     except CommandError as error:
-        print(f"elmo-store {args.command}: {error}", file=sys.stderr)
+        print(f"elmo-store {asked}: {error}", file=sys.stderr)
         return int(error.code)
     except KeyboardInterrupt:
         print("\ninterrupted; the same command again continues", file=sys.stderr)
@@ -82,9 +77,104 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(Exit.COMPLETE)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """False for what Beam says on the root logger about optional packages that nothing here needs."""
-    return not record.getMessage().startswith(("apitools not found", "Resource module is not available"))
+def _run(parser: argparse.ArgumentParser, command: ModuleType, arguments: list[str]) -> int:
+    arguments = config.with_config(parser, arguments)
+    leaf, place = config.leaf_of(parser, arguments)
+    loads = getattr(command, "LOADS", None)
+    beam_args: list[str] = []
+    if getattr(command, "TAKES_BEAM_OPTIONS", False) and _has_others(leaf, arguments[place:]):
+        logs.configure()  # before the import: Beam talks while it is imported
+        _say_loading(loads, arguments)
+        loads = None  # said
+        from pipeline.beam_options import split_arguments
+
+        arguments, beam_args = split_arguments(arguments)
+    args = parser.parse_args(arguments)
+    if args.print_config:
+        print(config.as_toml(leaf, args, beam_args), end="")
+        return Exit.COMPLETE
+    logs.configure(args.log_level, args.log_file, verbose=getattr(args, "verbose", False))
+    if check := getattr(command, "check", None):
+        check(args)
+    _say_loading(loads, arguments)
+    return int(command.run(args, beam_args))
+
+
+def _has_others(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> bool:
+    """Whether an option is none of ours: then it is Beam's, or a typing error that only Beam's own list can tell from one."""
+    ours = config.option_names(leaf)
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return any(one.startswith("--") and one.partition("=")[0] not in ours for one in options)
+
+
+def _say_loading(what: str | None, arguments: Sequence[str]) -> None:
+    """A line at once about what takes seconds from here on."""
+    if what and "--quiet" not in arguments and "--print-config" not in arguments:
+        print(f"loading {what} …", file=sys.stderr, flush=True)
+
+
+def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, ModuleType]]:
+    """The parser with the options of the commands in ``asked``, whose modules are imported: `elmo-store --help` needs none."""
+    parser = argparse.ArgumentParser(
+        prog="elmo-store",
+        usage="elmo-store COMMAND … (elmo-store COMMAND --help shows its options)",
+        description="Every layer of a frozen ELMo biLM, computed once over a whole corpus and kept in Zarr and Parquet.\n\n"
+        + "\n".join(_listed(group) for group in GROUPS),
+        epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"elmo-store {package_version()}")
+    parser.add_argument("--print-completion", choices=SHELLS, help="a script for tab completion in this shell")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    modules: dict[str, ModuleType] = {}
+    for name, (module, line) in COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name, help=line, description=line[0].upper() + line[1:] + ".", epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        )  # fmt: skip
+        if name in asked:
+            modules[name] = importlib.import_module(module)
+            modules[name].add_arguments(subparser)
+            for leaf in _leaves(subparser):
+                _add_common(leaf)
+    return parser, modules
+
+
+def _listed(group: str) -> str:
+    width = max(map(len, COMMANDS))
+    return "\n".join([f"{group}:", *(f"  {name:<{width}}  {line}" for name, (_, line) in GROUPS[group].items())])
+
+
+def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    return [leaf for action in below for sub in action.choices.values() for leaf in _leaves(sub)] or [parser]
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    common = parser.add_argument_group("options of every command")
+    common.add_argument(
+        "--config", action="append", metavar="FILE",
+        help="options from a TOML file, keys = names without dashes, Beam's in [beam]; the command line wins (default: none)",
+    )  # fmt: skip
+    common.add_argument("--print-config", action="store_true", help="print all options as such a file and end (default: off)")
+    common.add_argument(
+        "--log-level", choices=logs.LEVELS,
+        help="what is logged, Beam's own log too (default: warning on the screen without Beam's, info in the file)",
+    )  # fmt: skip
+    common.add_argument("--log-file", metavar="FILE", help="also log to this file, appending (default: none)")
+
+
+def _print_completion(shell: str) -> int:
+    """Print a completion script made from the parsers themselves."""
+    import shtab
+
+    parser, _ = build_parser(set(COMMANDS))
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            action.help = None  # what help leaves out, shtab leaves out too
+    print(shtab.complete(parser, shell=shell))
+    return int(Exit.COMPLETE)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,12 @@
 
 import argparse
 
+from pipeline import locations
 from pipeline import options as embed_options
 from pipeline.exit_codes import CommandError, Exit
 
 TAKES_BEAM_OPTIONS = True
+LOADS = "PyTorch and Apache Beam"
 
 EPILOG = """\
 Any option of Apache Beam may follow, such as --runner=FlinkRunner --flink_master=HOST:PORT, --runner=DataflowRunner
@@ -20,15 +22,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     embed_options.add_arguments(parser)
 
 
+def check(args: argparse.Namespace) -> None:
+    """CommandError for options that make no sense and paths of this machine that can't be meant."""
+    embed_options.parse(args)
+    locations.check_inputs(args.inputs)
+    locations.check_model(args.model)
+    locations.check_output(args.output)
+
+
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began."""
     options = embed_options.parse(args)
-    # torch and Beam take seconds to import: not before the options are parsed
     from elmo_store.errors import JobMismatchError
     from pipeline import beam_options, embed_job, running
     from pipeline.embed_corpus import EmbedCorpus
 
-    running.quiet_libraries(options.verbose)
     beam_options.set_worker_environment()
     pipeline_options = beam_options.pipeline_options(beam_args)
     try:

@@ -7,6 +7,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
 
@@ -20,6 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="a store; any fsspec URL")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: text)")
     parser.add_argument("--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the URL (default: {})")
+
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for a folder that is not there."""
+    locations.check_store(args.url)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

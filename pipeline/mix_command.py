@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import COMPRESSIONS, DTYPES, STORES, json_object
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from elmo_store.storage import Root
 
 TAKES_BEAM_OPTIONS = True
+LOADS = "Apache Beam"
 
 EPILOG = """\
 WEIGHTS is JSON: {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, where w are logits (softmaxed), or "s" instead of "w" for weights
@@ -55,6 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show Beam's own log (default: off)")
 
 
+def check(args: argparse.Namespace) -> None:
+    """CommandError for paths of this machine that can't be meant."""
+    locations.check_store(args.source)
+    locations.check_file(args.weights, "--weights")
+    locations.check_output(args.output)
+
+
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began."""
     from elmo_store.errors import JobMismatchError
@@ -62,7 +71,6 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from pipeline import beam_options, running
     from pipeline.mix_store import MixStore
 
-    running.quiet_libraries(args.verbose)
     beam_options.set_worker_environment()
     pipeline_options = beam_options.pipeline_options(beam_args)
     source, target = Root(args.source, args.storage_options), Root(args.output, args.storage_options)

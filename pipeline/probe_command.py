@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
 
 if TYPE_CHECKING:
     from pipeline.probing.results import Result
     from pipeline.probing.vectors import TokenStates
+
+LOADS = "PyTorch"
 
 EPILOG = """\
 The stores are made by `elmo-store embed` from the labelled sentences themselves: of CoNLL-U directly, of other files as
@@ -96,9 +99,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         task.add_argument("--quiet", action="store_true", help="no line for each training, only the table (default: off)")
 
 
+def check(args: argparse.Namespace) -> None:
+    """CommandError for numbers that make no sense and files of this machine that are not there."""
+    _check_numbers(args)
+    for store in (args.train, args.test) if args.task == "tag" else (args.store,):
+        locations.check_store(store)
+    labels = (args.train_labels, args.test_labels) if args.task == "tag" else (args.labels,)
+    for place in labels:
+        locations.check_file(place, "labels")
+
+
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """Run one probe and print its table. CommandError for options, stores or labels that can't be used."""
-    _check(args)
+    """Run one probe and print its table. CommandError for stores or labels that can't be used."""
     import torch
 
     from elmo_store.errors import StoreError
@@ -229,7 +241,7 @@ def _load(url: str, args: argparse.Namespace) -> "TokenStates":
     return load_states(open_store(url, storage_options=args.storage_options))
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check_numbers(args: argparse.Namespace) -> None:
     """CommandError for numbers that make no sense, before anything is read."""
     least = {"seeds": 1, "threads": 1, "folds": 2, "hidden": 1, "epochs": 1, "batch": 1}
     for name, lowest in least.items():

@@ -3,7 +3,6 @@
 May import elmo_store, transforms' names and pipeline modules; Beam is imported when a job runs.
 """
 
-import logging
 import sys
 import time
 from contextlib import nullcontext
@@ -68,12 +67,6 @@ def explain(root: Root, failure: Exception | None) -> str:
         return "the runner ended without an error, and without the last stage"
     lines = [line for line in str(failure).splitlines() if line.strip()]
     return lines[-1] if lines else repr(failure)
-
-
-def quiet_libraries(verbose: bool) -> None:
-    """Keep Beam's own log off the screen unless it was asked for: errors reach the user as one message at the end."""
-    if not verbose:
-        logging.getLogger("apache_beam").setLevel(logging.CRITICAL)
 
 
 def _run_pipeline(transform: "beam.PTransform[Any, Any]", options: Any) -> None:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import INPUT_FORMATS, json_object
 
@@ -27,6 +28,7 @@ RATES = {"adamw": 2e-3, "adagrad": 0.2}
 SOFTMAX_RATES = {"adamw": 0.1, "adagrad": 0.2}
 CLIPS = {"adamw": 1.0, "adagrad": 10.0}
 FALL = 0.2  # share of --max-tokens over which the rate falls, unless --decay-tokens says otherwise
+LOADS = "PyTorch"
 TRAINING = "training"  # folder below --output with what a later run needs
 
 EPILOG = """\
@@ -104,10 +106,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     length.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
 
 
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """Train. 0 the end was reached, 4 stopped before it; CommandError for what never began."""
+def check(args: argparse.Namespace) -> None:
+    """CommandError for options that make no sense and files of this machine that are not there."""
     for problem in _problems(args):
         raise CommandError(Exit.BAD_USAGE, problem)
+    locations.check_inputs([*args.inputs, *args.heldout])
+    for option, place in (("--options", args.options), ("--vocabulary", args.vocabulary), ("--resume", args.resume)):
+        if place:
+            locations.check_file(place, option)
+    locations.check_output(args.output)
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Train. 0 the end was reached, 4 stopped before it; CommandError for what never began."""
     from model.training.memory import keep_freed_memory
 
     keep_freed_memory()  # before torch allocates anything

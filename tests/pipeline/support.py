@@ -21,6 +21,6 @@ def run_command(
     repo = str(Path(__file__).resolve().parent.parent.parent)
     environment = {**os.environ, "PYTHONPATH": repo, "PYTHONSAFEPATH": "1", **(env or {})}
     return subprocess.run(
-        [sys.executable, "-m", "pipeline", *arguments],
+        [sys.executable, "-m", "elmo_store", *arguments],
         cwd=cwd, env=environment, timeout=timeout, capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -1,0 +1,50 @@
+"""Checks of paths on this machine that need only the standard library: a bad one is told before anything is loaded.
+
+May import the exit codes. What stands at a URL is asked later, by the code that opens it.
+"""
+
+import glob
+import os
+from collections.abc import Iterable
+
+from pipeline.exit_codes import CommandError, Exit
+
+
+def is_url(place: str) -> bool:
+    """True if ``place`` names a filesystem (``s3://…``, chained URLs too); it is then not looked for on this machine."""
+    return "://" in place or "::" in place
+
+
+def check_inputs(places: Iterable[str]) -> None:
+    """CommandError (bad location) naming the first local file, folder or glob of ``places`` that is not there."""
+    for place in places:
+        if is_url(place) or os.path.exists(place):
+            continue
+        if not glob.has_magic(place):
+            raise CommandError(Exit.BAD_LOCATION, f"{place}: there is no such file or folder: check the name")
+        if not any(glob.iglob(place, recursive=True)):
+            raise CommandError(Exit.BAD_LOCATION, f"{place}: no file or folder has such a name: check the pattern")
+
+
+def check_file(place: str, what: str) -> None:
+    """CommandError (bad location) if ``place`` is on this machine and not a file."""
+    if not is_url(place) and not os.path.isfile(place):
+        raise CommandError(Exit.BAD_LOCATION, f"{what} {place}: there is no such file: check the name")
+
+
+def check_store(place: str) -> None:
+    """CommandError (bad location) if ``place`` is on this machine and not a folder."""
+    if not is_url(place) and not os.path.isdir(place):
+        raise CommandError(Exit.BAD_LOCATION, f"there is no store at {place}: no such folder; check the name")
+
+
+def check_output(place: str) -> None:
+    """CommandError if ``place`` is on this machine and can't become a folder."""
+    if not is_url(place) and os.path.exists(place) and not os.path.isdir(place):
+        raise CommandError(Exit.BAD_LOCATION, f"the output {place} is a file: name a folder, new or of the same job")
+
+
+def check_model(spec: str | None) -> None:
+    """CommandError (bad usage) if ``spec`` is clearly a path (it holds a separator) and nothing stands there."""
+    if spec and os.sep in spec and not is_url(spec) and not os.path.exists(spec):
+        raise CommandError(Exit.BAD_USAGE, f"--model: there is no folder or file {spec}; `elmo-store models` lists names")

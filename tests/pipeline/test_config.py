@@ -1,0 +1,168 @@
+"""``--config``, ``--print-config``, log options and completion: what a file says, and that the command line wins."""
+
+import argparse
+import logging
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import config, logs
+from pipeline.beam_options import split_arguments
+from pipeline.cli import COMMANDS, build_parser, main
+from pipeline.exit_codes import CommandError, Exit
+
+
+def parsed(tmp_path: Path, toml: str, *arguments: str) -> argparse.Namespace:
+    """What ``embed`` is asked for with this file and these arguments."""
+    file = tmp_path / "job.toml"
+    file.write_text(toml, encoding="utf-8")
+    parser, _ = build_parser({arguments[0]})
+    return parser.parse_args(config.with_config(parser, [*arguments, "--config", str(file)]))
+
+
+def test_a_file_gives_options_and_the_command_line_wins(tmp_path: Path) -> None:
+    toml = 'inputs = ["a.txt", "b.txt"]\noutput = "out"\nshard-rows = 1024\nboundaries = true\noverwrite = false\n'
+    args = parsed(tmp_path, toml, "embed")
+    assert (args.inputs, args.output, args.shard_rows, args.boundaries, args.overwrite) == (
+        ["a.txt", "b.txt"], "out", 1024, True, False,
+    )  # fmt: skip
+    args = parsed(tmp_path, toml, "embed", "c.txt", "--shard-rows", "512", "--output=other")
+    assert (args.inputs, args.output, args.shard_rows) == (["c.txt"], "other", 512)
+
+
+def test_a_table_is_a_json_option_and_a_subcommand_has_its_own_keys(tmp_path: Path) -> None:
+    args = parsed(tmp_path, '[storage-options]\nendpoint_url = "x"\nanon = true\n', "info", "s3://b/s")
+    assert args.storage_options == {"endpoint_url": "x", "anon": True}
+    args = parsed(tmp_path, 'store = "s"\nlabels = "l.tsv"\nseeds = 2\n', "probe", "sense")
+    assert (args.store, args.labels, args.seeds) == ("s", "l.tsv", 2)
+
+
+@pytest.mark.parametrize(
+    ("toml", "message"),
+    [
+        ("shardrows = 5", "no option 'shardrows'"),
+        ("boundaries = 1", "write true or false"),
+        ("dtype = true", "string or a number"),
+        ("dtype = ", "is not TOML"),
+        ("beam = 3", "write a table"),
+    ],
+)
+def test_what_a_file_can_not_say(tmp_path: Path, toml: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(toml, encoding="utf-8")
+    assert main(["embed", "x", "--output", "y", "--config", str(file)]) == Exit.BAD_USAGE
+    said = capsys.readouterr().err
+    assert message in said
+    assert "job.toml" in said
+
+
+def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["embed", "x", "--output", "y", "--config", str(tmp_path / "none.toml")]) == Exit.BAD_LOCATION
+    assert "none.toml" in capsys.readouterr().err
+
+
+def test_a_wrong_value_in_a_file_is_argparse_s_own_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed(tmp_path, 'dtype = "float17"', "embed", "x", "--output", "y")
+    assert "invalid choice: 'float17'" in capsys.readouterr().err
+
+
+def test_print_config_says_everything_and_reads_back_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [
+        "embed",
+        'a"b.txt',
+        "--output",
+        "naïve\x7f",
+        "--lanes=64",
+        "--storage-options",
+        '{"k": 1}',
+        "--direct_num_workers=2",
+    ]
+    assert main([*arguments, "--print-config"]) == Exit.COMPLETE
+    printed = capsys.readouterr().out
+    said = tomllib.loads(printed)
+    assert (said["inputs"], said["lanes"], said["store"], said["beam"]) == (['a"b.txt'], 64, "zarr", {"direct_num_workers": "2"})
+    assert "# threads is not set" in printed
+    file = tmp_path / "again.toml"
+    file.write_text(printed, encoding="utf-8")
+    assert main(["embed", "--config", str(file), "--print-config"]) == Exit.COMPLETE
+    assert capsys.readouterr().out == printed
+
+
+def test_a_mistake_of_the_command_line_is_told_although_a_file_is_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parsed(tmp_path, "", "embed", "x", "--output", "y", "--shard-rows", "many")
+    assert "invalid int value: 'many'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["embed", "x", "--output", "y", "--config"])
+    assert "expected one argument" in capsys.readouterr().err
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["runner", "direct_num_workers", "experiments", "streaming"]),
+        st.one_of(st.text("abc-=", min_size=1, max_size=5), st.just(True), st.lists(st.text("xyz", min_size=1), min_size=2)),
+    )
+)
+def test_beams_table_and_arguments_are_each_others_inverse(table: dict[str, object]) -> None:
+    assert config.beam_table(config.beam_arguments(table, "f")) == table
+
+
+def test_beams_table_of_arguments_apart() -> None:
+    _, beams = split_arguments(["--runner", "X", "--streaming", "--experiments=a", "--experiments", "b"])
+    assert config.beam_table(beams) == {"runner": "X", "streaming": True, "experiments": ["a", "b"]}
+
+
+@pytest.fixture
+def own_logging() -> object:
+    """Logging as it was before the test, afterwards."""
+    root, beam = logging.getLogger(), logging.getLogger(logs.BEAM)
+    before = list(root.handlers), root.level, list(root.filters), beam.level
+    yield None
+    logs.configure()
+    root.handlers, root.level, root.filters = before[0], before[1], before[2]
+    beam.setLevel(before[3])
+
+
+@pytest.mark.usefixtures("own_logging")
+def test_beams_log_goes_to_the_file_and_not_to_the_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.log"
+    logs.configure(None, str(file))
+    logging.getLogger("apache_beam.runners").info("a detail")
+    logging.getLogger("apache_beam.runners").error("a failure")
+    logging.getLogger("transforms.sources").warning("ours")
+    logging.getLogger().warning("apitools not found, and so on")
+    assert capsys.readouterr().err == "WARNING transforms.sources: ours\n"
+    written = file.read_text(encoding="utf-8")
+    assert all(text in written for text in ("a detail", "a failure", "ours"))
+    assert "apitools" not in written
+
+
+@pytest.mark.usefixtures("own_logging")
+def test_a_level_that_was_asked_for_shows_beams_log_too(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info")
+    logs.configure("info")  # a second command in the same process says nothing twice
+    logging.getLogger("apache_beam").info("a detail")
+    assert capsys.readouterr().err == "INFO apache_beam: a detail\n"
+    logs.configure()
+    logging.getLogger("apache_beam").error("a failure")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("own_logging")
+def test_a_log_file_that_can_not_be_written(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"--log-file .* can't be written"):
+        logs.configure(None, str(tmp_path / "no" / "job.log"))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_every_command_and_its_options(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--print-completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(name in script for name in COMMANDS)
+    assert "--shard-rows" in script or "shard-rows" in script

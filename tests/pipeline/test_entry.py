@@ -1,0 +1,93 @@
+"""The entry point: our packages first whatever the path holds, nothing large imported too early, a missing extra named."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elmo_store.__main__ import EXTRAS, OUR_FOLDER, put_ours_first
+from tests.pipeline.support import run_command
+
+LARGE = ("torch", "apache_beam", "numpy", "pyarrow", "fsspec", "zarr")
+# Runs the command and prints, last of all, which large packages it imported.
+PROBE = f"""
+import sys
+from elmo_store.__main__ import main
+try:
+    code = main()
+except SystemExit as end:
+    code = end.code
+print("IMPORTED", code, [name for name in {LARGE!r} if name in sys.modules])
+"""
+
+
+def imported(*arguments: str) -> str:
+    environment = {**os.environ, "PYTHONPATH": OUR_FOLDER}
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *arguments], env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    return done.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["embed", "--help"], 0),
+        (["train", "--help"], 0),
+        (["embed", "nowhere.txt", "--output", "out"], 3),
+        (["embed", "no/*.txt", "--output", "out"], 3),
+        (["embed", __file__, "--output", "out", "--model", "no/such/model"], 2),
+        (["embed", __file__, "--output", __file__], 3),
+        (["embed", __file__, "--output", "out", "--shard-rows", "1000"], 2),
+        (["info", "nowhere"], 3),
+        (["mix", "nowhere", "--weights", "w.json", "--output", "out"], 3),
+        (["mix", ".", "--weights", "nowhere.json", "--output", "out"], 3),
+        (["train", "nowhere.txt", "--options", "o.json", "--output", "out"], 3),
+        (["probe", "sense", "--store", "nowhere", "--labels", "l.tsv"], 3),
+    ],
+)
+def test_help_and_bad_paths_import_nothing_large(arguments: list[str], code: int) -> None:
+    assert imported(*arguments) == f"IMPORTED {code} []"
+
+
+def test_a_stray_module_first_on_the_path_is_not_taken_for_ours(tmp_path: Path) -> None:
+    for name in ("model", "pipeline", "transforms"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a stray module was imported')\n", encoding="utf-8")
+    paths = os.pathsep.join([str(tmp_path), OUR_FOLDER])
+    done = run_command("models", cwd=tmp_path, env={"PYTHONPATH": paths, "PYTHONSAFEPATH": ""})
+    assert "random-small" in done.stdout, done.stderr
+
+
+def test_our_folder_goes_first_and_everything_else_keeps_its_order() -> None:
+    path = ["", "/their/folder", OUR_FOLDER, "/lib"]
+    environment = {"PYTHONPATH": os.pathsep.join(["/their/folder", OUR_FOLDER])}
+    put_ours_first(path, environment)
+    assert path == [OUR_FOLDER, "", "/their/folder", "/lib"]
+    assert environment == {"PYTHONPATH": os.pathsep.join([OUR_FOLDER, "/their/folder"]), "PYTHONSAFEPATH": "1"}
+
+
+@pytest.mark.parametrize(("module", "extra"), [("torch", "embed"), ("matplotlib", "plot"), ("s3fs", "s3")])
+def test_a_missing_package_is_named_with_its_extra(
+    module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from elmo_store import __main__ as entry
+
+    def fails(_: str) -> None:
+        raise ModuleNotFoundError(f"No module named {module}.sub", name=f"{module}.sub")
+
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(entry.importlib, "import_module", fails)
+    assert entry.main() == 2
+    assert f"pip install 'elmo-store[{extra}]'" in capsys.readouterr().err
+
+
+def test_every_extra_that_is_named_exists(repo_dir: Path) -> None:
+    import tomllib
+
+    declared = tomllib.loads((repo_dir / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert set(EXTRAS.values()) <= set(declared) | {"embed", "explore"}
