@@ -80,7 +80,7 @@ def main() -> None:
     options = replace(SMALL_OPTIONS, dim=args.dim)
     recipe = Recipe(lanes=args.lanes, sampled=args.sampled)
     corpus = made_up_text((args.batches + 6) * args.lanes * recipe.unroll // 20)
-    trainer = Trainer.fresh(options, recipe, corpus.vocabulary, args.device)
+    trainer = Trainer.fresh(options, recipe, corpus, args.device)
     epoch = Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed)
     for index in range(5):
         trainer.step(epoch.batch(index))

@@ -1,7 +1,7 @@
 """``elmo-store train``: a biLM from text. May import transforms' readers and model.training, once options are parsed.
 
-The published recipe is ``--optimiser adagrad --sampled 8192 --dropout 0.1``; the default one is what trained the packaged
-model (its model card gives the command).
+The published recipe is ``--optimiser adagrad --sampled 8192 --dropout 0.1``. The defaults are a starting point for small models;
+what trained the packaged model, its card gives as a command (more lanes, fewer negatives, a higher rate).
 """
 
 import argparse
@@ -9,7 +9,7 @@ import json
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,33 +20,40 @@ from pipeline.options import INPUT_FORMATS, json_object
 if TYPE_CHECKING:
     from model.training.corpus import Corpus
     from model.training.evaluate import Evaluation
+    from model.training.network import Network
     from model.training.run import Report
+    from model.training.softmax import SoftmaxWeights
     from model.training.trainer import Recipe, Trainer
     from transforms.records import Piece
 
 RATES = {"adamw": 2e-3, "adagrad": 0.2}
 SOFTMAX_RATES = {"adamw": 0.1, "adagrad": 0.2}
 CLIPS = {"adamw": 1.0, "adagrad": 10.0}
-FALL = 0.2  # share of --max-tokens over which the rate falls, unless --decay-tokens says otherwise
 LOADS = "PyTorch"
+SOFTMAX = "softmax.safetensors"
 TRAINING = "training"  # folder below --output with what a later run needs
 
 EPILOG = """\
-FOLDER gets options.json, weights.hdf5 (the published layout) and weights.safetensors, which --model FOLDER reads, and
-training/ with the checkpoints, the curve, the vocabulary and the text as numbers. Ctrl-C leaves a checkpoint and the
+FOLDER gets options.json, weights.hdf5 (the published layout) and weights.safetensors, which --model FOLDER reads,
+softmax.safetensors, which perplexity needs and embedding does not, and training/ with the checkpoints, the curve, the
+held-out points, the vocabulary and the text as numbers. Ctrl-C leaves a checkpoint and the
 weights so far; --resume goes on exactly from there. --resume FILE goes on from another run's checkpoint in a new folder,
-for example to let the learning rate fall (--max-tokens, --decay-tokens) while the first run keeps its own.
+for example to let the learning rate fall (--max-tokens, --decay-tokens) while the first run keeps its own. Without
+--max-tokens, --resume keeps the end that the run has. What may change: rates, clip, decay, warm-up, negatives and the end.
+
+--evaluate FOLDER trains nothing: it prints the full softmax's perplexity of that folder's model on each text of --heldout.
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``train``."""
     parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
-    parser.add_argument("inputs", nargs="+", metavar="TEXT", help="files, folders, globs; any fsspec URL (s3://…)")
+    parser.add_argument("inputs", nargs="*", metavar="TEXT", help="files, folders, globs; any fsspec URL (s3://…)")
+    parser.add_argument("--options", metavar="FILE", help="options.json of the model to train, as published ones (required)")
+    parser.add_argument("--output", metavar="FOLDER", help="local folder for model and run (required)")
     parser.add_argument(
-        "--options", required=True, metavar="FILE", help="options.json of the model to train, as published ones (required)"
+        "--evaluate", metavar="FOLDER", help="instead of training: measure this run's model on --heldout (default: train)"
     )
-    parser.add_argument("--output", required=True, metavar="FOLDER", help="local folder for model and run (required)")
     reading = parser.add_argument_group("reading")
     reading.add_argument(
         "--input-format", choices=INPUT_FORMATS, default="auto",
@@ -58,7 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="how a string becomes tokens (default: auto = whitespace for lines, ptb for text and text fields)",
     )  # fmt: skip
     reading.add_argument("--skip-refused", action="store_true", help="leave out records that can't be read (default: stop)")
-    reading.add_argument("--heldout", nargs="+", metavar="TEXT", default=[], help="texts to measure perplexity on at the end")
+    reading.add_argument(
+        "--heldout", nargs="+", metavar="TEXT", default=[], help="texts to measure perplexity on, each as a whole, at the end"
+    )
+    reading.add_argument(
+        "--heldout-every", type=int, metavar="N",
+        help="measure also each N tokens, on the first text's first sentences (default: only at the end)",
+    )  # fmt: skip
+    reading.add_argument("--heldout-sentences", type=int, default=1000, metavar="N", help="how many of them (default: 1000)")
     reading.add_argument(
         "--vocabulary", metavar="FILE", help="words of the softmax, commonest first: first column of tab-separated lines, "
         ".xz and such allowed (default: counted in the text)",
@@ -69,6 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     recipe.add_argument("--rate", type=float, metavar="X", help="learning rate (default: 0.002 adamw, 0.2 adagrad)")
     recipe.add_argument("--softmax-rate", type=float, metavar="X", help="of the softmax's rows (default: 0.1 adamw, 0.2 adagrad)")
     recipe.add_argument("--clip", type=float, metavar="X", help="bound on the gradient's norm (default: 1 adamw, 10 adagrad)")
+    recipe.add_argument("--weight-decay", type=float, default=0.01, metavar="X", help="AdamW's, of matrices (default: 0.01)")
     recipe.add_argument("--dropout", type=float, default=0.0, metavar="P", help="of x and each layer's output (default: 0)")
     recipe.add_argument(
         "--sampled", type=int, default=2048, metavar="N", help="negatives a batch, 0 = full softmax (default: 2048)"
@@ -79,14 +94,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--warmup-tokens", type=int, default=1_000_000, metavar="N", help="the rate rises over (default: 1000000)"
     )
     recipe.add_argument(
-        "--decay-tokens", type=int, metavar="N", help="the rate falls to zero over the last N (default: a fifth of --max-tokens)"
+        "--decay-tokens",
+        type=int,
+        metavar="N",
+        help="the rate falls to zero over the last N (default: a quarter of --max-tokens)",
     )
     recipe.add_argument("--seed", type=int, default=1, metavar="N", help="of everything drawn (default: 1)")
     length = parser.add_argument_group("how long and where")
     length.add_argument("--max-tokens", type=int, metavar="N", help="words of text to train on (default: the text once)")
     length.add_argument(
         "--hours", type=float, metavar="X",
-        help="stop after so long; without --max-tokens the rate then never falls (default: no bound)",
+        help="stop after so long; without --max-tokens the rate falls to zero over the last quarter (default: no bound)",
     )  # fmt: skip
     length.add_argument("--resume", nargs="?", const="", metavar="CHECKPOINT", help="go on from FOLDER's run, or from this file")
     length.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU (default: auto)")
@@ -127,6 +145,8 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from model.training.errors import TrainingError
     from transforms.records import InputError
 
+    if args.evaluate is not None:
+        return evaluate_run(args)
     output = Path(args.output)
     if args.resume is None and (output / TRAINING / "checkpoint.pt").exists():
         raise CommandError(Exit.REFUSED, f"{output} holds a run already: --resume continues it; otherwise name another --output")
@@ -143,29 +163,69 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
                 f"parameters without the softmax; from token {trainer.progress.tokens:,} on",
                 flush=True,
             )
-        ended = _run(args, trainer, corpus, output)
-        evaluations = _evaluate(trainer, heldout)
+        ended = _run(args, trainer, output, heldout[0] if heldout and args.heldout_every else None)
+        evaluations = _evaluate(trainer.network, trainer.softmax_weights(), heldout)
     except InputError as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     except OptionsError as error:
         raise CommandError(Exit.BAD_USAGE, str(error)) from error
     except TrainingError as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
-    _summary(trainer, output, evaluations)
-    if ended == "tokens" or (ended == "hours" and args.max_tokens is None):
+    progress = trainer.progress
+    print(f"{progress.tokens:,} tokens in {progress.seconds / 3600:.2f} h; the model is in {output}")
+    _tell(evaluations, output / TRAINING)
+    if ended == "tokens":
         return Exit.COMPLETE
     print("Stopped before the end; the same command with --resume goes on from here.", file=sys.stderr)
     return Exit.INCOMPLETE
 
 
+def evaluate_run(args: argparse.Namespace) -> int:
+    """Perplexity of a trained folder's model on held-out texts, and `heldout.json` beside its run."""
+    from model.errors import ModelError
+    from model.files.weights import BiLMWeights
+    from model.training.errors import TrainingError
+    from model.training.network import Network
+    from model.training.softmax import SoftmaxWeights
+    from transforms.records import InputError
+
+    folder = Path(args.evaluate)
+    try:
+        theta = SoftmaxWeights.load(folder / SOFTMAX)
+        weights = BiLMWeights.load_safetensors(folder / "weights.safetensors")
+        heldout = [(place, list(_sentences([place], args, "--heldout"))) for place in args.heldout]
+        import torch
+
+        network = Network(weights.options, dict(weights.tensors), torch.float32)
+        evaluations = _evaluate(network, theta, heldout)
+    except (InputError, TrainingError) as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+    except (ModelError, OSError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the model of --evaluate {folder} can't be read: {error}") from error
+    _tell(evaluations, folder / TRAINING)
+    return Exit.COMPLETE
+
+
 def _problems(args: argparse.Namespace) -> Iterator[str]:
-    for name in ("words", "lanes", "unroll", "max_tokens"):
+    if args.evaluate is not None:
+        if args.inputs or not args.heldout:
+            yield "--evaluate FOLDER takes the texts as --heldout TEXT … and no others: name at least one there"
+        return
+    missing = [name for name in ("inputs", "options", "output") if not getattr(args, name)]
+    if missing:
+        names = ", ".join("TEXT" if name == "inputs" else f"--{name}" for name in missing)
+        yield f"training needs TEXT, --options and --output: give {names}"
+    if args.heldout_every is not None and not args.heldout:
+        yield "--heldout-every has no text to measure on: give --heldout"
+    if args.decay_tokens is not None and args.max_tokens is None and args.hours is not None:
+        yield "--decay-tokens counts back from --max-tokens: give both, or leave the fall to --hours"
+    for name in ("words", "lanes", "unroll", "max_tokens", "heldout_every", "heldout_sentences"):
         value = getattr(args, name)
         if value is not None and value < 1:
             yield f"--{name.replace('_', '-')} {value} leaves nothing to train: give 1 or more"
     if args.keep_checkpoints < 1:
         yield f"--keep-checkpoints {args.keep_checkpoints} leaves none to resume from: give 1 or more"
-    for name in ("sampled", "warmup_tokens", "decay_tokens", "seed"):
+    for name in ("sampled", "warmup_tokens", "decay_tokens", "seed", "weight_decay"):
         value = getattr(args, name)
         if value is not None and value < 0:
             yield f"--{name.replace('_', '-')} {value} is negative: give 0 or more"
@@ -259,7 +319,7 @@ def _trainer(args: argparse.Namespace, options: Any, corpus: "Corpus", output: P
     import torch
 
     from model.training.run import CHECKPOINT, resume
-    from model.training.trainer import Trainer
+    from model.training.trainer import FALL, Trainer
 
     device = args.device
     if device == "auto":
@@ -267,22 +327,25 @@ def _trainer(args: argparse.Namespace, options: Any, corpus: "Corpus", output: P
     elif device == "cuda" and not torch.cuda.is_available():
         raise CommandError(Exit.BAD_USAGE, "--device cuda: PyTorch sees no GPU here; take --device cpu or auto")
     dtype = torch.bfloat16 if args.precision == "bfloat16" else torch.float32
-    recipe = _recipe(args, corpus)
+    recipe = _recipe(args)
     if args.resume is None:
-        return Trainer.fresh(options, recipe, corpus.vocabulary, device, dtype)
-    path = Path(args.resume) if args.resume else output / TRAINING / CHECKPOINT
-    return resume(path, recipe, corpus.vocabulary, options, device, dtype)
+        trainer = Trainer.fresh(options, recipe, corpus, device, dtype)
+    else:
+        path = Path(args.resume) if args.resume else output / TRAINING / CHECKPOINT
+        trainer = resume(path, recipe, corpus, options, device, dtype)
+    if trainer.recipe.max_tokens is None and args.hours is None:
+        fall = round(FALL * corpus.n_words) if args.decay_tokens is None else args.decay_tokens
+        trainer.recipe = replace(trainer.recipe, max_tokens=corpus.n_words, decay_tokens=fall)
+    return trainer
 
 
-def _recipe(args: argparse.Namespace, corpus: "Corpus") -> "Recipe":
-    from model.training.trainer import Recipe
+def _recipe(args: argparse.Namespace) -> "Recipe":
+    """The recipe asked for; without --max-tokens it has no end yet."""
+    from model.training.trainer import FALL, Recipe
 
-    maximum = args.max_tokens
-    if maximum is None and args.hours is None:
-        maximum = corpus.n_words
     decay = args.decay_tokens
     if decay is None:
-        decay = 0 if maximum is None else round(FALL * maximum)
+        decay = round(FALL * (args.max_tokens or 0))
     return Recipe(
         seed=args.seed,
         lanes=args.lanes,
@@ -293,54 +356,65 @@ def _recipe(args: argparse.Namespace, corpus: "Corpus") -> "Recipe":
         rate=args.rate or RATES[args.optimiser],
         softmax_rate=args.softmax_rate or SOFTMAX_RATES[args.optimiser],
         clip=args.clip or CLIPS[args.optimiser],
+        weight_decay=args.weight_decay,
         dropout=args.dropout,
         warmup=args.warmup_tokens,
         decay_tokens=decay,
-        max_tokens=maximum,
+        max_tokens=args.max_tokens,
     )
 
 
-def _run(args: argparse.Namespace, trainer: "Trainer", corpus: "Corpus", output: Path) -> str:
+def _run(args: argparse.Namespace, trainer: "Trainer", output: Path, heldout: tuple[str, list[tuple[str, ...]]] | None) -> str:
     """Train, then write the weights; why it ended."""
-    from model.training.run import run
+    from model.training.run import HeldOut, run
 
     def report(this: "Report") -> None:
-        print(this.line(), flush=True)
+        if not args.quiet:
+            print(this.line(), flush=True)
+
+    def point(tokens: int, found: "Evaluation") -> None:
+        if not args.quiet:
+            forward, backward = found.perplexity
+            print(f"{tokens:,} tokens | held-out perplexity {forward:,.1f} forward, {backward:,.1f} backward", flush=True)
 
     folder = output / TRAINING
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "recipe.json").write_text(json.dumps(asdict(trainer.recipe), indent=2) + "\n", encoding="utf-8")
-    words = "".join(f"{word}\n" for word in corpus.vocabulary.types[: corpus.vocabulary.n_classes])
+    vocabulary = trainer.corpus.vocabulary
+    words = "".join(f"{word}\n" for word in vocabulary.types[: vocabulary.n_classes])
     (folder / "vocabulary.txt").write_text(words, encoding="utf-8")
     ended = run(
         trainer,
-        corpus,
         folder,
         hours=args.hours,
-        report=(lambda _: None) if args.quiet else report,
+        report=report,
         report_seconds=args.report_seconds,
         checkpoint_seconds=args.checkpoint_seconds,
         keep=args.keep_checkpoints,
+        heldout=heldout and HeldOut(heldout[0], heldout[1][: args.heldout_sentences], args.heldout_every, point),
     )
     weights = trainer.network.weights()
     weights.save_hdf5(output)
     weights.save_safetensors(output / "weights.safetensors")
+    trainer.softmax_weights().save(output / SOFTMAX)
     return ended
 
 
-def _evaluate(trainer: "Trainer", heldout: list[tuple[str, list[tuple[str, ...]]]]) -> "dict[str, Evaluation]":
+def _evaluate(
+    network: "Network", theta: "SoftmaxWeights", heldout: list[tuple[str, list[tuple[str, ...]]]]
+) -> "dict[str, Evaluation]":
+    """Each text with float32 products."""
     import torch
 
     from model.training.evaluate import evaluate
     from model.training.network import Network
 
-    exact = Network(trainer.options, trainer.network.parameters, torch.float32)
-    return {place: evaluate(exact, trainer.rows, trainer.vocabulary, text) for place, text in heldout}
+    exact = Network(network.options, network.parameters, torch.float32)
+    return {place: evaluate(exact, theta, text) for place, text in heldout}
 
 
-def _summary(trainer: "Trainer", output: Path, evaluations: "dict[str, Evaluation]") -> None:
-    progress = trainer.progress
-    print(f"{progress.tokens:,} tokens in {progress.seconds / 3600:.2f} h; the model is in {output}")
+def _tell(evaluations: "dict[str, Evaluation]", folder: Path) -> None:
+    """Print the perplexities, and write them into the folder as heldout.json."""
     rows = []
     for place, found in evaluations.items():
         forward, backward = found.perplexity
@@ -350,4 +424,5 @@ def _summary(trainer: "Trainer", output: Path, evaluations: "dict[str, Evaluatio
         )
         rows.append({"text": place, **asdict(found), "perplexity": found.perplexity})
     if rows:
-        (output / TRAINING / "heldout.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "heldout.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")

@@ -11,10 +11,12 @@ a lane's state carries from batch to batch (truncated back-propagation). The bac
 sentences in the same order, each from its end to its start, as bilm-tf does.
 """
 
+import hashlib
 import json
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -107,6 +109,15 @@ class Corpus:
     def n_words(self) -> int:
         """Tokens without boundaries."""
         return len(self.types) - 2 * (len(self.starts) - 1)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the text, its sentences and its vocabulary: equal for equal training data, whatever files it came from."""
+        found = hashlib.sha256()
+        for part in (self.types.astype("<i4", copy=False), self.starts.astype("<i8", copy=False)):
+            found.update(part.tobytes())
+        found.update(json.dumps([self.vocabulary.n_classes, self.vocabulary.types]).encode())
+        return f"sha256:{found.hexdigest()}"
 
     def save(self, folder: Path) -> None:
         """Write the text as numbers, for `load`."""

@@ -12,9 +12,10 @@ from torch import Tensor
 from model.characters import char_ids
 from model.engine.onednn import PackedLinear
 from model.options import DIRECTIONS
-from model.training.corpus import BOS_TYPE, EOS_TYPE, FIRST_WORD, Corpus, Vocabulary, reverse_sentences
+from model.training.corpus import BOS_TYPE, EOS_TYPE, Corpus, reverse_sentences
+from model.training.errors import TrainingError
 from model.training.network import Network
-from model.training.softmax import SoftmaxRows
+from model.training.softmax import SoftmaxWeights
 
 STEPS = 32  # of a batch; has no influence on the result
 MOST_LANES = 64
@@ -45,22 +46,29 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(network: Network, rows: SoftmaxRows, vocabulary: Vocabulary, sentences: Iterable[Sequence[str]]) -> Evaluation:
+def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequence[str]]) -> Evaluation:
     """Read the sentences in order with the state carried, as in training, and predict every token but the openers.
 
     Args:
         network: in any dtype; float32 for results that rounding has no part in.
-        rows: the softmax.
-        vocabulary: the one trained with.
+        theta: the softmax trained with it.
         sentences: a held-out text; words that training never saw are read as themselves and count as unknown.
+
+    Raises:
+        TrainingError: the text holds no sentences; network and softmax do not fit together.
     """
-    known = vocabulary.types[FIRST_WORD : vocabulary.n_classes]
-    corpus = Corpus.encode(sentences, len(known), known)
+    if theta.weight.shape[1] != network.options.projection_dim:
+        raise TrainingError(
+            f"the softmax is of a model with a projection of {theta.weight.shape[1]}, this one has "
+            f"{network.options.projection_dim}: weights and softmax.safetensors must come from the same run"
+        )
+    corpus = Corpus.encode(sentences, len(theta.words), theta.words)
+    n_classes = corpus.vocabulary.n_classes
     characters = char_ids(corpus.vocabulary.types, network.options.max_characters_per_token)  # [types, 50]
     n = len(corpus.types)
     lanes = max(1, min(MOST_LANES, n // TOKENS_PER_LANE))
     length = -(-(n - 1) // lanes)
-    softmax = _Softmax(rows)
+    softmax = _Softmax(theta)
     loss, unknown, predictions = [], 0, 0
     for direction, row in zip(DIRECTIONS, (corpus.types, reverse_sentences(corpus.types, corpus.starts)), strict=True):
         total = 0.0
@@ -81,7 +89,7 @@ def evaluate(network: Network, rows: SoftmaxRows, vocabulary: Vocabulary, senten
             total += softmax.loss(kept, torch.from_numpy(classes).to(h.device))
             if direction == "fwd":
                 predictions += len(classes)
-                unknown += int((following[counted] >= vocabulary.n_classes).sum())
+                unknown += int((following[counted] >= n_classes).sum())
         loss.append(total)
     return Evaluation((loss[0], loss[1]), predictions, unknown / max(predictions, 1))
 
@@ -89,7 +97,7 @@ def evaluate(network: Network, rows: SoftmaxRows, vocabulary: Vocabulary, senten
 class _Softmax:
     """The full softmax in blocks of classes that stay in a core's cache: the logits are never in memory as a whole."""
 
-    def __init__(self, rows: SoftmaxRows) -> None:
+    def __init__(self, rows: SoftmaxWeights) -> None:
         packed = rows.weight.device.type == "cpu" and rows.weight.dtype == torch.float32
         self._rows = rows
         self._blocks = [

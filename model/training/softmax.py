@@ -5,14 +5,19 @@ from a log-uniform distribution over classes in order of frequency, shared by a 
 of how often a class was expected among them; a row's own class is taken out of its negatives.
 """
 
+import json
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from model.training import kernels
+from model.training.errors import TrainingError
 
 ROWS = {"cpu": 256, "cuda": 16384}  # positions at a time: on a CPU their logits then stay in a core's cache
 NEVER = -1e30  # the logit of a negative that is the row's own class
@@ -164,3 +169,47 @@ def sum_rows(parts: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor
     gradient.index_add_(0, place, torch.cat([part[1] for part in parts]))
     bias_gradient.index_add_(0, place, torch.cat([part[2] for part in parts]))
     return rows, gradient, bias_gradient
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxWeights:
+    """A trained softmax: what perplexity needs beside the biLM, and `embed` does not.
+
+    Attributes:
+        weight: float32 [classes, p]; bias: float32 [classes].
+        words: the classes behind the boundaries and the unknown word, commonest first: [classes - 3].
+    """
+
+    weight: Tensor
+    bias: Tensor
+    words: tuple[str, ...]
+
+    def save(self, path: Path) -> None:
+        """Write one safetensors file, the words as JSON in its metadata."""
+        tensors = {"weight": self.weight.detach().float().cpu().contiguous(), "bias": self.bias.detach().float().cpu()}
+        save_file(tensors, path, {"words": json.dumps(self.words, ensure_ascii=False)})
+
+    @classmethod
+    def load(cls, path: Path) -> "SoftmaxWeights":
+        """Read what `save` wrote.
+
+        Raises:
+            TrainingError: no such file, or none that `save` wrote.
+        """
+        if not path.is_file():
+            raise TrainingError(
+                f"{path} does not exist: perplexity needs the softmax that `elmo-store train` leaves beside the weights; a "
+                "model for embedding alone does not have it"
+            )
+        try:
+            with safe_open(path, "pt") as file:
+                words = tuple(json.loads(file.metadata()["words"]))
+                found = cls(file.get_tensor("weight"), file.get_tensor("bias"), words)
+        except (SafetensorError, KeyError, TypeError, ValueError, OSError) as error:
+            raise TrainingError(f"{path} can't be read ({error}); it is damaged or not written by `elmo-store train`") from error
+        if found.weight.ndim != 2 or found.bias.shape != found.weight.shape[:1] or len(found.weight) != len(words) + 3:
+            raise TrainingError(
+                f"{path} holds weights {tuple(found.weight.shape)} and biases {tuple(found.bias.shape)} for {len(words)} words "
+                "and three marks: it is damaged or not written by `elmo-store train`"
+            )
+        return found

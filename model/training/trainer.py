@@ -24,11 +24,12 @@ from model.characters import char_ids
 from model.options import DIRECTIONS, BiLMOptions
 from model.threads import direction_pool
 from model.training import softmax
-from model.training.corpus import Batch, Corpus, Epoch, Vocabulary
+from model.training.corpus import FIRST_WORD, Batch, Corpus, Epoch
 from model.training.errors import TrainingError
 from model.training.network import Network, initial_parameters
 
 MOST_PASSED_OVER = 10  # batches in a row
+FALL = 0.25  # share of a run over which the rate falls to zero at its end
 logger = logging.getLogger(__name__)
 
 State = list[list[tuple[Tensor, Tensor]]]  # direction → layer → (h [B, p], c [B, d])
@@ -50,7 +51,7 @@ class Recipe:
         dropout: share of x and of each layer's output set to zero.
         warmup: tokens over which the learning rate rises.
         decay_tokens: words of text before `max_tokens` over which the rate falls to zero.
-        max_tokens: words of text after which the run ends; None = never by itself, and the rate never falls.
+        max_tokens: words of text after which the run ends; None = not known (yet): the rate stays.
     """
 
     seed: int = 1
@@ -140,16 +141,15 @@ class Trainer:
 
     options: BiLMOptions
     recipe: Recipe
-    vocabulary: Vocabulary
+    corpus: Corpus
     network: Network
     rows: softmax.SoftmaxRows
     optimiser: torch.optim.Optimizer
-    schedule: Schedule
     states: State
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        self._characters = char_ids(self.vocabulary.types, self.options.max_characters_per_token)  # [types, 50]
+        self._characters = char_ids(self.corpus.vocabulary.types, self.options.max_characters_per_token)  # [types, 50]
         self._passed_over_in_a_row = 0
         self._pool: ThreadPoolExecutor | None = None
         if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
@@ -160,7 +160,7 @@ class Trainer:
         cls,
         options: BiLMOptions,
         recipe: Recipe,
-        vocabulary: Vocabulary,
+        corpus: Corpus,
         device: str = "cpu",
         dtype: torch.dtype = torch.bfloat16,
     ) -> "Trainer":
@@ -168,28 +168,32 @@ class Trainer:
         parameters = {name: value.to(device).requires_grad_() for name, value in initial_parameters(options, recipe.seed).items()}
         network = Network(options, parameters, dtype)
         generator = torch.Generator().manual_seed(recipe.seed + 1)
-        weight = torch.randn(vocabulary.n_classes, options.projection_dim, generator=generator) * 0.03
+        weight = torch.randn(corpus.vocabulary.n_classes, options.projection_dim, generator=generator) * 0.03
         rows = softmax.SoftmaxRows(
             weight.to(device),
-            torch.zeros(vocabulary.n_classes, device=device),
+            torch.zeros(corpus.vocabulary.n_classes, device=device),
             recipe.softmax_rate,
             each_element=recipe.optimiser == "adagrad",
         )
         return cls(
             options,
             recipe,
-            vocabulary,
+            corpus,
             network,
             rows,
             make_optimiser(recipe.optimiser, parameters, recipe.rate, recipe.weight_decay),
-            Schedule(recipe.warmup, recipe.max_tokens, recipe.decay_tokens),
             [network.zero_state(recipe.lanes) for _ in DIRECTIONS],
         )
 
-    def train(self, corpus: Corpus) -> Iterator[StepReport]:
+    @property
+    def schedule(self) -> Schedule:
+        """The learning rate by tokens, as the recipe has it now."""
+        return Schedule(self.recipe.warmup, self.recipe.max_tokens, self.recipe.decay_tokens)
+
+    def train(self) -> Iterator[StepReport]:
         """Train batch by batch from where `progress` stands, without end; the caller stops asking."""
         while True:
-            epoch = Epoch(corpus, self.progress.epoch, self.recipe.lanes, self.recipe.unroll, self.recipe.seed)
+            epoch = Epoch(self.corpus, self.progress.epoch, self.recipe.lanes, self.recipe.unroll, self.recipe.seed)
             while self.progress.batch < epoch.n_batches:
                 yield self.step(epoch.batch(self.progress.batch))
             self.progress.epoch += 1
@@ -203,7 +207,7 @@ class Trainer:
         negatives = None
         if self.recipe.sampled:
             generator = softmax.generator_for(self.recipe.seed, self.progress.batches)
-            negatives = softmax.draw(self.vocabulary.n_classes, self.recipe.sampled, generator)
+            negatives = softmax.draw(self.corpus.vocabulary.n_classes, self.recipe.sampled, generator)
         x = self.network.word_vectors(characters)  # [n, p]
         inputs, targets, weights = (torch.from_numpy(part).to(device) for part in (batch.inputs, batch.targets, batch.weights))
         jobs = [(k, x.detach(), inputs[k], targets[k], weights[k], negatives) for k in range(2)]
@@ -231,6 +235,11 @@ class Trainer:
         loss_f, loss_b = (float(result[1].loss) for result in results)
         count_f, count_b = (float(part.sum()) for part in weights)
         return StepReport((loss_f, loss_b), (count_f, count_b), norm)
+
+    def softmax_weights(self) -> softmax.SoftmaxWeights:
+        """The softmax as it stands, with its words."""
+        vocabulary = self.corpus.vocabulary
+        return softmax.SoftmaxWeights(self.rows.weight, self.rows.bias, vocabulary.types[FIRST_WORD : vocabulary.n_classes])
 
     def _direction(
         self, k: int, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, negatives: softmax.Negatives | None

@@ -1,11 +1,15 @@
 """The sampled softmax against the full one and against plain autograd."""
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 
 from model.training import softmax
-from model.training.softmax import Negatives
+from model.training.errors import TrainingError
+from model.training.softmax import Negatives, SoftmaxWeights
 
 CLASSES, P, N = 60, 8, 600
 
@@ -84,3 +88,21 @@ def test_negatives_of_a_batch_follow_from_seed_and_batch() -> None:
     first, again, other = (softmax.draw(1000, 50, softmax.generator_for(1, batch)) for batch in (7, 7, 8))
     assert torch.equal(first.classes, again.classes)
     assert not torch.equal(first.classes, other.classes)
+
+
+def test_a_saved_softmax_is_read_back_and_what_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "softmax.safetensors"
+    weight, bias = torch.randn(5, 3), torch.randn(5)
+    SoftmaxWeights(weight, bias, ("schön", "tab\tword")).save(path)
+    again = SoftmaxWeights.load(path)
+    assert again.words == ("schön", "tab\tword")
+    assert torch.equal(again.weight, weight)
+    assert torch.equal(again.bias, bias)
+    SoftmaxWeights(weight, bias, ("one word too few",)).save(path)
+    with pytest.raises(TrainingError, match="for 1 words and three marks"):
+        SoftmaxWeights.load(path)
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(TrainingError, match="damaged or not written"):
+        SoftmaxWeights.load(path)
+    with pytest.raises(TrainingError, match="does not exist: perplexity needs the softmax"):
+        SoftmaxWeights.load(tmp_path / "none")

@@ -60,6 +60,31 @@ def test_a_model_in_both_published_forms_with_its_curve_and_heldout_perplexity(
     assert (folder / "training" / "vocabulary.txt").read_text().splitlines()[3] in (".", "dog", "the")
 
 
+def test_evaluate_prints_what_training_found_and_needs_the_softmax(
+    command: list[str], text: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command, "--max-tokens", "600", "--heldout", str(text), "--heldout-every", "250"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("| held-out perplexity") == 3
+    (at_end,) = [line for line in said.splitlines() if line.startswith("held-out ")]
+    (folder / "training" / "heldout.json").unlink()
+    assert main(["train", "--evaluate", str(folder), "--heldout", str(text)]) == 0
+    assert capsys.readouterr().out.splitlines() == [at_end]
+    (row,) = json.loads((folder / "training" / "heldout.json").read_text())
+    assert f"perplexity {row['perplexity'][0]:,.1f} forward" in at_end
+    (folder / "softmax.safetensors").unlink()
+    assert main(["train", "--evaluate", str(folder), "--heldout", str(text)]) == 3
+    assert "perplexity needs the softmax" in capsys.readouterr().err
+
+
+def test_resume_without_an_end_keeps_the_runs_own(command: list[str], folder: Path) -> None:
+    assert main([*command, "--max-tokens", "900", "--decay-tokens", "300", "--hours", "1e-9", "--quiet"]) == 4
+    assert main([*command, "--quiet", "--resume"]) == 0
+    content = torch.load(folder / "training" / "checkpoint.pt", weights_only=True)
+    assert (content["recipe"]["max_tokens"], content["recipe"]["decay_tokens"]) == (900, 300)
+    assert 900 <= content["progress"]["tokens"] < 960
+
+
 def test_stopped_and_resumed_is_the_same_model_as_never_stopped(command: list[str], folder: Path, tmp_path: Path) -> None:
     def fingerprint(place: Path) -> str:
         return BiLMWeights.load(str(place)).fingerprint
@@ -133,6 +158,9 @@ def test_texts_that_cannot_be_trained_on(
         (["--vocabulary", "nowhere.tsv"], 3, "nowhere.tsv"),
         (["--resume"], 3, "no run to resume"),
         (["--heldout", "nowhere.txt"], 3, "nowhere.txt"),
+        (["--heldout-every", "10"], 2, "give --heldout"),
+        (["--weight-decay", "-1"], 2, "--weight-decay"),
+        (["--evaluate", "nowhere"], 2, "--evaluate FOLDER takes the texts as --heldout"),
     ],
 )
 def test_what_never_begins_says_why(

@@ -1,5 +1,6 @@
 """Training as a whole: it learns, it resumes exactly, it exports what it trained, and it cannot see what it predicts."""
 
+import itertools
 import math
 import os
 from dataclasses import replace
@@ -17,16 +18,16 @@ from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS, BiLMOptions
 from model.start_state import StartState
 from model.training import run
-from model.training.corpus import Corpus, Epoch
+from model.training.corpus import Corpus, Epoch, shuffle_sentences
 from model.training.errors import TrainingError
 from model.training.evaluate import evaluate
 from model.training.trainer import Recipe, Trainer
 from tests.model.plain import plain_lane
 
 
-def trained(trainer: Trainer, corpus: Corpus, batches: int) -> list[float]:
+def trained(trainer: Trainer, batches: int) -> list[float]:
     """Mean loss of each batch, both directions added."""
-    steps = trainer.train(corpus)
+    steps = trainer.train()
     losses = []
     for _ in range(batches):
         step = next(steps)
@@ -36,13 +37,13 @@ def trained(trainer: Trainer, corpus: Corpus, batches: int) -> list[float]:
 
 @pytest.fixture(scope="module")
 def done(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> Trainer:
-    trainer = Trainer.fresh(small_options, recipe, corpus.vocabulary, dtype=torch.float32)
-    trained(trainer, corpus, 180)
+    trainer = Trainer.fresh(small_options, recipe, corpus, dtype=torch.float32)
+    trained(trainer, 180)
     return trainer
 
 
 def test_it_learns_what_there_is_to_learn(done: Trainer, sentences: list[list[str]]) -> None:
-    found = evaluate(done.network, done.rows, done.vocabulary, sentences[:300])
+    found = evaluate(done.network, done.softmax_weights(), sentences[:300])
     assert found.predictions == sum(len(sentence) + 1 for sentence in sentences[:300])
     assert found.unknown == 0
     # Six predictions a sentence: chances of 3, 5, 2 and nothing more to know: exp(log(30) / 6) = 1.76, either way.
@@ -53,8 +54,8 @@ def test_it_learns_what_there_is_to_learn(done: Trainer, sentences: list[list[st
 def test_a_gradient_that_is_not_finite_changes_nothing_and_too_many_end_the_run(
     small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trainer = Trainer.fresh(small_options, recipe, corpus.vocabulary)
-    steps = trainer.train(corpus)
+    trainer = Trainer.fresh(small_options, recipe, corpus)
+    steps = trainer.train()
     next(steps)
     before = {name: value.detach().clone() for name, value in trainer.network.parameters.items()}
     softmax = trainer.rows.weight.clone()
@@ -80,7 +81,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_too_many_end_the_run(
     assert math.isfinite(next(steps).norm)
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", spoilt)
     with pytest.raises(TrainingError, match="diverged"):
-        trained(trainer, corpus, 10)
+        trained(trainer, 10)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +90,8 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_too_many_end_the_run(
 def test_loss_goes_down_with_every_optimiser(
     changes: dict[str, Any], small_options: BiLMOptions, recipe: Recipe, corpus: Corpus
 ) -> None:
-    trainer = Trainer.fresh(small_options, replace(recipe, **changes), corpus.vocabulary)  # bfloat16 products
-    losses = trained(trainer, corpus, 60)
+    trainer = Trainer.fresh(small_options, replace(recipe, **changes), corpus)  # bfloat16 products
+    losses = trained(trainer, 60)
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:3])
 
 
@@ -101,15 +102,15 @@ def test_a_resumed_run_is_the_run_that_never_stopped(
     ours = replace(recipe, dropout=dropout, max_tokens=3000, decay_tokens=1500)
     # The stop falls into the second epoch, whose order of sentences the resumed run has to make again.
     corpus = Corpus(corpus.types[: corpus.starts[60]], corpus.starts[:61], corpus.vocabulary)
-    straight = Trainer.fresh(small_options, ours, corpus.vocabulary)
-    trained(straight, corpus, 25)
-    first = Trainer.fresh(small_options, ours, corpus.vocabulary)
-    trained(first, corpus, 13)
+    straight = Trainer.fresh(small_options, ours, corpus)
+    trained(straight, 25)
+    first = Trainer.fresh(small_options, ours, corpus)
+    trained(first, 13)
     assert first.progress.epoch == 1
     folder.mkdir()
     run.save_checkpoint(first, folder / "checkpoint.pt")
-    second = run.resume(folder / "checkpoint.pt", ours, corpus.vocabulary)
-    trained(second, corpus, 12)
+    second = run.resume(folder / "checkpoint.pt", ours, corpus)
+    trained(second, 12)
     assert second.progress.tokens == straight.progress.tokens
     for name, value in straight.network.parameters.items():
         assert torch.equal(second.network.parameters[name], value), name
@@ -123,17 +124,21 @@ def test_a_checkpoint_of_another_run_is_refused(
     folder.mkdir()
     path = folder / "checkpoint.pt"
     with pytest.raises(TrainingError, match="no run to resume"):
-        run.resume(path, recipe, corpus.vocabulary)
+        run.resume(path, recipe, corpus)
     run.save_checkpoint(done, path)
     with pytest.raises(TrainingError, match="lanes: 8 there, 9 asked for"):
-        run.resume(path, replace(recipe, lanes=9), corpus.vocabulary)
+        run.resume(path, replace(recipe, lanes=9), corpus)
     with pytest.raises(TrainingError, match="other options"):
-        run.resume(path, recipe, corpus.vocabulary, replace(small_options, dim=25))
-    with pytest.raises(TrainingError, match="same text"):
-        run.resume(path, recipe, Corpus.encode([["other", "words"]] * 50, 10).vocabulary)
+        run.resume(path, recipe, corpus, replace(small_options, dim=25))
+    # As many types, classes and sentences as that text has, in another order: only the digest tells.
+    reordered = Corpus(*shuffle_sentences(corpus.types, corpus.starts, 1), corpus.vocabulary)
+    with pytest.raises(TrainingError, match="resume with the same files"):
+        run.resume(path, recipe, reordered)
+    with pytest.raises(TrainingError, match="digest"):
+        run.resume(path, recipe, Corpus.encode([["other", "words"]] * 50, 10))
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(TrainingError, match="damaged"):
-        run.resume(path, recipe, corpus.vocabulary)
+        run.resume(path, recipe, corpus)
 
 
 def test_exported_weights_give_inference_the_states_of_training(
@@ -160,9 +165,9 @@ def test_exported_weights_give_inference_the_states_of_training(
 
 def test_perplexity_is_that_of_the_exported_model_read_plainly(done: Trainer, sentences: list[list[str]]) -> None:
     text = [*sentences[:3], ["the", "dragon", "sings", "."]]
-    found = evaluate(done.network, done.rows, done.vocabulary, text)
+    found = evaluate(done.network, done.softmax_weights(), text)
     states = plain_lane(done.network.weights(), text, carry=True)
-    number = {word: i for i, word in enumerate(done.vocabulary.types)}
+    number = {word: i for i, word in enumerate(done.corpus.vocabulary.types)}
     loss = [0.0, 0.0]
     for sentence, state in zip(text, states, strict=True):
         classes = torch.tensor([1, *(number.get(word, 2) for word in sentence), 0])
@@ -199,21 +204,81 @@ def test_a_run_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
     small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, folder: Path
 ) -> None:
     ours = replace(recipe, max_tokens=1500, decay_tokens=500)
-    trainer = Trainer.fresh(small_options, ours, corpus.vocabulary)
+    trainer = Trainer.fresh(small_options, ours, corpus)
     lines = []
-    ended = run.run(trainer, corpus, folder, report=lambda this: lines.append(this.line()), report_seconds=0.0)
+    ended = run.run(trainer, folder, report=lambda this: lines.append(this.line()), report_seconds=0.0)
     assert ended == "tokens"
     assert 1500 <= trainer.progress.tokens < 1500 + recipe.lanes * recipe.unroll
     assert trainer.schedule.factor(trainer.progress.tokens) == 0.0
-    assert "perplexity" in lines[-1]
+    assert "| sampled loss " in lines[-1]
+    assert "perplexity" not in lines[-1]
     assert "tokens/s" in lines[-1]
     assert "h left" in lines[-1]
     curve = (folder / run.CURVE).read_text().splitlines()
     assert len(curve) == 1 + len(lines)
-    again = run.resume(folder / run.CHECKPOINT, ours, corpus.vocabulary)
+    again = run.resume(folder / run.CHECKPOINT, ours, corpus)
     assert again.progress.tokens == trainer.progress.tokens
-    assert run.run(again, corpus, folder, hours=0.0) == "tokens"
+    assert run.run(again, folder, hours=0.0) == "tokens"
     assert math.isfinite(again.progress.seconds)
+
+
+def test_what_may_change_does_change(done: Trainer, recipe: Recipe, corpus: Corpus, folder: Path) -> None:
+    folder.mkdir()
+    run.save_checkpoint(done, folder / "checkpoint.pt")
+    changed = replace(recipe, weight_decay=0.3, rate=5e-3, sampled=4, max_tokens=10**6, decay_tokens=10)
+    again = run.resume(folder / "checkpoint.pt", changed, corpus, dtype=torch.float32)
+    assert [group["weight_decay"] for group in again.optimiser.param_groups] == [0.3, 0.0]
+    before = again.network.parameters["proj.weight"].detach().clone()
+    plain = run.resume(folder / "checkpoint.pt", replace(changed, weight_decay=0.0), corpus, dtype=torch.float32)
+    trained(again, 1)
+    trained(plain, 1)
+    assert again.optimiser.param_groups[0]["lr"] == 5e-3
+    # AdamW takes rate x decay x weight off each weight, and nothing else is different.
+    shrunk = plain.network.parameters["proj.weight"] - again.network.parameters["proj.weight"]
+    torch.testing.assert_close(shrunk, 5e-3 * 0.3 * before, rtol=1e-3, atol=1e-7)
+
+
+def test_hours_alone_let_the_rate_fall_and_the_end_stands_in_the_checkpoint(
+    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(step=0.5)  # seconds: one a call
+    monkeypatch.setattr(run.time, "monotonic", lambda: next(clock))
+    trainer = Trainer.fresh(small_options, recipe, corpus)
+    assert trainer.recipe.max_tokens is None
+    seconds: list[float] = []
+    ended = run.run(trainer, folder, hours=60 / 3600, report=lambda this: seconds.append(this.seconds), report_seconds=0.0)
+    assert ended == "tokens"
+    assert 50 < seconds[-1] <= 60  # the end set in tokens is reached a little before the hours are over
+    factors = [float(line.split("\t")[4]) for line in (folder / run.CURVE).read_text().splitlines()[1:]]
+    full = factors.index(1.0)
+    falling = [n for n, factor in enumerate(factors) if n > full and factor < 1.0]
+    assert 0.2 < len(falling) / len(factors) < 0.3
+    assert factors[-1] == 0.0
+    assert all(later <= earlier for earlier, later in itertools.pairwise(factors[full:]))
+    again = run.resume(folder / run.CHECKPOINT, recipe, corpus)
+    assert again.recipe == trainer.recipe
+    assert again.recipe.max_tokens is not None
+
+
+def test_heldout_points_are_measured_on_the_way_and_change_nothing(
+    small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, sentences: list[list[str]], folder: Path
+) -> None:
+    ours = replace(recipe, max_tokens=600, decay_tokens=200)
+    plain = Trainer.fresh(small_options, ours, corpus)
+    run.run(plain, folder / "plain")
+    measured = Trainer.fresh(small_options, ours, corpus)
+    told = []
+    heldout = run.HeldOut("spoken", sentences[:20], 250, lambda tokens, found: told.append((tokens, found.perplexity)))
+    run.run(measured, folder / "measured", heldout=heldout)
+    assert [tokens // 250 for tokens, _ in told] == [1, 2, 2]  # at 250, at 500 and at the end
+    header, *points = (folder / "measured" / run.POINTS).read_text().splitlines()
+    assert header.split("\t") == ["tokens", "text", "perplexity_forward", "perplexity_backward"]
+    for line, (tokens, (forward, backward)) in zip(points, told, strict=True):
+        assert line == f"{tokens}\tspoken\t{forward:.3f}\t{backward:.3f}"
+    assert told[-1][1][0] < told[0][1][0]
+    for name, value in plain.network.parameters.items():
+        assert torch.equal(measured.network.parameters[name], value), name
+    assert not (folder / "plain" / run.POINTS).exists()
 
 
 @pytest.mark.parametrize("hard_links", [True, False])
@@ -230,39 +295,36 @@ def test_the_checkpoints_before_the_newest_are_kept_and_resume(
 
     if not hard_links:
         monkeypatch.setattr(os, "link", no_links)
-    trainer = Trainer.fresh(small_options, recipe, corpus.vocabulary)
+    trainer = Trainer.fresh(small_options, recipe, corpus)
     folder.mkdir()
     newest = folder / run.CHECKPOINT
     tokens = []
     for _ in range(4):
-        trained(trainer, corpus, 1)
+        trained(trainer, 1)
         run.save_checkpoint(trainer, newest, keep=3)
         tokens.append(trainer.progress.tokens)
     kept = [folder / f"checkpoint-{n}.pt" for n in tokens[1:]]
     assert sorted(folder.glob("checkpoint*.pt")) == sorted([newest, *kept])
     assert kept[-1].read_bytes() == newest.read_bytes()
     for path, n in zip(kept, tokens[1:], strict=True):
-        assert run.resume(path, recipe, corpus.vocabulary).progress.tokens == n
+        assert run.resume(path, recipe, corpus).progress.tokens == n
     # Gone back to an older one: what the abandoned branch wrote goes first, though its tokens are more.
-    back = run.resume(kept[0], recipe, corpus.vocabulary)
+    back = run.resume(kept[0], recipe, corpus)
     for _ in range(2):
         run.save_checkpoint(back, newest, keep=3)
     assert run.read_checkpoint(newest)["progress"]["tokens"] == tokens[1]
     assert sorted(folder.glob("checkpoint-*.pt")) == sorted(kept)
-    trained(back, corpus, 2)
+    trained(back, 2)
     run.save_checkpoint(back, newest, keep=2)
     assert sorted(folder.glob("checkpoint-*.pt")) == sorted([kept[0], kept[2]])
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 def test_a_gpu_trains_as_a_cpu_does(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, tmp_path: Path) -> None:
-    losses = [
-        trained(Trainer.fresh(small_options, recipe, corpus.vocabulary, device, torch.float32), corpus, 10)
-        for device in ("cpu", "cuda")
-    ]
+    losses = [trained(Trainer.fresh(small_options, recipe, corpus, device, torch.float32), 10) for device in ("cpu", "cuda")]
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
-    mixed = Trainer.fresh(small_options, replace(recipe, dropout=0.1), corpus.vocabulary, "cuda", torch.bfloat16)
-    assert np.mean(trained(mixed, corpus, 60)[-10:]) < 0.8 * losses[0][0]
+    mixed = Trainer.fresh(small_options, replace(recipe, dropout=0.1), corpus, "cuda", torch.bfloat16)
+    assert np.mean(trained(mixed, 60)[-10:]) < 0.8 * losses[0][0]
     run.save_checkpoint(mixed, tmp_path / "checkpoint.pt")
-    again = run.resume(tmp_path / "checkpoint.pt", replace(recipe, dropout=0.1), corpus.vocabulary, None, "cuda", torch.bfloat16)
+    again = run.resume(tmp_path / "checkpoint.pt", replace(recipe, dropout=0.1), corpus, None, "cuda", torch.bfloat16)
     assert again.progress == mixed.progress
