@@ -132,7 +132,8 @@ def check(args: argparse.Namespace) -> None:
     for option, place in (("--options", args.options), ("--vocabulary", args.vocabulary), ("--resume", args.resume)):
         if place:
             locations.check_file(place, option)
-    locations.check_output(args.output)
+    if args.evaluate is None:
+        locations.check_output(args.output)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -154,7 +154,7 @@ def test_texts_that_cannot_be_trained_on(
         (["--keep-checkpoints", "0"], 2, "--keep-checkpoints 0 leaves none"),
         (["--hours", "0"], 2, "--hours"),
         (["--sampled", "-1"], 2, "--sampled"),
-        (["--options", "nowhere.json"], 2, "nowhere.json"),
+        (["--options", "nowhere.json"], 3, "nowhere.json"),
         (["--vocabulary", "nowhere.tsv"], 3, "nowhere.tsv"),
         (["--resume"], 3, "no run to resume"),
         (["--heldout", "nowhere.txt"], 3, "nowhere.txt"),
