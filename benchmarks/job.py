@@ -19,7 +19,7 @@ from benchmarks.processes import elmo_store, machine, run_measured
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import load_model, random_weights
 from model.warm import compute_warm
-from pipeline.report import Totals, all_markers, totals
+from pipeline.summary import Totals, all_markers, totals
 
 SHARE = 0.85  # of the engine's own rate: what a whole job should reach
 SAMPLE = Path(__file__).resolve().parent.parent / "examples" / "sample"

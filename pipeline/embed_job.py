@@ -227,9 +227,10 @@ def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, pieces: Seq
         if root.size(MODEL) is None:
             root.put(MODEL, weights.to_safetensors())
         write_pieces(root, pieces)
+        n_bytes = sum({piece.url: piece.identity.size for piece in pieces}.values())
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)
-        root.put_json(START, {"started": time.time(), "n_pieces": len(pieces)})
+        root.put_json(START, {"started": time.time(), "n_pieces": len(pieces), "n_bytes": n_bytes})
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
     return manifest

@@ -1,6 +1,6 @@
 """``elmo-store info URL``: what a store holds and how to open it; works on an unfinished store too.
 
-May import elmo_store and pipeline.report; neither torch nor Beam.
+May import elmo_store, pipeline.summary and pipeline.quantities; neither torch nor Beam.
 """
 
 import argparse
@@ -67,7 +67,8 @@ def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
 
 def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str]:
     """The same for people."""
-    from pipeline.report import human_bytes, next_steps
+    from pipeline.quantities import human_bytes
+    from pipeline.summary import next_steps
 
     counts = manifest.counts
     status = "complete" if manifest.complete else "incomplete"

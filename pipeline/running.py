@@ -12,7 +12,7 @@ from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import Exit
 from pipeline.progress import shown
-from pipeline.report import all_markers, next_steps, summary
+from pipeline.summary import all_markers, next_steps, summary
 from transforms.work import PROBLEM
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ May import elmo_store and pipeline.progress; neither torch nor Beam.
 import argparse
 import sys
 
+from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
 
@@ -18,19 +19,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the URL (default: {})")
 
 
+def check(args: argparse.Namespace) -> None:
+    """CommandError for a time that is none, and with ``--once`` for a folder that is not there."""
+    if args.seconds <= 0:
+        raise CommandError(Exit.BAD_USAGE, f"--seconds {args.seconds} is no time to wait: give more than 0")
+    if args.once:
+        locations.check_store(args.url)
+
+
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """Show progress; 0 when the store is complete, 4 with ``--once`` while it is not."""
+    """Show progress; 0 when the store is complete, 4 with ``--once`` while it is not. Waits for a job that has not begun."""
     from elmo_store.layout import MANIFEST
     from elmo_store.storage import Root
     from pipeline.output import reach
     from pipeline.progress import ProgressReader, Screen, follow
 
-    if args.seconds <= 0:
-        raise CommandError(Exit.BAD_USAGE, f"--seconds {args.seconds} is no time to wait: give more than 0")
     root = Root(args.url, args.storage_options)
     reach(root, "store")
     if not root.exists(MANIFEST):
-        raise CommandError(Exit.BAD_LOCATION, f"there is no store at {args.url}: no {MANIFEST} in it (yet)")
+        if args.once:
+            raise CommandError(Exit.BAD_LOCATION, f"there is no store at {args.url}: no {MANIFEST} in it (yet)")
+        print(f"no job has begun at {args.url} yet; waiting for one (Ctrl-C ends this)", file=sys.stderr, flush=True)
     if args.once:
         snapshot = ProgressReader(root).look()
         print(snapshot.line())

@@ -34,7 +34,7 @@ from transforms.plan import ShardTask
 from transforms.results import NAMESPACE, ShardResult, count
 from transforms.shard_text import PartReader, ShardText, read_shard
 from transforms.work import MODEL, PLAN
-from transforms.write import write_shard
+from transforms.write import NOT_SUMMED, write_shard
 
 
 class WorkerError(RuntimeError):
@@ -205,7 +205,7 @@ class ShardWorker:
         if not texts:
             return []
         give_back()
-        began, before = time.perf_counter(), engine_numbers(self._embedder)
+        call_began, began, before = time.time(), time.perf_counter(), engine_numbers(self._embedder)
         states = self._embedder.embed(
             [request for text in texts for request in text.requests],
             boundaries=self._manifest.boundaries,
@@ -214,6 +214,8 @@ class ShardWorker:
         seconds = time.perf_counter() - began
         after = engine_numbers(self._embedder)
         rows = sum(text.task.n_rows for text in texts)
+        # The whole call stands in each of its markers: progress knows what is computed before the last shard is written.
+        call = {"call_began": call_began, "call_tokens": sum(text.n_tokens for text in texts)}
         futures = []
         first = 0
         for text in texts:
@@ -221,6 +223,7 @@ class ShardWorker:
             share = text.task.n_rows / rows
             stats = {name: (after[name] - before.get(name, 0.0)) * share for name in after}
             stats |= {"tokens": text.n_tokens, "seconds_reading": seconds_reading, "seconds_computing": seconds * share}
+            stats |= call
             futures.append(self._writers.submit(self._write, text, states[first : first + text.task.n_rows], stats))
             first += text.task.n_rows
         return futures
@@ -233,8 +236,8 @@ class ShardWorker:
             except Exception as error:
                 if attempt == 2 or not _worth_a_second_try(error):
                     return _failure(text.task, "writing", error)
-        numbers = {name: float(value) for name, value in marker.stats.items() if not isinstance(value, str)}
-        del numbers["finished"]  # a time of day; everything else can be summed
+        kept = {name: value for name, value in marker.stats.items() if name not in NOT_SUMMED}
+        numbers = {name: float(value) for name, value in kept.items() if not isinstance(value, str)}
         return ShardResult(text.task.shard, text.task.n_rows, None, numbers)
 
 

@@ -4,6 +4,8 @@ The marker comes last: whatever happens before it, the shard counts as not done,
 same objects.
 """
 
+import os
+import socket
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -16,14 +18,17 @@ from elmo_store.markers import ObjectRecord, ShardMarker, write_marker
 from elmo_store.storage import Root
 from transforms.shard_text import ShardText
 
+# Of the numbers in a marker's stats, those that are no sum over shards.
+NOT_SUMMED = frozenset({"finished", "call_began", "call_tokens"})
+
 
 def write_shard(
     root: Root, manifest: Manifest, text: ShardText, states: npt.NDArray[Any], stats: Mapping[str, Any]
 ) -> ShardMarker:
     """Write ``states`` [n_rows, 2L+1, p] of one shard in every form of the store, and its marker.
 
-    Idempotent: the same states give the same bytes under the same names. Seconds of encoding and putting, and when it was
-    done (Unix seconds), are added to ``stats``.
+    Idempotent: the same states give the same bytes under the same names. Seconds of encoding and putting, when it was
+    done (Unix seconds), and the worker process (host:pid) are added to ``stats``.
     """
     began = time.perf_counter()
     task = text.task
@@ -31,7 +36,11 @@ def write_shard(
     for path, data in shard_codec.encode(manifest, task.shard, states, text.tokens, text.sentence, text.index):
         root.put(path, data)
         records.append(ObjectRecord.of(path, data))
-    timed = {"seconds_writing": time.perf_counter() - began, "finished": time.time()}
+    timed: dict[str, float | str] = {
+        "seconds_writing": time.perf_counter() - began,
+        "finished": time.time(),
+        "worker": f"{socket.gethostname()}:{os.getpid()}",
+    }
     marker = ShardMarker(task.shard, task.first_row, task.n_rows, tuple(records), {**stats, **timed})
     write_marker(root, marker)
     return marker

@@ -1,6 +1,6 @@
 """What a finished job says: counts, bytes, speed, and what to do next in three lines of Python. Pure but for reading markers.
 
-May import elmo_store and transforms' names.
+May import elmo_store and pipeline.quantities.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from elmo_store.layout import REJECTS
 from elmo_store.manifest import Manifest
 from elmo_store.markers import ShardMarker, read_marker, total_bytes
 from elmo_store.storage import Root
-from pipeline.progress import duration
+from pipeline.quantities import duration, human_bytes
 
 
 @dataclass(frozen=True)
@@ -75,32 +75,32 @@ def all_markers(root: Root, n_shards: int) -> list[ShardMarker]:
 
 
 def summary(root: Root, manifest: Manifest, markers: Iterable[ShardMarker], *, since: float, seconds: float) -> list[str]:
-    """The lines that end a run. ``since``: when it began (Unix seconds); ``seconds``: how long it took."""
+    """The block that ends a run. ``since``: when it began (Unix seconds); ``seconds``: how long it took."""
     listed = list(markers)
     counts, everything = manifest.sizes, totals(listed)
     this_run = totals(marker for marker in listed if float(marker.stats.get("finished", 0)) >= since)
     per_token = everything.bytes / counts.tokens if counts.tokens else 0.0
-    lines = [
-        f"{counts.sentences:,} sentences, {counts.tokens:,} tokens in {counts.shards:,} shards; "
-        f"{human_bytes(everything.bytes)} of states, {per_token:,.0f} bytes a token",
-        f"words cut at 48 bytes: {counts.words_cut:,}; records refused: {counts.rejected:,}"
-        + (f", see {root.url(REJECTS)}" if counts.rejected else ""),
-    ]
+    forms = " and ".join({"zarr": "Zarr (states.zarr)", "parquet": "Parquet (states/)"}[f] for f in manifest.forms)
+    refused = f"{counts.rejected:,} records refused" + (f" (see {root.url(REJECTS)})" if counts.rejected else "")
+    rows = {
+        "text": f"{counts.sentences:,} sentences, {counts.tokens:,} tokens",
+        "problems": f"{refused}, {counts.words_cut:,} words cut at 48 bytes",
+        "states": f"{', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}; {forms}",
+        "size": f"{human_bytes(everything.bytes)} in {counts.shards:,} shards, {per_token:,.0f} bytes a token",
+    }
     if this_run.tokens < everything.tokens:
-        lines.append(f"{everything.tokens - this_run.tokens:,} tokens were there already from an earlier run")
+        rows["earlier"] = f"{everything.tokens - this_run.tokens:,} tokens were there already from an earlier run"
     if this_run.tokens:
-        lines.append(
-            f"this run: {this_run.tokens:,} tokens in {duration(seconds)} = {this_run.tokens / seconds:,.0f} tokens/s; "
+        rows["this run"] = (
+            f"{this_run.tokens:,} tokens in {duration(seconds)} = {this_run.tokens / seconds:,.0f} tokens/s; "
             f"workers read {this_run.seconds_reading:.1f} s, computed {this_run.seconds_computing:.1f} s, "
             f"wrote {this_run.seconds_writing:.1f} s"
         )
-    shares = (("lanes filled", this_run.lane_fill), ("gate table hits", this_run.table_hits))
-    shown = [f"{name} {share:.1%}" for name, share in (*shares, ("known words", this_run.word_hits)) if share is not None]
-    if shown:
-        lines.append("engine: " + ", ".join(shown))
-    forms = " and ".join({"zarr": "Zarr (states.zarr)", "parquet": "Parquet (states/)"}[f] for f in manifest.forms)
-    lines.append(f"written: {root} as {forms}, {manifest.dtype}, states {', '.join(manifest.states)}")
-    return lines
+    if this_run.lane_fill is not None:
+        reused = [("first-layer gates", this_run.table_hits), ("word vectors", this_run.word_hits)]
+        shown = ", ".join(f"{name} {share:.0%}" for name, share in reused if share is not None)
+        rows["engine"] = f"lanes filled {this_run.lane_fill:.0%}" + (f"; computed before and reused: {shown}" if shown else "")
+    return [f"complete: {root}", *(f"  {name:<9} {text}" for name, text in rows.items())]
 
 
 def next_steps(root: Root, manifest: Manifest) -> list[str]:
@@ -112,12 +112,3 @@ def next_steps(root: Root, manifest: Manifest) -> list[str]:
     w = ", ".join(["0.0"] * ((len(manifest.states) + 1) // 2))
     mix = f"elmo_store.ScalarMix(w=[{w}])(store.sentence(0).read())"
     return [*lines, f"vectors = {mix}  # [tokens, {2 * manifest.channels}]; w: what your task learned"]
-
-
-def human_bytes(n: float) -> str:
-    """Bytes in decimal units."""
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if n < 1000 or unit == "TB":
-            return f"{n:,.0f} {unit}" if unit == "bytes" else f"{n:,.1f} {unit}"
-        n /= 1000
-    raise AssertionError("unreachable")

@@ -1,15 +1,19 @@
 """The summary's numbers, ``info``, and sizes for people."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from elmo_store.manifest import read_manifest
 from elmo_store.markers import ObjectRecord, ShardMarker
+from elmo_store.storage import Root
 from pipeline.cli import main
 from pipeline.exit_codes import Exit
-from pipeline.report import human_bytes, totals
+from pipeline.quantities import human_bytes
+from pipeline.summary import all_markers, summary, totals
 
 Command = Callable[..., int]
 
@@ -28,6 +32,20 @@ def test_totals_are_sums_over_shards_and_shares_come_from_sums() -> None:
     assert (all_of_it.tokens, all_of_it.bytes, all_of_it.seconds_computing) == (40, 200, 2.0)
     assert all_of_it.lane_fill == pytest.approx(0.7)
     assert all_of_it.table_hits is None
+
+
+def test_the_block_at_the_end_says_what_was_done_and_claims_nothing_of_the_words(embed: Command, tmp_path: Path) -> None:
+    out = tmp_path / "store"
+    assert embed(out) == Exit.COMPLETE
+    root = Root(out)
+    manifest = read_manifest(root)
+    markers = all_markers(root, manifest.sizes.shards)
+    lines = summary(root, manifest, markers, since=0.0, seconds=2.0)
+    assert lines[0] == f"complete: {out}"
+    assert [line[2:11].strip() for line in lines[1:]] == ["text", "problems", "states", "size", "this run", "engine"]
+    assert "known words" not in "".join(lines)
+    later = summary(root, manifest, markers, since=time.time() + 1, seconds=2.0)
+    assert any("were there already from an earlier run" in line for line in later)
 
 
 def test_an_empty_store_has_totals_too() -> None:
