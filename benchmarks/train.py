@@ -1,5 +1,10 @@
 """``python -m benchmarks.train``: training tokens/s on this machine, and their share of its product rate in the same run.
 
+    python -m benchmarks.train [--kernels c torch compile] [--dim 512] [--projection 128] [--lanes 256] [--sampled 1024]
+
+With several kernels it trains with each in turn, in rounds, and prints medians: what the element-wise half costs in C, as
+PyTorch's operators one by one, and through `torch.compile`.
+
 Text is drawn by Zipf's law from made-up words, so that nothing needs to be there; shape and recipe are the default
 model's (2 × 512 cells; 1,024 is the published small shape). The product rate is that of one step's gates, packed
 bfloat16, all cores at once, one thread each: what a training loop that did nothing but its products would reach. May
@@ -8,6 +13,7 @@ import model.training.
 
 import argparse
 import json
+import statistics
 import time
 from dataclasses import replace
 
@@ -68,44 +74,67 @@ def product_rate(options: BiLMOptions, lanes: int, seconds: float) -> float:
     return done * 2.0 * lanes * 2 * p * 4 * d / seconds
 
 
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--batches", type=int, default=20, help="measured in a round, after 5 to warm up (default: 20)")
+    found.add_argument("--rounds", type=int, default=3, help="of each kind of kernels, in turn (default: 3)")
+    found.add_argument("--lanes", type=int, default=256, help="(default: 256)")
+    found.add_argument("--sampled", type=int, default=1024, help="negatives (default: 1024)")
+    found.add_argument("--dim", type=int, default=512, help="cells of a layer (default: 512)")
+    found.add_argument("--projection", type=int, default=128, help="outputs of a layer and direction (default: 128)")
+    found.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
+    found.add_argument(
+        "--kernels", nargs="+", choices=("c", "torch", "compile"), default=["c"], help="of the element-wise half (default: c)"
+    )
+    return found
+
+
+def measured(trainer: Trainer, epoch: Epoch, batches: range) -> dict[str, float]:
+    """One round: what these batches took."""
+    began, cpu, before = time.perf_counter(), time.process_time(), trainer.progress.tokens
+    for index in batches:
+        trainer.step(epoch.batch(index % epoch.n_batches))
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    return {
+        "tokens_per_s": (trainer.progress.tokens - before) / seconds,
+        "ms_per_batch": 1e3 * seconds / len(batches),
+        "cpu_ms_per_batch": 1e3 * cpu / len(batches),
+    }
+
+
 def main() -> None:
-    """Measure and print one line of JSON after the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=20, help="measured after 5 to warm up (default: 20)")
-    parser.add_argument("--lanes", type=int, default=256, help="(default: 256)")
-    parser.add_argument("--sampled", type=int, default=1024, help="negatives (default: 1024)")
-    parser.add_argument("--dim", type=int, default=512, help="cells of a layer (default: 512)")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
-    args = parser.parse_args()
-    options = replace(SMALL_OPTIONS, dim=args.dim)
+    """Measure; print a table, and one line of JSON after it."""
+    args = parser().parse_args()
+    options = replace(SMALL_OPTIONS, dim=args.dim, projection_dim=args.projection)
     recipe = Recipe(lanes=args.lanes, sampled=args.sampled)
     corpus = made_up_text((args.batches + 6) * args.lanes * recipe.unroll // 20)
-    trainer = Trainer.fresh(options, recipe, corpus, args.device)
     epoch = Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed)
-    for index in range(5):
-        trainer.step(epoch.batch(index))
-    began, cpu, before = time.perf_counter(), time.process_time(), trainer.progress.tokens
-    for index in range(5, min(5 + args.batches, epoch.n_batches)):
-        trainer.step(epoch.batch(index))
-    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    batches = trainer.progress.batches - 5
-    positions = batches * recipe.lanes * recipe.unroll
-    used = flop_per_position(options, args.sampled) * positions / seconds
-    found = {
-        "tokens_per_s": (trainer.progress.tokens - before) / seconds,
-        "ms_per_batch": 1e3 * seconds / batches,
-        "cpu_ms_per_batch": 1e3 * cpu / batches,
-        "gflop_per_s": used / 1e9,
-        "c_kernels": kernels.compiled(),
-        "threads": torch.get_num_threads(),
-    }
-    if args.device == "cpu":
-        rate = product_rate(options, args.lanes, seconds=1.0)
-        found["product_gflop_per_s"] = rate / 1e9
-        found["share_of_product_rate"] = used / rate
-    for name, value in found.items():
-        print(f"{name:>24}  {value:,.2f}" if isinstance(value, float) else f"{name:>24}  {value}")
-    print(json.dumps(found))
+    trainers = {kind: Trainer.fresh(options, recipe, corpus, args.device) for kind in args.kernels}
+    for kind, trainer in trainers.items():
+        kernels.select(kind)
+        for index in range(5):
+            trainer.step(epoch.batch(index))
+    rounds: dict[str, list[dict[str, float]]] = {kind: [] for kind in trainers}
+    for number in range(args.rounds):
+        first = 5 + number * args.batches
+        for kind, trainer in trainers.items():
+            kernels.select(kind)
+            rounds[kind].append(measured(trainer, epoch, range(first, first + args.batches)))
+    positions = recipe.lanes * recipe.unroll
+    rate = product_rate(options, args.lanes, seconds=1.0) if args.device == "cpu" else None
+    found = []
+    for kind, each in rounds.items():
+        row = {name: statistics.median(one[name] for one in each) for name in each[0]}
+        row["gflop_per_s"] = flop_per_position(options, args.sampled) * positions / row["ms_per_batch"] / 1e6
+        if rate is not None:
+            row["share_of_product_rate"] = row["gflop_per_s"] * 1e9 / rate
+        found.append({"kernels": kind, **row})
+    names = list(found[0])
+    print("| " + " | ".join(names) + " |\n|" + "---|" * len(names))
+    for line in found:
+        print("| " + " | ".join(f"{value:,.2f}" if isinstance(value, float) else str(value) for value in line.values()) + " |")
+    shape = {"dim": args.dim, "projection": args.projection, "lanes": args.lanes, "sampled": args.sampled}
+    print(json.dumps({**shape, "threads": torch.get_num_threads(), "product_gflop_per_s": rate and rate / 1e9, "rows": found}))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#define LANES 16   // numbers side by side in a sum or a maximum
+#define BLOCK 512  // filters of a convolution at a time: their sums stay in the first cache, however many filters there are
+
 static inline float widen(uint16_t v) {
     uint32_t bits = (uint32_t)v << 16;
     float f;
@@ -17,10 +20,30 @@ static inline uint16_t narrow(float f) {  // round to nearest, ties to even
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-// -ffast-math divides by an approximate reciprocal, which makes NaN of an infinite exp: both stay where exp is finite
-// and the result has long been 0 or -1.
-static inline float sigmoid(float v) { return 1.0f / (1.0f + expf(v < -80.0f ? 80.0f : -v)); }
-static inline float tanh_(float v) { return 2.0f / (1.0f + expf(v < -40.0f ? 80.0f : -2.0f * v)) - 1.0f; }
+// exp to 2 units in the last place, as plain arithmetic that every compiler turns into vectors: no vector library, and no
+// -ffast-math, is needed for it.  2^n · e^r with |r| ≤ ln 2 / 2; Cephes' polynomial.  Outside ±87 it stays at the edge.
+static inline float exp_(float v) {
+    const float round = 12582912.0f;  // 1.5 · 2^23: adding it leaves whole numbers
+    v = v > 87.0f ? 87.0f : v;
+    v = v < -87.0f ? -87.0f : v;
+    float n = (v * 1.44269504088896341f + round) - round;
+    float r = v - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    float q = 1.9875691500e-4f;
+    q = q * r + 1.3981999507e-3f;
+    q = q * r + 8.3334519073e-3f;
+    q = q * r + 4.1665795894e-2f;
+    q = q * r + 1.6666665459e-1f;
+    q = q * r + 5.0000001201e-1f;
+    q = q * r * r + r + 1.0f;
+    uint32_t bits = (uint32_t)((int32_t)n + 127) << 23;
+    float scale;
+    memcpy(&scale, &bits, 4);
+    return q * scale;
+}
+
+static inline float sigmoid(float v) { return 1.0f / (1.0f + exp_(-v)); }
+static inline float tanh_(float v) { return 2.0f / (1.0f + exp_(-2.0f * v)) - 1.0f; }
 
 // products [B, 4d], without bias; gates [B, 4d] = activations i, f, g, o.  c_prev, c [B, d].  m [B, d] = o tanh(c).
 void cell_forward(const uint16_t *restrict products, const float *restrict bias, const float *restrict c_prev,
@@ -92,21 +115,37 @@ void softmax_rows(uint16_t *restrict logits, const float *restrict bias, const f
                   float *restrict scratch, int64_t n, int64_t k) {
     for (int64_t r = 0; r < n; r++) {
         uint16_t *restrict row = logits + r * k;
-        float top = true_logit[r];
-#pragma GCC ivdep
-        for (int64_t j = 0; j < k; j++) {
+        // LANES maxima and sums side by side: one alone would have to be taken in order, number by number.
+        float tops[LANES], sums[LANES];
+        for (int l = 0; l < LANES; l++) tops[l] = true_logit[r], sums[l] = 0.0f;
+        int64_t whole = k - k % LANES;
+        for (int64_t j = 0; j < whole; j += LANES)
+            for (int l = 0; l < LANES; l++) {
+                float v = widen(row[j + l]) + bias[j + l];
+                scratch[j + l] = v;
+                tops[l] = v > tops[l] ? v : tops[l];
+            }
+        for (int64_t j = whole; j < k; j++) {
             float v = widen(row[j]) + bias[j];
             scratch[j] = v;
-            top = v > top ? v : top;
+            tops[0] = v > tops[0] ? v : tops[0];
         }
-        float sum = 0.0f;
-        for (int64_t j = 0; j < k; j++) {
-            float e = expf(scratch[j] - top);
+        float top = tops[0];
+        for (int l = 1; l < LANES; l++) top = tops[l] > top ? tops[l] : top;
+        for (int64_t j = 0; j < whole; j += LANES)
+            for (int l = 0; l < LANES; l++) {
+                float e = exp_(scratch[j + l] - top);
+                scratch[j + l] = e;
+                sums[l] += e;
+            }
+        for (int64_t j = whole; j < k; j++) {
+            float e = exp_(scratch[j] - top);
             scratch[j] = e;
-            sum += e;
+            sums[0] += e;
         }
-        float own = expf(true_logit[r] - top), w = weight[r];
-        float total = sum + own, scale = w / total;
+        float own = exp_(true_logit[r] - top), w = weight[r], total = own;
+        for (int l = 0; l < LANES; l++) total += sums[l];
+        float scale = w / total;
         for (int64_t j = 0; j < k; j++) row[j] = narrow(scratch[j] * scale);
         loss[r] = w * (logf(total) + top - true_logit[r]);
         true_gradient[r] = w * (own / total - 1.0f);
@@ -120,7 +159,7 @@ void softmax_rows(uint16_t *restrict logits, const float *restrict bias, const f
 void conv_max(const float *restrict table, const int16_t *restrict ids, const int64_t *restrict used,
               const int64_t *restrict widths, const int64_t *restrict counts, float *restrict best,
               int16_t *restrict where, int64_t n_conv, int64_t S, int64_t F, int64_t n, int64_t length) {
-    float sum[4096];
+    float sum[BLOCK];
     for (int64_t r = 0; r < n; r++) {
         const int16_t *word = ids + r * length;
         float *restrict b = best + r * F;
@@ -129,21 +168,24 @@ void conv_max(const float *restrict table, const int16_t *restrict ids, const in
         for (int64_t i = 0; i < n_conv; i++) {
             int64_t w = widths[i], f = counts[i];
             int64_t last = used[r] < length - w ? used[r] : length - w;
-            for (int64_t s = 0; s <= last; s++) {
-                for (int64_t j = 0; j < f; j++) sum[j] = 0.0f;
-                for (int64_t k = 0; k < w; k++) {
-                    const float *restrict row = table + word[s + k] * S + base + k * f;
+            for (int64_t first = 0; first < f; first += BLOCK) {
+                int64_t some = f - first < BLOCK ? f - first : BLOCK;
+                for (int64_t s = 0; s <= last; s++) {
+                    for (int64_t j = 0; j < some; j++) sum[j] = 0.0f;
+                    for (int64_t k = 0; k < w; k++) {
+                        const float *restrict row = table + word[s + k] * S + base + k * f + first;
 #pragma GCC ivdep
-                    for (int64_t j = 0; j < f; j++) sum[j] += row[j];
-                }
-                if (s == 0) {
-                    for (int64_t j = 0; j < f; j++) b[j] = sum[j], at[j] = 0;
-                } else {
+                        for (int64_t j = 0; j < some; j++) sum[j] += row[j];
+                    }
+                    if (s == 0) {
+                        for (int64_t j = 0; j < some; j++) b[first + j] = sum[j], at[first + j] = 0;
+                    } else {
 #pragma GCC ivdep
-                    for (int64_t j = 0; j < f; j++) {
-                        int greater = sum[j] > b[j];
-                        b[j] = greater ? sum[j] : b[j];
-                        at[j] = greater ? (int16_t)s : at[j];
+                        for (int64_t j = 0; j < some; j++) {
+                            int greater = sum[j] > b[first + j];
+                            b[first + j] = greater ? sum[j] : b[first + j];
+                            at[first + j] = greater ? (int16_t)s : at[first + j];
+                        }
                     }
                 }
             }

@@ -1,7 +1,8 @@
 """The element-wise half of a training step: PyTorch for any device and dtype, C for bfloat16 on a CPU. Imports torch.
 
-The C file beside this one is compiled once per machine into a temporary folder of the user's, where a C compiler is
-found; without one the PyTorch forms run, slower and to the same rounding. No other module knows which of them ran.
+The C file beside this one is compiled once per machine and kept in the user's cache, where a C compiler is found; without
+one the PyTorch forms run, slower and to the same rounding. No other module knows which of them ran. `select` chooses, for
+`python -m benchmarks.train --kernels`, which says what each is worth.
 """
 
 import ctypes
@@ -13,17 +14,25 @@ import subprocess
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
+from model.files.locate import cache_folder
+from model.training.errors import TrainingError
+
 Part = TypeVar("Part")
 
 SOURCE = Path(__file__).with_name("kernels.c")
-FLAGS = ("-O3", "-march=native", "-mprefer-vector-width=512", "-ffast-math", "-fPIC")
+# No -ffast-math: it changes what NaN and infinity do. These two leave out the error number and the floating-point flags
+# alone, which nobody reads here and which would keep loops from becoming vectors.
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fPIC")
+WIDE = ("-mprefer-vector-width=512",)  # x86 only; gcc takes half of an AVX-512 register without it
+Kind = Literal["c", "torch", "compile"]
 SIGNATURES = {  # function → how many pointers, integers and floats it takes, in this order
     "cell_forward": (6, 2, 1),
     "cell_backward": (6, 2, 1),
@@ -50,10 +59,15 @@ def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, 
         addresses = _addresses(products, bias, c_prev, gates, c, m)
         library.cell_forward(*addresses, *c.shape, ctypes.c_float(clip))
         return
+    _form(_cell_forward)(products, bias, c_prev, gates, c, m, clip)
+
+
+def _cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:
     i, f, g, o = (products.to(c.dtype) + bias).chunk(4, dim=1)  # [B, d] each
     i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
-    torch.clamp(f * c_prev + i * g, -clip, clip, out=c)
-    m.copy_(o * torch.tanh(c))
+    clipped = torch.clamp(f * c_prev + i * g, -clip, clip)  # [B, d]
+    c.copy_(clipped)
+    m.copy_(o * torch.tanh(clipped))
     gates.copy_(torch.cat((i, f, g, o), dim=1))
 
 
@@ -73,6 +87,10 @@ def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tens
         addresses = _addresses(gates, dm, dc, c_prev, c, dbias)
         library.cell_backward(*addresses, *c.shape, ctypes.c_float(clip))
         return
+    _form(_cell_backward)(gates, dm, dc, c_prev, c, dbias, clip)
+
+
+def _cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, dbias: Tensor, clip: float) -> None:
     i, f, g, o = gates.to(c.dtype).chunk(4, dim=1)  # [B, d] each
     tanh_c, dm = torch.tanh(c), dm.to(c.dtype)
     dv = (dc + dm * o * (1 - tanh_c * tanh_c)) * (c.abs() < clip)
@@ -85,7 +103,7 @@ def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tens
         ),
         dim=1,
     )  # [B, 4d]
-    torch.mul(dv, f, out=dc)
+    dc.copy_(dv * f)
     gates.copy_(gradients)
     dbias += gradients.sum(0)
 
@@ -107,6 +125,11 @@ def softmax_rows(logits: Tensor, bias: Tensor, true_logit: Tensor, weight: Tenso
         scratch = torch.empty_like(bias)
         library.softmax_rows(*_addresses(logits, bias, true_logit, weight, loss, gradient, scratch), *logits.shape)
         return loss, gradient
+    loss, gradient = _form(_softmax_rows)(logits, bias, true_logit, weight)
+    return loss, gradient
+
+
+def _softmax_rows(logits: Tensor, bias: Tensor, true_logit: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     full = torch.cat((logits.to(bias.dtype) + bias, true_logit[:, None]), dim=1)  # [n, k+1]
     log_p = torch.log_softmax(full, dim=1)
     p = log_p.exp() * weight[:, None]
@@ -154,8 +177,34 @@ def conv_max_backward(gradient: Tensor, ids: Tensor, where: Tensor, shapes: list
 
 
 def compiled() -> bool:
-    """Whether the C forms are at hand."""
+    """Whether the C forms are at hand, and chosen."""
     return _library() is not None
+
+
+def select(kind: Kind) -> None:
+    """Choose the forms of this process: C, PyTorch's operators one by one, or PyTorch's through `torch.compile`.
+
+    Raises:
+        TrainingError: C was asked for and can't be had.
+    """
+    _chosen.clear()
+    if kind != "c":
+        _chosen.append(kind)
+    elif _compiled_library() is None:
+        raise TrainingError("no C kernels here: they need a C compiler (gcc, clang or cc, or $CC); see the warning above")
+
+
+_chosen: list[Kind] = []  # empty: C where it can be had, else PyTorch
+
+
+def _form(plain: Callable[..., Any]) -> Callable[..., Any]:
+    return _inductor(plain) if _chosen == ["compile"] else plain
+
+
+@cache
+def _inductor(plain: Callable[..., Any]) -> Callable[..., Any]:
+    compiled_form: Callable[..., Any] = torch.compile(plain, dynamic=False)
+    return compiled_form
 
 
 def _on_all_threads(work: Callable[[slice], Part], rows: int) -> list[Part]:
@@ -178,30 +227,54 @@ def _library_for(tensor: Tensor) -> ctypes.CDLL | None:
     return _library() if tensor.dtype == torch.bfloat16 and tensor.device.type == "cpu" else None
 
 
-@cache
 def _library() -> ctypes.CDLL | None:
+    return None if _chosen else _compiled_library()
+
+
+@cache
+def _compiled_library() -> ctypes.CDLL | None:
     compiler = next((found for name in (os.environ.get("CC", ""), "gcc", "clang", "cc") if (found := shutil.which(name))), None)
     if compiler is None or not SOURCE.exists():
         return None
-    source = SOURCE.read_bytes()
-    # -march=native makes code for this very processor: its name belongs to the key of the cache.
-    key = hashlib.sha256(source + " ".join((compiler, *FLAGS, _processor())).encode()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"elmo-store-kernels-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
+    with ExitStack() as stack:
+        folder = _own_folder(cache_folder() / "kernels")
+        if folder is None:  # no place to keep it: compiled for this process alone
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-store-kernels-")))
+        for flags in ((*FLAGS, *WIDE), FLAGS):
+            try:
+                return _load(_compile(compiler, flags, folder))
+            except (OSError, subprocess.SubprocessError) as error:
+                problem = str(getattr(error, "stderr", None) or error)
+    logging.getLogger(__name__).warning("training runs without C kernels: %s", problem.strip()[-500:])
+    return None
+
+
+def _own_folder(folder: Path) -> Path | None:
+    """The folder, made where it is missing, if only this user can put files into it; else None."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError:
         return None
+    ours = found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return folder if ours and os.access(folder, os.W_OK | os.X_OK) else None
+
+
+def _compile(compiler: str, flags: tuple[str, ...], folder: Path) -> Path:
+    """The library in the folder, compiled unless it is there. OSError or SubprocessError (its stderr says why)."""
+    # -march=native makes code for this very processor: its name belongs to the key of the cache.
+    key = hashlib.sha256(SOURCE.read_bytes() + " ".join((compiler, *flags, _processor())).encode()).hexdigest()[:16]
     path = folder / f"{key}.so"
     if not path.exists():
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            made, compiled = Path(scratch) / "kernels.so", Path(scratch) / "kernels.o"
-            # Linked without -ffast-math: with it, loading the library would turn subnormal numbers off for the whole thread.
-            compile_command = [compiler, *FLAGS, "-c", "-o", str(compiled), str(SOURCE)]
-            for command in (compile_command, [compiler, "-shared", "-o", str(made), str(compiled), "-lm"]):
-                result = subprocess.run(command, capture_output=True, text=True, check=False)
-                if result.returncode != 0:
-                    logging.getLogger(__name__).warning("training runs without C kernels: %s", result.stderr.strip()[-500:])
-                    return None
+            made = Path(scratch) / "kernels.so"
+            command = [compiler, *flags, "-shared", "-o", str(made), str(SOURCE), "-lm"]
+            subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
             os.replace(made, path)
+    return path
+
+
+def _load(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     for name, (pointers, integers, floats) in SIGNATURES.items():
         function = getattr(library, name)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
@@ -13,7 +14,8 @@ from model.bilm import LSTMLayer, char_cnn, run_layers
 from model.characters import BOS, EOS, char_ids
 from model.options import BiLMOptions
 from model.training import kernels
-from model.training.network import LSTMRecurrence, Network, initial_parameters
+from model.training.errors import TrainingError
+from model.training.network import LSTMRecurrence, Network, convolve, initial_parameters
 
 STEPS, BATCH, P, D = 7, 5, 4, 6
 WEIGHTS = ("weight_ih", "weight_hh", "bias", "weight_proj")
@@ -136,9 +138,54 @@ def test_loading_the_kernels_leaves_subnormal_numbers_alone() -> None:
     assert done.stdout.split()[1] == "True"
 
 
+@pytest.mark.skipif(not kernels.compiled(), reason="no C compiler here: there is nothing to compare")
+def test_convolutions_of_more_filters_than_a_block_holds() -> None:
+    """4,097 and more filters of one width once wrote past the end of an array on the stack."""
+    generator = torch.Generator().manual_seed(3)
+    embed = torch.randn(262, 3, generator=generator)
+    weights = [torch.randn(n, 3, width, generator=generator) for n, width in ((5000, 1), (7, 2), (513, 3))]
+    ids = torch.from_numpy(char_ids(WORDS).astype(np.int64))
+    with_c = convolve(ids, embed, weights)
+    with patch.object(kernels, "compiled", return_value=False):
+        plain = convolve(ids, embed, weights)
+    torch.testing.assert_close(with_c, plain, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not kernels.compiled(), reason="no C compiler here: there is nothing to compile")
+@pytest.mark.parametrize("place", ["missing", "a file", "others may write"])
+def test_a_cache_that_cannot_be_had_or_trusted_is_done_without(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "cache"
+    if place == "a file":
+        cache.write_text("in the way")
+    elif place == "others may write":
+        (cache / "kernels").mkdir(parents=True)
+        (cache / "kernels").chmod(0o777)
+    monkeypatch.setattr(kernels, "cache_folder", lambda: cache)
+    assert kernels._compiled_library.__wrapped__() is not None
+    kept = list(cache.glob("kernels/*.so"))
+    assert len(kept) == (1 if place == "missing" else 0)
+
+
+def test_without_a_compiler_the_reason_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho no such instruction >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", str(broken))
+    monkeypatch.setattr(kernels, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(kernels, "_compiled_library", kernels._compiled_library.__wrapped__)
+    with pytest.raises(TrainingError, match="they need a C compiler"):
+        kernels.select("c")
+    assert "training runs without C kernels: no such instruction" in caplog.text
+    assert not kernels.compiled()
+
+
 @pytest.mark.parametrize("size", [1.0, 30.0, 100.0, 1e4])
 def test_a_cell_far_out_of_its_range_stays_finite(size: float) -> None:
-    """exp(100) is infinite in float32, and -ffast-math made NaN of 1 / (1 + exp(100)): a run of 13 million tokens died of it."""
+    """exp(100) is infinite in float32; -ffast-math, then, made NaN of 1 / (1 + exp(100)), and a run of 13M tokens died."""
     generator = torch.Generator().manual_seed(0)
     batch, d = 3, 64
     products = (torch.randn(batch, 4 * d, generator=generator) * size).bfloat16()
