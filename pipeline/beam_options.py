@@ -1,21 +1,38 @@
 """Beam's options on our command line: set apart from ours, completed with our defaults, and the environment of Beam's processes.
 
-May import apache_beam and elmo_store. Beam's options are those that the installed SDK's option classes declare, so
-that a typing error is bad usage and not an option that silently does nothing.
+May import apache_beam. Beam's options are those that the installed SDK's option classes declare, and for an engine with a
+job service also ``--name=value`` that nobody here knows: the service is asked at the door (`pipeline.door`), so that a typing
+error is bad usage and not an option that silently does nothing.
 """
 
 import argparse
 import os
+import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, StandardOptions, WorkerOptions
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    FlinkRunnerOptions,
+    PipelineOptions,
+    PortableOptions,
+    PrismRunnerOptions,
+    SparkRunnerOptions,
+    StandardOptions,
+    WorkerOptions,
+)
 
 LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Prism
 LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
+ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"})  # they are given a job service
+# A worker of a stage that ended is kept this long for the next one: without it each stage imports everything anew.
+ENVIRONMENT_CACHE_MILLIS = 60_000
+ONE_WORKER = "no_use_multiple_sdk_containers"  # Dataflow: one process a machine, not one a vCPU
+MANY_WORKERS = "use_multiple_sdk_containers"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -34,32 +51,80 @@ def beam_flags() -> Mapping[str, bool]:
     return {name: action.nargs != 0 for action in parser._actions for name in action.option_strings}
 
 
-def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our arguments and Beam's, each in order. After ``--`` everything is ours."""
+def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = None) -> tuple[list[str], list[str]]:
+    """Our arguments and Beam's, each in order. After ``--`` everything is ours.
+
+    ``ours``: every option string of our command. If the runner has a job service, ``--name=value`` in Beam's spelling
+    (no dash inside) that is in neither list is the service's to know.
+    """
     flags = beam_flags()
-    ours: list[str] = []
+    mine: list[str] = []
     beams: list[str] = []
+    engine = ours is not None and _runner_of(arguments) in ENGINES
     rest = iter(arguments)
     for argument in rest:
         if argument == "--":
-            ours += [argument, *rest]
+            mine += [argument, *rest]
             break
         name, equals, _ = argument.partition("=")
-        if name not in flags:
-            ours.append(argument)
-            continue
-        beams.append(argument)
-        if flags[name] and not equals and (value := next(rest, None)) is not None:
-            beams.append(value)
-    return ours, beams
+        if name in flags:
+            beams.append(argument)
+            if flags[name] and not equals and (value := next(rest, None)) is not None:
+                beams.append(value)
+        elif engine and equals and name.startswith("--") and "-" not in name[2:] and name not in (ours or ()):
+            beams.append(argument)
+        else:
+            mine.append(argument)
+    return mine, beams
+
+
+def undeclared(beam_args: Sequence[str]) -> list[str]:
+    """Names among ``beam_args`` that no option class of the installed SDK declares."""
+    flags = beam_flags()
+    names = [argument.partition("=")[0] for argument in beam_args if argument.startswith("--") and "=" in argument]
+    return [name[2:] for name in names if name not in flags]
+
+
+def _runner_of(arguments: Sequence[str]) -> str:
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == "--runner":
+            return _short(value if equals else "".join(arguments[index + 1 : index + 2]))
+    return LOCAL_RUNNER
+
+
+def _short(name: str) -> str:
+    """Beam takes runners by their full path, in any case and without the word Runner; one spelling for all of them."""
+    last = name.rpartition(".")[2]
+    known = {known.lower(): known for known in LOCAL_RUNNERS | ENGINES | {"DataflowRunner"}}
+    return known.get(last.lower()) or known.get(f"{last.lower()}runner") or last
+
+
+def runner_name(options: PipelineOptions) -> str:
+    """The class name of the runner, such as FlinkRunner."""
+    return _short(str(options.view_as(StandardOptions).runner))
 
 
 def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
-    """Beam's options with our defaults: the local runner by name."""
+    """Beam's options with our defaults, each only where nothing was asked for.
+
+    The local runner by name; on Flink and Spark one worker process for all stages of a job; on Dataflow one process a
+    machine, so that a machine holds one model whose engine uses every core; Prism's program from PATH.
+    """
     options = PipelineOptions(list(beam_args))
-    standard = options.view_as(StandardOptions)
+    standard, portable = options.view_as(StandardOptions), options.view_as(PortableOptions)
     if standard.runner is None:
         standard.runner = LOCAL_RUNNER
+    name = runner_name(options)
+    if name in ("FlinkRunner", "SparkRunner", "PortableRunner") and not portable.environment_cache_millis:
+        portable.environment_cache_millis = ENVIRONMENT_CACHE_MILLIS
+    if name == "DataflowRunner":
+        debug = options.view_as(DebugOptions)
+        if not {ONE_WORKER, MANY_WORKERS} & set(debug.experiments or []):
+            debug.add_experiment(ONE_WORKER)
+    if name == "PrismRunner":
+        prism = options.view_as(PrismRunnerOptions)
+        prism.prism_location = prism.prism_location or shutil.which("prism")
     return options
 
 
@@ -84,8 +149,18 @@ def quiet_workers(options: PipelineOptions) -> Iterator[None]:
 
 
 def is_local(options: PipelineOptions) -> bool:
-    """True if the job runs on this machine, in processes that this one starts."""
-    return str(options.view_as(StandardOptions).runner).rpartition(".")[2] in LOCAL_RUNNERS
+    """True if the job's workers run on this machine, in processes that this one starts or in this one itself."""
+    name, environment = runner_name(options), options.view_as(PortableOptions).environment_type
+    if name in LOCAL_RUNNERS or environment == "LOOPBACK":
+        return True
+    if environment is not None:
+        return False
+    embedded = {  # these runners choose LOOPBACK by themselves
+        "PrismRunner": True,
+        "FlinkRunner": options.view_as(FlinkRunnerOptions).flink_master in ("[auto]", "[local]"),
+        "SparkRunner": str(options.view_as(SparkRunnerOptions).spark_master_url).startswith("local"),
+    }
+    return embedded.get(name, False)
 
 
 def n_local_processes(options: PipelineOptions) -> int:
