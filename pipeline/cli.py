@@ -88,7 +88,7 @@ def _run(parser: argparse.ArgumentParser, command: ModuleType, arguments: list[s
         loads = None  # said
         from pipeline.beam_options import split_arguments
 
-        arguments, beam_args = split_arguments(arguments)
+        arguments, beam_args = split_arguments(arguments, config.option_names(leaf))
     args = parser.parse_args(arguments)
     if args.print_config:
         print(config.as_toml(leaf, args, beam_args), end="")

@@ -20,20 +20,24 @@ from apache_beam.runners.runner import create_runner
 from pipeline.beam_options import ENGINES, is_local, pipeline_options, runner_name, undeclared
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.job_service import declared_options, job_service
+from pipeline.workers import set_parallelism
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 DATAFLOW_EXTRA = "pip install 'elmo-store[dataflow]'"
 
 
 @contextmanager
-def opened(beam_args: Sequence[str]) -> Iterator[PipelineOptions]:
+def opened(beam_args: Sequence[str], *, wait: bool = True) -> Iterator[PipelineOptions]:
     """Beam's options of a runner that is there, its job service running as long as the block does.
 
+    ``wait``: whether the command stays until the job ends. If not, the job must not depend on what ends with the command.
     CommandError: bad usage for options that nobody knows or that are missing, bad location for what does not answer.
     """
     options = pipeline_options(beam_args)
     name = runner_name(options)
     _check_import(name, options)
+    if not wait:
+        check_leaving(name, options)
     if name == "DataflowRunner":
         check_dataflow(options)
     if name not in ENGINES:
@@ -41,6 +45,7 @@ def opened(beam_args: Sequence[str]) -> Iterator[PipelineOptions]:
         return
     if name == "PortableRunner" and options.view_as(PortableOptions).job_endpoint is None:
         raise CommandError(Exit.BAD_USAGE, "--runner=PortableRunner needs --job_endpoint=HOST:PORT of a running job service")
+    set_parallelism(options)
     with job_service(options):
         names = undeclared(beam_args)
         if names and (declared := declared_options(options)) is not None:
@@ -48,12 +53,25 @@ def opened(beam_args: Sequence[str]) -> Iterator[PipelineOptions]:
         yield options
 
 
+def check_leaving(name: str, options: PipelineOptions) -> None:
+    """CommandError for ``--no-wait`` where the job would end with this command, or before it has begun."""
+    if name == "DataflowRunner" or options.view_as(PortableOptions).job_endpoint not in (None, "embed"):
+        return
+    raise CommandError(
+        Exit.BAD_USAGE,
+        f"--no-wait: {name} "
+        + ("runs the job in this process" if name not in ENGINES else "is driven by a job service that ends with this command")
+        + ": leave it out, or start a job service of its own and give --job_endpoint=HOST:PORT",
+    )
+
+
 def check_declared(names: Iterable[str], declared: set[str], runner: str) -> None:
     """CommandError for options that neither the SDK nor the job service declares."""
     if unknown := sorted(set(names) - declared):
         listed = ", ".join(f"--{name}" for name in unknown)
         raise CommandError(
-            Exit.BAD_USAGE, f"{listed}: no option of this command, of Beam's Python SDK or of {runner}'s job service: look at its spelling"
+            Exit.BAD_USAGE,
+            f"{listed}: no option of this command, of Beam's Python SDK or of {runner}'s job service: look at its spelling",
         )
 
 

@@ -34,15 +34,16 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began."""
     options = embed_options.parse(args)
     from elmo_store.errors import JobMismatchError
-    from pipeline import beam_options, embed_job, running
+    from pipeline import beam_options, door, embed_job, running
     from pipeline.embed_corpus import EmbedCorpus
 
     beam_options.set_worker_environment()
-    pipeline_options = beam_options.pipeline_options(beam_args)
-    try:
-        job = embed_job.open_job(options, pipeline_options)
-    except JobMismatchError as error:
-        raise CommandError(Exit.REFUSED, str(error)) from error
-    if job.settings is None:
-        return running.complete_already(job.root)
-    return running.run_to_end("embed", job.root, EmbedCorpus(job.settings), pipeline_options, quiet=options.quiet)
+    with door.opened(beam_args, wait=not options.no_wait) as pipeline_options:
+        try:
+            job = embed_job.open_job(options, pipeline_options)
+        except JobMismatchError as error:
+            raise CommandError(Exit.REFUSED, str(error)) from error
+        if job.settings is None:
+            return running.complete_already(job.root)
+        transform = EmbedCorpus(job.settings)
+        return running.run_to_end("embed", job.root, transform, pipeline_options, quiet=options.quiet, wait=not options.no_wait)

@@ -4,6 +4,7 @@ May import apache_beam, elmo_store and transforms. Every stage reads what it nee
 ones need there; between stages travel piece numbers, tasks (pointers) and counts.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ class JobSettings:
     most_shards_per_task: int
     workers: int  # processes that embed, as far as is known: each should get a task
     device: str
-    accelerator: str
+    hints: Mapping[str, str]  # Beam's resource hints for workers that embed
 
     @property
     def root(self) -> Root:
@@ -59,7 +60,5 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
             root, settings.read, most_shards_per_task=settings.most_shards_per_task, workers=settings.workers
         )
         numbered = tasks[NUMBER] | "Parts" >> NumberParts(root)
-        embedded = tasks[SHARDS] | "Shards" >> EmbedShards(
-            settings.embed, device=settings.device, accelerator=settings.accelerator
-        )
+        embedded = tasks[SHARDS] | "Shards" >> EmbedShards(settings.embed, device=settings.device, hints=settings.hints)
         return (numbered, embedded) | "All results" >> beam.Flatten() | "Finish" >> FinishStore(root)

@@ -4,7 +4,7 @@ May import every room. The door: inputs exist, the output can be written, the mo
 output is this very job, nothing, or (with ``--overwrite``) a store of ours.
 """
 
-import os
+import math
 import time
 import uuid
 from collections.abc import Sequence
@@ -23,12 +23,14 @@ from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from model.warm import compute_warm
-from pipeline.beam_options import is_local, n_local_processes
+from pipeline.beam_options import ENGINES, is_local, runner_name
+from pipeline.door import check_reach
 from pipeline.embed_corpus import JobSettings
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import EmbedOptions
 from pipeline.output import check_same_job, reach, standing
 from pipeline.software import versions
+from pipeline.workers import workers_of
 from transforms.embed import EmbedSettings, remember_weights
 from transforms.piece_list import write_pieces
 from transforms.plan import shards_per_call
@@ -44,7 +46,7 @@ CUDA_SHARDS_PER_TASK = 128
 CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE = 65_536, 256 << 20
 CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE = 1 << 20, 4 << 30
 CUDA_WRITERS = 8
-REMOTE_WORKERS = 32  # how many a cluster may have is not known here
+LIBRARY_BYTES = 2 << 30  # Python, Beam, PyTorch, the engine's tables of words
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
     CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
     """
     root = Root(options.output, options.storage_options)
+    places = [("output", options.output), *(("input", one) for one in options.inputs)]
+    check_reach(pipeline_options, places, shared_disk=options.shared_disk)
     reach(root, "output")
     read = read_settings(options)
     pieces = _pieces(options, read)
@@ -77,7 +81,8 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
         return EmbedJob(options, root, manifest, None, len(manifest.input.files))
     manifest = _put_start(root, manifest, weights, pieces, fresh=there is None)
     remember_weights(weights)
-    settings = job_settings(options, root, manifest, read, pipeline_options)
+    weight_bytes = sum(tensor.nbytes for tensor in weights.tensors.values())
+    settings = job_settings(options, root, manifest, read, pipeline_options, weight_bytes)
     return EmbedJob(options, root, manifest, settings, len(manifest.input.files))
 
 
@@ -92,12 +97,17 @@ def read_settings(options: EmbedOptions) -> ReadSettings:
 
 
 def job_settings(
-    options: EmbedOptions, root: Root, manifest: Manifest, read: ReadSettings, pipeline_options: PipelineOptions
+    options: EmbedOptions,
+    root: Root,
+    manifest: Manifest,
+    read: ReadSettings,
+    pipeline_options: PipelineOptions,
+    weight_bytes: int,
 ) -> JobSettings:
     """What the workers are told. A GPU gets larger bundles: thousands of lanes, and more threads to write what it computes."""
     device = resolve_device(options.device, is_local(pipeline_options))
     cuda = device == "cuda"
-    processes = n_local_processes(pipeline_options)
+    workers = workers_of(pipeline_options)
     embed = EmbedSettings(
         root=root,
         run_id=uuid.uuid4().hex,
@@ -107,7 +117,7 @@ def job_settings(
             "precision": options.precision,
             "device": device,
             "lanes": options.lanes,
-            "threads": options.threads or shared_threads(processes),
+            "threads": options.threads or workers.threads,
         },
         shards_at_once=shards_per_call(
             options.shard_rows,
@@ -123,10 +133,29 @@ def job_settings(
         read=read,
         input_storage_options=options.input_storage_options,
         most_shards_per_task=CUDA_SHARDS_PER_TASK if cuda else CPU_SHARDS_PER_TASK,
-        workers=processes if is_local(pipeline_options) else REMOTE_WORKERS,
+        workers=workers.n,
         device=device,
-        accelerator=options.accelerator,
+        hints=resource_hints(pipeline_options, weight_bytes, options.accelerator if cuda else None),
     )
+
+
+def resource_hints(options: PipelineOptions, weight_bytes: int, accelerator: str | None) -> dict[str, str]:
+    """Beam's resource hints for the stage that embeds, empty for runners that don't read them.
+
+    There they would do harm: a stage with hints has an environment of its own, so a second worker process on every machine.
+    """
+    if is_local(options) or runner_name(options) in ENGINES:
+        return {}
+    ram = {"min_ram": f"{worker_gb(weight_bytes, CUDA_BYTES_AT_ONCE if accelerator else CPU_BYTES_AT_ONCE)}GB"}
+    return ram | ({"accelerator": accelerator} if accelerator else {})
+
+
+def worker_gb(weight_bytes: int, call_bytes: int) -> int:
+    """Memory that a worker process is asked for, GB: the libraries and tables, the weights as loaded and as packed, two calls.
+
+    The full-size model took 2.6 GiB at its peak on a CPU (docs/performance.md), of which this makes 4 GB.
+    """
+    return math.ceil((LIBRARY_BYTES + 3 * weight_bytes + 2 * call_bytes) / 1e9)
 
 
 def resolve_device(asked: str, local: bool) -> str:
@@ -140,13 +169,6 @@ def resolve_device(asked: str, local: bool) -> str:
     if asked == "cuda":
         raise CommandError(Exit.BAD_USAGE, "--device cuda: PyTorch finds no GPU on this machine; take auto or cpu")
     return "cpu"
-
-
-def shared_threads(processes: int) -> int | None:
-    """Threads of one of several worker processes of this machine; None (all cores) for a single one."""
-    if processes <= 1:
-        return None
-    return max(1, (os.cpu_count() or 1) // processes)
 
 
 def new_manifest(options: EmbedOptions, read: ReadSettings, pieces: Sequence[Piece], name: str, weights: BiLMWeights) -> Manifest:

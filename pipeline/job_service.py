@@ -39,7 +39,7 @@ SERVERS: dict[str, Callable[[PipelineOptions], Any]] = {
 }
 REMEDIES = {
     "FlinkRunner": "give --flink_job_server_jar=PATH or --job_endpoint=HOST:PORT, or use python -m deploy.flink.run",
-    "PrismRunner": "give --prism_location=PATH, or put `prism` into PATH (go install github.com/apache/beam/sdks/v2/go/cmd/prism)",
+    "PrismRunner": "give --prism_location=PATH, or put `prism` into PATH, see docs/deploy.md",
     "SparkRunner": "give --spark_job_server_jar=PATH or --job_endpoint=HOST:PORT, or use python -m deploy.spark.run",
 }
 START_SECONDS = 120.0
@@ -155,7 +155,7 @@ def _command(name: str, options: PipelineOptions) -> tuple[Sequence[str], str]:
             Exit.BAD_LOCATION, f"{name}: Beam can't get the program of its job service ({error}): {REMEDIES[name]}"
         ) from error
     port = endpoint.rpartition(":")[2]
-    return [part.replace("{{PORT}}", port) for part in command], endpoint
+    return [str(part).replace("{{PORT}}", port) for part in command], endpoint
 
 
 def _wait_for(endpoint: str, check: Callable[[], None], seconds: float) -> None:

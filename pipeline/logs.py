@@ -37,6 +37,7 @@ def configure(level: str | None = None, file: str | None = None, *, verbose: boo
             root.removeHandler(handler)
             handler.close()
     root.addFilter(_is_news)  # adding it again changes nothing
+    root.addFilter(_named_by_origin)
     shown = level is not None or verbose
     screen = _Screen(sys.stderr)
     screen.setLevel((level or ("info" if verbose else "warning")).upper())
@@ -62,3 +63,10 @@ def configure(level: str | None = None, file: str | None = None, *, verbose: boo
 def _is_news(record: logging.LogRecord) -> bool:
     """False for what Beam says on the root logger about optional packages that nothing here needs."""
     return not record.getMessage().startswith(("apitools not found", "Resource module is not available"))
+
+
+def _named_by_origin(record: logging.LogRecord) -> bool:
+    """Give what Beam says on the root logger (an engine's messages, waiting for ports) the name that Beam's records have."""
+    if record.name == "root" and f"/{BEAM}/" in record.pathname:
+        record.name = BEAM
+    return True

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
-from pipeline.options import COMPRESSIONS, DTYPES, STORES, json_object
+from pipeline.options import COMPRESSIONS, DTYPES, STORES, add_engine_arguments, json_object
 
 if TYPE_CHECKING:
     from elmo_store.manifest import Manifest, WeightSet
@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--storage-options", type=json_object, metavar="JSON",
         help="what fsspec needs for source, weights and output (default: {})",
     )  # fmt: skip
+    add_engine_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
     parser.add_argument("--verbose", action="store_true", help="show Beam's own log (default: off)")
 
@@ -68,22 +69,24 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began."""
     from elmo_store.errors import JobMismatchError
     from elmo_store.storage import Root
-    from pipeline import beam_options, running
+    from pipeline import beam_options, door, running
     from pipeline.mix_store import MixStore
 
     beam_options.set_worker_environment()
-    pipeline_options = beam_options.pipeline_options(beam_args)
     source, target = Root(args.source, args.storage_options), Root(args.output, args.storage_options)
     if source == target:
         raise CommandError(Exit.BAD_USAGE, f"{target} is the source itself: give another --output")
-    manifest = mixed_manifest(args, source)
-    try:
-        manifest = put_start(source, target, manifest, overwrite=args.overwrite)
-    except JobMismatchError as error:
-        raise CommandError(Exit.REFUSED, str(error)) from error
-    if manifest.complete:
-        return running.complete_already(target)
-    return running.run_to_end("mix", target, MixStore(source, target), pipeline_options, quiet=args.quiet)
+    with door.opened(beam_args, wait=not args.no_wait) as pipeline_options:
+        door.check_reach(pipeline_options, [("source", args.source), ("output", args.output)], shared_disk=args.shared_disk)
+        manifest = mixed_manifest(args, source)
+        try:
+            manifest = put_start(source, target, manifest, overwrite=args.overwrite)
+        except JobMismatchError as error:
+            raise CommandError(Exit.REFUSED, str(error)) from error
+        if manifest.complete:
+            return running.complete_already(target)
+        transform = MixStore(source, target)
+        return running.run_to_end("mix", target, transform, pipeline_options, quiet=args.quiet, wait=not args.no_wait)
 
 
 def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":

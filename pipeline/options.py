@@ -49,6 +49,8 @@ class EmbedOptions:
     storage_options: dict[str, Any] | None = None
     input_storage_options: dict[str, Any] | None = None
     quiet: bool = False
+    shared_disk: bool = False
+    no_wait: bool = False
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -136,8 +138,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input-storage-options", type=json_object, metavar="JSON",
         help="the same for the inputs (default: those of --storage-options)",
     )  # fmt: skip
+    add_engine_arguments(parser)
     storage.add_argument("--verbose", action="store_true", help="also what Beam logs about itself (default: off)")
     storage.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
+
+
+def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
+    """What concerns jobs that a cluster or a cloud runs, of every command that is a Beam job."""
+    engine = parser.add_argument_group("clusters and clouds")
+    engine.add_argument(
+        "--no-wait", action="store_true",
+        help="submit, print the job's id and console address, and end; elmo-store watch follows it (default: wait for its end)",
+    )  # fmt: skip
+    engine.add_argument(
+        "--shared-disk", action="store_true",
+        help="the workers' machines have the local paths of this command mounted (default: off, such paths are refused)",
+    )  # fmt: skip
 
 
 def json_object(text: str) -> dict[str, Any]:

@@ -6,38 +6,96 @@ May import elmo_store, transforms' names and pipeline modules; Beam is imported 
 import sys
 import time
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.storage import Root
-from pipeline.exit_codes import Exit
+from pipeline.exit_codes import CommandError, Exit
 from pipeline.progress import shown
 from pipeline.summary import all_markers, next_steps, summary
 from transforms.work import PROBLEM
 
 if TYPE_CHECKING:
     import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipeline.submission import SubmittedJob
 
 
-def run_to_end(command: str, root: Root, transform: "beam.PTransform[Any, Any]", options: Any, *, quiet: bool) -> Exit:
+def run_to_end(
+    command: str,
+    root: Root,
+    transform: "beam.PTransform[Any, Any]",
+    options: "PipelineOptions",
+    *,
+    quiet: bool,
+    wait: bool = True,
+) -> Exit:
     """Run ``transform``, which completes the store at ``root``, and say what came of it.
 
-    ``options``: Beam's PipelineOptions. Whatever a runner raises, the store itself tells what is done.
+    ``options``: Beam's. Whatever a runner raises, the store itself tells what is done. Ctrl-C cancels a job that an engine runs.
+    Without ``wait`` the command ends when the engine has the job. CommandError if an engine does not take it.
     """
+    import apache_beam as beam
+
+    from pipeline.beam_options import quiet_workers
+    from pipeline.submission import SubmittedJob, only_prepares, submit
+
     since, began = time.time(), time.perf_counter()
     failure: Exception | None = None
-    with nullcontext() if quiet else shown(root, seconds=0.5 if root.is_local else 5.0):
-        try:
-            _run_pipeline(transform, options)
-        except Exception as error:
-            failure = error
+    job: SubmittedJob | None = None
+    try:
+        with nullcontext() if quiet or not wait else shown(root, seconds=0.5 if root.is_local else 5.0):
+            pipeline = beam.Pipeline(options=options)
+            _ = pipeline | transform
+            try:
+                with quiet_workers(options):
+                    job = submit(pipeline, options)
+                    if made := only_prepares(options):
+                        print(f"{made}. The store's start stands at {root}.")
+                        return Exit.COMPLETE
+                    if job.id and not quiet:
+                        say_where(root, job, sys.stderr)
+                    if not wait:
+                        return Exit.COMPLETE
+                    job.wait()
+            except (CommandError, KeyboardInterrupt):
+                raise
+            except Exception as error:
+                failure = error
+    except KeyboardInterrupt:
+        return interrupted(job)
     manifest = read_manifest(root)
     if not manifest.complete:
-        print(f"elmo-store {command}: incomplete: {explain(root, failure)}", file=sys.stderr)
+        of = f" (job {job.id})" if job is not None and job.id else ""
+        print(f"elmo-store {command}: incomplete{of}: {explain(root, failure)}", file=sys.stderr)
         print("What is written stays; the same command again continues with the rest.", file=sys.stderr)
         return Exit.INCOMPLETE
     report(root, manifest, since=since, seconds=time.perf_counter() - began)
     return Exit.COMPLETE
+
+
+def say_where(root: Root, job: "SubmittedJob", stream: TextIO) -> None:
+    """Print the job's id, its console address and how it can be followed."""
+    print(f"job {job.id}" + (f"\n{job.console}" if job.console else ""), file=stream)
+    print(f"elmo-store watch {root}   # follows it from any terminal", file=stream, flush=True)
+
+
+def interrupted(job: "SubmittedJob | None") -> Exit:
+    """Ctrl-C: cancel the job that an engine runs, say so, and how to go on."""
+    again = "the same command again continues"
+    if job is None or job.id is None:
+        print(f"\ninterrupted; {again}", file=sys.stderr)
+        return Exit.INCOMPLETE
+    print(f"\ncancelling job {job.id} …", file=sys.stderr, flush=True)
+    try:
+        job.cancel()
+    except (Exception, KeyboardInterrupt) as error:
+        where = f" at {job.console}" if job.console else ""
+        print(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first", file=sys.stderr)
+        return Exit.INCOMPLETE
+    print(f"cancelled; {again}", file=sys.stderr)
+    return Exit.INCOMPLETE
 
 
 def complete_already(root: Root) -> Exit:
@@ -65,16 +123,6 @@ def explain(root: Root, failure: Exception | None) -> str:
         pass  # the last stage was not reached
     if failure is None:
         return "the runner ended without an error, and without the last stage"
-    lines = [line for line in str(failure).splitlines() if line.strip()]
-    return lines[-1] if lines else repr(failure)
+    from pipeline.submission import worker_error
 
-
-def _run_pipeline(transform: "beam.PTransform[Any, Any]", options: Any) -> None:
-    import apache_beam as beam
-
-    from pipeline.beam_options import quiet_workers
-
-    pipeline = beam.Pipeline(options=options)
-    _ = pipeline | transform
-    with quiet_workers(options):
-        pipeline.run().wait_until_finish()
+    return worker_error(str(failure)) or repr(failure)

@@ -19,6 +19,7 @@ from pipeline.exit_codes import CommandError, Exit
 
 UNKNOWN_WORKERS = 32  # how many a cluster has where nobody says
 ANSWER_SECONDS = 15.0
+EMBEDDED_MASTERS = ("[auto]", "[local]")  # Flink within the job service itself
 
 
 @dataclass(frozen=True)
@@ -53,15 +54,24 @@ def shared_threads(processes: int) -> int | None:
 
 
 def _flink_workers(options: PipelineOptions) -> Workers:
-    """As many tasks at once as the cluster has slots, unless ``--parallelism`` says otherwise; it is set from the slots."""
     flink = options.view_as(FlinkRunnerOptions)
-    if flink.flink_master in ("[auto]", "[local]"):  # a job service that was started elsewhere knows its master
-        return Workers(flink.parallelism if flink.parallelism > 0 else UNKNOWN_WORKERS, None)
+    n = flink.parallelism if flink.parallelism > 0 else UNKNOWN_WORKERS
+    if flink.flink_master in EMBEDDED_MASTERS:  # a job service that was started elsewhere knows its master
+        return Workers(n, None)
+    return Workers(n, threads_by_slot(flink_answer(flink.flink_master, "taskmanagers")["taskmanagers"]))
+
+
+def set_parallelism(options: PipelineOptions) -> None:
+    """Every slot of a Flink cluster works for the job unless ``--parallelism`` says otherwise: Flink's own default is one.
+
+    CommandError (bad location) if no Flink answers.
+    """
+    flink = options.view_as(FlinkRunnerOptions)
+    if runner_name(options) != "FlinkRunner" or flink.flink_master in EMBEDDED_MASTERS:
+        return
     slots = int(flink_answer(flink.flink_master, "overview")["slots-total"])
-    if flink.parallelism <= 0 and slots:  # none yet: a cluster that starts TaskManagers when a job asks for them
+    if flink.parallelism <= 0 and slots:  # without any: a cluster that starts TaskManagers when a job asks for them
         flink.parallelism = slots
-    managers = flink_answer(flink.flink_master, "taskmanagers")["taskmanagers"]
-    return Workers(flink.parallelism if flink.parallelism > 0 else UNKNOWN_WORKERS, threads_by_slot(managers))
 
 
 def threads_by_slot(task_managers: Sequence[Mapping[str, Any]]) -> int | None:

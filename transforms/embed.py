@@ -104,10 +104,10 @@ def load_start_state(root: Root, sha256: str) -> StartState:
 class EmbedShards(beam.PTransform[PCollection[list[ShardTask]], PCollection[ShardResult]]):
     """Lists of shard tasks → shards in the store, spread over the workers; what became of each."""
 
-    def __init__(self, settings: EmbedSettings, *, device: str, accelerator: str) -> None:
+    def __init__(self, settings: EmbedSettings, *, device: str, hints: Mapping[str, str]) -> None:
         super().__init__()
         self._settings = settings
-        self._handler = BiLMHandler(settings, device, accelerator)
+        self._handler = BiLMHandler(settings, device, hints)
 
     def expand(self, tasks: PCollection[list[ShardTask]]) -> PCollection[ShardResult]:
         """Wire the handler."""
@@ -280,11 +280,11 @@ def _done(result: ShardResult) -> Future[ShardResult]:
 class BiLMHandler(ModelHandler[ShardTask, ShardResult, ShardWorker]):
     """The biLM for RunInference: elements are lists of ShardTasks, predictions are ShardResults."""
 
-    def __init__(self, settings: EmbedSettings, device: str, accelerator: str) -> None:
+    def __init__(self, settings: EmbedSettings, device: str, hints: Mapping[str, str]) -> None:
         super().__init__()
         self._settings = settings
         self._device = device
-        self._accelerator = accelerator
+        self._hints = dict(hints)
 
     def load_model(self) -> ShardWorker:
         """Weights, start state and engine, verified against the manifest."""
@@ -308,10 +308,8 @@ class BiLMHandler(ModelHandler[ShardTask, ShardResult, ShardWorker]):
         return NAMESPACE
 
     def get_resource_hints(self) -> dict[str, Any]:
-        """A GPU and memory for it, where one was asked for; runners without hints ignore them."""
-        if self._device != "cuda":
-            return {}
-        return {"accelerator": self._accelerator, "min_ram": "16GB"}
+        """What workers of this stage alone must have: memory, a GPU."""
+        return self._hints
 
     def should_skip_batching(self) -> bool:
         """Elements are batches already: lists of shards."""

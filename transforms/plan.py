@@ -193,8 +193,12 @@ def cut(rows: Int64, part_first_row: int, first: int, stop: int) -> tuple[Int64,
 
 
 def shards_per_task(n_shards: int, *, most: int, workers: int = 32) -> int:
-    """How many shards travel together: few enough that so many workers have work, at most ``most``."""
-    return max(1, min(most, n_shards // max(1, workers)))
+    """How many shards travel together, at most ``most``: equal shares for so many workers, each in as few tasks as that allows.
+
+    Engines that spread tasks evenly (Flink, Spark) then give each worker the same work, and calls of the engine are full.
+    """
+    share = max(1, -(-n_shards // max(1, workers)))
+    return -(-share // -(-share // most))
 
 
 def shards_per_call(shard_rows: int, row_bytes: int, *, most_rows: int, most_bytes: int, most: int) -> int:

@@ -10,7 +10,6 @@ Files that a job stages are not fetched: the package is installed wherever this 
 import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,14 +40,16 @@ def provisioned(worker_id: str, endpoint: str) -> Any:
     return reply.info
 
 
-def worker_variables(worker_id: str, info: Any, folder: str) -> Mapping[str, str]:
-    """The environment that Beam's worker reads, from its ProvisionInfo; as Beam's own boot programs set it."""
+def worker_variables(worker_id: str, info: Any) -> Mapping[str, str]:
+    """The environment that Beam's worker reads, from its ProvisionInfo; as Beam's own boot programs set it.
+
+    But for the folder of staged files, which an engine's SIGKILL would leave behind: nothing is staged for these workers.
+    """
     from google.protobuf import json_format
 
     variables = {
         "WORKER_ID": worker_id,
         "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
-        "SEMI_PERSISTENT_DIRECTORY": folder,
         "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
         "LOGGING_API_SERVICE_DESCRIPTOR": str(info.logging_endpoint),
         "CONTROL_API_SERVICE_DESCRIPTOR": str(info.control_endpoint),
@@ -62,11 +63,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run one worker until its engine ends it."""
     worker_id, endpoint = arguments_of(sys.argv[1:] if argv is None else argv)
     os.environ["PYTHONSAFEPATH"] = "1"  # of whatever this process starts
-    with tempfile.TemporaryDirectory(prefix="elmo-store-worker-") as folder:
-        os.environ.update(worker_variables(worker_id, provisioned(worker_id, endpoint), folder))
-        from apache_beam.runners.worker import sdk_worker_main
+    os.environ.update(worker_variables(worker_id, provisioned(worker_id, endpoint)))
+    from apache_beam.runners.worker import sdk_worker_main
 
-        sdk_worker_main.main([])
+    sdk_worker_main.main([])
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 REGISTERED_SECONDS = 90.0
+LOG_TIMES = "-Dorg.slf4j.simpleLogger.showDateTime=true"
 
 
 def job_server_jar(folder: Path) -> Path:
@@ -43,7 +44,7 @@ class FlinkCluster:
         self._configuration = folder / "conf"
         self._configuration.mkdir()
         shutil.copy(CONFIGURATION, self._configuration / "config.yaml")
-        manager = self._start("JobManager", JOB_MANAGER, "256m", ["--executionMode", "cluster"], {})
+        manager = self._start("JobManager", JOB_MANAGER, "256m", ["--executionMode", "cluster"])
         manager.wait_for_port(self.rest_port)
 
     @property
@@ -57,6 +58,7 @@ class FlinkCluster:
             "--runner=FlinkRunner",
             f"--flink_master={self.master}",
             f"--flink_job_server_jar={self.jar}",
+            f"--files_to_stage={self.jar}",  # every TaskManager has these classes: by default each job ships all jars to each
             *environment_options(str(worker_script(self.folder))),
         ]
 
@@ -64,10 +66,7 @@ class FlinkCluster:
         """Start one more; returns its number. It is waited for by ``wait_registered``."""
         number = len(self.task_managers)
         name = f"TaskManager-{number}"
-        scratch = self.folder / name
-        scratch.mkdir()
-        more = {"taskmanager.resource-id": name, "io.tmp.dirs": str(scratch)}
-        self.task_managers.append(self._start(name, TASK_MANAGER, "384m", [], more))
+        self.task_managers.append(self._start(name, TASK_MANAGER, "384m", [f"-Dtaskmanager.resource-id={name}"]))
         return number
 
     def wait_registered(self, n_slots: int) -> None:
@@ -87,12 +86,13 @@ class FlinkCluster:
         with urllib.request.urlopen(f"http://{self.master}/{path}", timeout=30) as reply:
             return json.load(reply)
 
-    def _start(self, name: str, main_class: str, heap: str, arguments: list[str], more: dict[str, str]) -> Service:
-        settings = {"rest.port": str(self.rest_port), "jobmanager.rpc.port": str(self._rpc_port), **more}
+    def _start(self, name: str, main_class: str, heap: str, arguments: list[str]) -> Service:
+        scratch = self.folder / name
+        scratch.mkdir()
         command = [
-            "java", f"-Xmx{heap}", "-XX:+UseSerialGC", *java_flags(), "-cp", str(self.jar), main_class,
-            "--configDir", str(self._configuration), *arguments,
-            *(f"-D{key}={value}" for key, value in settings.items()),
+            "java", f"-Xmx{heap}", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={scratch}", LOG_TIMES, *java_flags(),
+            "-cp", str(self.jar), main_class, "--configDir", str(self._configuration), *arguments,
+            f"-Drest.port={self.rest_port}", f"-Djobmanager.rpc.port={self._rpc_port}", f"-Dio.tmp.dirs={scratch}",
         ]  # fmt: skip
         return self._stack.enter_context(service(f"Flink {name}", command, log=self.folder / f"{name}.log"))
 

@@ -37,12 +37,16 @@ def test_settings_for_a_gpu_bundle_shards_and_hint_at_one(
     from pipeline.options import EmbedOptions
 
     options = EmbedOptions((str(corpus),), str(tmp_path / "s"), str(tiny_model), device="cuda", accelerator="type:a100")
-    job = embed_job.open_job(options, pipeline_options(["--runner=PortableRunner"]))
+    remote = pipeline_options(["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=EXTERNAL"])
+    job = embed_job.open_job(options, remote)
     assert job.settings is not None
     assert job.settings.embed.engine["device"] == "cuda"
     assert job.settings.embed.shards_at_once > 1
     assert job.settings.embed.writers > 1
-    assert job.settings.accelerator == "type:a100"
+    assert job.settings.hints == {}  # engines with a job service don't read them
+    assert embed_job.resource_hints(pipeline_options(["--runner=DataflowRunner"]), 374 << 20, "type:a100") == {
+        "accelerator": "type:a100", "min_ram": "12GB",
+    }  # fmt: skip
 
 
 def test_a_gpu_that_is_not_there_is_said_before_the_work(

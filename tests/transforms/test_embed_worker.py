@@ -207,10 +207,9 @@ def test_several_shards_go_to_the_engine_in_one_call_and_its_numbers_are_shared(
 
 def test_the_handler_asks_for_a_gpu_only_where_one_was_asked_for(root: Root) -> None:
     settings = EmbedSettings(root, "run", "sha256:", "", {})
-    cpu, cuda = BiLMHandler(settings, "cpu", "type:x"), BiLMHandler(settings, "cuda", "type:x")
+    cpu, cuda = BiLMHandler(settings, "cpu", {}), BiLMHandler(settings, "cuda", {"accelerator": "type:x"})
     assert cpu.get_resource_hints() == {}
     assert cuda.get_resource_hints()["accelerator"] == "type:x"
-    assert "min_ram" in cuda.get_resource_hints()
     assert (cpu.share_model_across_processes(), cuda.share_model_across_processes()) == (False, True)
     assert cpu.should_skip_batching()
     assert cpu.get_num_bytes([task(0, 0, 1)]) > 0

@@ -95,14 +95,15 @@ def test_groups_keep_order_and_lose_nothing(n_rows: int, size: int) -> None:
     assert all(len(group) == size for group in groups[:-1])
 
 
-@pytest.mark.parametrize(("n_shards", "expected"), [(0, 1), (31, 1), (64, 2), (10_000, 8)])
+@pytest.mark.parametrize(("n_shards", "expected"), [(0, 1), (31, 1), (32, 1), (64, 2), (10_000, 8)])
 def test_small_jobs_are_spread_and_large_ones_bundled(n_shards: int, expected: int) -> None:
     assert shards_per_task(n_shards, most=8) == expected
 
 
 def test_every_worker_gets_a_task() -> None:
-    assert shards_per_task(40, most=32, workers=1) == 32
+    assert shards_per_task(40, most=32, workers=1) == 20  # two tasks, as long as each other
     assert shards_per_task(40, most=32, workers=2) == 20
+    assert shards_per_task(49, most=32, workers=2) == 25
     assert shards_per_task(1, most=32, workers=2) == 1
 
 
