@@ -1,4 +1,4 @@
-"""The command ``elmo-store``, ``python -m elmo_store``: puts our own packages first on the path, then starts ``pipeline.cli``.
+"""The commands ``elmo-store`` (``python -m elmo_store``) and ``elmo-store-worker``: put our packages first, then start the rest.
 
 May import the standard library only. ``model``, ``transforms`` and ``pipeline`` are common names, and PYTHONPATH or the working
 folder may well hold a ``model.py`` of the user's own; ``elmo_store`` is a name of ours, so the entry point lies here and starts
@@ -36,6 +36,12 @@ def main() -> int:
         remedy = f"pip install 'elmo-store[{EXTRAS[missing]}]'"
         print(f"elmo-store: this needs {missing}, which is not installed: {remedy}", file=sys.stderr)
         return 2
+
+
+def worker() -> None:
+    """Run ``elmo-store-worker``, the program that an engine starts on its machines."""
+    put_ours_first(sys.path, os.environ)
+    importlib.import_module("deploy.cluster.boot").main()
 
 
 def put_ours_first(path: list[str], environment: MutableMapping[str, str]) -> None:

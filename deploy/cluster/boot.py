@@ -62,7 +62,6 @@ def worker_variables(worker_id: str, info: Any) -> Mapping[str, str]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one worker until its engine ends it."""
     worker_id, endpoint = arguments_of(sys.argv[1:] if argv is None else argv)
-    os.environ["PYTHONSAFEPATH"] = "1"  # of whatever this process starts
     os.environ.update(worker_variables(worker_id, provisioned(worker_id, endpoint)))
     from apache_beam.runners.worker import sdk_worker_main
 

@@ -68,7 +68,7 @@ def run_command(arguments: Sequence[str]) -> int:
 
     Ctrl-C in a terminal reaches it as well as us: it cancels its job and says so, and is waited for.
     """
-    process = subprocess.Popen([sys.executable, "-m", "pipeline", *arguments], env=worker_environment())
+    process = subprocess.Popen([sys.executable, "-m", "elmo_store", *arguments], env=worker_environment())
     try:
         while True:
             try:
