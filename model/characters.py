@@ -21,6 +21,7 @@ _EOS_CHARACTER = 257
 _BEGIN_WORD = 258
 _END_WORD = 259
 _PADDING = 260
+PADDING_ID = _PADDING + 1  # as `char_ids` gives it
 
 
 def char_ids(words: Sequence[str], max_chars: int = 50) -> npt.NDArray[np.int16]:

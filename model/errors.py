@@ -15,3 +15,7 @@ class WeightsError(ModelError):
 
 class UnknownModelError(ModelError):
     """A name, folder or URL under which there is no model."""
+
+
+class DeviceLostError(RuntimeError):
+    """A GPU failed in a way that no later call of this process gets over; the process has to be started again."""

@@ -12,9 +12,9 @@ from threading import Barrier
 import torch
 
 _GRAIN = 32768  # at::internal::GRAIN_SIZE: elementwise work below it is not split
-_VECTOR = 64  # elements in two vectors of the widest kind (AVX-512, 16 bits)
+VECTOR = 64  # elements in two vectors of the widest kind (AVX-512, 16 bits)
 
-__all__ = ["direction_pool", "whole_chunk_threads"]
+__all__ = ["VECTOR", "direction_pool", "whole_chunk_threads"]
 
 
 def whole_chunk_threads(available: int, sizes: Iterable[int]) -> int:
@@ -22,7 +22,7 @@ def whole_chunk_threads(available: int, sizes: Iterable[int]) -> int:
     sizes = list(sizes)
     for threads in range(max(1, available), 1, -1):
         chunks = [-(-size // min(threads, -(-size // _GRAIN))) for size in sizes]
-        if all(chunk >= size or chunk % _VECTOR == 0 for chunk, size in zip(chunks, sizes, strict=True)):
+        if all(chunk >= size or chunk % VECTOR == 0 for chunk, size in zip(chunks, sizes, strict=True)):
             return threads
     return 1
 

@@ -4,6 +4,7 @@ May import every room. The door: inputs exist, the output can be written, the mo
 output is this very job, nothing, or (with ``--overwrite``) a store of ours.
 """
 
+import logging
 import math
 import time
 import uuid
@@ -39,6 +40,8 @@ from transforms.sources import plan_pieces
 from transforms.tokenizers import describe
 from transforms.work import MODEL, PLAN, PROBLEM, START
 
+_LOG = logging.getLogger(__name__)
+
 CPU_SHARDS_PER_TASK = 32
 CUDA_SHARDS_PER_TASK = 128
 # Rows of one call of the engine: 128 lanes were 92% full with 16,384 rows of real text and 99% with 65,536; a GPU has
@@ -72,7 +75,9 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
     read = read_settings(options)
     pieces = _pieces(options, read)
     name, weights = _model(options)
-    manifest = new_manifest(options, read, pieces, name, weights)
+    device = resolve_device(options.device, is_local(pipeline_options))
+    options = replace(options, precision=resolve_precision(options.precision, device))
+    manifest = new_manifest(options, read, pieces, name, weights, resolve_cell(device))
     there = standing(root, overwrite=options.overwrite)
     if there is not None:
         check_same_job(root, there, manifest)
@@ -116,6 +121,7 @@ def job_settings(
         engine={
             "precision": options.precision,
             "device": device,
+            "cell": manifest.job["cell"],
             "lanes": options.lanes,
             "threads": options.threads or workers.threads,
         },
@@ -171,7 +177,28 @@ def resolve_device(asked: str, local: bool) -> str:
     return "cpu"
 
 
-def new_manifest(options: EmbedOptions, read: ReadSettings, pieces: Sequence[Piece], name: str, weights: BiLMWeights) -> Manifest:
+def resolve_precision(asked: str, device: str) -> str:
+    """``auto`` is tf32 on a GPU, and float32 on a CPU and where each worker finds out for itself what it has; says so."""
+    if asked != "auto":
+        return asked
+    chosen = "tf32" if device == "cuda" else "float32"
+    faster = "bfloat16 is faster on a GPU" if device == "cuda" else "bfloat16 is up to 1.8 × as fast where a CPU has it"
+    _LOG.info("precision %s (device %s); %s: docs/performance.md says what it costs", chosen, device, faster)
+    return chosen
+
+
+def resolve_cell(device: str) -> str:
+    """What computes the cell on the CPU of every worker: the C one if this installation has it. Last bits differ."""
+    if device == "cuda":
+        return "auto"
+    from model.engine.cpu import cpu_cell  # brings torch along
+
+    return cpu_cell().NAME
+
+
+def new_manifest(
+    options: EmbedOptions, read: ReadSettings, pieces: Sequence[Piece], name: str, weights: BiLMWeights, cell: str
+) -> Manifest:
     """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
     formats = sorted({piece.format for piece in pieces})
     tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form) for form in formats))
@@ -187,6 +214,7 @@ def new_manifest(options: EmbedOptions, read: ReadSettings, pieces: Sequence[Pie
         "document": read.document,
         "dtype": options.dtype,
         "precision": options.precision,
+        "cell": cell,
         "boundaries": options.boundaries,
         "shard_rows": options.shard_rows,
         "store": options.store,

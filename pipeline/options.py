@@ -14,7 +14,7 @@ from pipeline.exit_codes import CommandError, Exit
 INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "conllu", "parquet")
 STORES = {"zarr": ("zarr",), "parquet": ("parquet",), "both": ("zarr", "parquet")}
 DTYPES = ("float16", "float32")
-PRECISIONS = ("float32", "tf32", "bfloat16")
+PRECISIONS = ("auto", "float32", "tf32", "bfloat16")
 COMPRESSIONS = ("none", "zstd", "blosc")
 DEFAULT_SHARD_ROWS = 16_384
 DEFAULT_ACCELERATOR = "type:nvidia-tesla-t4;count:1;install-nvidia-driver"  # Dataflow's spelling
@@ -35,7 +35,7 @@ class EmbedOptions:
     document: str = "paragraph"
     store: str = "zarr"
     dtype: str = "float16"
-    precision: str = "float32"
+    precision: str = "auto"
     start_state: str = "warm"
     boundaries: bool = False
     shard_rows: int = DEFAULT_SHARD_ROWS
@@ -108,7 +108,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="remove the store that stands at the output first; anything else there is left alone (default: off)",
     )  # fmt: skip
     computing = parser.add_argument_group("computing")
-    computing.add_argument("--precision", choices=PRECISIONS, default="float32", help="numbers as computed (default: float32)")
+    computing.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="auto",
+        help="of products: float32, tf32 (GPU), bfloat16 (up to 1.8 × as fast where a CPU has it; cosine to float32 0.9999); "
+        "auto = float32 on a CPU, tf32 on a GPU (default: auto)",
+    )
     computing.add_argument(
         "--start-state", choices=("warm", "zero"), default="warm",
         help="what every sentence starts from: one state frozen with the model, or zeros (default: warm)",

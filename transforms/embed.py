@@ -26,7 +26,8 @@ from elmo_store.layout import START_STATE
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import read_marker
 from elmo_store.storage import Root
-from model.engine.embedder import Embedder, EngineSettings
+from model.engine.embedder import Embedder, EngineSettings, Prepared, Running, Text
+from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from transforms.memory import give_back
@@ -145,18 +146,21 @@ class ShardWorker:
         return str(self._root.get_json(PLAN)["id"])
 
     def run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
-        """Embed and write every shard of ``tasks``; returns when all of them are in the store, or failed."""
+        """Embed and write every shard of ``tasks``; returns when all of them are in the store, or failed.
+
+        DeviceLostError if the GPU is of no use to this process any more: no shard is to blame, none is marked as failed.
+        """
         futures: list[Future[ShardResult]] = []
         with self._turn:
             groups = self._groups(tasks)
             ahead = self._ahead.submit(self._read, next(groups)) if tasks else None
             while ahead is not None:
-                texts, seconds, ended = ahead.result()
+                call = ahead.result()
                 group = next(groups, None)
                 ahead = None if group is None else self._ahead.submit(self._read, group)
-                futures += ended
+                futures += call.ended
                 self._in_flight.acquire()
-                written = self._compute(texts, seconds)
+                written = self._compute(call)
                 _when_all_done(written, self._in_flight.release)
                 futures += written
         # The next caller may compute while this one waits for its last writes.
@@ -166,8 +170,8 @@ class ShardWorker:
         size = self._settings.shards_at_once
         return (tasks[i : i + size] for i in range(0, len(tasks), size))
 
-    def _read(self, tasks: Sequence[ShardTask]) -> tuple[list[ShardText], float, list[Future[ShardResult]]]:
-        """The texts of ``tasks``, seconds a shard, and results of those that are done already or can't be read.
+    def _read(self, tasks: Sequence[ShardTask]) -> "_Call":
+        """The texts of ``tasks``, and what the host can do with them beforehand.
 
         The plan left no marker of a shard that is to do: one that is there now is from an attempt of this very task that
         its runner lost.
@@ -184,35 +188,42 @@ class ShardWorker:
                     texts.append(read_shard(self._reader, task, self._manifest.boundaries))
             except Exception as error:  # whatever it is, it must not take the other shards down
                 ended.append(_done(_failure(task, "reading", error)))
-        return texts, (time.perf_counter() - began) / max(1, len(tasks)), ended
-
-    def _compute(self, texts: Sequence[ShardText], seconds_reading: float) -> list[Future[ShardResult]]:
-        """Compute ``texts`` in one call (one by one if that fails) and hand them to the writers."""
+        seconds = (time.perf_counter() - began) / max(1, len(tasks))
         try:
-            return self._embed(texts, seconds_reading)
-        except Exception as error:
-            if len(texts) == 1 and not _worth_a_second_try(error):
-                return [_done(_failure(texts[0].task, "computing", error))]
+            prepared = self._prepared(texts) if texts else None
+        except Exception:  # which of the shards it is shows when each is computed by itself
+            prepared = None
+        return _Call(texts, prepared, seconds, ended)
+
+    def _prepared(self, texts: Sequence[ShardText]) -> Prepared:
+        return self._embedder.prepare(Text.joined([text.text for text in texts]), boundaries=self._manifest.boundaries)
+
+    def _compute(self, call: "_Call") -> list[Future[ShardResult]]:
+        """Compute the shards of ``call`` at once (one by one if that fails) and hand them to the writers."""
+        texts = call.texts
+        if call.prepared is not None:
+            try:
+                return self._embed(texts, call.prepared, call.seconds_reading)
+            except DeviceLostError:
+                raise
+            except Exception as error:
+                if len(texts) == 1 and not _worth_a_second_try(error):
+                    return [_done(_failure(texts[0].task, "computing", error))]
         futures = []
         for text in texts:
             try:
-                futures += self._embed([text], seconds_reading)
+                futures += self._embed([text], self._prepared([text]), call.seconds_reading)
+            except DeviceLostError:
+                raise
             except Exception as error:
                 futures.append(_done(_failure(text.task, "computing", error)))
         return futures
 
-    def _embed(self, texts: Sequence[ShardText], seconds_reading: float) -> list[Future[ShardResult]]:
-        if not texts:
-            return []
+    def _embed(self, texts: Sequence[ShardText], prepared: Prepared, seconds_reading: float) -> list[Future[ShardResult]]:
+        """Ask the engine for the states of ``texts``; whoever writes them waits until they are there."""
         give_back()
-        call_began, began, before = time.time(), time.perf_counter(), engine_numbers(self._embedder)
-        states = self._embedder.embed(
-            [request for text in texts for request in text.requests],
-            boundaries=self._manifest.boundaries,
-            dtype="float32" if self._manifest.dtype == "float32" else "float16",
-        )  # [Σ n_rows, 2L+1, p]
-        seconds = time.perf_counter() - began
-        after = engine_numbers(self._embedder)
+        call_began = time.time()
+        running = self._embedder.run(prepared, dtype="float32" if self._manifest.dtype == "float32" else "float16")
         rows = sum(text.task.n_rows for text in texts)
         # The whole call stands in each of its markers: progress knows what is computed before the last shard is written.
         call = {"call_began": call_began, "call_tokens": sum(text.n_tokens for text in texts)}
@@ -221,17 +232,23 @@ class ShardWorker:
         for text in texts:
             # Numbers of a call are shared among its shards by rows; sums over shards stay what the engine counted.
             share = text.task.n_rows / rows
-            stats = {name: (after[name] - before.get(name, 0.0)) * share for name in after}
-            stats |= {"tokens": text.n_tokens, "seconds_reading": seconds_reading, "seconds_computing": seconds * share}
-            stats |= call
-            futures.append(self._writers.submit(self._write, text, states[first : first + text.task.n_rows], stats))
+            stats = call | {"tokens": text.n_tokens, "seconds_reading": seconds_reading, "cell": self._embedder.cell}
+            futures.append(self._writers.submit(self._write, text, running, first, share, stats))
             first += text.task.n_rows
         return futures
 
-    def _write(self, text: ShardText, states: Any, stats: dict[str, Any]) -> ShardResult:
+    def _write(self, text: ShardText, running: Running, first: int, share: float, stats: dict[str, Any]) -> ShardResult:
+        try:
+            states = running.result()[first : first + text.task.n_rows]  # [n_rows, 2L+1, p]
+        except DeviceLostError:
+            raise
+        except Exception as error:
+            return _failure(text.task, "computing", error)
+        stats |= {f"engine_{name}": float(value) * share for name, value in vars(running.stats).items()}
+        stats |= {"seconds_computing": running.seconds * share, "plan": self._plan}
         for attempt in (1, 2):
             try:
-                marker = write_shard(self._root, self._manifest, text, states, stats | {"plan": self._plan})
+                marker = write_shard(self._root, self._manifest, text, states, stats)
                 break
             except Exception as error:
                 if attempt == 2 or not _worth_a_second_try(error):
@@ -241,9 +258,14 @@ class ShardWorker:
         return ShardResult(text.task.shard, text.task.n_rows, None, numbers)
 
 
-def engine_numbers(embedder: Embedder) -> dict[str, float]:
-    """What the engine has counted so far, as plain numbers that can be subtracted."""
-    return {f"engine_{name}": float(value) for name, value in vars(embedder.stats).items()}
+@dataclass(frozen=True)
+class _Call:
+    """Shards that go to the engine at once; ``ended`` are those that were done already or could not be read."""
+
+    texts: list[ShardText]
+    prepared: Prepared | None  # None: it could not be prepared
+    seconds_reading: float  # a shard
+    ended: list[Future[ShardResult]]
 
 
 def _worth_a_second_try(error: Exception) -> bool:

@@ -65,7 +65,7 @@ def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:
     for value in (
         manifest.model.fingerprint,
         manifest.start_state.sha256,
-        json.dumps([manifest.dtype, manifest.precision, manifest.boundaries, manifest.shard_rows]),
+        json.dumps([manifest.dtype, manifest.precision, manifest.job.get("cell"), manifest.boundaries, manifest.shard_rows]),
         json.dumps([[form for form in FORMS if form in manifest.forms], manifest.compression]),
         *(part.counts.sha256 for part in plan.parts),
     ):

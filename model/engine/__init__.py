@@ -2,15 +2,19 @@
 
 To be read in this order:
 
-    settings            how to compute
-    embedder            the face: sentences in, states of the wanted rows out
-    sequences           a call's text as numbers, and which token's state goes to which row
-    planner             sequences → a grid of lanes × steps
-    words               what is known of a word is not computed again: its x, its share of the first layer's gates
-    word_vectors        x of new words, as three products
-    device, backend     what a device must offer; a direction of the biLM, window by window
-    onednn, cpu         the CPU: packed products, one direction's steps
-    cuda, cuda_direction, cuda_cell, cuda_cell_triton    the GPU: graphs of constant shape, and what is no product
+    settings        how to compute
+    text            a call's text as numbers, and which rows are wanted
+    embedder        the face: prepare a call on the host, run it on the device
+    host            the host's half: from text to plans
+    sequences       which token's state goes to which row, for either direction
+    planner         sequences → a grid of lanes × steps
+    words           what is known of a word is not computed again: its number, its slot in the table of first-layer gates
+    word_vectors    x of new words, as three products, kept by number
+    device          one direction, window by window; what a device must offer around it
+    onednn          products with weights that are packed once
+    cell            what a step does beside its products; cell_c (and _cell.c) and cell_triton: the same in one pass
+    cpu, cuda       the two devices
+    stats           what is counted meanwhile
 
 May import torch, NumPy and the rest of `model`, never `model.training`. Importing this package imports nothing.
 """

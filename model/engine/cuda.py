@@ -1,9 +1,12 @@
-"""Both directions on one GPU, each on a stream of its own. May import torch and the model's own modules.
+"""Both directions on one GPU, each on a stream of its own, a window of steps being one CUDA graph. May import torch, model.
 
-The result of one group of requests is copied to pinned memory on a third stream while the next group is computed. On
-out-of-memory the lanes halve, the engines are made anew, and the group is computed again: the job goes on. In the
-character CNN it is the words of a block that halve. How many rows a product has can show in its last bits on a GPU, so
-the log says when that happened.
+Everything that differs from step to step is a number in a fixed buffer, so that the same graph computes any text. Products
+go to cuBLAS; all the rest of a step is three small kernels a layer (`cell_triton`, or `cell` where Triton is missing).
+
+The result of one group of requests is copied to pinned memory on a third stream while the next group is computed, and a
+call returns before its last group has arrived. On out-of-memory the lanes and the rows of a group halve, the directions are
+made anew, and the group is computed again: the job goes on. In the character CNN it is the words of a block that halve. How
+many rows a product has can show in its last bits on a GPU, so the log says when that happened.
 
 `device` may be the CPU: then the same code runs without streams and graphs, which is how it is tested.
 """
@@ -11,19 +14,24 @@ the log says when that happened.
 import contextlib
 import gc
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from model.engine.backend import Backend
-from model.engine.cuda_direction import CudaDirection, best_cell_ops
+from model.engine import cell
+from model.engine.cell import CellOps
+from model.engine.device import Device, Direction, MovedAt, fill, send
+from model.engine.onednn import largest_stable
+from model.engine.planner import MAX_SLOTS, DirectionPlan
 from model.engine.settings import EngineSettings
-from model.engine.transfer import send
 from model.engine.word_vectors import WordVectors
+from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
-from model.options import DIRECTIONS
+from model.options import DIRECTIONS, BiLMOptions
 from model.start_state import StartState
 
 logger = logging.getLogger(__name__)
@@ -31,9 +39,27 @@ logger = logging.getLogger(__name__)
 LANES = 2048
 LEAST_LANES = 16
 GROUP_ROWS = 1 << 19  # 256 steps of 2,048 lanes: few lanes wait for the longest sentences, and the next group is soon planned
+LEAST_GROUP_ROWS = 1 << 12
+WINDOW = 16  # steps in a graph
+TABLE_BLOCK = 1024  # words whose gates are computed in one product, always that many rows
 WORDS_PER_BLOCK = 1024
+TABLE_ROWS = 1 << 17
 
-__all__ = ["CudaBackend", "matmul_precision"]
+# What libraries below PyTorch say when there is too little memory, and what is said when a device has been lost: after
+# that every call to it fails, until the process is a new one.
+_MEMORY_SAID = ("out of memory", "cublas_status_alloc_failed", "cudnn_status_alloc_failed", "cudaerrormemoryallocation")
+_LOST_SAID = (
+    "illegal memory access",
+    "device-side assert",
+    "unspecified launch failure",
+    "uncorrectable ecc",
+    "misaligned address",
+    "launch timed out",
+    "unknown error",
+    "device is lost",
+)
+
+__all__ = ["CudaDevice", "CudaDirection", "best_cell", "matmul_precision"]
 
 
 @contextlib.contextmanager
@@ -50,20 +76,136 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
         matmul.allow_bf16_reduced_precision_reduction = before[1]
 
 
-class CudaBackend(Backend):
+def best_cell(device: torch.device) -> CellOps:
+    """`cell_triton` where it compiles and gives the right numbers, `cell` otherwise, with a log line on a GPU."""
+    if device.type != "cuda":
+        return cell
+    try:
+        from model.engine import cell_triton
+    except ImportError as error:
+        problem: str | None = f"Triton is not installed: {error}"
+    else:
+        problem = cell_triton.check(device)
+        if problem is None:
+            return cell_triton
+    logger.warning("the fused cell is off, computing it with plain torch (slower): %s", problem)
+    return cell
+
+
+class CudaDirection(Direction):
+    """A `Direction` whose window is a graph; `stream` is the one to run it on, on a GPU.
+
+    Args:
+        tensors, options, start_h, start_c: as for `Direction`, float32 on the CPU.
+        dtype: float32 or bfloat16, of products and h.
+        device: a CUDA device, or the CPU to test.
+        lanes: B, of every plan that will be run.
+        table_bytes: memory for the gate table; it gets at least the slots that one window needs.
+        ops: what computes the cell.
+    """
+
+    def __init__(
+        self,
+        tensors: Sequence[Mapping[str, Tensor]],
+        options: BiLMOptions,
+        start_h: Tensor,
+        start_c: Tensor,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        lanes: int,
+        table_bytes: int,
+        ops: CellOps = cell,
+    ) -> None:
+        self._on_gpu = device.type == "cuda"
+        if self._on_gpu:
+            self.stream = torch.cuda.Stream(device)
+        super().__init__(
+            tensors,
+            options,
+            start_h,
+            start_c,
+            dtype=dtype,
+            device=device,
+            lanes=lanes,
+            window=WINDOW,
+            table_rows=max(WINDOW * lanes, min(table_bytes // (4 * options.dim * dtype.itemsize), TABLE_ROWS)),
+            table_block=TABLE_BLOCK,
+            ops=ops,
+            packed=False,
+            slots=MAX_SLOTS + 1,  # the graph holds their addresses, so that there are never more
+        )
+        # What a graph reads: row of the gate table, slot to load (-1 = none), slot to save to (last = none).
+        self._row, self._source, self._target = (
+            torch.full((WINDOW, lanes), value, dtype=torch.int64, device=device) for value in (0, -1, self._slot_h.shape[1] - 1)
+        )
+        self._outputs = [out.view(WINDOW, lanes, -1) for out in self._out]
+        # Here, before there are workers: entering a capture frees PyTorch's cached memory, which it refuses to do while
+        # another thread is capturing.
+        self._graph = self._captured() if self._on_gpu else None
+
+    def make_room(self, plan: DirectionPlan) -> None:
+        """ValueError for a plan of other lanes or more slots than this was made for."""
+        if plan.lanes != self.lanes or plan.n_slots > self._slot_h.shape[1] - 1:
+            raise ValueError(
+                f"a plan of {plan.lanes} lanes and {plan.n_slots} slots does not fit this engine, which was made for "
+                f"{self.lanes} lanes and {self._slot_h.shape[1] - 1} slots"
+            )
+
+    @torch.no_grad()
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        """One window, recorded. Stale states do no harm: a lane loads a slot before anything it computes is wanted."""
+        self.stream.wait_stream(torch.cuda.current_stream(self._device))  # which filled weights and buffers
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.stream(self.stream):
+            self._all_steps()  # outside a graph first: cuBLAS and Triton set themselves up
+        self.stream.synchronize()
+        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            self._all_steps()
+        return graph
+
+    def run_window(self, rows: npt.NDArray[np.int64], source: MovedAt, target: MovedAt) -> list[Tensor]:
+        """See `Direction.run_window`; the plan's last window is filled up with lanes that do nothing."""
+        steps, lanes = rows.shape
+        for buffer, values, nothing in (
+            (self._row, rows, 0),
+            (self._source, source[0], -1),
+            (self._target, target[0], self._slot_h.shape[1] - 1),
+        ):
+            if steps < WINDOW:
+                values = np.concatenate([values, np.full((WINDOW - steps, lanes), nothing, np.int64)])
+            fill(buffer, values)
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._all_steps()
+        return [output[:steps] for output in self._outputs]
+
+    def _all_steps(self) -> None:
+        """What the graph holds."""
+        for t in range(WINDOW):
+            outputs = [output[t] for output in self._outputs]  # [B, p] each
+            self._step(self.lanes, self._row[t], self._source[t], self._target[t], outputs)
+
+
+class CudaDevice(Device):
     """See the module; arguments as for `Embedder`, and the device."""
 
-    group_rows = GROUP_ROWS
+    group_rows: int
+    word_capacity = 1 << 18
+    narrower = ()  # a row's bytes can depend on how many there are
 
     def __init__(self, weights: BiLMWeights, start: StartState, settings: EngineSettings, device: torch.device) -> None:
         super().__init__(len(DIRECTIONS), 1)
         self.device = device
+        self.group_rows = GROUP_ROWS
         self._weights, self._start, self._settings = weights, start, settings
         self._on_gpu = device.type == "cuda"
         self._copies = torch.cuda.Stream(device) if self._on_gpu else None
         self.directions: list[CudaDirection] = []
         self._in_flight: list[torch.cuda.Event] = []
-        self._ops = best_cell_ops(device)
+        self._ops = best_cell(device)
+        self.cell = self._ops.NAME
         tensors = {name: t.to(device) for name, t in weights.tensors.items() if not name.startswith("lstm.")}
         self._vectors = WordVectors(
             tensors,
@@ -76,13 +218,24 @@ class CudaBackend(Backend):
         self._lanes = settings.lanes or LANES
         if not self._built() and not self.shrink():
             raise torch.OutOfMemoryError(f"too little GPU memory for the model and {self._lanes} lanes")
+        self._prove_places()
+
+    def _prove_places(self) -> None:
+        """Warn if a row's bytes depend on its place: of the step's products, the table's, and the character CNN's."""
+        with self._precision(), torch.no_grad():
+            largest_stable(self.directions[0].step_linears, [self._lanes])
+            largest_stable([self.directions[0].table_linear], [TABLE_BLOCK])
+            for linear, rows in self._vectors.linears:
+                largest_stable([linear], [rows])
 
     def _built(self) -> bool:
         """Make both directions; False if there is too little memory."""
         try:
             with self._precision():
                 self._build()
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not self.out_of_memory(error):
+                raise
             return False
         return True
 
@@ -112,17 +265,32 @@ class CudaBackend(Backend):
             torch.cuda.empty_cache()
         if self._lanes // 2 < LEAST_LANES:
             return False
-        logger.warning("out of GPU memory with %d lanes; going on with %d", self._lanes, self._lanes // 2)
+        self.group_rows = max(LEAST_GROUP_ROWS, self.group_rows // 2)
+        logger.warning(
+            "out of GPU memory with %d lanes; going on with %d, and %d rows at once",
+            self._lanes,
+            self._lanes // 2,
+            self.group_rows,
+        )
         self._lanes //= 2
         return True
 
     def shrink(self) -> bool:
-        """See `Backend.shrink`."""
-        self.finish()
+        """See `Device.shrink`."""
+        self.delivered()()
         while self._halve():
             if self._built():
                 return True
         return False
+
+    def out_of_memory(self, error: RuntimeError) -> bool:
+        """Whether PyTorch or a library below it ran out of memory. DeviceLostError if the device is of no use any more."""
+        said = str(error).lower()
+        if any(words in said for words in _LOST_SAID) and "cuda" in said:
+            raise DeviceLostError(
+                f"the GPU {self.device} was lost ({error}): this process can't use it any more, start it again"
+            ) from error
+        return isinstance(error, torch.OutOfMemoryError) or any(words in said for words in _MEMORY_SAID)
 
     def _precision(self) -> contextlib.AbstractContextManager[None]:
         """Around all work of both directions: PyTorch's switches are the process's, two workers must not set them."""
@@ -144,8 +312,15 @@ class CudaBackend(Backend):
         with self._precision():
             super().run([partial(on_stream, *pair) for pair in zip(jobs, streams, strict=True)])
 
-    def vectors(self, words: list[str]) -> Tensor:
-        """Blocks of words, one after the other, in the precision asked for; smaller blocks after out of memory."""
+    def vectors(self, words: Sequence[str]) -> Tensor:
+        """Blocks of words, one after the other, in the precision asked for; smaller blocks after out of memory.
+
+        The last call may still read the x of its words, which this one's are going to stand beside or instead of: the
+        stream waits for it, the host does not.
+        """
+        if self._on_gpu:
+            for direction in self.directions:
+                torch.cuda.current_stream(self.device).wait_stream(direction.stream)
         while True:
             try:
                 x = torch.empty(len(words), self._vectors.width, device=self.device)
@@ -153,8 +328,8 @@ class CudaBackend(Backend):
                     for index, ids in self._vectors.blocks(words):
                         x[send(index, self.device)] = self._vectors.compute(ids)
                 return x
-            except torch.OutOfMemoryError:
-                if not self._vectors.halve_blocks():
+            except RuntimeError as error:
+                if not self.out_of_memory(error) or not self._vectors.halve_blocks():
                     raise
             if self._on_gpu:
                 torch.cuda.empty_cache()
@@ -183,8 +358,17 @@ class CudaBackend(Backend):
             host.copy_(buffer, non_blocking=True)
             self._in_flight.append(self._copies.record_event())
 
-    def finish(self) -> None:
-        """See `Backend.finish`."""
-        if self._copies is not None:
-            self._copies.synchronize()
-        self._in_flight.clear()
+    def delivered(self) -> Callable[[], None]:
+        """The copies asked for so far; what went wrong on the device shows here."""
+        if self._copies is None:
+            return lambda: None
+        arrived = self._copies.record_event()
+
+        def wait() -> None:
+            try:
+                arrived.synchronize()
+            except RuntimeError as error:
+                self.out_of_memory(error)  # DeviceLostError, if it is that
+                raise
+
+        return wait

@@ -1,92 +1,298 @@
-"""What the CPU and the CUDA engine have in common: running one direction's plan window by window.
+"""Where states are computed: one direction of the biLM, window by window, and what a device must offer around it.
 
-May import torch, NumPy and the model's own modules. A window is a constant number of steps; only one window of states
-exists at a time, so that memory does not grow with the length of a sentence or of the corpus.
+May import torch, NumPy and the model's own modules. `cpu` and `cuda` have the two devices. A window is a number of steps;
+only one window of states exists at a time, so that memory does not grow with the length of a sentence or of the corpus.
+Everything that differs from step to step (which word, which lane starts from which slot, which state is saved) is a number
+in an array, so that the same window computes any text.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from model.engine.planner import DirectionPlan, Moves
-from model.engine.words import GateTable, WordBook
+from model.bilm import FORGET_BIAS
+from model.engine.cell import CellOps
+from model.engine.onednn import PackedLinear
+from model.engine.planner import START_SLOT, DirectionPlan, Moves
+from model.engine.words import GateTable
+from model.options import BiLMOptions
+from model.threads import direction_pool
 
-# Called after each window with its first cell and, layer by layer, its outputs [window × B, p] (skip included).
+# Called after each window with its number and, layer by layer, its outputs [steps, B, p] (skip included).
 Emit = Callable[[int, list[Tensor]], None]
 
-__all__ = ["DirectionEngine", "Emit", "StepMoves"]
+__all__ = ["Device", "Direction", "Emit", "fill", "send"]
 
 
-@dataclass(frozen=True)
-class StepMoves:
-    """The loads or saves of a plan, cut into steps.
+def _pinned(values: npt.NDArray[Any], device: torch.device) -> Tensor:
+    host = torch.from_numpy(values)
+    return host.pin_memory() if device.type == "cuda" else host
 
-    Attributes:
-        bounds: [T + 1] where each step's moves begin.
-        lanes, slots: [n] in order of step.
+
+def send(values: npt.NDArray[Any], device: torch.device) -> Tensor:
+    """The array as a tensor on the device, without waiting for a GPU; on the CPU it shares the array's memory.
+
+    A blocking copy to a GPU waits for all that its stream has been asked for, and the host could not prepare the next
+    window meanwhile. PyTorch keeps pinned memory until the copies out of it have been made, so nothing has to be held.
+    """
+    return _pinned(values, device).to(device, non_blocking=True)
+
+
+def fill(buffer: Tensor, values: npt.NDArray[Any]) -> None:
+    """Copy the array into a tensor of its shape, without waiting for a GPU."""
+    buffer.copy_(_pinned(values, buffer.device), non_blocking=True)
+
+
+class Direction:
+    """One direction of one biLM: its products, B lanes of h and c in each layer, slots of saved states, and a gate table.
+
+    The first layer's input half of the gates comes from the table of words, the rest of a step is two products a layer
+    and the three functions of `cell`. Cells and skip sums are float32 in any precision.
+
+    Args:
+        tensors: for each layer its weight_ih, weight_hh [4d, p], bias [4d] (published, without the 1.0), weight_proj
+            [p, d]; float32 on the CPU.
+        options: the model's shape and clips.
+        start_h, start_c: float32 [L, p] and [L, d], what every sequence starts from.
+        dtype: float32 or bfloat16, of products and h.
+        device: where all of it is.
+        lanes: B, of a plan at most.
+        window: steps in a window, at most.
+        table_rows: slots of the gate table; it gets at least those that one step of lanes needs.
+        table_block: words whose gates are computed in one product, always that many rows.
+        ops: what computes the cell.
+        packed: see `PackedLinear`.
+        slots: of saved states that there is room for from the start, the start state's included.
     """
 
-    bounds: npt.NDArray[np.int64]
-    lanes: Tensor
-    slots: Tensor
+    def __init__(
+        self,
+        tensors: Sequence[Mapping[str, Tensor]],
+        options: BiLMOptions,
+        start_h: Tensor,
+        start_c: Tensor,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        lanes: int,
+        window: int,
+        table_rows: int,
+        table_block: int,
+        ops: CellOps,
+        packed: bool,
+        slots: int = 1,
+    ) -> None:
+        d, p, n_layers = options.dim, options.projection_dim, options.n_layers
+        self._options, self._dtype, self._device, self._ops = options, dtype, device, ops
+        self.lanes, self.window = lanes, window
 
-    @classmethod
-    def of(cls, moves: Moves, steps: int) -> "StepMoves":
-        """Cut a plan's moves."""
-        bounds = np.searchsorted(moves.step, np.arange(steps + 1))
-        return cls(bounds, torch.from_numpy(moves.lane), torch.from_numpy(moves.slot))
+        def linear(weight: Tensor, bias: Tensor | None, rows: int) -> PackedLinear:
+            return PackedLinear(weight.to(device), None if bias is None else bias.to(device), dtype, rows, packed)
 
-    def at(self, step: int) -> tuple[Tensor, Tensor] | None:
-        """(lanes, slots) of one step, None where there are none."""
-        low, high = self.bounds[step], self.bounds[step + 1]
-        return None if low == high else (self.lanes[low:high], self.slots[low:high])
+        biases = []
+        for layer in tensors:
+            bias = layer["bias"].clone()  # [4d]
+            bias[d : 2 * d] += FORGET_BIAS
+            biases.append(bias)
+        self._words = linear(tensors[0]["weight_ih"], biases[0], table_block)  # p → 4d
+        self._gates = [linear(tensors[0]["weight_hh"], None, lanes)]  # p → 4d
+        for layer, bias in zip(tensors[1:], biases[1:], strict=True):
+            self._gates.append(linear(torch.cat([layer["weight_ih"], layer["weight_hh"]], dim=1), bias, lanes))  # 2p → 4d
+        self._projections = [linear(layer["weight_proj"], None, lanes) for layer in tensors]  # d → p
 
+        self._block = table_block
+        n_table = max(lanes, table_block, table_rows)
+        self._rows = torch.empty(n_table, 4 * d, dtype=dtype, device=device)  # [slots, 4d]
+        self.table = GateTable(n_table, self._compute_rows)
+        self._x = torch.empty(0, p, device=device)
 
-class DirectionEngine(ABC):
-    """One direction of one biLM with its state: B lanes of h and c in each layer, and slots of saved states.
+        self._start_h, self._start_c = start_h.to(device=device, dtype=dtype), start_c.to(device)
+        self._make_slots(slots)
+        # h of layer j stands where layer j reads it: the first layer's alone, the others' behind their input.
+        self._h0 = torch.zeros(lanes, p, dtype=dtype, device=device)  # [B, p]
+        self._xh = [torch.zeros(lanes, 2 * p, dtype=dtype, device=device) for _ in range(n_layers - 1)]  # [B, 2p] each
+        self._c = [torch.zeros(lanes, d, device=device) for _ in range(n_layers)]  # [B, d] each
+        self._hidden = torch.empty(lanes, d, dtype=dtype, device=device)  # [B, d]
+        self._out = [torch.empty(window * lanes * p, device=device) for _ in range(n_layers)]  # [window, B, p] each, flat
 
-    Subclasses say how a step is computed; this class says in which order.
-    """
+    def _make_slots(self, n: int) -> None:
+        """Room for n saved states, and one slot more, the last, which takes what nobody wants."""
+        options = self._options
+        self._slot_h = torch.zeros(
+            options.n_layers, n + 1, options.projection_dim, dtype=self._dtype, device=self._device
+        )  # [L, slots, p]
+        self._slot_c = torch.zeros(options.n_layers, n + 1, options.dim, device=self._device)  # [L, slots, d]
+        self._slot_h[:, START_SLOT], self._slot_c[:, START_SLOT] = self._start_h, self._start_c
 
-    table: GateTable
+    @property
+    def step_linears(self) -> list[PackedLinear]:
+        """The products whose rows are lanes."""
+        return [*self._gates, *self._projections]
+
+    @property
+    def table_linear(self) -> PackedLinear:
+        """The product whose rows are words of the table."""
+        return self._words
 
     @torch.no_grad()
-    def run(self, plan: DirectionPlan, book: WordBook, emit: Emit) -> None:
+    def run(self, plan: DirectionPlan, x: Tensor, generation: int, emit: Emit) -> None:
         """Run a plan from its first step to its last.
 
         Args:
-            plan: from `planner.plan_direction`, its words being numbers of `book`.
-            book: holds x of every word of the plan.
-            emit: called for each window, in order, before the next one overwrites the outputs.
+            plan: from `planner.plan_direction`.
+            x: [words, p] float32, of every word of the plan by its number.
+            generation: counts the emptyings of the word book: numbers of another generation mean other words.
+            emit: called for each window of `windows`, in order, before the next one overwrites the outputs.
         """
-        loads = StepMoves.of(plan.loads, plan.steps)
-        saves = StepMoves.of(plan.saves, plan.steps)
-        self.prepare(plan.lanes, plan.n_slots, book.x)
-        window = self.window_steps(plan.lanes)
-        for first in range(0, plan.steps, window):
-            words = plan.words[first : first + window]  # [window, B]
-            slots = self.table.slots(words, len(book), book.generation)
-            emit(first * plan.lanes, self.run_window(first, slots, loads, saves))
+        self.make_room(plan)
+        self._x = x
+        for window, (first, steps, lanes) in enumerate(self.windows(plan)):
+            words = plan.words[first : first + steps, :lanes]  # [steps, B]
+            rows = self.table.slots(words, len(x), generation)
+            source = _moved(plan.loads, first, steps, lanes, -1)
+            target = _moved(plan.saves, first, steps, lanes, self._slot_h.shape[1] - 1)
+            emit(window, self.run_window(rows, source, target))
 
-    @abstractmethod
-    def prepare(self, lanes: int, n_slots: int, x: Tensor) -> None:
-        """Make room for so many lanes and slots, put the start state into slot 0; x [words, p] feeds the table."""
+    def make_room(self, plan: DirectionPlan) -> None:
+        """Slots for this plan. ValueError for more lanes than there are."""
+        if plan.lanes > self.lanes:
+            raise ValueError(f"a plan of {plan.lanes} lanes does not fit a direction that was made for {self.lanes}")
+        if plan.n_slots > self._slot_h.shape[1] - 1:
+            self._make_slots(plan.n_slots)
 
-    @abstractmethod
-    def window_steps(self, lanes: int) -> int:
-        """Steps in a window; window × lanes is at most the table's number of slots."""
+    def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
+        """(first step, steps, lanes) of each window: all cells of a window might be different words."""
+        found, first = [], 0
+        for lanes, stop in plan.spans:
+            while first < stop:
+                steps = min(self.window, stop - first, max(1, self.table.n_slots // lanes))
+                found.append((first, steps, lanes))
+                first += steps
+        return found
 
-    @abstractmethod
-    def run_window(self, first: int, slots: npt.NDArray[np.int64], loads: StepMoves, saves: StepMoves) -> list[Tensor]:
-        """Compute steps first, first+1, … and return the outputs of each layer, [steps × B, p].
+    def run_window(self, rows: npt.NDArray[np.int64], source: "MovedAt", target: "MovedAt") -> list[Tensor]:
+        """Compute the next steps and return the outputs of each layer, [steps, B, p].
 
         Args:
-            first: the window's first step, to find its loads and saves.
-            slots: [steps, B] row of the gate table for each cell.
-            loads, saves: of the whole plan.
+            rows: [steps, B] row of the gate table for each cell.
+            source, target: slots that each cell loads and saves, and at which steps any does.
         """
+        steps, lanes = rows.shape
+        row, load, save = (torch.from_numpy(values) for values in (rows, source[0], target[0]))  # [steps, B] each
+        outputs = [out[: steps * lanes * self._options.projection_dim].view(steps, lanes, -1) for out in self._out]
+        for t in range(steps):
+            self._step(
+                lanes, row[t], load[t] if source[1][t] else None, save[t] if target[1][t] else None, [o[t] for o in outputs]
+            )
+        return outputs
+
+    def _step(self, lanes: int, row: Tensor, source: Tensor | None, target: Tensor | None, outputs: list[Tensor]) -> None:
+        """One step of all layers in the first lanes; row, source, target [B], outputs [B, p] a layer."""
+        p, options, ops = self._options.projection_dim, self._options, self._ops
+        h0, hidden = self._h0[:lanes], self._hidden[:lanes]  # [B, p], [B, d]
+        xh = [both[:lanes] for both in self._xh]  # [B, 2p] each
+        for j, gates_of in enumerate(self._gates):
+            h = h0 if j == 0 else xh[j - 1][:, p:]  # [B, p]
+            ops.load_h(h, self._slot_h[j], source)
+            gates = gates_of(h0 if j == 0 else xh[j - 1])  # [B, 4d]
+            table = self._rows if j == 0 else None
+            ops.cell(gates, table, row, self._c[j][:lanes], self._slot_c[j], source, target, hidden, options.cell_clip)
+            projected = self._projections[j](hidden)  # [B, p]
+            skip = xh[j - 1][:, :p] if options.use_skip_connections and j > 0 else None
+            following = xh[j][:, :p] if j + 1 < len(self._gates) else None
+            ops.finish(projected, h, self._slot_h[j], target, skip, outputs[j], following, options.proj_clip)
+
+    def _compute_rows(self, words: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
+        """Gate rows of these words into these slots, a block at a time."""
+        block = torch.zeros(self._block, self._options.projection_dim, dtype=self._dtype, device=self._device)
+        for low in range(0, len(words), self._block):
+            part = send(words[low : low + self._block], self._device)
+            block[: len(part)] = self._x[part].to(self._dtype)
+            rows = self._words(block)  # [block, 4d]
+            self._rows[send(slots[low : low + self._block], self._device)] = rows[: len(part)]
+
+
+# Slots [steps, B] that cells load from or save to, and [steps] whether any does at this step.
+MovedAt = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
+
+
+def _moved(moves: Moves, first: int, steps: int, lanes: int, nobody: int) -> MovedAt:
+    """The loads or saves of these steps as an array."""
+    low, high = np.searchsorted(moves.step, (first, first + steps))
+    where = np.full((steps, lanes), nobody, np.int64)
+    some = np.zeros(steps, bool)
+    step = moves.step[low:high] - first
+    where[step, moves.lane[low:high]] = moves.slot[low:high]
+    some[step] = True
+    return where, some
+
+
+class Device(ABC):
+    """A device with both directions of one model on it, and the pool that runs them at once.
+
+    Attributes:
+        device: where tables and states are.
+        directions: forward, backward.
+        lane_choices: numbers of lanes that give the same bytes, of which a call may take any.
+        narrower: numbers of lanes that the end of a grid may be computed with, giving the same bytes.
+        word_capacity: words of which numbers and x are kept from call to call, unless settings say how many.
+        group_rows: rows after which a call's requests are cut into groups, so that copying one group's result goes on
+            while the next is computed; None = one group.
+        cell: name of what computes the cell: "c", "torch" or "triton".
+    """
+
+    device: torch.device
+    directions: Sequence[Direction]
+    lane_choices: Sequence[int]
+    narrower: Sequence[int]
+    word_capacity: int
+    group_rows: int | None
+    cell: str
+
+    def __init__(self, workers: int, threads: int) -> None:
+        self.pool = direction_pool(workers, threads)
+
+    def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
+        """(first step, steps, lanes) of each window of a plan, in either direction."""
+        return self.directions[0].windows(plan)
+
+    def run(self, jobs: Sequence[Callable[[], None]]) -> None:
+        """Run jobs at once, one a worker; all have ended when this returns or raises."""
+        futures = [self.pool.submit(job) for job in jobs]
+        wait(futures)
+        for future in futures:
+            future.result()
+
+    def out_of_memory(self, error: RuntimeError) -> bool:
+        """Whether the error says that there was too little memory, and the device is as good as before."""
+        return isinstance(error, torch.OutOfMemoryError)
+
+    @abstractmethod
+    def vectors(self, words: Sequence[str]) -> Tensor:
+        """x [n, p] float32 of distinct words, on the device."""
+
+    @abstractmethod
+    def result(self, rows: int, states: int, width: int, dtype: torch.dtype) -> Tensor:
+        """Memory on the host for a call's result [rows, states, width]."""
+
+    @abstractmethod
+    def buffer(self, host: Tensor) -> Tensor:
+        """Where a group's states are put together: memory on the device for this part of the result."""
+
+    @abstractmethod
+    def deliver(self, buffer: Tensor, host: Tensor) -> None:
+        """Begin to bring a finished buffer to its part of the result."""
+
+    @abstractmethod
+    def delivered(self) -> Callable[[], None]:
+        """A function that waits until everything delivered so far has arrived."""
+
+    @abstractmethod
+    def shrink(self) -> bool:
+        """After out of memory: go on with half the lanes and rows at once; False where nothing is left to halve."""

@@ -1,13 +1,15 @@
 """The engine's face: sentences in, all 2L+1 states of the wanted rows out. May import torch and the model's modules.
 
 A sentence's states are a function of the model, the start state, the settings and the sentence alone: the same bytes
-whatever else is in the call, in the word tables, or came before. Methods are not for several threads at once.
+whatever else is in the call, in the word tables, or came before.
+
+A call has two phases. `prepare` is the host's: numbers of words, sequences, plans. `run` is the device's. One thread may
+prepare the next call while another runs the last; running is for one thread at a time.
 """
 
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Literal
 
@@ -16,82 +18,54 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from model.engine.backend import Backend, CpuBackend
-from model.engine.planner import choose_lanes, plan_direction
-from model.engine.sequences import Rows, Sequences, WordArray, carried_rows, sentence_rows
+from model.engine.cpu import CpuDevice
+from model.engine.device import Device, send
+from model.engine.host import Group, Host, PlannedDirection, Prepared, Sharing
+from model.engine.sequences import WordArray
 from model.engine.settings import EngineSettings
-from model.engine.transfer import send
-from model.engine.words import BOS_ID, WordBook
+from model.engine.stats import EngineStats
+from model.engine.text import SentenceRows, Text
+from model.engine.word_vectors import WordVectorTable
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 
-__all__ = ["Embedder", "EngineSettings", "EngineStats", "SentenceRows"]
+__all__ = ["Embedder", "EngineSettings", "EngineStats", "Prepared", "Running", "SentenceRows", "Text"]
 
 
-@dataclass(frozen=True)
-class SentenceRows:
-    """A sentence and which of its rows are wanted.
-
-    Attributes:
-        tokens: the whole sentence, without boundaries.
-        first, stop: rows [first, stop). Rows are tokens 0 to n-1; with boundaries row 0 is BOS, 1 to n are the tokens
-            and n+1 is EOS. A sentence of zero tokens has no rows, with or without boundaries.
-    """
-
-    tokens: Sequence[str]
-    first: int
-    stop: int
-
-
-@dataclass
-class EngineStats:
-    """What an embedder has done so far.
+class Running:
+    """A call that a device has been asked for; `result` waits for its states.
 
     Attributes:
-        rows: rows returned. words_cut: how many of them are of words longer than the model reads.
-        words_looked_up: tokens of the requests' sentences. words_computed: words among them that went through the CNN.
-        table_wanted: cells that asked the gate tables. table_computed: rows that had to be computed for them.
-        cells: lanes × steps of all grids. cells_used: those that computed something.
-        cells_asked: tokens, boundaries included, that a grid without sharing would have had.
-        seconds_words, seconds_lstm, seconds: numbers of words and character CNN; all the rest, from the plans to the last
-            state; both.
+        stats: what this call counted; seconds are there once its states are.
+        seconds: from the last call's states, or from the beginning of this one, to its own states.
     """
 
-    rows: int = 0
-    words_cut: int = 0
-    words_looked_up: int = 0
-    words_computed: int = 0
-    table_wanted: int = 0
-    table_computed: int = 0
-    cells: int = 0
-    cells_used: int = 0
-    cells_asked: int = 0
-    seconds_words: float = 0.0
-    seconds_lstm: float = 0.0
-    seconds: float = 0.0
+    def __init__(self, states: Tensor, stats: EngineStats) -> None:
+        self._states = states
+        self.stats = stats
+        self.seconds = 0.0
+        self._wait: Callable[[], None] | None = None
+        self._lock = threading.Lock()
 
-    @property
-    def lane_fill(self) -> float:
-        """Share of cells that computed something."""
-        return self.cells_used / max(1, self.cells)
+    def when_done(self, wait: Callable[[], None]) -> None:
+        """What to wait for, once."""
+        self._wait = wait
 
-    @property
-    def table_hits(self) -> float:
-        """Share of cells whose first-layer gates were in the table already."""
-        return 1 - self.table_computed / max(1, self.table_wanted)
-
-    @property
-    def word_hits(self) -> float:
-        """Share of tokens whose word's x was known already."""
-        return 1 - self.words_computed / max(1, self.words_looked_up)
+    def result(self) -> npt.NDArray[np.floating]:
+        """[rows, 2L+1, p] in order of request, then row; states in the order x, fwd1, bwd1, fwd2, …"""
+        with self._lock:
+            if self._wait is not None:
+                self._wait()
+                self._wait = None
+        return self._states.numpy()
 
 
-def _backend(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> Backend:
+def _device(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> Device:
     if settings.on_cuda:
-        from model.engine.cuda import CudaBackend  # here: a CPU needs none of it
+        from model.engine.cuda import CudaDevice  # here: a CPU needs none of it
 
-        return CudaBackend(weights, start, settings, torch.device("cuda", torch.cuda.current_device()))
-    return CpuBackend(weights, start, settings)
+        return CudaDevice(weights, start, settings, torch.device("cuda", torch.cuda.current_device()))
+    return CpuDevice(weights, start, settings)
 
 
 class Embedder:
@@ -112,31 +86,33 @@ class Embedder:
         self.settings = settings
         self.options = weights.options
         self.stats = EngineStats()
-        self._lock = threading.Lock()
-        self._backend = _backend(weights, start, settings)
+        self._lock, self._preparing = threading.Lock(), threading.Lock()
+        self._last_end = 0.0
+        self._device = _device(weights, start, settings)
         share = settings.share
         if share == "auto":
-            share = "all" if self._backend.group_rows is None else "sentences"
-        self._share_sentences, self._share_beginnings = share != "none", share == "all"
-        self._book = WordBook(
-            self._backend.vectors,
-            self.options.projection_dim,
-            settings.word_capacity,
-            self.options.max_characters_per_token,
-            self._backend.device,
-        )
+            share = "all" if self._device.group_rows is None else "sentences"
+        shared: dict[str, Sharing] = {"all": "beginnings", "sentences": "first", "none": "none"}
+        capacity = settings.word_capacity or self._device.word_capacity
+        self._host = Host(self._device, shared[share], capacity, self.options.max_characters_per_token)
+        self._x = WordVectorTable(self._device.vectors, self.options.projection_dim, self._device.device)
+
+    @property
+    def cell(self) -> str:
+        """What computes the cell: "c", "torch" or "triton"; last bits differ."""
+        return self._device.cell
 
     def embed(
         self,
-        requests: Sequence[SentenceRows],
+        text: Text | Sequence[SentenceRows],
         *,
         boundaries: bool = False,
         dtype: Literal["float16", "float32"] = "float16",
     ) -> npt.NDArray[np.floating]:
-        """States of the wanted rows.
+        """States of the wanted rows: `prepare` and `run` in one.
 
         Args:
-            requests: sentences in any order, repeated or not.
+            text: sentences in any order, repeated or not.
             boundaries: rows are counted with BOS and EOS (see `SentenceRows`).
             dtype: of the result.
 
@@ -146,112 +122,106 @@ class Embedder:
         Raises:
             ValueError: a request asks for rows that its sentence does not have.
         """
+        return self.run(self.prepare(text, boundaries=boundaries), dtype=dtype).result()
+
+    def prepare(self, text: Text | Sequence[SentenceRows], *, boundaries: bool = False) -> Prepared:
+        """All that the host does for a call before the device can begin; any thread may ask.
+
+        Raises:
+            ValueError: a request asks for rows that its sentence does not have.
+        """
+        with self._preparing:
+            return self._host.prepare(text if isinstance(text, Text) else Text.of(text), boundaries=boundaries)
+
+    def run(self, prepared: Prepared, *, dtype: Literal["float16", "float32"] = "float16") -> Running:
+        """Compute a prepared call; on a GPU this returns when all of it has been asked for.
+
+        Raises:
+            ValueError: an unknown dtype.
+            torch.OutOfMemoryError: too little memory, however few lanes and rows at once.
+        """
         if dtype not in ("float16", "float32"):
             raise ValueError(f"dtype is {dtype!r}; known are float16 and float32")
-        started = time.perf_counter()
-        for i, request in enumerate(requests):
-            n_rows = len(request.tokens) + (2 if boundaries and request.tokens else 0)
-            if not 0 <= request.first <= request.stop <= n_rows:
-                raise ValueError(f"request {i} asks for rows {request.first} to {request.stop} of a sentence that has {n_rows}")
-        sentences = self._numbered([request.tokens for request in requests])
-        counts = [request.stop - request.first for request in requests]
-        result = self._backend.result(
-            sum(counts), self.options.n_states, self.options.projection_dim, getattr(torch, dtype)
-        )  # [rows, 2L+1, p]
+        began = time.perf_counter()
+        computed_before = self._x.n_computed
+        x = self._x.upto(prepared.vocabulary, prepared.n_words)  # [words, p]
         known = time.perf_counter()
-        limit = self._backend.group_rows
-        low = first_row = row = 0  # a group is requests low to high, rows first_row to row
-        for high, count in enumerate(counts, start=1):
-            row += count
-            if high == len(counts) or (limit is not None and row - first_row >= limit):
-                self._embed_group(requests[low:high], sentences[low:high], result[first_row:row], 0 if boundaries else 1)
-                low, first_row = high, row
-        self._backend.finish()
-        ended = time.perf_counter()
-        self.stats.seconds_lstm += ended - known
-        self.stats.seconds += ended - started
-        return result.numpy()
+        states = self._device.result(
+            prepared.n_rows, self.options.n_states, self.options.projection_dim, getattr(torch, dtype)
+        )  # [rows, 2L+1, p]
+        stats = EngineStats(
+            rows=prepared.n_rows,
+            words_cut=prepared.n_cut,
+            words_looked_up=len(prepared.text.words),
+            words_computed=self._x.n_computed - computed_before,
+            seconds_words=prepared.seconds + known - began,
+        )
+        running = Running(states, stats)
+        for group in prepared.groups:
+            self._run_group(prepared, group, x, states, stats)
+        wait = self._device.delivered()
 
-    def _embed_group(self, requests: Sequence[SentenceRows], sentences: Sequences, host: Tensor, offset: int) -> None:
-        """Fill host [rows, 2L+1, p] with the states of these requests; row + offset counts from BOS."""
-        first = np.array([request.first for request in requests], np.int64) + offset
-        stop = np.array([request.stop for request in requests], np.int64) + offset
-        forward, backward, words = sentence_rows(sentences, first, stop, self._share_sentences)
-        if len(words):
-            self._compute([forward, backward], words, host, self._share_beginnings)
-            self.stats.rows += len(words)
-            self.stats.words_cut += int(self._book.cut[words].sum())
+        def finish() -> None:
+            wait()
+            ended = time.perf_counter()
+            with self._lock:
+                running.seconds = ended - max(began, self._last_end)
+                stats.seconds_lstm = ended - max(known, self._last_end)
+                stats.seconds = stats.seconds_words + stats.seconds_lstm
+                self._last_end = ended
+                self.stats.add(stats)
 
-    def embed_carry(self, lanes: Sequence[Sequence[Sequence[str]]]) -> list[list[npt.NDArray[np.float32]]]:
-        """States with (h, c) carried from sentence to sentence along each lane, as the goldens were made.
+        if self._device.group_rows is None:
+            finish()  # it is there already, and time until somebody asks is not the engine's
+        else:
+            running.when_done(finish)
+        return running
 
-        Backward, each sentence runs from its end to its start, and the state left at its start goes on to the end of
-        the next sentence.
+    def _run_group(self, prepared: Prepared, group: Group, x: Tensor, states: Tensor, stats: EngineStats) -> None:
+        """Fill the group's rows of states [rows, 2L+1, p]; smaller groups of fewer lanes after out of memory."""
+        # An attempt's frames hold the buffers that ran out of memory: they must be gone before smaller ones are made.
+        problem = self._attempt(group, x, states[group.first_row : group.first_row + len(group.words)], stats)
+        if problem is None:
+            return
+        if not self._device.shrink():
+            raise torch.OutOfMemoryError(problem)
+        first, stop = prepared.first, prepared.stop
+        for smaller in self._host.groups(prepared.text, first, stop, group.low, group.high, group.first_row):
+            self._run_group(prepared, smaller, x, states, stats)
 
-        Args:
-            lanes: lists of sentences; the first of each starts from the start state.
-
-        Returns:
-            for each lane and sentence float32 [n, 2L+1, p], without boundary rows.
-        """
-        sentences = self._numbered([sentence for lane in lanes for sentence in lane])
-        forward, backward, words = carried_rows(sentences, [len(lane) for lane in lanes])
-        states = self._backend.result(len(words), self.options.n_states, self.options.projection_dim, torch.float32)
-        if len(words):
-            self._compute([forward, backward], words, states, share=False)
-            self._backend.finish()
-        each = iter(np.split(states.numpy(), np.cumsum(sentences.lengths - 2)[:-1]))
-        return [[next(each) for _ in lane] for lane in lanes]
-
-    def _numbered(self, sentences: Sequence[Sequence[str]]) -> Sequences:
-        """`WordBook.numbered`, with its time and its words counted."""
-        started = time.perf_counter()
-        found = self._book.numbered(sentences)
-        self.stats.words_looked_up += sum(map(len, sentences))
-        self.stats.words_computed = self._book.n_computed
-        self.stats.seconds_words += time.perf_counter() - started
-        return found
-
-    def _compute(self, wanted: list[Rows], words: WordArray, host: Tensor, share: bool) -> None:
-        """Fill host [rows, 2L+1, p]: x of each row's word, then both directions at once."""
-        # An attempt's frames hold the engines that ran out of memory: they must be gone before smaller ones are made.
-        while (problem := self._attempt(wanted, words, host, share)) is not None:
-            if not self._backend.shrink():
-                raise torch.OutOfMemoryError(problem)
-
-    def _attempt(self, wanted: list[Rows], words: WordArray, host: Tensor, share: bool) -> str | None:
-        """`_compute` once; what was said if there was too little memory, otherwise None."""
-        backend = self._backend
+    def _attempt(self, group: Group, x: Tensor, host: Tensor, stats: EngineStats) -> str | None:
+        """`_run_group` once; what was said if there was too little memory, otherwise None."""
+        device = self._device
+        planned = group.planned
+        if any(side.plan.lanes not in device.lane_choices for side in planned):  # prepared before lanes were halved
+            planned = [self._host.planned(side, group.share) for side in group.sides]
         try:
-            states = backend.buffer(host)
-            backend.run([partial(self._run_direction, k, wanted[k], states, share, words) for k in (0, 1)])
-            backend.deliver(states, host)
-        except torch.OutOfMemoryError as error:
+            buffer = device.buffer(host)
+            run = partial(self._run_direction, x=x, words=group.words, states=buffer, stats=stats)
+            device.run([partial(run, k, planned[k]) for k in (0, 1)])
+            device.deliver(buffer, host)
+        except RuntimeError as error:  # torch.OutOfMemoryError is one
+            if not device.out_of_memory(error):
+                raise
             return str(error)
         return None
 
-    def _run_direction(self, k: int, wanted: Rows, states: Tensor, share: bool, words: WordArray) -> None:
+    def _run_direction(
+        self, k: int, planned: PlannedDirection, x: Tensor, words: WordArray, states: Tensor, stats: EngineStats
+    ) -> None:
         if k == 0:
             # Here and not in the calling thread, whose own threads would get in the way of the workers'.
-            states[:, 0] = self._book.x[send(words, states.device)].to(states.dtype)
-        lanes = choose_lanes(wanted.sequences.lengths, self._backend.lane_choices)
-        plan = plan_direction(wanted.sequences, lanes, share=share, idle_word=BOS_ID)
-        cells, rows = wanted.cells_and_rows(plan.cells, lanes)
-        steps = cells // lanes
-        all_cells, all_rows = send(cells, states.device), send(rows, states.device)
+            states[:, 0] = x[send(words, states.device)].to(states.dtype)
+        index, row = send(planned.index, states.device), send(planned.row, states.device)
+        bounds: list[int] = planned.bounds.tolist()
 
-        def emit(first_cell: int, outputs: list[Tensor]) -> None:
-            low, high = np.searchsorted(steps, [first_cell // lanes, (first_cell + len(outputs[0])) // lanes])
-            index, target = all_cells[low:high] - first_cell, all_rows[low:high]
-            for j, output in enumerate(outputs):  # [window × B, p]
-                states[:, 1 + 2 * j + k].index_copy_(0, target, output.index_select(0, index).to(states.dtype))
+        def emit(window: int, outputs: list[Tensor]) -> None:
+            part = slice(bounds[window], bounds[window + 1])
+            for j, output in enumerate(outputs):  # [steps, B, p]
+                picked = output.flatten(0, 1).index_select(0, index[part])  # [wanted, p]
+                states[:, 1 + 2 * j + k].index_copy_(0, row[part], picked.to(states.dtype))
 
-        engine = self._backend.directions[k]
-        engine.run(plan, self._book, emit)
+        direction = self._device.directions[k]
+        direction.run(planned.plan, x, self._x.generation, emit)
         with self._lock:
-            self.stats.table_wanted += engine.table.n_wanted
-            self.stats.table_computed += engine.table.n_computed
-            engine.table.n_wanted = engine.table.n_computed = 0
-            self.stats.cells += plan.lanes * plan.steps
-            self.stats.cells_used += plan.n_computed
-            self.stats.cells_asked += wanted.n_asked
+            stats.count_direction(planned.plan, direction.table, planned.n_asked)

@@ -10,6 +10,8 @@ EOS, words reversed…). This module decides which lane computes which piece of 
   sequences share their boundary, so boundaries cost nothing; backward, most sentences also share their full stop.
 - Segments are laid end to end in B lanes, longest chain first, into the lane that is free first (list scheduling:
   Graham 1969; a segment may start once its fork has been computed).
+- Lanes are numbered by when they end, the last one first, so that those with work left are always the first ones, and
+  the end of a grid can be computed with fewer.
 
 Nothing here looks at values, so a plan is a pure function of the sequences and the number of lanes.
 """
@@ -17,7 +19,7 @@ Nothing here looks at values, so a plan is a pure function of the sequences and 
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +40,7 @@ __all__ = [
     "schedule",
     "separate",
     "share_beginnings",
+    "share_first",
 ]
 
 
@@ -86,6 +89,7 @@ class DirectionPlan:
         n_slots: slots in use, the start state's included.
         cells: [Σ lengths] step × B + lane of each token of the sequences, end to end; tokens in a shared beginning share cells.
         n_computed: cells in use.
+        spans: (lanes, stop): how many of the lanes, the first ones, are enough up to which step; in order of step.
     """
 
     lanes: int
@@ -96,11 +100,18 @@ class DirectionPlan:
     n_slots: int
     cells: IntArray
     n_computed: int
+    spans: list[tuple[int, int]]
+
+    @property
+    def n_cells(self) -> int:
+        """Lanes × steps that are computed."""
+        begins = [0, *(stop for _, stop in self.spans)]
+        return sum(lanes * (stop - begin) for begin, (lanes, stop) in zip(begins, self.spans, strict=False))
 
     @property
     def fill(self) -> float:
-        """Share of the grid's cells that compute something."""
-        return self.n_computed / max(1, self.lanes * self.steps)
+        """Share of the cells that compute something."""
+        return self.n_computed / max(1, self.n_cells)
 
 
 def share_beginnings(sequences: Sequences, max_forks: int = MAX_SLOTS) -> Segments:
@@ -125,6 +136,23 @@ def separate(sequences: Sequences) -> Segments:
     """Every sequence from the start state, nothing shared."""
     n = len(sequences)
     return Segments(np.zeros(n, np.int64), sequences.lengths, np.full(n, NO_PARENT, np.int64), np.arange(n))
+
+
+def share_first(sequences: Sequences) -> Segments:
+    """The first token of all sequences, their boundary, computed once; nothing else shared.
+
+    Args:
+        sequences: distinct, none empty; where they do not begin with the same token nothing is shared.
+    """
+    apart = separate(sequences)
+    opening = sequences.words[sequences.offsets[:-1]]  # [n]
+    if len(sequences) < 2 or (opening != opening[0]).any():
+        return apart
+    # The boundary alone may be a sequence, and then it has no token of its own to go on with.
+    root = int(apart.length.argmin()) if apart.length.min() == 1 else int(apart.length.argmax())
+    others = np.arange(len(sequences)) != root
+    order = np.concatenate([[root], np.flatnonzero(others)])
+    return Segments(others.astype(np.int64), apart.length - others, np.where(others, root, NO_PARENT), order)
 
 
 def _common_beginnings(sequences: Sequences, order: IntArray) -> IntArray:
@@ -164,8 +192,11 @@ def schedule(segments: Segments, lanes: int) -> tuple[IntArray, IntArray]:
     """
     if lanes < 1:
         raise ValueError(f"{lanes} lanes; a grid needs at least 1")
-    if (segments.parent == NO_PARENT).all():
-        return _longest_first(segments.length, lanes)
+    roots = np.flatnonzero(segments.parent == NO_PARENT)
+    if len(roots) == len(segments.length):
+        return _longest_first(segments.length, lanes, None)
+    if len(roots) == 1 and segments.first.max() == 1:
+        return _longest_first(segments.length, lanes, int(roots[0]))
     n = len(segments.length)
     length, first, parent = segments.length.tolist(), segments.first.tolist(), segments.parent.tolist()
     children: list[list[int]] = [[] for _ in range(n)]
@@ -196,47 +227,65 @@ def schedule(segments: Segments, lanes: int) -> tuple[IntArray, IntArray]:
     return np.array(lane, np.int64), np.array(start, np.int64)
 
 
-def _longest_first(length: IntArray, lanes: int) -> tuple[IntArray, IntArray]:
-    """`schedule` where nothing waits for a fork."""
+def _longest_first(length: IntArray, lanes: int, root: int | None) -> tuple[IntArray, IntArray]:
+    """`schedule` where nothing waits for a fork, or all for the first step of one segment, the root."""
     lane, start = np.empty(len(length), np.int64), np.empty(len(length), np.int64)
-    free = [(0, b) for b in range(lanes)]  # (step, lane), a heap
     order = np.argsort(-length, kind="stable")
-    for i, tokens in zip(order.tolist(), length[order].tolist(), strict=True):
-        start[i], lane[i] = step, b = free[0]
-        heapq.heapreplace(free, (step + tokens, b))
+    free = [(0, b) for b in range(lanes)]  # (step, lane), a heap
+    if root is not None:
+        order = order[order != root]
+        lane[root] = start[root] = 0
+        free = [(1, b) for b in range(1, lanes)] + [(int(length[root]), 0)]
+        heapq.heapify(free)
+    in_turn = []
+    replace = heapq.heapreplace
+    for tokens in length[order].tolist():
+        at = free[0]
+        in_turn.append(at)
+        replace(free, (at[0] + tokens, at[1]))
+    if in_turn:
+        start[order], lane[order] = np.array(in_turn, np.int64).T
     return lane, start
 
 
 def plan_direction(
-    sequences: Sequences, lanes: int, *, share: bool = True, idle_word: int = 0, max_forks: int = MAX_SLOTS
+    sequences: Sequences,
+    lanes: int,
+    *,
+    share: Literal["beginnings", "first", "none"] = "beginnings",
+    idle_word: int = 0,
+    max_forks: int = MAX_SLOTS,
+    narrower: Sequence[int] = (),
 ) -> DirectionPlan:
     """Lay sequences out for one direction.
 
     Args:
-        sequences: in reading order, distinct where `share` is set, none empty.
+        sequences: in reading order, distinct unless nothing is shared, none empty.
         lanes: B.
-        share: compute common beginnings once, unless that takes more steps than computing each by itself.
+        share: compute common beginnings once, unless that takes more steps than computing each by itself; or the first
+            token only, which is sooner planned.
         idle_word: id that cells with nothing to do hold.
         max_forks: see `share_beginnings`.
+        narrower: numbers of lanes below B that the end of the grid may be computed with.
     """
-    segments = share_beginnings(sequences, max_forks) if share else separate(sequences)
+    match share:
+        case "beginnings":
+            segments = share_beginnings(sequences, max_forks)
+        case "first":
+            segments = share_first(sequences)
+        case _:
+            segments = separate(sequences)
     lane, start = schedule(segments, lanes)
     steps = int((start + segments.length).max(initial=0))
-    if share and steps * lanes > len(sequences.words):
+    if share == "beginnings" and steps * lanes > len(sequences.words):
         # A branch waits for its fork: in short calls lanes stand idle for longer than sharing saves.
         apart = separate(sequences)
         its_lane, its_start = schedule(apart, lanes)
         its_steps = int((its_start + apart.length).max(initial=0))
         if its_steps < steps:
             segments, lane, start, steps = apart, its_lane, its_start, its_steps
-    first, length, parent = segments.first, segments.length, segments.parent
-    offsets = sequences.offsets
-    cells = np.empty(len(sequences.words), np.int64)
-    own = ranges(np.zeros(len(length), np.int64), length)  # place within the segment
-    cells[np.repeat(offsets[:-1] + first, length) + own] = np.repeat(start * lanes + lane, length) + own * lanes
-    for i in segments.order[first[segments.order] > 0].tolist():  # parents first
-        low, up = offsets[i], offsets[parent[i]]
-        cells[low : low + first[i]] = cells[up : up + first[i]]
+    lane, spans = _by_end(lane, start + segments.length, lanes, steps, narrower)
+    cells = _cells(sequences, segments, lane, start, lanes)
     words = np.full(steps * lanes, idle_word, np.int32)
     words[cells] = sequences.words  # shared cells are written several times, each time with the same word
     loads, saves, n_slots = _slots(segments, lane, start)
@@ -249,47 +298,91 @@ def plan_direction(
         n_slots,
         cells,
         segments.n_tokens,
+        spans,
     )
+
+
+def _by_end(
+    lane: IntArray, stop: IntArray, lanes: int, steps: int, narrower: Sequence[int]
+) -> tuple[IntArray, list[tuple[int, int]]]:
+    """Lanes numbered anew, the last to end first, and the plan's spans; lane, stop [n] of each segment."""
+    ends = np.zeros(lanes, np.int64)
+    np.maximum.at(ends, lane, stop)
+    order = np.argsort(-ends, kind="stable")  # [B] old number of each new lane
+    number = np.empty(lanes, np.int64)
+    number[order] = np.arange(lanes)
+    widths = sorted({lanes, *(n for n in narrower if n < lanes)}, reverse=True)
+    spans: list[tuple[int, int]] = []
+    for width, following in zip(widths, [*widths[1:], 0], strict=True):
+        until = int(ends[order[following]])  # lanes from `following` on have nothing to do after it
+        if until > (spans[-1][1] if spans else 0):
+            spans.append((width, until))
+    return number[lane], spans
+
+
+def _cells(sequences: Sequences, segments: Segments, lane: IntArray, start: IntArray, lanes: int) -> IntArray:
+    """Step × B + lane of each token of the sequences, end to end."""
+    first, length, parent = segments.first, segments.length, segments.parent
+    offsets = sequences.offsets
+    begin = start * lanes + lane  # [n] cell of each segment's first token
+    if not first.any():
+        before = np.cumsum(length) - length  # [n] where each segment's tokens begin
+        return np.repeat(begin - before * lanes, length) + np.arange(len(sequences.words)) * lanes
+    cells = np.empty(len(sequences.words), np.int64)
+    cells[ranges(offsets[:-1] + first, length)] = (
+        np.repeat(begin, length) + ranges(np.zeros(len(length), np.int64), length) * lanes
+    )
+    shared = np.flatnonzero(first == 1)
+    cells[offsets[shared]] = cells[offsets[parent[shared]]]
+    for i in segments.order[first[segments.order] > 1].tolist():  # parents first
+        low, up = offsets[i], offsets[parent[i]]
+        cells[low : low + first[i]] = cells[up : up + first[i]]
+    return cells
 
 
 def _slots(segments: Segments, lane: IntArray, start: IntArray) -> tuple[Moves, Moves, int]:
     """Give each fork a slot from its save to its last load, reusing slots; loads, saves, slots."""
-    last_load: dict[tuple[int, int], int] = {}  # fork = (segment, its step) → step of the last load
-    forks: list[tuple[int, int] | None] = []
-    for up, at, step in zip(segments.parent.tolist(), segments.first.tolist(), start.tolist(), strict=True):
-        if up == NO_PARENT:
-            forks.append(None)
-            continue
-        fork = (up, int(start[up]) + at - int(segments.first[up]) - 1)
-        forks.append(fork)
-        last_load[fork] = max(last_load.get(fork, 0), step)
+    n = len(start)
+    branches = np.flatnonzero(segments.parent != NO_PARENT)
+    up = segments.parent[branches]
+    # A fork is a segment and its step, here as one number that sorts by step.
+    forks, fork_of = np.unique((start[up] + segments.first[branches] - segments.first[up] - 1) * n + up, return_inverse=True)
+    last_load = np.zeros(len(forks), np.int64)
+    np.maximum.at(last_load, fork_of, start[branches])
+    save_step, save_lane = forks // max(1, n), lane[forks % max(1, n)]
     # A slot is free again after the step of its last load, so that no step both loads and saves it: on a GPU the two
     # happen at once.
-    slot_of: dict[tuple[int, int], int] = {}
+    slot_of = np.empty(len(forks), np.int64)
     busy: list[tuple[int, int]] = []  # (step from which it is free, slot), a heap
     idle: list[int] = []  # slots, a heap
     n_slots = START_SLOT + 1
-    saves = sorted(last_load, key=lambda fork: (fork[1], fork[0]))
-    for fork in saves:
-        while busy and busy[0][0] < fork[1]:
+    for k, (step, until) in enumerate(zip(save_step.tolist(), last_load.tolist(), strict=True)):
+        while busy and busy[0][0] < step:
             heapq.heappush(idle, heapq.heappop(busy)[1])
         if idle:
             slot = heapq.heappop(idle)
         else:
             slot, n_slots = n_slots, n_slots + 1
-        slot_of[fork] = slot
-        heapq.heappush(busy, (last_load[fork], slot))
+        slot_of[k] = slot
+        heapq.heappush(busy, (until, slot))
+    load_slots = np.full(n, START_SLOT, np.int64)
+    load_slots[branches] = slot_of[fork_of]
     load_order = np.argsort(start, kind="stable")
-    load_slots = np.array([START_SLOT if fork is None else slot_of[fork] for fork in forks], np.int64)
     loads = Moves(start[load_order], lane[load_order], load_slots[load_order])
-    save = np.array([(step, lane[up], slot_of[up, step]) for up, step in saves], np.int64).reshape(-1, 3)
-    return loads, Moves(save[:, 0].copy(), save[:, 1].copy(), save[:, 2].copy()), n_slots
+    return loads, Moves(save_step, save_lane, slot_of), n_slots
 
 
 def choose_lanes(lengths: IntArray, candidates: Sequence[int]) -> int:
     """The number of lanes that computes sequences of these lengths soonest.
 
-    A step's time is taken as proportional to lanes + 24: reading the weights costs about as much as 24 lanes.
+    A step's time is taken as proportional to lanes + 24: reading the weights costs about as much as 24 lanes. What is left
+    when the other lanes have ended is computed with the fewest.
     """
     total, longest = int(lengths.sum()), int(lengths.max(initial=0))
-    return min(candidates, key=lambda lanes: (max(longest, -(-total // lanes)) * (lanes + 24), lanes))
+    fewest = min(candidates)
+
+    def time(lanes: int) -> int:
+        steps = -(-total // lanes)
+        return steps * (lanes + 24) + max(0, longest - steps) * (fewest + 24)
+
+    return min(candidates, key=lambda lanes: (time(lanes), lanes))

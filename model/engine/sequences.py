@@ -13,7 +13,7 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 WordArray = npt.NDArray[np.int32]
 
-__all__ = ["Rows", "Sequences", "bounded", "carried_rows", "ranges", "sentence_rows"]
+__all__ = ["Rows", "Sequences", "bounded", "ranges", "sentence_rows"]
 
 
 def ranges(first: IntArray, count: IntArray) -> IntArray:
@@ -88,8 +88,8 @@ class Rows:
     row_step: int
     n_asked: int
 
-    def cells_and_rows(self, cells: IntArray, lanes: int) -> tuple[IntArray, IntArray]:
-        """Cell and row of every wanted token, in order of step.
+    def wanted(self, cells: IntArray, lanes: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Step, lane and row of every wanted token, in order of step.
 
         Args:
             cells: of each token of the sequences, step × lanes + lane.
@@ -98,10 +98,11 @@ class Rows:
         wanted = cells[ranges(self.sequences.offsets[self.index] + self.first, self.count)]
         rows = ranges(self.row * self.row_step, self.count) * self.row_step
         step = wanted // lanes
-        if len(step) and step.max() < 1 << 16:
-            step = step.astype(np.uint16)  # sorted by counting, ten times as fast as numbers of eight bytes
-        order = np.argsort(step, kind="stable")
-        return wanted[order], rows[order]
+        # Sorted by counting, ten times as fast as numbers of eight bytes.
+        keys = step.astype(np.uint16) if len(step) and step.max() < 1 << 16 else step
+        order = np.argsort(keys, kind="stable")
+        step = step[order]
+        return step, wanted[order] - step * lanes, rows[order]
 
 
 def bounded(words: WordArray, lengths: IntArray, first: int, last: int) -> Sequences:
@@ -153,33 +154,3 @@ def sentence_rows(sentences: Sequences, first: IntArray, stop: IntArray, once: b
     forward = side(words, begin, stop, first, row, 1)
     backward = side(reversed_words, len(words) - end, end - begin - first, end - begin - stop, row + count - 1, -1)
     return forward, backward, words[ranges(begin + first, count)]
-
-
-def carried_rows(sentences: Sequences, per_lane: Sequence[int]) -> tuple[Rows, Rows, WordArray]:
-    """What sentences ask whose state is carried on along lanes; rows are their tokens without boundaries, in order.
-
-    Backward, each sentence is read from its end to its start, and the next one follows.
-
-    Args:
-        sentences: boundaries included, lane after lane.
-        per_lane: how many of them each lane has.
-    """
-    begin, length = sentences.offsets[:-1], sentences.lengths
-    ends = np.cumsum(per_lane, dtype=np.int64)
-    lane_begin = sentences.offsets[ends - np.array(per_lane, np.int64)]  # [lanes]
-    lane_length = sentences.offsets[ends] - lane_begin
-    lane = np.repeat(np.arange(len(per_lane)), per_lane)  # of each sentence
-    used = np.flatnonzero(lane_length)
-    place = np.full(len(per_lane), -1)
-    place[used] = np.arange(len(used))
-    count = length - 2
-    row = np.cumsum(count) - count
-    read_back = sentences.words[np.repeat(2 * begin + length - 1, length) - np.arange(len(sentences.words))]
-
-    def side(words: WordArray, row: IntArray, row_step: int) -> Rows:
-        sequences = Sequences.cut(words, lane_begin[used], lane_length[used])
-        # Within a sentence the two directions meet at the same place counted from either end.
-        return Rows(sequences, place[lane], begin - lane_begin[lane] + 1, row, count, row_step, len(words))
-
-    forward, backward = side(sentences.words, row, 1), side(read_back, row + count - 1, -1)
-    return forward, backward, sentences.words[ranges(begin + 1, count)]

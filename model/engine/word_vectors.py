@@ -9,7 +9,7 @@ The same numbers as `char_cnn.char_cnn` up to the order of additions, computed a
 - Shapes are constant (`WORDS_PER_BLOCK` words, a few widths), so that a word's bytes do not depend on its neighbours.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,16 +17,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.characters import char_ids
+from model.characters import BOS, EOS, PADDING_ID, char_ids
+from model.engine.device import send
 from model.engine.onednn import PackedLinear
-from model.engine.transfer import send
+from model.engine.words import Vocabulary
 from model.options import BiLMOptions
 
 WORDS_PER_BLOCK = 128
 LEAST_WORDS_PER_BLOCK = 16
 _WIDTH_STEP = 4  # widths are multiples of it: few shapes, little waste
 
-__all__ = ["WORDS_PER_BLOCK", "WordVectors"]
+__all__ = ["WORDS_PER_BLOCK", "WordVectorTable", "WordVectors"]
 
 
 class WordVectors:
@@ -82,6 +83,12 @@ class WordVectors:
         ]
         self._project = PackedLinear(tensors["proj.weight"], tensors["proj.bias"], torch.float32, rows, packed)
 
+    @property
+    def linears(self) -> list[tuple[PackedLinear, int]]:
+        """The products, and the rows that each has; of a convolution's for words of a usual width."""
+        narrow = [(linear, self._rows) for linear in (*self._highways, self._project)]
+        return [(self._conv, self._rows * 2 * _WIDTH_STEP), *narrow]
+
     def halve_blocks(self) -> bool:
         """Go on with blocks of half as many words, for a GPU that is out of memory; False at the least size."""
         if self._rows // 2 < LEAST_WORDS_PER_BLOCK:
@@ -94,7 +101,7 @@ class WordVectors:
         """Words computed at once, always that many."""
         return self._rows
 
-    def blocks(self, words: list[str]) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]]]:
+    def blocks(self, words: Sequence[str]) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]]]:
         """Words → blocks of (index of each word, character ids [≤ words_per_block, width]), each of one width.
 
         The width is the word's own and one position of padding, rounded up, at most all 50 characters.
@@ -102,7 +109,7 @@ class WordVectors:
         full = self._options.max_characters_per_token
         ids = char_ids(words, full)  # [n, 50]
         if self._short_words:
-            used = (ids != _PADDING_ID).sum(axis=1)  # [n] bytes and markers
+            used = (ids != PADDING_ID).sum(axis=1)  # [n] bytes and markers
             wanted = used + 1  # the position after them begins a window of padding only, for every filter
             width = np.minimum(full, -(-wanted // _WIDTH_STEP) * _WIDTH_STEP)  # [n]
         else:
@@ -119,7 +126,7 @@ class WordVectors:
         n, width = ids.shape
         full, widest, chars = self._options.max_characters_per_token, self._widest, self._options.char_embedding_dim
         # Room for the widest window at the last character; what it sees beyond 50 characters is masked below.
-        host = np.full((self._rows, width + widest - 1), _PADDING_ID, np.int64)
+        host = np.full((self._rows, width + widest - 1), PADDING_ID, np.int64)
         host[:n, :width] = ids
         padded = send(host, self._device)
         characters = F.embedding(padded, self._embed)  # [words, width+widest-1, chars]
@@ -136,4 +143,36 @@ class WordVectors:
         return self._project(x)[:n]  # [n, p]
 
 
-_PADDING_ID = 261  # characters.py: padding marker 260, shifted by one
+class WordVectorTable:
+    """x of the words of one vocabulary, on the device.
+
+    Args:
+        compute: distinct words → x [n, p] float32, on the device where the table keeps them.
+        projection_dim: p.
+        device: where x is kept.
+    """
+
+    def __init__(self, compute: Callable[[Sequence[str]], Tensor], projection_dim: int, device: torch.device) -> None:
+        self._compute = compute
+        self._vocabulary = Vocabulary()
+        self._known = 0
+        self._x = torch.empty(0, projection_dim, device=device)
+        self.generation = 0  # counts the changes of vocabulary: numbers of another one mean other words
+        self.n_computed = 0  # words that the CNN saw, the two boundaries not counted
+
+    def upto(self, vocabulary: Vocabulary, n: int) -> Tensor:
+        """x [n, p] of the first n words of a vocabulary; computes what is missing."""
+        if vocabulary is not self._vocabulary:
+            self._vocabulary, self._known = vocabulary, 0
+            self.generation += 1
+        if n > self._known:
+            new = vocabulary.words[self._known : n]
+            x = self._compute(new)  # [new, p]
+            if n > len(self._x):
+                grown = torch.empty(max(n, min(2 * len(self._x), 1 << 16)), x.shape[1], device=x.device)
+                grown[: self._known] = self._x[: self._known]
+                self._x = grown
+            self._x[self._known : n] = x
+            self.n_computed += len(new) - sum(word in (BOS, EOS) for word in new)
+            self._known = n
+        return self._x[:n]

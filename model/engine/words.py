@@ -1,100 +1,77 @@
-"""What is known of a word is not computed again: its vector x, and its share of the first layer's gates.
+"""What is known of a word is not computed again: its number, and which slot holds its share of the first layer's gates.
 
-May import torch, NumPy and the model's own modules. Both tables are bounded, and neither changes a byte of any result:
-a row is computed the same way whenever it is needed, so it does not matter what the table held before.
+Pure but for what the two remember: may import NumPy and `model.characters`, never torch. Both are bounded, and neither
+changes a byte of any result: a row is computed the same way whenever it is needed, so it does not matter what was held before.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from model.characters import BOS, EOS, n_words_cut
-from model.engine.sequences import Sequences, bounded
 
 BOS_ID, EOS_ID = 0, 1
 _EMPTY = -1
-_CPU = torch.device("cpu")
 
-__all__ = ["BOS_ID", "EOS_ID", "GateTable", "NoTable", "WordBook"]
+__all__ = ["BOS_ID", "EOS_ID", "GateTable", "Vocabulary", "WordBook"]
+
+
+class Vocabulary:
+    """Words by number, since the book was last emptied; it only grows, so that who holds it may read its first n words."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
 
 
 class WordBook:
-    """Word ↔ number, and x of each word; emptied when it is full, never in the middle of a call.
+    """Word → number, on the host; emptied when it is full, never in the middle of a call.
 
     Args:
-        compute: distinct words → x [n, p] float32, on the device where the book keeps them.
-        projection_dim: p.
         capacity: words after which the next call starts with an empty book.
         max_chars: characters the model reads of a word, markers included.
-        device: where x is kept.
     """
 
-    def __init__(
-        self,
-        compute: Callable[[list[str]], Tensor],
-        projection_dim: int,
-        capacity: int,
-        max_chars: int,
-        device: torch.device = _CPU,
-    ) -> None:
-        self._compute = compute
+    def __init__(self, capacity: int, max_chars: int) -> None:
         self._capacity = capacity
         self._max_chars = max_chars
+        self._empty()
+
+    def _empty(self) -> None:
+        self.vocabulary = Vocabulary()  # a new one: its identity says which emptying a number belongs to
         self._ids: dict[str, int] = {}
-        self._x = torch.empty(0, projection_dim, device=device)
         self._cut = np.zeros(0, bool)
-        self.generation = 0  # counts the emptyings: numbers of another generation mean other words
-        self.n_computed = 0  # words that the CNN saw, the two boundaries not counted
+        self._add([BOS, EOS])
+
+    def _add(self, words: list[str]) -> None:
+        """Number distinct words that have no number yet."""
+        n = len(self._ids)
+        self._ids.update(zip(words, range(n, n + len(words)), strict=True))
+        self.vocabulary.words += words
+        if n + len(words) > len(self._cut):
+            self._cut = np.resize(self._cut, max(n + len(words), min(self._capacity, 2 * n)))
+        # n_words_cut encodes only words that might be too long.
+        self._cut[n : n + len(words)] = [
+            len(w) * 4 > self._max_chars - 2 and n_words_cut([w], self._max_chars) > 0 for w in words
+        ]
 
     def __len__(self) -> int:
         return len(self._ids)
-
-    @property
-    def x(self) -> Tensor:
-        """[words, p] float32; row k belongs to word number k."""
-        return self._x[: len(self._ids)]
 
     @property
     def cut(self) -> npt.NDArray[np.bool_]:
         """[words] whether the word is longer than the model reads."""
         return self._cut[: len(self._ids)]
 
-    def learn(self, words: Iterable[str]) -> dict[str, int]:
-        """Make sure that every word has a number and its x; the returned dict holds at least these words."""
-        distinct = dict.fromkeys([BOS, EOS])
-        distinct.update(dict.fromkeys(words))
-        new = [word for word in distinct if word not in self._ids]
-        if new and self._ids and len(self._ids) + len(new) > self._capacity:
-            self._ids.clear()
-            self.generation += 1
-            new = list(distinct)
-        if not new:
-            return self._ids
-        x = self._compute(new)  # [new, p]
-        n = len(self._ids)
-        if n + len(new) > len(self._x):
-            room = max(n + len(new), min(self._capacity, 2 * len(self._x)))
-            grown, cut = torch.empty(room, x.shape[1], device=x.device), np.zeros(room, bool)
-            grown[:n], cut[:n] = self._x[:n], self._cut[:n]
-            self._x, self._cut = grown, cut
-        self._x[n : n + len(new)] = x
-        for i, word in enumerate(new, start=n):
-            self._ids[word] = i
-            # n_words_cut encodes only words that might be too long.
-            self._cut[i] = n_words_cut([word], self._max_chars) > 0
-        self.n_computed += sum(word not in (BOS, EOS) for word in new)
-        return self._ids
-
-    def numbered(self, sentences: Sequence[Sequence[str]]) -> Sequences:
-        """The sentences' word numbers, boundaries included; x of every word is known after it."""
-        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        ids = self.learn(chain.from_iterable(sentences))
-        numbers = np.fromiter(map(ids.__getitem__, chain.from_iterable(sentences)), np.int32, int(lengths.sum()))
-        return bounded(numbers, lengths, BOS_ID, EOS_ID)
+    def numbers(self, words: Sequence[str]) -> npt.NDArray[np.int32]:
+        """The number of each of these words, which from now on all have one."""
+        new = [word for word in dict.fromkeys(words) if word not in self._ids]
+        if new and len(self._ids) + len(new) > self._capacity:
+            self._empty()
+            new = [word for word in dict.fromkeys(words) if word not in self._ids]
+        if new:
+            self._add(new)
+        return np.fromiter(map(self._ids.__getitem__, words), np.int32, len(words))
 
 
 class GateTable:
@@ -155,16 +132,3 @@ class GateTable:
         self.n_wanted += words.size
         self.n_computed += len(missing)
         return self._slot_of[words]
-
-
-class NoTable(GateTable):
-    """Stands in for a table where every cell computes its own row: slots are the words themselves."""
-
-    def __init__(self) -> None:
-        super().__init__(0, lambda words, slots: None)
-
-    def slots(self, words: npt.NDArray[np.int32], n_words: int, generation: int) -> npt.NDArray[np.int64]:
-        """The words, each of them wanted and computed."""
-        self.n_wanted += words.size
-        self.n_computed += words.size
-        return words.astype(np.int64)

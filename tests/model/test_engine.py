@@ -17,6 +17,7 @@ from model.options import BiLMOptions
 from model.start_state import StartState
 from model.warm import compute_warm
 from tests.model import golden
+from tests.model.carried import embed_carried
 from tests.model.reference import ReferenceBiLM
 
 CPU = EngineSettings(device="cpu", lanes=32, threads=2)
@@ -97,7 +98,7 @@ def test_variants_of_the_options_agree_with_the_reference(
 
 def test_all_thirty_goldens_agree(shared_dir: Path, golden_weights: BiLMWeights) -> None:
     embedder = Embedder(golden_weights, StartState.zero(golden_weights.options), CPU)
-    computed = embedder.embed_carry(golden.lanes(shared_dir))
+    computed = embed_carried(embedder, golden.lanes(shared_dir))
     errors = [
         np.abs(states[:, -2:].transpose(1, 0, 2) - want).max()
         for lane, wanted in zip(computed, golden.top_layers(shared_dir), strict=True)
@@ -109,7 +110,7 @@ def test_all_thirty_goldens_agree(shared_dir: Path, golden_weights: BiLMWeights)
 
 def test_carried_states_agree_with_the_reference(tiny: BiLMWeights, tiny_reference: ReferenceBiLM) -> None:
     lanes = [SENTENCES, SENTENCES[::-1]]
-    computed = Embedder(tiny, StartState.zero(tiny.options), CPU).embed_carry(lanes)
+    computed = embed_carried(Embedder(tiny, StartState.zero(tiny.options), CPU), lanes)
     for lane, wanted in zip(computed, tiny_reference.carry(lanes), strict=True):
         for states, want in zip(lane, wanted, strict=True):
             np.testing.assert_allclose(states, want[1:-1], rtol=0, atol=1e-5)

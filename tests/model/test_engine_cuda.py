@@ -13,15 +13,17 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from model.engine import cuda, cuda_cell, cuda_direction, embedder
-from model.engine.cuda import CudaBackend, matmul_precision
-from model.engine.cuda_direction import CudaDirection, best_cell_ops
+from model.engine import cell, cuda, embedder
+from model.engine.cuda import CudaDevice, CudaDirection, best_cell, matmul_precision
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine.planner import plan_direction
+from model.engine.sequences import Sequences
 from model.engine.word_vectors import WordVectors
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from model.warm import compute_warm
 from tests.model import golden
+from tests.model.carried import embed_carried
 from tests.model.reference import ReferenceBiLM
 
 SETTINGS = EngineSettings(device="cpu", lanes=16, table_mib=1)
@@ -37,12 +39,12 @@ SENTENCES = [
 
 @pytest.fixture
 def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Embedders take the CUDA backend, on the CPU."""
+    """Embedders take the CUDA device, on the CPU."""
 
-    def backend(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> CudaBackend:
-        return CudaBackend(weights, start, settings, torch.device("cpu"))
+    def device(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> CudaDevice:
+        return CudaDevice(weights, start, settings, torch.device("cpu"))
 
-    monkeypatch.setattr(embedder, "_backend", backend)
+    monkeypatch.setattr(embedder, "_device", device)
 
 
 def embed(model: Embedder, dtype: str = "float32") -> npt.NDArray[np.floating]:
@@ -70,7 +72,7 @@ def test_other_precisions_stay_near(tiny: BiLMWeights, precision: str) -> None:
 @pytest.mark.usefixtures("on_cpu")
 def test_all_thirty_goldens_agree(shared_dir: Path, golden_weights: BiLMWeights) -> None:
     model = Embedder(golden_weights, StartState.zero(golden_weights.options), SETTINGS)
-    for lane, wanted in zip(model.embed_carry(golden.lanes(shared_dir)), golden.top_layers(shared_dir), strict=True):
+    for lane, wanted in zip(embed_carried(model, golden.lanes(shared_dir)), golden.top_layers(shared_dir), strict=True):
         for states, want in zip(lane, wanted, strict=True):
             np.testing.assert_allclose(states[:, -2:].transpose(1, 0, 2), want, rtol=0, atol=1e-5)
 
@@ -79,7 +81,7 @@ def test_all_thirty_goldens_agree(shared_dir: Path, golden_weights: BiLMWeights)
 def test_groups_do_not_show(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
     start = StartState.zero(tiny.options)
     want = embed(Embedder(tiny, start, SETTINGS), "float16")
-    monkeypatch.setattr(CudaBackend, "group_rows", 50)
+    monkeypatch.setattr(cuda, "GROUP_ROWS", 50)
     model = Embedder(tiny, start, SETTINGS)
     np.testing.assert_array_equal(embed(model, "float16"), want)
     assert model.stats.rows == len(want)
@@ -90,11 +92,11 @@ def _failing_window(monkeypatch: pytest.MonkeyPatch, fails: int) -> list[int]:
     lanes: list[int] = []
     run_window = CudaDirection.run_window
 
-    def run(self: CudaDirection, first, slots, loads, saves):  # type: ignore[no-untyped-def]
-        lanes.append(slots.shape[1])
+    def run(self: CudaDirection, rows, source, target):  # type: ignore[no-untyped-def]
+        lanes.append(rows.shape[1])
         if len(lanes) <= fails:
             raise torch.OutOfMemoryError("injected")
-        return run_window(self, first, slots, loads, saves)
+        return run_window(self, rows, source, target)
 
     monkeypatch.setattr(CudaDirection, "run_window", run)
     return lanes
@@ -124,15 +126,15 @@ def test_engines_that_ran_out_of_memory_are_gone_before_smaller_ones_are_made(
 ) -> None:
     _failing_window(monkeypatch, fails=1)
     model = Embedder(tiny, StartState.zero(tiny.options), replace(SETTINGS, lanes=64))
-    before = [weakref.ref(direction) for direction in model._backend.directions]
+    before = [weakref.ref(direction) for direction in model._device.directions]
     alive = []
-    build = CudaBackend._build
+    build = CudaDevice._build
 
-    def watched(self: CudaBackend) -> None:
+    def watched(self: CudaDevice) -> None:
         alive.append([ref() is not None for ref in before])
         build(self)
 
-    monkeypatch.setattr(CudaBackend, "_build", watched)
+    monkeypatch.setattr(CudaDevice, "_build", watched)
     embed(model)
     assert alive == [[False, False]]
 
@@ -148,7 +150,7 @@ def test_out_of_memory_while_building_halves_too(tiny: BiLMWeights, monkeypatch:
 
     monkeypatch.setattr(CudaDirection, "__init__", picky)
     model = Embedder(tiny, StartState.zero(tiny.options), replace(SETTINGS, lanes=64))
-    assert model._backend.lane_choices == [16]
+    assert model._device.lane_choices == [16]
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -190,9 +192,9 @@ def test_out_of_memory_in_the_character_cnn_halves_its_blocks(
 
 
 def test_a_plan_of_another_shape_is_refused(tiny: BiLMWeights) -> None:
-    direction = CudaBackend(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")).directions[0]
+    direction = CudaDevice(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")).directions[0]
     with pytest.raises(ValueError, match="32 lanes"):
-        direction.prepare(32, 1, torch.zeros(1, 8))
+        direction.make_room(plan_direction(Sequences.of([[0, 1]]), 32))
 
 
 def test_precision_of_products_is_put_back() -> None:
@@ -205,16 +207,16 @@ def test_precision_of_products_is_put_back() -> None:
 
 
 def test_without_triton_the_plain_cell_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    assert best_cell_ops(torch.device("cpu")) is cuda_cell
-    monkeypatch.setitem(sys.modules, "model.engine.cuda_cell_triton", None)
+    assert best_cell(torch.device("cpu")) is cell
+    monkeypatch.setitem(sys.modules, "model.engine.cell_triton", None)
     with caplog.at_level(logging.WARNING):
-        assert cuda_direction.best_cell_ops(torch.device("cuda")) is cuda_cell
+        assert best_cell(torch.device("cuda")) is cell
     assert "Triton is not installed" in caplog.text
 
 
 _COMPARE_KERNELS = """
 import torch
-from model.engine import cuda_cell, cuda_cell_triton
+from model.engine import cell, cell_triton
 torch.manual_seed(0)
 lanes, p, d, slots = 5, 24, 40, 6
 for dtype, tolerance in ((torch.float32, 2e-6), (torch.bfloat16, 2e-2)):
@@ -228,9 +230,9 @@ for dtype, tolerance in ((torch.float32, 2e-6), (torch.bfloat16, 2e-2)):
                 xh = torch.randn(lanes, 2 * p).to(dtype); slot_h = torch.randn(slots, p).to(dtype)
                 projected = torch.randn(lanes, p).to(dtype); after = torch.randn(lanes, 2 * p).to(dtype)
                 results = []
-                for ops in (cuda_cell, cuda_cell_triton):
+                for ops in (cell, cell_triton):
                     c_k, slot_c_k, xh_k, slot_h_k, after_k = (t.clone() for t in (c, slot_c, xh, slot_h, after))
-                    hidden, output = torch.zeros(lanes, d, dtype=dtype), torch.zeros(lanes, p, dtype=dtype)
+                    hidden, output = torch.zeros(lanes, d, dtype=dtype), torch.zeros(lanes, p)
                     ops.load_h(xh_k[:, p:], slot_h_k, source)
                     ops.cell(gates, table if with_table else None, row, c_k, slot_c_k, source, target, hidden, clip)
                     ops.finish(projected, xh_k[:, p:], slot_h_k, target, xh_k[:, :p] if with_skip else None, output,
@@ -238,7 +240,7 @@ for dtype, tolerance in ((torch.float32, 2e-6), (torch.bfloat16, 2e-2)):
                     results.append((c_k, slot_c_k[:-1], xh_k, slot_h_k[:-1], after_k, hidden, output))
                 for a, b in zip(*results):
                     torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
-assert cuda_cell_triton.check(torch.device("cpu")) is None
+assert cell_triton.check(torch.device("cpu")) is None
 print("kernels agree")
 """
 
@@ -268,5 +270,5 @@ def test_on_a_gpu_states_agree_with_the_cpu(tiny: BiLMWeights, precision: str) -
 
 
 def test_the_module_constants_fit_each_other() -> None:
-    assert cuda.LANES * cuda_direction.WINDOW <= 1 << 17  # slots that the gate table may have
+    assert cuda.LANES * cuda.WINDOW <= cuda.TABLE_ROWS  # slots that the gate table may have
     assert cuda.LEAST_LANES < cuda.LANES

@@ -77,7 +77,7 @@ def test_every_token_follows_exactly_the_words_before_it(sequences: Listed, lane
     _, start = schedule(segments, lanes)
     shared_steps, apart_steps = (
         (start + segments.length).max(initial=0),
-        plan_direction(Sequences.of(sequences), lanes, share=False).steps,
+        plan_direction(Sequences.of(sequences), lanes, share="none").steps,
     )
     assert plan.steps == min(shared_steps, apart_steps)
     if shared_steps <= apart_steps:
@@ -88,7 +88,7 @@ def test_every_token_follows_exactly_the_words_before_it(sequences: Listed, lane
 @settings(max_examples=150, deadline=None)
 @given(st.lists(sequence, min_size=1, max_size=30), st.integers(1, 7))
 def test_without_sharing_every_token_has_its_own_cell_and_repeats_are_welcome(sequences: Listed, lanes: int) -> None:
-    plan = plan_direction(Sequences.of(sequences), lanes, share=False)
+    plan = plan_direction(Sequences.of(sequences), lanes, share="none")
     assert_right(plan, sequences)
     assert plan.n_computed == sum(map(len, sequences)) == len(np.unique(plan.cells))
     assert plan.n_slots == 1
@@ -126,7 +126,7 @@ def test_lanes_hold_one_segment_at_a_time(sequences: Listed, lanes: int) -> None
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 8))
 def test_length_stays_within_grahams_bound(lengths: list[int], lanes: int) -> None:
     """Longest-first list scheduling takes at most 4/3 - 1/(3B) of the best, which is at least these two bounds."""
-    plan = plan_direction(Sequences.of((k, *[1] * (n - 1)) for k, n in enumerate(lengths)), lanes, share=False)
+    plan = plan_direction(Sequences.of((k, *[1] * (n - 1)) for k, n in enumerate(lengths)), lanes, share="none")
     ordered = sorted(lengths, reverse=True)
     pair = ordered[lanes - 1] + ordered[lanes] if len(ordered) > lanes else 0
     best = max(-(-sum(lengths) // lanes), ordered[0], pair)

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.engine.planner import plan_direction
-from model.engine.sequences import Rows, Sequences, bounded, carried_rows, ranges, sentence_rows
+from model.engine.sequences import Rows, Sequences, bounded, ranges, sentence_rows
+from tests.model.carried import carried_rows
 
 BOS, EOS = 0, 1
 sentence = st.lists(st.integers(2, 5), max_size=5)
@@ -38,15 +39,16 @@ def listed(sequences: Sequences) -> list[tuple[int, ...]]:
 
 def read_by_row(side: Rows, lanes: int) -> dict[int, tuple[int, ...]]:
     """What stands before each row's state, its own word last, by way of the plan's cells."""
-    plan = plan_direction(side.sequences, lanes, share=False)
+    plan = plan_direction(side.sequences, lanes, share="none")
     beginnings = {}
     position = 0
     for words in listed(side.sequences):
         for n in range(len(words)):
             beginnings[int(plan.cells[position])] = words[: n + 1]
             position += 1
-    cells, rows = side.cells_and_rows(plan.cells, lanes)
-    assert (np.diff(cells // lanes) >= 0).all()
+    step, lane, rows = side.wanted(plan.cells, lanes)
+    assert (np.diff(step) >= 0).all()
+    cells = step * lanes + lane
     assert len(set(rows.tolist())) == len(rows)
     return {row: beginnings[cell] for row, cell in zip(rows.tolist(), cells.tolist(), strict=True)}
 

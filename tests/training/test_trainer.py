@@ -22,6 +22,7 @@ from model.training.corpus import Corpus, Epoch, shuffle_sentences
 from model.training.errors import TrainingError
 from model.training.evaluate import evaluate
 from model.training.trainer import Recipe, Trainer
+from tests.model.carried import embed_carried
 from tests.model.plain import plain_lane
 
 
@@ -148,7 +149,7 @@ def test_exported_weights_give_inference_the_states_of_training(
     weights = BiLMWeights.load(str(tmp_path))
     text = sentences[:3]
     embedder = Embedder(weights, StartState.zero(weights.options), EngineSettings())
-    engine = embedder.embed_carry([text])[0]
+    engine = embed_carried(embedder, [text])[0]
     plain = plain_lane(weights, text, carry=True)
     for k, direction in enumerate(DIRECTIONS):
         read = [["<S>", *sentence, "</S>"][:: 1 if direction == "fwd" else -1] for sentence in text]

@@ -15,6 +15,8 @@ import pytest
 
 from elmo_store.markers import ShardMarker, write_marker
 from elmo_store.storage import Root
+from model.engine.text import Text
+from model.errors import DeviceLostError
 from transforms import embed as stage
 from transforms.embed import BiLMHandler, EmbedSettings, ShardWorker
 from transforms.plan import PartSlice, ShardTask
@@ -23,23 +25,41 @@ from transforms.shard_text import PartReader, ShardText, read_shard
 SENTENCES = [["a", "b", "c"], [], ["d"], ["e", "f"]]
 
 
-class Engine:
-    """In place of the biLM: a row's states are its token's place; remembers what was asked and can be told to fail."""
+class Call:
+    """What the engine below gives back."""
 
-    def __init__(self, fail: Sequence[str] = ()) -> None:
+    seconds = 1.0
+
+    def __init__(self, rows: int, dtype: str, error: Exception | None) -> None:
+        self._rows, self._dtype, self._error = rows, dtype, error
+        self.stats = type("Stats", (), {})()
+        self.stats.cells = 2 * rows
+
+    def result(self) -> np.ndarray[Any, Any]:
+        if self._error is not None:
+            raise self._error
+        return np.zeros((self._rows, 5, 4), self._dtype)
+
+
+class Engine:
+    """In place of the biLM: zeros; remembers what was asked and can be told to fail, at once or when its result is wanted."""
+
+    cell = "c"
+
+    def __init__(self, fail: Sequence[str] = (), later: Exception | None = None) -> None:
         self.calls: list[int] = []
         self.fail = set(fail)
-        self.stats = type("Stats", (), {})()
-        self.stats.cells = 0
+        self.later = later
 
-    def embed(self, requests: Sequence[Any], *, boundaries: bool, dtype: str) -> np.ndarray[Any, Any]:
-        words = [word for request in requests for word in request.tokens]
-        if self.fail & set(words):
+    def prepare(self, text: Text, *, boundaries: bool) -> Text:
+        text.check(boundaries)
+        return text
+
+    def run(self, text: Text, *, dtype: str) -> Call:
+        if self.fail & set(text.vocabulary):
             raise ValueError("a word that can't be")
-        rows = sum(request.stop - request.first for request in requests)
-        self.calls.append(rows)
-        self.stats.cells += 2 * rows
-        return np.zeros((rows, 5, 4), dtype)
+        self.calls.append(int((text.stop - text.first).sum()))
+        return Call(self.calls[-1], dtype, self.later)
 
 
 def put_part(root: Root, sentences: Sequence[Sequence[str]]) -> None:
@@ -96,7 +116,7 @@ def test_a_shard_s_text_is_cut_to_its_rows(
     assert text.sentence.tolist() == sentence
     assert text.index.tolist() == index
     assert text.n_tokens == n
-    assert sum(request.stop - request.first for request in text.requests) == n
+    assert (text.text.stop - text.text.first).sum() == n
 
 
 def test_boundary_rows_are_shown_as_such_and_are_no_tokens(root: Root) -> None:
@@ -135,6 +155,13 @@ def test_a_bad_shard_is_reported_and_the_others_are_written(root: Root, monkeypa
     assert errors[0] is None
     assert "a word that can't be" in str(errors[1])
     assert "reading" in str(errors[3])
+
+
+def test_what_goes_wrong_on_a_device_later_is_the_shard_s_failure_but_a_lost_device_is_nobody_s(root: Root) -> None:
+    results = worker(root, Engine(later=RuntimeError("too late"))).run([task(0, 0, 2)])
+    assert "computing: RuntimeError: too late" in str(results[0].error)
+    with pytest.raises(DeviceLostError, match="gone"):
+        worker(root, Engine(later=DeviceLostError("gone"))).run([task(0, 0, 2)])
 
 
 def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,6 +230,8 @@ def test_several_shards_go_to_the_engine_in_one_call_and_its_numbers_are_shared(
     assert engine.calls == [6]
     assert stats[0]["engine_cells"] == pytest.approx(8)
     assert stats[1]["engine_cells"] == pytest.approx(4)
+    assert stats[0]["seconds_computing"] + stats[1]["seconds_computing"] == pytest.approx(1.0)
+    assert stats[0]["cell"] == "c"
 
 
 def test_the_handler_asks_for_a_gpu_only_where_one_was_asked_for(root: Root) -> None:

@@ -1,8 +1,8 @@
-"""The three functions of `model.engine.cuda_cell` as one Triton kernel each. May import torch and triton.
+"""The three functions of `model.engine.cell` as one Triton kernel each, for GPUs. May import torch and triton.
 
-Importing this module needs triton, which comes with PyTorch for CUDA on Linux; the engine falls back to `cuda_cell`
+Importing this module needs triton, which comes with PyTorch for CUDA on Linux; the engine falls back to `cell`
 where it is missing. The kernels also run in Triton's interpreter (TRITON_INTERPRET=1), which is how tests without a
-GPU compare them with `cuda_cell`.
+GPU compare them with `cell`.
 
 Each program handles a block of one lane's columns, so that loads and stores are contiguous. tanh(z) is
 2 · sigmoid(2z) - 1: Triton's core language has no tanh.
@@ -17,7 +17,9 @@ from torch import Tensor
 
 _BLOCK = 1024
 
-__all__ = ["cell", "finish", "load_h"]
+NAME = "triton"
+
+__all__ = ["NAME", "cell", "finish", "load_h"]
 
 
 @triton.jit
@@ -118,8 +120,8 @@ def _grid(lanes: int, width: int) -> tuple[tuple[int, int], int]:
     return (lanes, triton.cdiv(width, block)), block
 
 
-def load_h(h: Tensor, slot_h: Tensor, source: Tensor) -> None:
-    """See `cuda_cell.load_h`."""
+def load_h(h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
+    """See `cell.load_h`."""
     grid, block = _grid(*h.shape)
     _load_h_kernel[grid](h, slot_h, source, h.shape[1], h.stride(0), BLOCK=block)
 
@@ -130,12 +132,12 @@ def cell(
     table_row: Tensor,
     c: Tensor,
     slot_c: Tensor,
-    source: Tensor,
-    target: Tensor,
+    source: Tensor | None,
+    target: Tensor | None,
     hidden: Tensor,
     clip: float,
 ) -> None:
-    """See `cuda_cell.cell`."""
+    """See `cell.cell`."""
     grid, block = _grid(*c.shape)
     has_clip = math.isfinite(clip)
     _cell_kernel[grid](
@@ -160,13 +162,13 @@ def finish(
     projected: Tensor,
     h: Tensor,
     slot_h: Tensor,
-    target: Tensor,
+    target: Tensor | None,
     skip: Tensor | None,
     output: Tensor,
     following: Tensor | None,
     clip: float,
 ) -> None:
-    """See `cuda_cell.finish`."""
+    """See `cell.finish`."""
     grid, block = _grid(*h.shape)
     has_clip = math.isfinite(clip)
     _finish_kernel[grid](
@@ -191,8 +193,8 @@ def finish(
 
 
 def check(device: torch.device) -> str | None:
-    """Why the kernels can't be used on this device, or None: they are compiled and compared with `cuda_cell`."""
-    from model.engine import cuda_cell
+    """Why the kernels can't be used on this device, or None: they are compiled and compared with `cell`."""
+    from model.engine import cell as plain
 
     generator = torch.Generator().manual_seed(0)
     gates, c = (torch.randn(4, n, generator=generator).to(device) for n in (32, 8))
@@ -200,7 +202,7 @@ def check(device: torch.device) -> str | None:
     source, target = torch.tensor([-1, 0, 1, -1], device=device), torch.tensor([3, 3, 2, 3], device=device)
     results = []
     try:
-        for ops in (cuda_cell.cell, cell):
+        for ops in (plain.cell, cell):
             c_k, slots_k, hidden = c.clone(), slot_c.clone(), torch.empty_like(c)
             ops(gates, None, source, c_k, slots_k, source, target, hidden, 3.0)
             results.append(torch.cat([c_k, slots_k[:3], hidden]))

@@ -1,0 +1,133 @@
+"""What a step does beside its products, in plain torch on any device: the fallback of, and the oracle for, the kernels.
+
+May import torch only. `cell_c` and `cell_triton` have the same three functions as one pass over memory each, for CPUs and
+for GPUs; a device takes the fastest that works. On a GPU shapes are constant and nothing is read back, so that a CUDA
+graph can hold a step.
+
+Lanes say what they load and save by number: `source` [B] is the slot a lane starts from at this step, -1 = it goes on;
+`target` [B] is the slot its state goes to after this step, the last slot = nowhere (nobody ever loads that one). None
+instead of either: no lane does.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["NAME", "CellOps", "cell", "finish", "load_h"]
+
+NAME = "torch"
+
+
+class CellOps(Protocol):
+    """The three functions of this module, by whoever computes them; NAME stands in a store's identity."""
+
+    @property
+    def NAME(self) -> str:
+        """What computes: stores say it, because last bits differ."""
+
+    def load_h(self, h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
+        """See `load_h`."""
+
+    def cell(
+        self,
+        gates: Tensor,
+        table: Tensor | None,
+        table_row: Tensor,
+        c: Tensor,
+        slot_c: Tensor,
+        source: Tensor | None,
+        target: Tensor | None,
+        hidden: Tensor,
+        clip: float,
+    ) -> None:
+        """See `cell`."""
+
+    def finish(
+        self,
+        projected: Tensor,
+        h: Tensor,
+        slot_h: Tensor,
+        target: Tensor | None,
+        skip: Tensor | None,
+        output: Tensor,
+        following: Tensor | None,
+        clip: float,
+    ) -> None:
+        """See `finish`."""
+
+
+def load_h(h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
+    """h [B, p] ← slot_h [slots, p] where a lane starts from a slot; h may be a view with a longer row stride."""
+    if source is not None:
+        h.copy_(torch.where((source >= 0)[:, None], slot_h[source.clamp(min=0)], h))
+
+
+def cell(
+    gates: Tensor,
+    table: Tensor | None,
+    table_row: Tensor,
+    c: Tensor,
+    slot_c: Tensor,
+    source: Tensor | None,
+    target: Tensor | None,
+    hidden: Tensor,
+    clip: float,
+) -> None:
+    """The LSTM cell of B lanes, in place.
+
+    PyTorch's sigmoid is four times as fast as its tanh on a CPU, so tanh(z) is 2 · sigmoid(2z) - 1 here (2e-7 off at most).
+
+    Args:
+        gates: [B, 4d] products in the order i, f, g, o; biases are in them or in the table.
+        table, table_row: rows [slots, 4d] of which one a lane, table_row [B], is added to the gates; None = nothing.
+        c: [B, d] float32, updated.
+        slot_c: [slots, d] float32, read by source and written by target.
+        hidden: [B, d], gets o · tanh(c) in its own dtype.
+        clip: bound on |c|, inf for none.
+    """
+    d = c.shape[1]
+    total = gates.float() if table is None else torch.index_select(table, 0, table_row).float().add_(gates)  # [B, 4d]
+    if source is not None:
+        c.copy_(torch.where((source >= 0)[:, None], slot_c[source.clamp(min=0)], c))
+    i, f = torch.sigmoid(total[:, :d]), torch.sigmoid(total[:, d : 2 * d])  # [B, d] each
+    g, o = _tanh(total[:, 2 * d : 3 * d]), torch.sigmoid(total[:, 3 * d :])  # [B, d] each
+    c.mul_(f).addcmul_(i, g).clamp_(-clip, clip)
+    if target is not None:
+        slot_c[target] = c
+    hidden.copy_(_tanh(c).mul_(o))
+
+
+def _tanh(z: Tensor) -> Tensor:
+    return torch.mul(z, 2).sigmoid_().mul_(2).sub_(1)
+
+
+def finish(
+    projected: Tensor,
+    h: Tensor,
+    slot_h: Tensor,
+    target: Tensor | None,
+    skip: Tensor | None,
+    output: Tensor,
+    following: Tensor | None,
+    clip: float,
+) -> None:
+    """Everything after the projection of B lanes.
+
+    Args:
+        projected: [B, p], hidden · W_Pᵀ.
+        h: [B, p] view, gets the clipped projection: what recurs.
+        slot_h: [slots, p], written by target [B].
+        skip: [B, p] view, the layer's input where it is added to the output; None = no skip connection.
+        output: float32 [B, p], gets h + skip.
+        following: [B, p] view, gets the output too: the next layer's input; None = last layer.
+        clip: bound on |h|, inf for none.
+    """
+    h.copy_(projected.float().clamp_(-clip, clip))
+    if target is not None:
+        slot_h[target] = h
+    output.copy_(h)
+    if skip is not None:
+        output.add_(skip)
+    if following is not None:
+        following.copy_(output)

@@ -1,0 +1,178 @@
+"""The host's half of a call: text → numbers of words, sequences, plans of both directions, where each state goes.
+
+Pure but for the word book, which remembers numbers from call to call. May import NumPy and the engine's own pure modules,
+never torch: what it must know of a device is in `Limits`.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import numpy as np
+
+from model.engine.planner import DirectionPlan, choose_lanes, plan_direction
+from model.engine.sequences import IntArray, Rows, WordArray, bounded, sentence_rows
+from model.engine.text import Text
+from model.engine.words import BOS_ID, EOS_ID, Vocabulary, WordBook
+
+__all__ = ["Group", "Host", "Limits", "PlannedDirection", "Prepared", "Sharing"]
+
+Sharing = Literal["beginnings", "first", "none"]
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedDirection:
+    """One direction of a group, as its device runs it.
+
+    Attributes:
+        plan: the grid.
+        index: int64 [rows] where each wanted state stands in the output of its window, in order of window.
+        row: int64 [rows] the row that it goes to.
+        bounds: [windows + 1] where each window's states begin in the two.
+        n_asked: tokens that a grid without sharing would have had.
+    """
+
+    plan: DirectionPlan
+    index: IntArray
+    row: IntArray
+    bounds: IntArray
+    n_asked: int
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Sentences low to high of a call, planned, and their rows: first_row on, as many as words.
+
+    Attributes:
+        words: int32 [rows] number of each row's word.
+        sides: what forward and backward compute; planned: how, for lanes that may be outdated.
+        share: what of it is computed once.
+    """
+
+    low: int
+    high: int
+    first_row: int
+    words: WordArray
+    sides: tuple[Rows, Rows]
+    planned: list[PlannedDirection]
+    share: Sharing
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A call that can be run.
+
+    Attributes:
+        text: of the call, its words being numbers of the vocabulary.
+        first, stop: int64 [n] wanted rows of each sentence, counted from BOS.
+        vocabulary, n_words: words that must be known.
+        groups: of the call's sentences, in order.
+        n_rows: of the result.
+        n_cut: rows of words that are longer than the model reads.
+        seconds: taken by preparing.
+    """
+
+    text: Text
+    first: IntArray
+    stop: IntArray
+    vocabulary: Vocabulary
+    n_words: int
+    groups: list[Group]
+    n_rows: int
+    n_cut: int
+    seconds: float
+
+
+class Limits(Protocol):
+    """What the host must know of a device; see `Device`, which has them."""
+
+    @property
+    def group_rows(self) -> int | None:
+        """Rows after which a call is cut into groups."""
+
+    @property
+    def lane_choices(self) -> Sequence[int]:
+        """Numbers of lanes that a grid may have."""
+
+    @property
+    def narrower(self) -> Sequence[int]:
+        """Numbers of lanes that the end of a grid may have."""
+
+    def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
+        """(first step, steps, lanes) of each window."""
+
+
+class Host:
+    """Prepares calls.
+
+    Args:
+        limits: of the device that will run them; asked anew for each call.
+        share: what is computed once.
+        word_capacity, max_chars: see `WordBook`.
+    """
+
+    def __init__(self, limits: Limits, share: Sharing, word_capacity: int, max_chars: int) -> None:
+        self._limits = limits
+        self._share = share
+        self._book = WordBook(word_capacity, max_chars)
+
+    def prepare(self, text: Text, *, boundaries: bool) -> Prepared:
+        """All that can be done for a call before the device begins; for one thread at a time.
+
+        Raises:
+            ValueError: a request asks for rows that its sentence does not have.
+        """
+        began = time.perf_counter()
+        text.check(boundaries)
+        numbers = self._book.numbers(text.vocabulary)  # [V]
+        words = numbers[text.words] if len(numbers) else text.words
+        numbered = Text(self._book.vocabulary.words, words, text.offsets, text.first, text.stop)
+        offset = 0 if boundaries else 1
+        first, stop = text.first + offset, text.stop + offset
+        groups = self.groups(numbered, first, stop, 0, len(text), 0)
+        return Prepared(
+            text=numbered,
+            first=first,
+            stop=stop,
+            vocabulary=self._book.vocabulary,
+            n_words=len(self._book),
+            groups=groups,
+            n_rows=int((stop - first).sum()),
+            n_cut=sum(int(self._book.cut[group.words].sum()) for group in groups),
+            seconds=time.perf_counter() - began,
+        )
+
+    def groups(self, text: Text, first: IntArray, stop: IntArray, low: int, high: int, first_row: int) -> list[Group]:
+        """Sentences low to high, whose rows begin at first_row, in groups of as many rows as the device takes at once."""
+        limit = self._limits.group_rows
+        ends = np.cumsum(stop[low:high] - first[low:high])  # [n] rows up to and with each sentence
+        groups = []
+        begin = done = 0  # sentences and rows that are in a group
+        while begin < high - low:
+            until = len(ends) if limit is None else min(len(ends), int(np.searchsorted(ends, done + limit)) + 1)
+            group = self._group(text, first, stop, low + begin, low + until, first_row + done)
+            if len(group.words):
+                groups.append(group)
+            begin, done = until, int(ends[until - 1])
+        return groups
+
+    def _group(self, text: Text, first: IntArray, stop: IntArray, low: int, high: int, first_row: int) -> Group:
+        begin, end = text.offsets[low], text.offsets[high]
+        sentences = bounded(text.words[begin:end], text.lengths[low:high], BOS_ID, EOS_ID)
+        forward, backward, words = sentence_rows(sentences, first[low:high], stop[low:high], self._share != "none")
+        planned = [self.planned(side, self._share) for side in (forward, backward)] if len(words) else []
+        return Group(low, high, first_row, words, (forward, backward), planned, self._share)
+
+    def planned(self, side: Rows, share: Sharing) -> PlannedDirection:
+        """One direction, laid out for the device as it is now."""
+        limits = self._limits
+        lanes = choose_lanes(side.sequences.lengths, limits.lane_choices)
+        plan = plan_direction(side.sequences, lanes, share=share, idle_word=BOS_ID, narrower=limits.narrower)
+        step, lane, row = side.wanted(plan.cells, lanes)
+        windows = np.array(limits.windows(plan), np.int64).reshape(-1, 3)  # first step, steps, lanes
+        window = np.repeat(np.arange(len(windows)), windows[:, 1])  # [T] window of each step
+        starts, widths = windows[window, 0], windows[window, 2]  # [T] each
+        index = (step - starts[step]) * widths[step] + lane
+        bounds = np.searchsorted(step, np.append(windows[:, 0], plan.steps))
+        return PlannedDirection(plan, index, row, bounds, side.n_asked)

@@ -1,0 +1,133 @@
+"""One contract for all that computes the cell: plain torch, C with every instruction set of this processor."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from model.engine import cell, cell_c
+from model.engine.cell import CellOps
+from model.engine.cpu import cpu_cell
+
+LANES, P, D, SLOTS = 5, 24, 100, 6  # D is no multiple of a vector
+NEEDS_C = pytest.mark.skipif(cell_c.problem() is not None, reason=f"no C cell: {cell_c.problem()}")
+
+
+def inputs(dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def made(*shape: int, scale: float = 1.0) -> Tensor:
+        return torch.randn(*shape, generator=generator) * scale
+
+    return {
+        "gates": made(LANES, 4 * D, scale=4).to(dtype),
+        "table": made(7, 4 * D, scale=4).to(dtype),
+        "row": torch.randint(0, 7, (LANES,), generator=generator),
+        "c": made(LANES, D),
+        "slot_c": made(SLOTS, D),
+        "xh": made(LANES, 2 * P).to(dtype),
+        "slot_h": made(SLOTS, P).to(dtype),
+        "projected": made(LANES, P).to(dtype),
+        "after": made(LANES, 2 * P).to(dtype),
+        "source": torch.tensor([-1, 0, 3, -1, 0]),
+        "target": torch.tensor([5, 1, 5, 2, 5]),
+    }
+
+
+def step(ops: CellOps, given: dict[str, Tensor], table: bool, skip: bool, moves: bool, clip: float) -> list[Tensor]:
+    """All that a step's functions leave behind."""
+    t = {name: tensor.clone() for name, tensor in given.items()}
+    source, target = (t["source"], t["target"]) if moves else (None, None)
+    hidden, output = torch.zeros(LANES, D, dtype=t["gates"].dtype), torch.zeros(LANES, P)
+    ops.load_h(t["xh"][:, P:], t["slot_h"], source)
+    ops.cell(t["gates"], t["table"] if table else None, t["row"], t["c"], t["slot_c"], source, target, hidden, clip)
+    x, following = (t["xh"][:, :P], t["after"][:, :P]) if skip else (None, None)
+    ops.finish(t["projected"], t["xh"][:, P:], t["slot_h"], target, x, output, following, clip)
+    return [t["c"], t["slot_c"][:-1], t["xh"].float(), t["slot_h"][:-1].float(), t["after"].float(), hidden.float(), output]
+
+
+def exact(given: dict[str, Tensor], table: bool, clip: float) -> tuple[Tensor, Tensor]:
+    """c and hidden in float64, from the equations."""
+    total = given["gates"].double() + (given["table"][given["row"]].double() if table else 0)
+    i, f, g, o = total.chunk(4, dim=1)
+    source = given["source"]
+    before = torch.where((source >= 0)[:, None], given["slot_c"][source.clamp(min=0)], given["c"]).double()
+    c = (torch.sigmoid(f) * before + torch.sigmoid(i) * torch.tanh(g)).clamp(-clip, clip)
+    return c, torch.sigmoid(o) * torch.tanh(c)
+
+
+def variants() -> list[Callable[[], CellOps]]:
+    def made(variant: int) -> Callable[[], CellOps]:
+        return lambda: cell_c.CellC(variant)
+
+    return [made(k) for k in range(len(cell_c.variants()))]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("clip", [0.5, float("inf")])
+@pytest.mark.parametrize("flags", [(True, True, True), (False, False, True), (True, False, False), (False, True, False)])
+def test_all_agree_with_plain_torch_and_the_c_ones_to_the_bit(
+    dtype: torch.dtype, clip: float, flags: tuple[bool, bool, bool]
+) -> None:
+    given = inputs(dtype)
+    want = step(cell, given, *flags, clip)
+    computed = [step(make(), given, *flags, clip) for make in variants()]
+    for results in computed:
+        for got, wanted in zip(results, want, strict=True):
+            torch.testing.assert_close(got, wanted, rtol=0, atol=2e-6 if dtype == torch.float32 else 2e-2)
+        for got, first in zip(results, computed[0], strict=True):
+            assert torch.equal(got, first)
+
+
+@pytest.mark.parametrize("make", [lambda: cell, *variants()])
+def test_errors_are_small_up_to_the_ends_of_the_gates(make: Callable[[], CellOps]) -> None:
+    given = inputs(torch.float32)
+    for scale in (0.01, 1.0, 10.0, 1000.0):
+        given["gates"] = inputs(torch.float32, seed=1)["gates"] * scale
+        results = step(make(), given, True, False, True, 3.0)
+        c, hidden = exact(given, True, 3.0)
+        assert (results[0] - c).abs().max() < 1e-6
+        assert (results[5] - hidden).abs().max() < 5e-7
+
+
+@NEEDS_C
+def test_nan_stays_nan() -> None:
+    """Weights are finite, so there is none; but were there one, it must not turn into a number that looks right."""
+    for dtype in (torch.float32, torch.bfloat16):
+        given = inputs(dtype)
+        given["gates"][1, 7] = float("nan")
+        results = step(cell_c.CellC(), given, False, False, False, 3.0)
+        assert results[0][1, 7].isnan()
+        assert results[5][1, 7].isnan()
+        assert not results[0][0].isnan().any()
+
+
+@NEEDS_C
+def test_threads_and_places_do_not_show() -> None:
+    given = inputs(torch.float32)
+    lanes = 64
+    gates, c = given["gates"][:1].repeat(lanes, 1), given["c"][:1].repeat(lanes, 1)
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3, 8):
+            torch.set_num_threads(threads)
+            after, hidden = c.clone(), torch.empty_like(c)
+            ops = cell_c.CellC()
+            ops.cell(gates, None, given["row"], after, given["slot_c"], None, None, hidden, 3.0)
+            results.append(torch.cat([after, hidden], dim=1))
+    finally:
+        torch.set_num_threads(before)
+    for result in results:
+        assert torch.equal(result, results[0][:1].expand(lanes, -1))
+
+
+def test_without_the_extension_plain_torch_computes_and_a_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cell_c, "problem", lambda: "taken away by a test")
+    assert cpu_cell() is cell
+    assert "the cell in C is off, computing it with plain torch (slower): taken away by a test" in caplog.text
+    with pytest.raises(ValueError, match="taken away by a test"):
+        cpu_cell("c")
+    assert cpu_cell("torch") is cell
