@@ -1,7 +1,7 @@
-"""An embed job, composed: pieces → scratch parts → plan → (final parts ‖ shards) → complete store.
+"""An embed job, composed: tasks of the input → scratch parts → plan → (final parts ‖ shards) → complete store.
 
 May import apache_beam, elmo_store and transforms. Every stage reads what it needs from the store and leaves what the next
-ones need there; between stages travel piece numbers, tasks (pointers) and counts.
+ones need there; between stages travel numbers, tasks (pointers) and counts.
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,11 @@ from elmo_store.storage import Root
 from transforms.embed import EmbedSettings, EmbedShards
 from transforms.finish import FinishStore
 from transforms.number import NumberParts
-from transforms.piece_list import read_pieces
 from transforms.plan_shards import NUMBER, SHARDS, PlanShards
-from transforms.records import Piece, ReadSettings
-from transforms.tokenise import TokenisePieces
+from transforms.records import ReadSettings, ReadTask
+from transforms.task_list import listed_tasks
+from transforms.tokenise import TokeniseTasks
+from transforms.unpack import UnpackStreams
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class JobSettings:
     workers: int  # processes that embed, as far as is known: each should get a task
     device: str
     hints: Mapping[str, str]  # Beam's resource hints for workers that embed
+    unpack: bool = False  # the input has large streams that can't be read from their middle
+    read_processes: int = 1  # of each worker, to read and tokenise
 
     @property
     def root(self) -> Root:
@@ -50,15 +53,18 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
         """Wire the stages; every Reshuffle within them is where work spreads over workers."""
         settings = self._settings
         root = settings.root
-        pieces = begin | "Job" >> beam.Create([root]) | "List pieces" >> beam.FlatMap(read_pieces).with_output_types(Piece)
+        arguments = (root, settings.read, settings.input_storage_options)
+        tasks = begin | "Job" >> beam.Create([root]) | "List tasks" >> beam.FlatMap(listed_tasks).with_output_types(ReadTask)
+        if settings.unpack:  # a stage more, for inputs that have large streams only
+            tasks |= "Streams" >> UnpackStreams(*arguments)
         read = (
-            pieces
-            | "Pieces" >> TokenisePieces(root, settings.read, settings.input_storage_options)
-            | "All pieces" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
+            tasks
+            | "Text" >> TokeniseTasks(*arguments, processes=settings.read_processes)
+            | "All text" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
         )
-        tasks = read | "Plan" >> PlanShards(
+        planned = read | "Plan" >> PlanShards(
             root, settings.read, most_shards_per_task=settings.most_shards_per_task, workers=settings.workers
         )
-        numbered = tasks[NUMBER] | "Parts" >> NumberParts(root)
-        embedded = tasks[SHARDS] | "Shards" >> EmbedShards(settings.embed, device=settings.device, hints=settings.hints)
+        numbered = planned[NUMBER] | "Parts" >> NumberParts(root)
+        embedded = planned[SHARDS] | "Shards" >> EmbedShards(settings.embed, device=settings.device, hints=settings.hints)
         return (numbered, embedded) | "All results" >> beam.Flatten() | "Finish" >> FinishStore(root)

@@ -6,6 +6,7 @@ output is this very job, nothing, or (with ``--overwrite``) a store of ours.
 
 import logging
 import math
+import os
 import time
 import uuid
 from collections.abc import Sequence
@@ -27,18 +28,19 @@ from model.warm import compute_warm
 from pipeline.beam_options import ENGINES, is_local, runner_name
 from pipeline.door import check_reach
 from pipeline.embed_corpus import JobSettings
+from pipeline.embed_input import STDIN, Input
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import EmbedOptions
 from pipeline.output import check_same_job, reach, standing
 from pipeline.software import versions
 from pipeline.workers import workers_of
 from transforms.embed import EmbedSettings, remember_weights
-from transforms.piece_list import write_pieces
+from transforms.pieces import read_tasks
 from transforms.plan import shards_per_call
-from transforms.records import InputError, Piece, ReadSettings, describe_files, input_fingerprint
-from transforms.sources import plan_pieces
+from transforms.records import Piece, ReadSettings, describe_files, input_fingerprint
+from transforms.task_list import write_tasks
 from transforms.tokenizers import describe
-from transforms.work import MODEL, PLAN, PROBLEM, START
+from transforms.work import MODEL, PLAN, PROBLEM, PROGRESS, START
 
 _LOG = logging.getLogger(__name__)
 
@@ -49,6 +51,7 @@ CUDA_SHARDS_PER_TASK = 128
 CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE = 65_536, 256 << 20
 CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE = 1 << 20, 4 << 30
 CUDA_WRITERS = 8
+BYTES_FOR_PROCESSES = 8 << 20  # a few seconds of reading, as long as processes take to start
 LIBRARY_BYTES = 2 << 30  # Python, Beam, PyTorch, the engine's tables of words
 
 
@@ -69,11 +72,11 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
     CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
     """
     root = Root(options.output, options.storage_options)
-    places = [("output", options.output), *(("input", one) for one in options.inputs)]
+    places = [("output", options.output), *(("input", one) for one in options.inputs if one != STDIN)]
     check_reach(pipeline_options, places, shared_disk=options.shared_disk)
     reach(root, "output")
-    read = read_settings(options)
-    pieces = _pieces(options, read)
+    given = Input(options)
+    read, pieces = given.settings, given.pieces
     name, weights = _model(options)
     device = resolve_device(options.device, is_local(pipeline_options))
     options = replace(options, precision=resolve_precision(options.precision, device))
@@ -84,28 +87,18 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
         manifest = replace(manifest, counts=there.counts, complete=there.complete, start_state=there.start_state)
     if manifest.complete:
         return EmbedJob(options, root, manifest, None, len(manifest.input.files))
-    manifest = _put_start(root, manifest, weights, pieces, fresh=there is None)
+    manifest = _put_start(root, manifest, weights, given, fresh=there is None)
     remember_weights(weights)
     weight_bytes = sum(tensor.nbytes for tensor in weights.tensors.values())
-    settings = job_settings(options, root, manifest, read, pipeline_options, weight_bytes)
+    settings = job_settings(options, root, manifest, given, pipeline_options, weight_bytes)
     return EmbedJob(options, root, manifest, settings, len(manifest.input.files))
-
-
-def read_settings(options: EmbedOptions) -> ReadSettings:
-    """How the input is read; the reader's own defaults where nothing was asked for."""
-    return ReadSettings(
-        text_field=options.text_field or ReadSettings.text_field,
-        id_field=options.id_field or ReadSettings.id_field,
-        tokenizer=options.tokenizer,
-        document=options.document,
-    )
 
 
 def job_settings(
     options: EmbedOptions,
     root: Root,
     manifest: Manifest,
-    read: ReadSettings,
+    given: Input,
     pipeline_options: PipelineOptions,
     weight_bytes: int,
 ) -> JobSettings:
@@ -136,13 +129,22 @@ def job_settings(
     )
     return JobSettings(
         embed=embed,
-        read=read,
+        read=given.settings,
         input_storage_options=options.input_storage_options,
         most_shards_per_task=CUDA_SHARDS_PER_TASK if cuda else CPU_SHARDS_PER_TASK,
         workers=workers.n,
         device=device,
         hints=resource_hints(pipeline_options, weight_bytes, options.accelerator if cuda else None),
+        unpack=given.has_streams,
+        read_processes=read_processes(given.pieces) if is_local(pipeline_options) and workers.n == 1 else 1,
     )
+
+
+def read_processes(pieces: Sequence[Piece]) -> int:
+    """Processes that read and tokenise on this machine: its cores, but one where starting more takes longer than the work."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    sizes = {piece.url: piece.identity.size for piece in pieces}
+    return cores if sum(sizes.values()) >= BYTES_FOR_PROCESSES else 1
 
 
 def resource_hints(options: PipelineOptions, weight_bytes: int, accelerator: str | None) -> dict[str, str]:
@@ -201,7 +203,7 @@ def new_manifest(
 ) -> Manifest:
     """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
     formats = sorted({piece.format for piece in pieces})
-    tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form) for form in formats))
+    tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form, split_sentences=read.split_sentences) for form in formats))
     files = describe_files(list(pieces))
     fields: dict[str, Any] = {
         "model": weights.fingerprint,
@@ -212,6 +214,12 @@ def new_manifest(
         "id_field": read.id_field,
         "tokenizer": tokenizer,
         "document": read.document,
+        "split_sentences": read.split_sentences,
+        "line_ends": read.line_ends,
+        "max_sentence_tokens": read.max_sentence_tokens,
+        "encoding": read.encoding,
+        "max_sentences": read.max_sentences,
+        "sample": read.sample,
         "dtype": options.dtype,
         "precision": options.precision,
         "cell": cell,
@@ -241,19 +249,6 @@ def new_manifest(
     )
 
 
-def _pieces(options: EmbedOptions, read: ReadSettings) -> list[Piece]:
-    try:
-        return plan_pieces(
-            options.inputs,
-            options.input_format,
-            read,
-            storage_options=options.input_storage_options,
-            exclude=[options.output],
-        )
-    except InputError as error:
-        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
-
-
 def _model(options: EmbedOptions) -> tuple[str, BiLMWeights]:
     try:
         return load_model(options.model)
@@ -263,7 +258,7 @@ def _model(options: EmbedOptions) -> tuple[str, BiLMWeights]:
         raise CommandError(Exit.BAD_LOCATION, f"the model {options.model} can't be read: {error}") from error
 
 
-def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, pieces: Sequence[Piece], *, fresh: bool) -> Manifest:
+def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, given: Input, *, fresh: bool) -> Manifest:
     """Put manifest, start state, weights and list of pieces, what is there already left as it is; returns the manifest."""
     try:
         state = None if fresh else _start_state_there(root, manifest)
@@ -276,11 +271,14 @@ def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, pieces: Seq
         root.put(START_STATE, state.to_bytes())
         if root.size(MODEL) is None:
             root.put(MODEL, weights.to_safetensors())
-        write_pieces(root, pieces)
-        n_bytes = sum({piece.url: piece.identity.size for piece in pieces}.values())
+        tasks = list(read_tasks(given.pieces))
+        write_tasks(root, tasks)
+        given.put_stdin(root, tasks)
+        root.remove_tree(PROGRESS)
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)
-        root.put_json(START, {"started": time.time(), "n_pieces": len(pieces), "n_bytes": n_bytes})
+        n_bytes = sum({piece.url: piece.identity.size for piece in given.pieces}.values())
+        root.put_json(START, {"started": time.time(), "n_pieces": len(tasks), "n_bytes": n_bytes})
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
     return manifest

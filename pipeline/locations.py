@@ -18,7 +18,7 @@ def is_url(place: str) -> bool:
 def check_inputs(places: Iterable[str]) -> None:
     """CommandError (bad location) naming the first local file, folder or glob of ``places`` that is not there."""
     for place in places:
-        if is_url(place) or os.path.exists(place):
+        if is_url(place) or place == "-" or os.path.exists(place):  # "-": standard input
             continue
         if not glob.has_magic(place):
             raise CommandError(Exit.BAD_LOCATION, f"{place}: there is no such file or folder: check the name")

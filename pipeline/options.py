@@ -5,13 +5,24 @@ May import the standard library only, so that ``--help`` is quick.
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.exit_codes import CommandError, Exit
 
-INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "conllu", "parquet")
+INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
+_FIELDS = ("jsonl", "json", "csv", "tsv", "parquet")
+USED_BY = {  # option → the input formats that use it
+    "text_field": (*_FIELDS, "conll"),
+    "id_field": _FIELDS,
+    "tokenizer": ("lines", "text", *_FIELDS),
+    "document": ("text",),
+    "split_sentences": _FIELDS,
+    "line_ends": ("text", *_FIELDS),
+    "max_sentence_tokens": ("text", *_FIELDS),
+    "encoding": tuple(form for form in INPUT_FORMATS if form not in ("auto", "parquet")),
+}
 STORES = {"zarr": ("zarr",), "parquet": ("parquet",), "both": ("zarr", "parquet")}
 DTYPES = ("float16", "float32")
 PRECISIONS = ("auto", "float32", "tf32", "bfloat16")
@@ -31,8 +42,14 @@ class EmbedOptions:
     input_format: str = "auto"
     text_field: str | None = None
     id_field: str | None = None
-    tokenizer: str = "auto"
-    document: str = "paragraph"
+    tokenizer: str | None = None
+    document: str | None = None
+    split_sentences: str | None = None
+    line_ends: str | None = None
+    max_sentence_tokens: int | None = None
+    encoding: str | None = None
+    max_sentences: int | None = None
+    sample: float | None = None
     store: str = "zarr"
     dtype: str = "float16"
     precision: str = "auto"
@@ -60,7 +77,9 @@ class EmbedOptions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``embed``. Every help line says default and unit."""
-    parser.add_argument("inputs", nargs="+", metavar="INPUT", help="files, folders, globs; any fsspec URL (s3://…)")
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="files, folders, globs; any fsspec URL (s3://…); - is standard input"
+    )
     parser.add_argument("--output", required=True, metavar="URL", help="folder or URL of the store (required)")
     parser.add_argument(
         "--model", metavar="NAME|FOLDER|URL",
@@ -70,22 +89,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reading = parser.add_argument_group("reading")
     reading.add_argument(
         "--input-format", choices=INPUT_FORMATS, default="auto",
-        help="lines = a sentence a line, already tokenised; text = running text (default: auto, by file name)",
+        help="lines = a sentence a line, already tokenised; text = running text; conll = a word a line with columns "
+        "(default: auto, by file name)",
     )  # fmt: skip
     reading.add_argument(
-        "--text-field", metavar="NAME", help="JSONL, Parquet: field with a string or a list of tokens (default: text)"
+        "--text-field",
+        metavar="NAME",
+        help="JSON, CSV, Parquet: field with a string or a list of tokens (default: text); a number is a column, from 1, of CSV "
+        "without a row of names, or of CoNLL (default there: 1)",
     )
     reading.add_argument(
         "--id-field", metavar="NAME",
-        help="JSONL, Parquet: field with the sentence's id (default: none, ids are FILE:POSITION)",
+        help="JSON, CSV, Parquet: field with the record's id (default: none, ids are FILE:POSITION)",
     )  # fmt: skip
     reading.add_argument(
-        "--tokenizer", choices=("auto", "ptb", "whitespace"), default="auto",
+        "--tokenizer", choices=("auto", "ptb", "whitespace"),
         help="how a string becomes tokens (default: auto = whitespace for lines, ptb for text and text fields)",
     )  # fmt: skip
     reading.add_argument(
-        "--document", choices=("paragraph", "file"), default="paragraph",
+        "--document", choices=("paragraph", "file"),
         help="text: what a document is, in the ids FILE:PARAGRAPH:SENTENCE or FILE:SENTENCE (default: paragraph)",
+    )  # fmt: skip
+    reading.add_argument(
+        "--split-sentences", choices=("yes", "no"),
+        help="JSON, CSV, Parquet: a string is a document of several sentences, with ids ID:0, ID:1, …; no = one sentence, "
+        "whatever it holds (default: yes)",
+    )  # fmt: skip
+    reading.add_argument(
+        "--line-ends", choices=("auto", "space", "break"),
+        help="text and documents: space = hard-wrapped, a sentence goes on in the next line; break = it ends (default: auto, "
+        "by the looks of the text)",
+    )  # fmt: skip
+    reading.add_argument(
+        "--max-sentence-tokens", type=int, metavar="N",
+        help="text and documents: longer sentences are cut into several of N tokens (default: 512)",
+    )  # fmt: skip
+    reading.add_argument("--encoding", metavar="NAME", help="of the input's text, such as latin-1 or utf-16 (default: utf-8)")
+    reading.add_argument("--max-sentences", type=int, metavar="N", help="only the first N sentences of the input (default: all)")
+    reading.add_argument(
+        "--sample", type=float, metavar="SHARE",
+        help="only a share of the records, always the same ones, such as 0.01 (default: all)",
     )  # fmt: skip
     writing = parser.add_argument_group("writing")
     writing.add_argument("--store", choices=tuple(STORES), default="zarr", help="form of the store (default: zarr)")
@@ -193,10 +236,34 @@ def problems(options: EmbedOptions) -> Sequence[str]:
         value = getattr(options, name)
         if value is not None and value < 1:
             found.append(f"--{name} {value} leaves nothing to compute with: give 1 or more, or leave it out")
-    if options.id_field and options.input_format in ("lines", "text", "conllu"):
-        found.append(f"--id-field belongs to JSONL and Parquet; {options.input_format} has no fields: leave it out")
-    if options.text_field and options.input_format in ("lines", "text", "conllu"):
-        found.append(f"--text-field belongs to JSONL and Parquet; {options.input_format} has no fields: leave it out")
+    if options.input_format != "auto":
+        found += unused_options(options, [options.input_format])
+    if options.encoding is not None and not _is_text_encoding(options.encoding):
+        found.append(f"--encoding {options.encoding} is no text encoding that Python knows: try utf-8, latin-1 or utf-16")
+    for name in ("max_sentence_tokens", "max_sentences"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            found.append(f"--{name.replace('_', '-')} {value} leaves nothing: give 1 or more, or leave it out")
+    if options.sample is not None and not 0 < options.sample <= 1:
+        found.append(f"--sample {options.sample} is no share: give more than 0 and at most 1, such as 0.01")
     if not options.output.strip():
         found.append("--output is empty: name the folder or URL of the store to write")
     return found
+
+
+def unused_options(options: EmbedOptions, formats: Iterable[str]) -> list[str]:
+    """A sentence for each option that was given and that none of the input's ``formats`` uses."""
+    found = sorted(set(formats))
+    return [
+        f"--{name.replace('_', '-')} belongs to {', '.join(users)}; the input is {', '.join(found)}: leave it out, or say "
+        "another --input-format"
+        for name, users in USED_BY.items()
+        if getattr(options, name) is not None and not set(found) & set(users)
+    ]
+
+
+def _is_text_encoding(name: str) -> bool:
+    try:
+        return isinstance(b"".decode(name), str)
+    except (LookupError, ValueError):
+        return False

@@ -21,7 +21,7 @@ from elmo_store.errors import StoreError
 from elmo_store.layout import MANIFEST
 from elmo_store.storage import Root
 from pipeline.quantities import duration, human_bytes
-from transforms.work import PIECES, PLAN, SHARDS, START
+from transforms.work import PLAN, READ, SHARDS, START
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
 PIECES_A_LOOK = 64  # markers of pieces that one look reads
@@ -144,7 +144,7 @@ class ProgressReader:
 
     def _reading(self, start: Mapping[str, Any]) -> Snapshot:
         """Stage A. Of many new markers a few are read, the others taken for as large as those: a look stays cheap."""
-        markers = self._list(PIECES)
+        markers = self._list(READ)
         for name in [name for name in markers if name not in self._pieces][:PIECES_A_LOOK]:
             if (marker := self._read(name)) is not None:
                 self._pieces[name] = int(marker.get("bytes_read", 0))

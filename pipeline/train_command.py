@@ -239,8 +239,8 @@ def _problems(args: argparse.Namespace) -> Iterator[str]:
 
 
 def _pieces(inputs: list[str], args: argparse.Namespace) -> "tuple[list[Piece], Any]":
+    from transforms.pieces import plan_pieces
     from transforms.records import ReadSettings
-    from transforms.sources import plan_pieces
 
     settings = ReadSettings(text_field=args.text_field or "text", tokenizer=args.tokenizer)
     return plan_pieces(inputs, args.input_format, settings, storage_options=args.storage_options), settings

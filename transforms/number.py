@@ -102,7 +102,7 @@ def number_table(scratch: pa.Table, task: NumberTask) -> pa.Table:
     return pa.table(
         {
             "sentence": np.arange(part.first_sentence, part.first_sentence + len(n_tokens), dtype=np.int64),
-            "id": pa.array(list(_ids(scratch, position)), pa.string()),
+            "id": pa.array(list(_ids(scratch, position, part.counts.ordinal_offset)), pa.string()),
             "source": scratch["source"],
             "position": position,
             "first_row": row_starts(rows, part.first_row),
@@ -112,14 +112,16 @@ def number_table(scratch: pa.Table, task: NumberTask) -> pa.Table:
     ).cast(SENTENCES_SCHEMA)
 
 
-def _ids(scratch: pa.Table, position: Any) -> Iterator[str]:
-    """The sentence's own id, otherwise where it stands: the file's name and the position in it."""
-    for own, source, place in zip(scratch["id"].to_pylist(), scratch["source"].to_pylist(), position, strict=True):
-        yield own or _place(source, place)
+def _ids(scratch: pa.Table, position: Any, ordinal_offset: int) -> Iterator[str]:
+    columns = (scratch[name].to_pylist() for name in ("id", "source", "ordinal", "within"))
+    for own, source, ordinal, within, place in zip(*columns, position.tolist(), strict=True):
+        yield sentence_id(own, source, place if ordinal < 0 else ordinal + ordinal_offset, within)
 
 
-def _place(source: str, position: int) -> str:
-    return f"{source.rpartition('/')[2]}:{position}"
+def sentence_id(own: str, source: str, place: int, within: int) -> str:
+    """The record's own id, otherwise where it stands, ``FILE:PLACE``; then ``:WITHIN``, its sentence, where that is not -1."""
+    record = own or f"{source.rpartition('/')[2]}:{place}"
+    return record if within < 0 else f"{record}:{within}"
 
 
 def encode_part(table: pa.Table) -> bytes:
@@ -136,7 +138,9 @@ def number_rejects(scratch: bytes, task: NumberTask) -> bytes:
         reject = json.loads(line)
         local = reject.pop("sentence")
         reject["position"] += task.part.counts.position_offset
-        reject["id"] = reject.get("id") or _place(reject["source"], reject["position"])
+        ordinal, within = reject.pop("ordinal"), reject.pop("within")
+        place = reject["position"] if ordinal < 0 else ordinal + task.part.counts.ordinal_offset
+        reject["id"] = sentence_id(reject["id"], reject["source"], place, within)
         reject = {"sentence": task.part.first_sentence + local, **reject}
         lines.append(json.dumps(reject, ensure_ascii=False) + "\n")
     return "".join(lines).encode()

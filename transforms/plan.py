@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from transforms.records import PieceResult
+from transforms.records import TaskResult
 
 Int64 = npt.NDArray[np.int64]
 
@@ -28,13 +28,13 @@ class PartCounts:
 
     scratch: str  # path of the scratch part, relative to the store
     rejects: str  # path of its scratch rejects, "" without any
-    source: str  # full name of the input file
     n_sentences: int
     n_tokens: int
     n_nonempty: int  # sentences that have at least one token
     n_rejected: int
     n_words_cut: int
     position_offset: int  # what its local positions lack (the lines of earlier ranges of the same file)
+    ordinal_offset: int  # what its local ordinals lack (their paragraphs)
     sha256: str
 
     def n_rows(self, boundaries: bool) -> int:
@@ -116,28 +116,30 @@ def shard_tasks(parts: Sequence[PartSlice], n_rows: int, shard_rows: int, skip: 
         yield ShardTask(shard, first, stop - first, tuple(slices))
 
 
-def part_counts(results: Iterable[PieceResult]) -> list[PartCounts]:
+def part_counts(results: Iterable[TaskResult]) -> list[PartCounts]:
     """Every scratch part of ``results`` in input order; positions go on from piece to piece of the same file."""
     counts: list[PartCounts] = []
     positions: dict[str, int] = {}
-    for result in sorted(results, key=lambda result: result.piece.index):
-        url = result.piece.url
+    ordinals: dict[str, int] = {}
+    for result in sorted(results, key=lambda result: (result.task.index, result.task.blob)):
+        url = result.task.pieces[0].url
         counts += [
             PartCounts(
                 scratch=part.path,
                 rejects=part.rejects,
-                source=url,
                 n_sentences=part.n_sentences,
                 n_tokens=part.n_tokens,
                 n_nonempty=part.n_nonempty,
                 n_rejected=part.n_rejected,
                 n_words_cut=part.n_words_cut,
                 position_offset=positions.get(url, 0),
+                ordinal_offset=ordinals.get(url, 0),
                 sha256=part.sha256,
             )
             for part in result.parts
         ]
         positions[url] = positions.get(url, 0) + result.n_positions
+        ordinals[url] = ordinals.get(url, 0) + result.n_ordinals
     return counts
 
 

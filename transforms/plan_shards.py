@@ -1,4 +1,4 @@
-"""Stage B: from the markers of all pieces to sizes, empty arrays, and the tasks that are still to do.
+"""Stage B: from the markers of all reading tasks to sizes, empty arrays, and the tasks that are still to do.
 
 May import apache_beam, elmo_store and transforms. The arithmetic is `transforms.plan`; here it meets the store. Tasks are
 pointers, and what has a valid marker is not done again.
@@ -22,40 +22,42 @@ from elmo_store.markers import marked_shards
 from elmo_store.storage import Root
 from transforms.done import IO_THREADS, done_shards
 from transforms.number import NumberTask, is_numbered
-from transforms.piece_list import read_pieces
 from transforms.plan import CorpusPlan, grouped, make_plan, part_counts, shards_per_task
-from transforms.records import Piece, PieceResult, ReadSettings
-from transforms.tokenise import piece_result
+from transforms.records import ReadSettings, ReadTask, TaskResult
+from transforms.scratch import first_sentences, marked_result
+from transforms.task_list import all_tasks
 from transforms.work import PLAN
 
 NUMBER, SHARDS = "number", "shards"
 
 
 class PlanShards(beam.PTransform[PCollection[int], DoOutputsTuple]):
-    """The number of pieces, once all are tokenised → `NUMBER`: tasks that number parts, `SHARDS`: lists of shard tasks."""
+    """The number of tasks, once all are tokenised → `NUMBER`: tasks that number parts, `SHARDS`: lists of shard tasks."""
 
     def __init__(self, root: Root, read: ReadSettings, *, most_shards_per_task: int, workers: int) -> None:
         super().__init__()
         self._arguments = (root, read, most_shards_per_task, workers)
 
-    def expand(self, pieces: PCollection[int]) -> DoOutputsTuple:
+    def expand(self, n_tasks: PCollection[int]) -> DoOutputsTuple:
         """Wire `plan_job`."""
-        return pieces | "Plan" >> beam.FlatMap(lambda _, arguments: plan_job(*arguments), self._arguments).with_outputs(
+        return n_tasks | "Plan" >> beam.FlatMap(lambda _, arguments: plan_job(*arguments), self._arguments).with_outputs(
             NUMBER, SHARDS
         )
 
 
 def corpus_plan(root: Root, manifest: Manifest, read: ReadSettings) -> CorpusPlan:
-    """The plan that the markers of all pieces give. RuntimeError for a piece without one."""
+    """The plan that the markers of all reading tasks give: a GET a task. RuntimeError for a task without one."""
 
-    def result(piece: Piece) -> PieceResult:
-        found = piece_result(root, piece, read)
+    def result(task: ReadTask) -> TaskResult:
+        found = marked_result(root, task, read)  # the task itself has just looked whether its parts are there
         if found is None:
-            raise RuntimeError(f"piece {piece.index} ({piece.url}) is not tokenised: run the same command again")
+            raise RuntimeError(f"task {task.name} ({task.pieces[0].url}) is not tokenised: run the same command again")
         return found
 
     with ThreadPoolExecutor(IO_THREADS) as pool:
-        results = list(pool.map(result, read_pieces(root)))
+        results = list(pool.map(result, all_tasks(root)))
+    if read.max_sentences:
+        results = list(first_sentences(root, results, read.max_sentences))
     return make_plan(part_counts(results), shard_rows=manifest.shard_rows, boundaries=manifest.boundaries)
 
 

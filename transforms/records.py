@@ -1,4 +1,4 @@
-"""What stage A speaks in: pieces of the input, records read from them, and what is known about a piece once it is tokenised.
+"""What stage A speaks in: pieces of the input, the tasks they make, records read from them, and what is known once it is done.
 
 May import the standard library only. Everything here is small, frozen and picklable; descriptors go to JSON and back
 unchanged.
@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-FORMATS = ("lines", "text", "jsonl", "conllu", "parquet")
+FORMATS = ("lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
+FIELD_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")  # records with named fields, whose strings are documents
 DOCUMENTS = ("paragraph", "file")
+LINE_ENDS = ("auto", "space", "break")
 MIB = 1 << 20
 
 
@@ -33,10 +35,16 @@ class InputError(Exception):
 class ReadSettings:
     """How records are read and tokenised. Every field can change the bytes of the parts, so it belongs to the job's identity."""
 
-    text_field: str = "text"  # JSONL and Parquet: field with a string or a list of tokens
-    id_field: str = ""  # JSONL and Parquet: field with the sentence's id, "" without one
+    text_field: str = ""  # field with a string or a list of tokens ("" = text); conll: the word's column, from 1 ("" = 1)
+    id_field: str = ""  # field with the record's id, "" without one
     tokenizer: str = "auto"  # a name of transforms.tokenizers; auto = whitespace for lines, ptb for running text
     document: str = "paragraph"  # text: what the ids count as a document, "paragraph" or "file"
+    split_sentences: bool = True  # formats with fields: a string is a document of sentences
+    line_ends: str = "auto"  # text and documents: whether the end of a line is a "space", a "break", or as the text looks
+    max_sentence_tokens: int = 512  # text and documents: a longer sentence is cut into several
+    encoding: str = "utf-8"  # of every format but parquet
+    max_sentences: int = 0  # so many sentences of the input, its first ones; 0 = all
+    sample: float = 1.0  # share of the records that is taken; which ones depends on file and place alone
     max_line_bytes: int = 16 * MIB  # a longer line (CoNLL-U: sentence) is refused, not held
     part_tokens: int = 131_072  # a scratch part is closed at so many tokens …
     part_sentences: int = 16_384  # … or so many sentences …
@@ -45,9 +53,13 @@ class ReadSettings:
     def __post_init__(self) -> None:
         if self.document not in DOCUMENTS:
             raise ValueError(f"document={self.document!r} is none of {', '.join(DOCUMENTS)}")
-        if not self.text_field:
-            raise ValueError("text_field is empty: name the field that holds the text, such as text or tokens")
-        for name in ("max_line_bytes", "part_tokens", "part_sentences", "part_bytes"):
+        if self.line_ends not in LINE_ENDS:
+            raise ValueError(f"line_ends={self.line_ends!r} is none of {', '.join(LINE_ENDS)}")
+        if not 0 < self.sample <= 1:
+            raise ValueError(f"sample={self.sample} is no share: give more than 0 and at most 1")
+        if self.max_sentences < 0:
+            raise ValueError(f"max_sentences={self.max_sentences} is negative: give 1 or more, or 0 for all")
+        for name in ("max_sentence_tokens", "max_line_bytes", "part_tokens", "part_sentences", "part_bytes"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} leaves room for nothing: give 1 or more")
 
@@ -68,8 +80,8 @@ class FileIdentity:
 class Piece:
     """Something one worker reads at one go: a file, or a range of it. Pointers only.
 
-    ``start … stop`` are bytes for lines and jsonl (a line belongs to the range in which its first byte stands), row
-    groups for parquet; ``stop`` None means to the end. ``url`` is the full name, which is also the sentence's ``source``.
+    ``start … stop`` are bytes (which records belong to them: `transforms.boundaries`), row groups for parquet; ``stop`` None
+    means to the end. ``url`` is the full name, which is also the sentence's ``source``.
     """
 
     index: int
@@ -79,6 +91,9 @@ class Piece:
     start: int = 0
     stop: int | None = None
     guessed: bool = False  # the format was guessed from the name
+    line_ends: str = ""  # text in ranges: "space" or "break", decided once for the whole file; "" = the reader decides
+    blob: str = ""  # where its bytes stand in the store, decompressed and in UTF-8; "" = under ``url``
+    unpack: bool = False  # a large stream that can't be read from its middle: to be cut into blobs first
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON values."""
@@ -92,12 +107,49 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class ReadTask:
+    """What one worker reads and tokenises under one marker: a range, a file, or a run of small files. Pointers only."""
+
+    index: int  # in input order
+    pieces: tuple[Piece, ...]
+    blob: int = 0  # the blobs of one large stream are tasks of the same index
+
+    @property
+    def name(self) -> str:
+        """What its marker and its scratch parts are called."""
+        return f"{self.index:05d}-{self.blob:05d}"
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes that it reads, as far as they are known before (row groups: none)."""
+        return sum(
+            piece.identity.size if piece.stop is None else piece.stop - piece.start if piece.format != "parquet" else 0
+            for piece in self.pieces
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        return {"index": self.index, "blob": self.blob, "pieces": [piece.to_dict() for piece in self.pieces]}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "ReadTask":
+        """The inverse of ``to_dict``. KeyError or TypeError if fields are missing or unknown."""
+        return cls(value["index"], tuple(Piece.from_dict(piece) for piece in value["pieces"]), value["blob"])
+
+
+@dataclass(frozen=True)
 class Sentence:
-    """A sentence in its place. ``id`` "" means none of its own; ``position`` counts from 0 within the piece (see the readers)."""
+    """A sentence in its place. ``position`` counts from 0 within the piece (see the readers).
+
+    Its id in the store is ``id``, where that is "" ``FILE:ORDINAL`` (ordinal -1: the position), and ``:WITHIN`` after it where
+    within is 0 or more; ordinals and positions of ranges are counted on from range to range of a file when parts are numbered.
+    """
 
     tokens: tuple[str, ...]
     id: str
     position: int
+    ordinal: int = -1
+    within: int = -1
 
 
 @dataclass(frozen=True)
@@ -108,6 +160,8 @@ class Reject:
     reason: str
     raw: str
     id: str = ""
+    ordinal: int = -1
+    within: int = -1
 
 
 Record = Sentence | Reject
@@ -129,13 +183,14 @@ class ScratchPart:
 
 
 @dataclass(frozen=True)
-class PieceResult:
-    """A piece that stands tokenised in scratch parts; as JSON it is the piece's marker."""
+class TaskResult:
+    """A task whose pieces stand tokenised in scratch parts; as JSON it is the task's marker."""
 
-    piece: Piece
+    task: ReadTask
     settings: ReadSettings
     parts: tuple[ScratchPart, ...]
-    n_positions: int  # what later pieces of the same file add to their positions (lines, rows)
+    n_positions: int  # what later ranges of the same file add to their positions (lines, rows)
+    n_ordinals: int  # what they add to their ordinals (paragraphs, or sentences)
     bytes_read: int
     sha256: str  # of the bytes read, as stored (a whole file: the file's own); Parquet: of the values read
     tokenizer: str  # with versions, as transforms.tokenizers.describe says
@@ -157,14 +212,14 @@ class PieceResult:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON values."""
-        return {**asdict(self), "parts": [asdict(part) for part in self.parts]}
+        return asdict(self)
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "PieceResult":
+    def from_dict(cls, value: Mapping[str, Any]) -> "TaskResult":
         """The inverse of ``to_dict``. KeyError or TypeError if fields are missing or unknown."""
         fields = dict(value)
         return cls(
-            piece=Piece.from_dict(fields.pop("piece")),
+            task=ReadTask.from_dict(fields.pop("task")),
             settings=ReadSettings(**fields.pop("settings")),
             parts=tuple(ScratchPart(**part) for part in fields.pop("parts")),
             **fields,

@@ -1,37 +1,31 @@
-"""From what the user named (files, folders, globs on any fsspec URL) to the pieces that workers read.
+"""What the user named (files, folders, globs on any fsspec URL) → files, each with the version of it that was found.
 
-May import transforms.records, transforms.decompress, fsspec and pyarrow (row groups of Parquet). Nothing is read here but
-listings, the first bytes of files large enough to be split, and the footers of Parquet files: a location that can't be
-read fails before any work.
+May import transforms.{byte_source,decompress,records} and fsspec. Nothing is read here but listings.
 """
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import fsspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from transforms.decompress import checked_compression, identity_of, without_suffix
-from transforms.records import FORMATS, MIB, FileIdentity, InputError, Piece, ReadSettings
+from transforms.byte_source import identity_of
+from transforms.decompress import without_suffix
+from transforms.records import FileIdentity, InputError
 
-RANGE_BYTES = 64 * MIB
 BY_SUFFIX = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl",
-    ".conllu": "conllu", ".conll": "conllu",
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json",
+    ".csv": "csv", ".tsv": "tsv", ".tab": "tsv",
+    ".conllu": "conllu", ".conll": "conll", ".conll03": "conll", ".bio": "conll", ".iob": "conll", ".iob2": "conll",
     ".parquet": "parquet", ".pq": "parquet",
     ".txt": "text", ".text": "text",
     ".tok": "lines", ".lines": "lines", ".tokens": "lines", ".snt": "lines",
 }  # fmt: skip
-_SPLITTABLE = ("lines", "jsonl")
 _GLOB = "*?["
-_IO_THREADS = 16
 _log = logging.getLogger(__name__)
 
 
@@ -169,137 +163,3 @@ def _below(filesystem: fsspec.AbstractFileSystem, folder: str, place: str, only_
 def _is_about(name: str) -> bool:
     """Whether a file of unknown ending speaks about the data, by its name."""
     return name.rpartition("/")[2].upper().startswith(("README", "LICENSE", "LICENCE", "COPYING", "NOTICE"))
-
-
-def plan_pieces(
-    inputs: Sequence[str],
-    input_format: str = "auto",
-    settings: ReadSettings | None = None,
-    *,
-    range_bytes: int = RANGE_BYTES,
-    storage_options: Mapping[str, Any] | None = None,
-    exclude: Sequence[str] = (),
-) -> list[Piece]:
-    """The pieces of all inputs, in input order (files by full name, ranges by place).
-
-    ``input_format``: ``auto`` goes by each file's ending, .txt and unknown ones being text. Uncompressed lines and jsonl
-    files larger than ``range_bytes`` are cut into ranges of so many bytes, Parquet files into runs of row groups of about
-    so many; any other file is one piece. InputError for anything that can't be read, or a Parquet file without the wanted
-    fields.
-    """
-    if input_format not in ("auto", *FORMATS):
-        raise ValueError(f"input format {input_format!r} is none of auto, {', '.join(FORMATS)}")
-    if range_bytes < 1:
-        raise ValueError(f"range_bytes={range_bytes} leaves ranges empty: give 1 or more")
-    settings = settings or ReadSettings()
-    auto = input_format == "auto"
-    files = find_files(inputs, only_known=auto, storage_options=storage_options, exclude=exclude)
-
-    def cut(file: InputFile) -> list[Piece]:
-        kind = (known_format(file.url) or "text") if auto else input_format
-        ranges = _ranges(file, kind, settings, range_bytes, storage_options)
-        return [Piece(0, file.url, kind, file.identity, start, stop, guessed=auto) for start, stop in ranges]
-
-    with ThreadPoolExecutor(_IO_THREADS) as pool:
-        pieces = [piece for found in pool.map(cut, files) for piece in found]
-    if auto:
-        _log_guesses(pieces)
-    return [Piece(i, p.url, p.format, p.identity, p.start, p.stop, p.guessed) for i, p in enumerate(pieces)]
-
-
-def _log_guesses(pieces: Iterable[Piece]) -> None:
-    """Say what ``auto`` made of the names: a wrong guess must be seen before it costs a day."""
-    examples: dict[str, list[str]] = {}
-    for piece in pieces:
-        if piece.start == 0:
-            examples.setdefault(piece.format, []).append(piece.url)
-    for kind, urls in sorted(examples.items()):
-        _log.info("reading %d file(s) as %s by their names, such as %s (--input-format says otherwise)", len(urls), kind, urls[0])
-
-
-def _ranges(
-    file: InputFile, kind: str, settings: ReadSettings, range_bytes: int, storage_options: Mapping[str, Any] | None
-) -> list[tuple[int, int | None]]:
-    if kind == "parquet":
-        return _row_groups(file, settings, range_bytes, storage_options)
-    size = file.identity.size
-    if kind not in _SPLITTABLE or file.whole or size <= range_bytes or _is_compressed(file, storage_options):
-        return [(0, None)]
-    return [(start, min(start + range_bytes, size)) for start in range(0, size, range_bytes)]
-
-
-def _is_compressed(file: InputFile, storage_options: Mapping[str, Any] | None) -> bool:
-    try:
-        with fsspec.open(file.url, "rb", **dict(storage_options or {})) as opened:
-            return bool(checked_compression(file.url, opened.read(10)))
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(file.url, f"can't be opened: {type(error).__name__}: {error}") from error
-
-
-def _row_groups(
-    file: InputFile, settings: ReadSettings, range_bytes: int, storage_options: Mapping[str, Any] | None
-) -> list[tuple[int, int | None]]:
-    """Runs of row groups of about ``range_bytes`` each, counted as stored."""
-    if file.identity.size == 0:
-        return [(0, None)]
-    filesystem, path = url_to_fs(file.url, **dict(storage_options or {}))
-    try:
-        with filesystem.open(path, "rb") as opened:
-            found = pq.ParquetFile(opened)
-            check_fields(file.url, found.schema_arrow, settings)
-            metadata = found.metadata
-            sizes = [_stored_bytes(metadata.row_group(i)) for i in range(metadata.num_row_groups)]
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(file.url, f"can't be read as Parquet: {type(error).__name__}: {error}") from error
-    ranges: list[tuple[int, int | None]] = []
-    start = total = 0
-    for i, size in enumerate(sizes):
-        total += size
-        if total >= range_bytes:
-            ranges.append((start, i + 1))
-            start, total = i + 1, 0
-    if start < len(sizes) or not ranges:
-        ranges.append((start, len(sizes)))
-    return ranges
-
-
-def _stored_bytes(group: pq.RowGroupMetaData) -> int:
-    return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
-
-
-def check_fields(url: str, schema: pa.Schema, settings: ReadSettings) -> None:
-    """InputError unless ``schema`` has the text field (string or list of strings) and the id field (string or integer)."""
-    wanted = [("--text-field", settings.text_field)] + ([("--id-field", settings.id_field)] if settings.id_field else [])
-    for option, name in wanted:
-        if schema.get_field_index(name) < 0:
-            raise InputError(url, f"it has no field {name!r}, but {', '.join(map(repr, schema.names))}: name one with {option}")
-    kind = schema.field(settings.text_field).type
-    inner = kind.value_type if _is_list(kind) else kind
-    if not _is_string(inner):
-        raise InputError(
-            url, f"its field {settings.text_field!r} is {kind}, not a string or a list of strings: name another with --text-field"
-        )
-    if settings.id_field:
-        kind = schema.field(settings.id_field).type
-        if not (_is_string(kind) or pa.types.is_integer(kind)):
-            raise InputError(
-                url, f"its field {settings.id_field!r} is {kind}, not a string or an integer: name another with --id-field"
-            )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    types = pa.types
-    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    types = pa.types
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    if any(is_kind(kind) for is_kind in (types.is_string, types.is_large_string, types.is_string_view)):
-        return True
-    return bool(types.is_binary(kind) or types.is_large_binary(kind))

@@ -1,7 +1,7 @@
 """Tokenizers by name: how a string becomes tokens, with a version that the store records.
 
-May import transforms.sentences, nltk (only its rule-based word tokenizer: no data is downloaded or looked for) and the
-standard library.
+May import transforms.{records,sentences}, nltk (only its rule-based word tokenizer: no data is downloaded or looked for)
+and the standard library.
 
 ``whitespace``  splits on ASCII spaces and tabs, nothing else; for text that is tokenised already.
 ``ptb``  Penn Treebank rules as the 1-Billion-Word benchmark has them, which is also how the packaged model's training text
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 
+from transforms.records import FIELD_FORMATS
 from transforms.sentences import sentence_spans, without_time_limit
 
 Tokenize = Callable[[str], list[str]]
@@ -75,9 +76,11 @@ def ptb(text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Tokenizer:
-    record: Tokenize  # for a string that may hold several sentences
-    sentence: Tokenize  # for one sentence
+class Tokenizer:
+    """A tokenizer: for a string that may hold several sentences, and for one sentence."""
+
+    record: Tokenize
+    sentence: Tokenize
     splits_sentences: bool  # its version speaks for the splitting of sentences too
     version: Callable[[], str]
 
@@ -87,8 +90,8 @@ def _nltk_version() -> str:
 
 
 _TOKENIZERS = {
-    "ptb": _Tokenizer(ptb, ptb_sentence, True, lambda: f"ptb/1+{_nltk_version()}"),
-    "whitespace": _Tokenizer(whitespace, whitespace, False, lambda: "whitespace/1"),
+    "ptb": Tokenizer(ptb, ptb_sentence, True, lambda: f"ptb/1+{_nltk_version()}"),
+    "whitespace": Tokenizer(whitespace, whitespace, False, lambda: "whitespace/1"),
 }
 NAMES = tuple(_TOKENIZERS)
 
@@ -105,17 +108,17 @@ def name_for(name: str, input_format: str) -> str:
     return name
 
 
-def get(name: str, input_format: str) -> Tokenize:
-    """The function of a tokenizer (see `name_for`): for ``text`` of a sentence, for other formats of a whole record."""
-    tokenizer = _TOKENIZERS[name_for(name, input_format)]
-    return tokenizer.sentence if input_format == "text" else tokenizer.record
+def get(name: str, input_format: str) -> Tokenizer:
+    """The tokenizer of `name_for`."""
+    return _TOKENIZERS[name_for(name, input_format)]
 
 
-def describe(name: str, input_format: str) -> str:
-    """Name and versions for the store's record, such as ``ptb/1+nltk 3.10.4``; CoNLL-U's words are taken ``as given``."""
-    if input_format == "conllu":
+def describe(name: str, input_format: str, *, split_sentences: bool = True) -> str:
+    """Name and versions for the store's record, such as ``ptb/1+nltk 3.10.4``; the words of CoNLL are taken ``as given``."""
+    if input_format in ("conllu", "conll"):
         return _AS_GIVEN
-    tokenizer = _TOKENIZERS[name_for(name, input_format)]
-    if input_format == "text" and not tokenizer.splits_sentences:
+    tokenizer = get(name, input_format)
+    splits = input_format == "text" or (split_sentences and input_format in FIELD_FORMATS)
+    if splits and not tokenizer.splits_sentences:
         return f"sentences/1+{_nltk_version()} {tokenizer.version()}"
     return tokenizer.version()

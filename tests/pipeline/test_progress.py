@@ -42,7 +42,7 @@ def test_a_look_follows_the_stages(root: Root) -> None:
     reader = ProgressReader(root)
     assert reader.look().stage == "starting"
     begin(root)
-    root.put_json("_work/pieces/00000.json", {})
+    root.put_json("_work/read/00000.json", {})
     reading = reader.look()
     assert (reading.stage, reading.pieces_done, reading.n_pieces) == ("reading", 1, 4)
     plan(root)
@@ -69,7 +69,7 @@ def test_reading_has_bytes_a_rate_and_time_left_too(root: Root) -> None:
     root.put_json(START, {"started": 999.0, "n_pieces": 4, "n_bytes": 4_000_000})
     assert reader.look().line() == "reading and tokenising: 0 of 4 pieces of the input (0 bytes of 4.0 MB)"
     now[0] = 1010.0
-    root.put_json("_work/pieces/00000.json", {"bytes_read": 1_000_000})
+    root.put_json("_work/read/00000.json", {"bytes_read": 1_000_000})
     reading = reader.look()
     assert (reading.bytes_done, reading.bytes_per_second, reading.seconds_left) == (1_000_000, 100_000.0, 30.0)
     assert reading.line().endswith("1 of 4 pieces of the input (1.0 MB of 4.0 MB), 100.0 kB/s, 0:00:30 left")
@@ -81,13 +81,13 @@ def test_a_look_reads_a_bounded_number_of_pieces_and_takes_the_rest_for_as_large
     begin(root, pieces=1000)
     root.put_json(START, {"started": 0.0, "n_pieces": 1000, "n_bytes": 1_000_000})
     for piece in range(300):
-        root.put_json(f"_work/pieces/{piece:05d}.json", {"bytes_read": 1000})
+        root.put_json(f"_work/read/{piece:05d}.json", {"bytes_read": 1000})
     reader, reads = ProgressReader(root), 0
     get_json = Root.get_json
 
     def counted(self: Root, rel: str) -> object:
         nonlocal reads
-        reads += rel.startswith("_work/pieces/")
+        reads += rel.startswith("_work/read/")
         return get_json(self, rel)
 
     monkeypatch.setattr(Root, "get_json", counted)

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from transforms.pieces import plan_pieces
 from transforms.readers import read_piece
 from transforms.records import Piece, ReadSettings, Record, Reject, Sentence
-from transforms.sources import plan_pieces
 
 
 def write(path: Path, data: bytes) -> Path:

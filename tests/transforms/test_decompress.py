@@ -11,7 +11,8 @@ import pytest
 import zstandard
 
 from tests.transforms.reading import one_piece, records, tokens, write
-from transforms.decompress import ByteSource, compression_of_bytes, compression_of_name, without_suffix
+from transforms.byte_source import ByteSource
+from transforms.decompress import compression_of_bytes, compression_of_name, without_suffix
 from transforms.readers import read_piece
 from transforms.records import InputError, ReadSettings
 
@@ -26,7 +27,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def expand(path: Path) -> bytes:
-    return b"".join(ByteSource(one_piece(path, "lines")).decompressed())
+    return b"".join(ByteSource(one_piece(path, "lines")).text())
 
 
 @kinds
@@ -98,7 +99,7 @@ def test_digest_and_count_are_those_of_the_stored_file(tmp_path: Path) -> None:
 
     data = gzip.compress(TEXT)
     source = ByteSource(one_piece(write(tmp_path / "a.tok.gz", data), "lines"))
-    assert b"".join(source.decompressed()) == TEXT
+    assert b"".join(source.text()) == TEXT
     assert (source.bytes_read, source.sha256) == (len(data), hashlib.sha256(data).hexdigest())
 
 
@@ -121,7 +122,7 @@ def test_a_bomb_expands_in_bounded_memory(tmp_path: Path, kind: str) -> None:
     source = ByteSource(one_piece(path, "lines"))
     tracemalloc.start()
     try:
-        total = sum(len(chunk) for chunk in source.decompressed())
+        total = sum(len(chunk) for chunk in source.text())
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.transforms.reading import one_piece, records, rejects, tokens, write
 from transforms.decompress import compression_of_bytes
+from transforms.pieces import plan_pieces
 from transforms.readers import read_piece
 from transforms.records import ReadSettings, Reject, Sentence
-from transforms.sources import plan_pieces
 
 
 def test_strings_and_token_lists(tmp_path: Path) -> None:
@@ -24,15 +24,18 @@ def test_strings_and_token_lists(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "a.jsonl", "\r\n".join(lines).encode())
     found = records(path)
-    assert tokens(found) == [["I", "do", "n't", ".", "Go", "."], ["I", "don't", "a b"], [], [], ["éé"]]
-    assert [record.position for record in found] == [0, 1, 2, 3, 4]
+    assert tokens(found) == [["I", "do", "n't", "."], ["Go", "."], ["I", "don't", "a b"], [], [], ["éé"]]
+    assert [(record.position, record.within) for record in found] == [(0, 0), (0, 1), (1, -1), (2, 0), (3, -1), (4, 0)]
+    whole = records(path, settings=ReadSettings(split_sentences=False))
+    assert tokens(whole) == [["I", "do", "n't", ".", "Go", "."], ["I", "don't", "a b"], [], [], ["éé"]]
+    assert [(record.position, record.within) for record in whole] == [(i, -1) for i in range(5)]
     assert not rejects(found)
 
 
 def test_fields_and_tokenizer_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "a.ndjson", b'{"t.x": "don\'t go.", "key": "first"}\n{"key": 18446744073709551616, "t.x": "x"}')
     found = records(path, settings=ReadSettings(text_field="t.x", id_field="key", tokenizer="whitespace"))
-    assert found == [Sentence(("don't", "go."), "first", 0), Sentence(("x",), "18446744073709551616", 1)]
+    assert found == [Sentence(("don't", "go."), "first", 0, within=0), Sentence(("x",), "18446744073709551616", 1, within=0)]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +109,7 @@ def test_any_line_is_one_record_and_ranges_change_nothing(
     assume(not compression_of_bytes(data))  # by its first bytes such a file is a compressed one, and damaged
     path = write(tmp_path_factory.mktemp("jsonl") / "a.jsonl", data)
     whole = records(path)
-    assert [record.position for record in whole] == list(range(len(lines)))
+    assert list(dict.fromkeys(record.position for record in whole)) == list(range(len(lines)))
     for record in whole:
         fields = [record.reason, record.raw] if isinstance(record, Reject) else list(record.tokens)
         assert all(field.encode() for field in fields if field)

@@ -10,10 +10,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.transforms.reading import one_piece, records, rejects, tokens, write
+from transforms.pieces import plan_pieces
 from transforms.readers import open_piece, read_piece
 from transforms.readers.lines import LongLine, split_lines
 from transforms.records import ReadSettings, Reject, Sentence
-from transforms.sources import plan_pieces
 
 NO_SEPARATORS = ["\x0b", "\x0c", "\x1c", "\x85", "\xa0", "\u2003", "\u2028", "\u2029", "\u3000", "\r"]
 FRAGMENTS = [b"\n", b"\r\n", b"\r", b" ", b"\t", b"a", b"word", "é".encode(), b"\xff", b"\xc3", "\u2028".encode(), b"\x85", b"\0"]
@@ -84,9 +84,8 @@ def test_tokenizer_named_for_lines_is_used(tmp_path: Path) -> None:
 def test_lines_do_not_depend_on_how_chunks_fall(data: bytes, size: int, limit: int) -> None:
     chunks = [data[i : i + size] for i in range(0, len(data), size)]
     found = list(split_lines(iter(chunks), limit))
-    assert sum(taken for _, taken in found) == len(data)
-    assert [line if isinstance(line, bytes) else line.head for line, _ in found] == oracle(data)
-    assert [isinstance(line, LongLine) for line, _ in found] == [len(line) > limit for line in oracle(data)]
+    assert [line if isinstance(line, bytes) else line.head for line in found] == oracle(data)
+    assert [isinstance(line, LongLine) for line in found] == [len(line) > limit for line in oracle(data)]
 
 
 @hypothesis_settings(deadline=None)
@@ -132,4 +131,4 @@ def test_one_huge_line_is_refused_and_not_held(tmp_path: Path) -> None:
     assert tokens(found) == [["before"], [], ["after"]]
     assert [reject.position for reject in rejects(found)] == [1]
     assert len(rejects(found)[0].raw) <= 500
-    assert peak < 8 << 20
+    assert peak < 32 << 20  # of 100 MB: what is fetched at once, and its pieces

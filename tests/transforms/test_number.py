@@ -28,6 +28,8 @@ def task(root: Root, *, rejects: bool = False, boundaries: bool = False, ids: tu
             "id": list(ids),
             "source": ["s3://bucket/folder/a.txt"] * 4,
             "position": [0, 1, 2, 3],
+            "ordinal": [-1, 5, -1, -1],
+            "within": [-1, 2, -1, -1],
             "n_tokens": pa.array([len(s) for s in SENTENCES], pa.int32()),
             "tokens": pa.array(SENTENCES, pa.list_(pa.string())),
         }
@@ -36,11 +38,12 @@ def task(root: Root, *, rejects: bool = False, boundaries: bool = False, ids: tu
     pq.write_table(table, sink)
     root.put("_work/parts/x.parquet", sink.getvalue())
     if rejects:
-        reject = {"sentence": 3, "id": "", "source": "s3://bucket/folder/a.txt", "position": 3, "reason": "bad", "raw": "\u2028é"}
+        reject = {"sentence": 3, "id": "", "source": "s3://bucket/folder/a.txt", "position": 3}
+        reject |= {"ordinal": -1, "within": -1, "reason": "bad", "raw": "\u2028é"}
         root.put("_work/rejects/x.jsonl", (json.dumps(reject, ensure_ascii=False) + "\n").encode())
     counts = PartCounts(
-        "_work/parts/x.parquet", "_work/rejects/x.jsonl" if rejects else "", "s3://bucket/folder/a.txt",
-        4, 3, 2, int(rejects), 0, 100, hashlib.sha256(sink.getvalue()).hexdigest(),
+        "_work/parts/x.parquet", "_work/rejects/x.jsonl" if rejects else "",
+        4, 3, 2, int(rejects), 0, 100, 30, hashlib.sha256(sink.getvalue()).hexdigest(),
     )  # fmt: skip
     return NumberTask(PartPlan(7, counts, first_sentence=50, first_row=200, n_rows=counts.n_rows(boundaries)), boundaries)
 
@@ -52,7 +55,7 @@ def test_numbers_go_on_from_where_the_part_begins(root: Root) -> None:
     assert table["sentence"].to_pylist() == [50, 51, 52, 53]
     assert table["first_row"].to_pylist() == [200, 202, 202, 203]
     assert table["position"].to_pylist() == [100, 101, 102, 103]
-    assert table["id"].to_pylist() == ["a.txt:100", "a.txt:101", "x", "a.txt:103"]
+    assert table["id"].to_pylist() == ["a.txt:100", "a.txt:35:2", "x", "a.txt:103"]
     assert table["tokens"].to_pylist() == SENTENCES
 
 

@@ -17,7 +17,7 @@ from transforms.plan import (
     shards_per_call,
     shards_per_task,
 )
-from transforms.records import FileIdentity, Piece, PieceResult, ReadSettings, ScratchPart
+from transforms.records import FileIdentity, Piece, ReadSettings, ReadTask, ScratchPart, TaskResult
 
 PARTS = st.lists(st.lists(st.integers(0, 7), max_size=6), max_size=6)  # tokens of each sentence of each part
 
@@ -26,13 +26,13 @@ def counts(lengths: list[int], number: int = 0) -> PartCounts:
     return PartCounts(
         scratch=f"_work/parts/{number:05d}-00000.parquet",
         rejects="",
-        source="a.txt",
         n_sentences=len(lengths),
         n_tokens=sum(lengths),
         n_nonempty=sum(n > 0 for n in lengths),
         n_rejected=0,
         n_words_cut=0,
         position_offset=0,
+        ordinal_offset=0,
         sha256="",
     )
 
@@ -118,15 +118,15 @@ def test_a_shard_size_of_zero_is_refused_with_the_remedy() -> None:
 
 
 def test_counts_that_cannot_be_are_refused_by_name() -> None:
-    broken = PartCounts("_work/parts/x", "", "a", 1, 0, 1, 0, 0, 0, "")
+    broken = PartCounts("_work/parts/x", "", 1, 0, 1, 0, 0, 0, 0, "")
     with pytest.raises(PlanError, match="_work/parts/x"):
         make_plan([broken], shard_rows=4, boundaries=False)
 
 
-def result(index: int, url: str, n_positions: int, n_parts: int) -> PieceResult:
+def result(index: int, url: str, n_positions: int, n_parts: int) -> TaskResult:
     piece = Piece(index, url, "lines", FileIdentity(1, "v"))
     parts = tuple(ScratchPart(f"p{index}-{k}", "", 1, 2, 1, 0, 0, 9, "00") for k in range(n_parts))
-    return PieceResult(piece, ReadSettings(), parts, n_positions, 1, "00", "whitespace")
+    return TaskResult(ReadTask(index, (piece,)), ReadSettings(), parts, n_positions, n_positions // 2, 1, "00", "whitespace")
 
 
 def test_positions_go_on_through_the_pieces_of_a_file_and_begin_anew_in_the_next() -> None:
@@ -134,3 +134,4 @@ def test_positions_go_on_through_the_pieces_of_a_file_and_begin_anew_in_the_next
     counted = part_counts(results)
     assert [part.scratch for part in counted] == ["p0-0", "p0-1", "p1-0", "p2-0"]
     assert [part.position_offset for part in counted] == [0, 0, 10, 0]
+    assert [part.ordinal_offset for part in counted] == [0, 0, 5, 0]

@@ -15,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.transforms.reading import records, tokens, write
+from transforms.pieces import plan_pieces
 from transforms.readers import read_piece
 from transforms.records import InputError, Piece, ReadSettings, describe_files, input_fingerprint
-from transforms.sources import find_files, known_format, plan_pieces
+from transforms.sources import find_files, known_format
 
 
 def names(pieces: list[Piece], base: Path) -> list[str]:
@@ -64,9 +65,10 @@ def test_relative_names_become_absolute(tree: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("a.jsonl", "jsonl"), ("a.NDJSON.gz", "jsonl"), ("a.json.zst", "jsonl"), ("a.conllu.xz", "conllu"), ("a.conll", "conllu"),
+        ("a.jsonl", "jsonl"), ("a.NDJSON.gz", "jsonl"), ("a.json.zst", "json"), ("a.conllu.xz", "conllu"), ("a.conll", "conll"),
         ("a.parquet", "parquet"), ("x/a.pq", "parquet"), ("a.txt.bz2", "text"), ("a.tok", "lines"), ("a.lines.gz", "lines"),
         ("s3://b/a.snt", "lines"), ("a.tokens", "lines"), ("a", ""), ("txt", ""), ("a.txt/b", ""), ("a.md", ""),
+        ("a.csv.gz", "csv"), ("a.tsv", "tsv"), ("a.iob2", "conll"),
     ],
 )  # fmt: skip
 def test_formats_by_name(name: str, kind: str) -> None:
@@ -90,11 +92,13 @@ def test_only_large_plain_files_are_cut_into_ranges(tmp_path: Path) -> None:
     assert [(Path(piece.url).name, piece.start, piece.stop) for piece in pieces] == [
         ("a.tok", 0, 250), ("a.tok", 250, 500), ("a.tok", 500, 600),
         ("b.jsonl", 0, 250), ("b.jsonl", 250, 500), ("b.jsonl", 500, 600),
-        ("c.txt", 0, None), ("d.tok.gz", 0, None), ("e.tok", 0, None),
+        ("c.txt", 0, 250), ("c.txt", 250, 500), ("c.txt", 500, 600), ("d.tok.gz", 0, None), ("e.tok", 0, None),
     ]  # fmt: skip
+    assert [piece.unpack for piece in pieces] == [False] * 9 + [True] * 2
+    assert {piece.line_ends for piece in pieces if piece.format == "text"} == {"break"}
     files = describe_files(pieces)
     assert [(Path(file["url"]).name, file["format"], file["guessed"], file["pieces"]) for file in files] == [
-        ("a.tok", "lines", True, 3), ("b.jsonl", "jsonl", True, 3), ("c.txt", "text", True, 1), ("d.tok.gz", "lines", True, 1),
+        ("a.tok", "lines", True, 3), ("b.jsonl", "jsonl", True, 3), ("c.txt", "text", True, 3), ("d.tok.gz", "lines", True, 1),
         ("e.tok", "lines", True, 1),
     ]  # fmt: skip
 
@@ -189,8 +193,8 @@ def test_locations_that_cannot_be_read(tmp_path: Path, place: str, reason: str) 
 def test_no_input_and_bad_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="name at least one file"):
         plan_pieces([])
-    with pytest.raises(ValueError, match="input format 'csv' is none of auto, lines"):
-        plan_pieces([str(tmp_path)], "csv")
+    with pytest.raises(ValueError, match="input format 'rtf' is none of auto, lines"):
+        plan_pieces([str(tmp_path)], "rtf")
     with pytest.raises(ValueError, match="range_bytes=0"):
         plan_pieces([str(tmp_path)], range_bytes=0)
     with pytest.raises(ValueError, match="max_line_bytes=0"):

@@ -1,6 +1,9 @@
 """Running text: sentences, paragraphs, ids, positions, refused lines, windows; tokens after the Penn Treebank."""
 
+import random
 import re
+import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.transforms.reading import one_piece, records, rejects, tokens, write
-from transforms.readers import read_piece, text
-from transforms.records import ReadSettings, Reject, Sentence
+from transforms.pieces import plan_pieces
+from transforms.readers import open_piece, paragraphs, read_piece
+from transforms.records import ReadSettings, Record, Reject, Sentence
 from transforms.sentences import sentence_spans
 from transforms.tokenizers import describe, get, name_for, ptb, whitespace
 
@@ -87,27 +91,35 @@ def test_whitespace_tokens() -> None:
 
 def test_tokenizers_by_name() -> None:
     assert [name_for("auto", kind) for kind in ("lines", "text", "jsonl", "parquet")] == ["whitespace", "ptb", "ptb", "ptb"]
-    assert get("whitespace", "text") is whitespace
+    assert get("whitespace", "text").sentence is whitespace
     assert describe("whitespace", "lines") == "whitespace/1"
     assert describe("auto", "jsonl").startswith("ptb/1+nltk ")
     assert describe("auto", "text") == describe("auto", "jsonl")
     assert re.fullmatch(r"sentences/1\+nltk \S+ whitespace/1", describe("whitespace", "text"))
+    assert describe("whitespace", "csv") == describe("whitespace", "text")
+    assert describe("whitespace", "csv", split_sentences=False) == "whitespace/1"
+    assert describe("auto", "conll") == "as given"
     assert describe("auto", "conllu") == "as given"
     with pytest.raises(ValueError, match="no tokenizer 'moses': take one of auto, ptb, whitespace"):
         name_for("moses", "text")
 
 
-def test_paragraphs_ids_and_positions(tmp_path: Path) -> None:
+WRAPPED = ReadSettings(line_ends="space")
+
+
+def test_paragraphs_places_and_positions(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"\n\nOne is\r\nhere. Two is\nhere.\n\n \t\n\nThree.\nFour.")
-    found = records(path)
-    assert found == [
-        Sentence(("One", "is", "here", "."), "a.txt:0:0", 2),
-        Sentence(("Two", "is", "here", "."), "a.txt:0:1", 3),
-        Sentence(("Three", "."), "a.txt:1:0", 8),
-        Sentence(("Four", "."), "a.txt:1:1", 9),
+    assert records(path, settings=WRAPPED) == [
+        Sentence(("One", "is", "here", "."), "", 2, 0, 0),
+        Sentence(("Two", "is", "here", "."), "", 3, 0, 1),
+        Sentence(("Three", "."), "", 8, 1, 0),
+        Sentence(("Four", "."), "", 9, 1, 1),
     ]
-    by_file = records(path, settings=ReadSettings(document="file"))
-    assert [record.id for record in by_file] == ["a.txt:0", "a.txt:1", "a.txt:2", "a.txt:3"]
+    by_file = records(path, settings=replace(WRAPPED, document="file"))
+    assert [(record.ordinal, record.within) for record in by_file] == [(i, -1) for i in range(4)]
+    by_line = records(path, settings=ReadSettings(line_ends="break"))
+    assert tokens(by_line) == [["One", "is"], ["here", "."], ["Two", "is"], ["here", "."], ["Three", "."], ["Four", "."]]
+    assert [(record.ordinal, record.within) for record in by_line] == [(0, 0), (1, 0), (1, 1), (2, 0), (3, 0), (4, 0)]
 
 
 def test_a_sentence_never_crosses_a_blank_line(tmp_path: Path) -> None:
@@ -117,10 +129,59 @@ def test_a_sentence_never_crosses_a_blank_line(tmp_path: Path) -> None:
 
 def test_a_bad_line_is_refused_by_itself(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"One. And\nbad \xff.\nThree.\n\nFour.")
-    found = records(path)
+    found = records(path, settings=WRAPPED)
     assert tokens(found) == [["One", "."], ["And"], [], ["Three", "."], ["Four", "."]]
-    assert rejects(found) == [Reject(1, "invalid UTF-8 at byte 4 of the line (0xff)", "bad \\xff.", "a.txt:0:2")]
-    assert len({record.id for record in found}) == len(found)
+    assert rejects(found) == [Reject(1, "invalid UTF-8 at byte 4 of the line (0xff)", "bad \\xff.", "", 0, 2)]
+    assert len({(record.ordinal, record.within) for record in found}) == len(found)
+
+
+PROSE = (
+    "It was the best of times, it was the worst of times, it was the age of wisdom, it was the age of foolishness. It was the "
+    "epoch of belief, it was the epoch of incredulity. It was the season of Light; it was the season of Darkness. We had "
+    "everything before us, we had nothing before us, and we were all going direct to Heaven. "
+)
+
+
+@pytest.mark.parametrize("width", [40, 60, 72, 100])
+def test_hard_wrapped_prose_reads_as_if_it_were_not(tmp_path: Path, width: int) -> None:
+    paragraphs = [PROSE * 2, PROSE, PROSE[:100], PROSE[120:]]
+    wrapped = "\n\n".join(textwrap.fill(paragraph, width) for paragraph in paragraphs)
+    found = tokens(records(write(tmp_path / "wrapped.txt", wrapped.encode())))
+    assert found == tokens(records(write(tmp_path / "a.txt", "\n\n".join(paragraphs).encode())))
+    assert max(map(len, found)) < 40
+
+
+def test_lower_case_lines_and_lists_of_words_are_not_one_endless_sentence(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    vocabulary = ["usually", ",", "he", "would", "be", "tearing", "around", "the", "room", "playing", "with", "toys", "a"]
+    books = [" ".join(rng.choices(vocabulary, k=rng.randrange(2, 25))) for _ in range(300)]
+    assert len(records(write(tmp_path / "books.txt", "\n".join(books).encode()))) == len(books)
+    words = ["aardvark", "abacus", "ability", "able", "about the house"] * 50
+    assert tokens(records(write(tmp_path / "words.txt", "\n".join(words).encode()))) == [word.split() for word in words]
+    headed = ["The title of a talk about nothing at all", PROSE, "Another title, of another talk", PROSE * 2]
+    assert len(records(write(tmp_path / "headed.txt", "\n".join(headed).encode()))) == 1 + 4 + 1 + 8
+
+
+def test_a_sentence_has_at_most_so_many_tokens(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", b"word and " * 1000)
+    assert [len(s) for s in tokens(records(path))] == [512, 512, 512, 464]
+    assert [len(s) for s in tokens(records(path, settings=ReadSettings(max_sentence_tokens=1500)))] == [1500, 500]
+
+
+@pytest.mark.parametrize("line", ["lower case words without any stop", "The end. And more", "x" * 3000 + ". Y"])
+def test_the_work_of_splitting_is_linear(tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Characters given to the splitter, whatever the text is like: at most two for one of the text."""
+    seen = 0
+
+    def counted(text: str) -> list[tuple[int, int]]:
+        nonlocal seen
+        seen += len(text)
+        return sentence_spans(text)
+
+    monkeypatch.setattr(paragraphs, "sentence_spans", counted)
+    data = (line + "\n").encode() * (600_000 // len(line))
+    assert records(write(tmp_path / "a.txt", data), settings=WRAPPED)
+    assert len(data) <= seen < 2 * len(data)
 
 
 def test_whitespace_tokenizer_still_splits_sentences(tmp_path: Path) -> None:
@@ -132,24 +193,44 @@ WORDS = st.sampled_from(["The", "cat", "sat.", "He", "said", "no!", "And", "then
 
 
 @settings(max_examples=60, deadline=None)
-@given(lines=st.lists(st.lists(WORDS, max_size=7).map(" ".join), max_size=25), window=st.integers(1, 80))
+@given(lines=st.lists(st.lists(WORDS, min_size=1, max_size=7).map(" ".join), max_size=60), window=st.integers(400, 900))
 def test_a_paragraph_split_in_windows_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], window: int
 ) -> None:
-    path = write(tmp_path_factory.mktemp("windows") / "a.txt", "\n".join(lines).encode())
+    path = write(tmp_path_factory.mktemp("windows") / "a.txt", " It ended.\n".join(lines).encode())
     piece = one_piece(path)
-    whole = list(read_piece(piece, ReadSettings()))
+    whole = list(read_piece(piece, WRAPPED))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(text, "WINDOW", window)
-        assert list(read_piece(piece, ReadSettings())) == whole
+        patch.setattr(paragraphs, "WINDOW", window)
+        assert list(read_piece(piece, WRAPPED)) == whole
 
 
-def test_a_sentence_without_end_is_cut_at_a_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text, "WINDOW", 50)
-    monkeypatch.setattr(text, "LONGEST", 100)
+def test_a_sentence_without_end_is_cut_at_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paragraphs, "WINDOW", 50)
     path = write(tmp_path / "a.txt", b"word and more\n" * 100)
-    found = records(path)
+    found = records(path, settings=WRAPPED)
     assert [token for sentence in tokens(found) for token in sentence] == ["word", "and", "more"] * 100
     assert 10 < len(found) < 100
     assert all(len(" ".join(sentence)) <= 120 for sentence in tokens(found))
     assert [record.position for record in found] == sorted(record.position for record in found)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    lines=st.lists(st.sampled_from(["", "", "One is here. Two", "is there.", "A", " ", "Three words more.\r"]), max_size=40),
+    size=st.integers(1, 90),
+    ends=st.sampled_from(["space", "break"]),
+)
+def test_ranges_of_text_read_what_the_whole_does(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str], size: int, ends: str
+) -> None:
+    """Each paragraph is read by exactly one range, and counts of paragraphs and lines go on from range to range."""
+    path = write(tmp_path_factory.mktemp("ranges") / "a.txt", "\n".join(lines).encode())
+    read = ReadSettings(line_ends=ends)
+    found: list[Record] = []
+    line = paragraph = 0
+    for piece in plan_pieces([str(path)], "text", read, range_bytes=size):
+        source, own = open_piece(piece, read)
+        found += [replace(r, position=r.position + line, ordinal=r.ordinal + paragraph) for r in own]
+        line, paragraph = line + source.n_positions, paragraph + source.n_ordinals
+    assert found == records(path, settings=read)

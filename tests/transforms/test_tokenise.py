@@ -1,4 +1,4 @@
-"""A piece into scratch parts: sizes, rejects, markers, resuming, the same bytes again, bounded memory, through Beam."""
+"""A task into scratch parts: sizes, rejects, markers, resuming, the same bytes again, bounded memory, through Beam."""
 
 import json
 import pickle
@@ -15,9 +15,22 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.storage import Root
 from tests.transforms.reading import one_piece, records, write
-from transforms.records import InputError, PieceResult, ReadSettings
-from transforms.sources import plan_pieces
-from transforms.tokenise import SCRATCH_SCHEMA, piece_marker, piece_result, scratch_part, scratch_rejects, tokenise_piece
+from transforms.pieces import plan_pieces, read_tasks
+from transforms.records import InputError, ReadSettings, ReadTask, TaskResult
+from transforms.scratch import (
+    SCRATCH_SCHEMA,
+    finished_task,
+    scratch_part,
+    scratch_rejects,
+    task_marker,
+    task_result,
+    tokenise_task,
+)
+from transforms.tokenise import TokeniseTasks
+
+
+def one_task(path: Path, input_format: str = "auto") -> ReadTask:
+    return ReadTask(0, (one_piece(path, input_format),))
 
 
 def read_part(root: Root, path: str) -> pa.Table:
@@ -25,7 +38,7 @@ def read_part(root: Root, path: str) -> pa.Table:
 
 
 def objects(root: Root) -> dict[str, bytes]:
-    return {name: root.get(name) for name in root.list()}
+    return {name: root.get(name) for name in root.list() if "progress" not in name}
 
 
 @pytest.fixture
@@ -35,28 +48,32 @@ def root(tmp_path: Path) -> Root:
 
 def test_parts_hold_every_record_in_order(tmp_path: Path, root: Root) -> None:
     data = b"a b c\n\nbad \xff\n" + "ü\u2028 ".encode() + b"d" * 49 + b"\nlast one"
-    piece = one_piece(write(tmp_path / "in/a.tok", data))
-    result = tokenise_piece(root, piece, ReadSettings(part_sentences=3))
-    assert [part.path for part in result.parts] == [scratch_part(0, 0), scratch_part(0, 1)]
+    task = one_task(write(tmp_path / "in/a.tok", data))
+    result = tokenise_task(root, task, ReadSettings(part_sentences=3))
+    assert [part.path for part in result.parts] == [scratch_part(task, 0), scratch_part(task, 1)]
     tables = [read_part(root, part.path) for part in result.parts]
     assert all(table.schema.equals(SCRATCH_SCHEMA) for table in tables)
     assert pa.concat_tables(tables).to_pydict() == {
         "id": [""] * 5,
-        "source": [piece.url] * 5,
+        "source": [task.pieces[0].url] * 5,
         "position": [0, 1, 2, 3, 4],
+        "ordinal": [-1] * 5,
+        "within": [-1] * 5,
         "n_tokens": [3, 0, 0, 2, 2],
         "tokens": [["a", "b", "c"], [], [], ["ü\u2028", "d" * 49], ["last", "one"]],
     }
     first, second = result.parts
     assert (first.n_sentences, first.n_tokens, first.n_nonempty, first.n_rejected, first.n_words_cut) == (3, 3, 1, 1, 0)
     assert (second.n_sentences, second.n_tokens, second.n_nonempty, second.n_rejected, second.n_words_cut) == (2, 4, 2, 0, 1)
-    assert (first.rejects, second.rejects) == (scratch_rejects(0, 0), "")
+    assert (first.rejects, second.rejects) == (scratch_rejects(task, 0), "")
     assert [json.loads(line) for line in root.get(first.rejects).splitlines()] == [
         {
             "sentence": 2,
             "id": "",
-            "source": piece.url,
+            "source": task.pieces[0].url,
             "position": 2,
+            "ordinal": -1,
+            "within": -1,
             "reason": "invalid UTF-8 at byte 4 of the line (0xff)",
             "raw": "bad \\xff",
         }
@@ -76,77 +93,77 @@ def test_parts_hold_every_record_in_order(tmp_path: Path, root: Root) -> None:
     ],
 )
 def test_a_part_is_closed_when_full(tmp_path: Path, root: Root, settings: ReadSettings, sizes: list[int]) -> None:
-    piece = one_piece(write(tmp_path / "a.tok", b"a b\n" * 5))
-    assert [part.n_sentences for part in tokenise_piece(root, piece, settings).parts] == sizes
+    task = one_task(write(tmp_path / "a.tok", b"a b\n" * 5))
+    assert [part.n_sentences for part in tokenise_task(root, task, settings).parts] == sizes
 
 
 def test_an_empty_input_has_no_parts_but_a_marker(tmp_path: Path, root: Root) -> None:
-    piece = one_piece(write(tmp_path / "a.tok", b""))
-    assert tokenise_piece(root, piece, ReadSettings()).parts == ()
-    assert root.list() == [piece_marker(0)]
+    task = one_task(write(tmp_path / "a.tok", b""))
+    assert tokenise_task(root, task, ReadSettings()).parts == ()
+    assert [name for name in root.list() if "progress" not in name] == [task_marker(task)]
 
 
 def test_results_are_json_and_pickles_and_back(tmp_path: Path, root: Root) -> None:
-    piece = one_piece(write(tmp_path / "a.tok", b"a\n\xff\n"))
-    result = tokenise_piece(root, piece, ReadSettings())
-    assert PieceResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    task = one_task(write(tmp_path / "a.tok", b"a\n\xff\n"))
+    result = tokenise_task(root, task, ReadSettings())
+    assert TaskResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
     assert pickle.loads(pickle.dumps(result)) == result
     error = pickle.loads(pickle.dumps(InputError("a.txt", "gone")))
     assert (str(error), error.url, error.reason) == ("a.txt: gone", "a.txt", "gone")
 
 
 def test_done_is_not_done_again_and_the_same_bytes_come_again(tmp_path: Path, root: Root) -> None:
-    piece = one_piece(write(tmp_path / "a.tok", b"a b\n\xff\n" * 100))
+    task = one_task(write(tmp_path / "a.tok", b"a b\n\xff\n" * 100))
     settings = ReadSettings(part_sentences=30)
-    result = tokenise_piece(root, piece, settings)
+    result = tokenise_task(root, task, settings)
     before = objects(root)
     (tmp_path / "a.tok").unlink()
-    assert tokenise_piece(root, piece, settings) == result  # the input is not even opened
+    assert finished_task(task, root, settings) == (result, None)  # the input is not even opened
     write(tmp_path / "a.tok", b"a b\n\xff\n" * 100)
     again = Root(tmp_path / "again")
-    tokenise_piece(again, one_piece(tmp_path / "a.tok"), settings)
+    tokenise_task(again, one_task(tmp_path / "a.tok"), settings)
     after = objects(again)
-    del before[piece_marker(0)], after[piece_marker(0)]  # they tell the file's time of change
+    del before[task_marker(task)], after[task_marker(task)]  # they tell the file's time of change
     assert after == before
 
 
-def test_a_marker_counts_only_for_this_piece_read_this_way_with_its_parts(tmp_path: Path, root: Root) -> None:
-    piece = one_piece(write(tmp_path / "a.tok", b"a b\n\xff\n" * 100))
+def test_a_marker_counts_only_for_this_task_read_this_way_with_its_parts(tmp_path: Path, root: Root) -> None:
+    task = one_task(write(tmp_path / "a.tok", b"a b\n\xff\n" * 100))
     settings = ReadSettings()
-    assert piece_result(root, piece, settings) is None
-    result = tokenise_piece(root, piece, settings)
-    assert piece_result(root, piece, settings) == result
-    assert piece_result(root, piece, ReadSettings(tokenizer="ptb")) is None
+    assert task_result(root, task, settings) is None
+    result = tokenise_task(root, task, settings)
+    assert task_result(root, task, settings) == result
+    assert task_result(root, task, ReadSettings(tokenizer="ptb")) is None
     write(tmp_path / "a.tok", b"a b\n" * 101)
-    assert piece_result(root, one_piece(tmp_path / "a.tok"), settings) is None
+    assert task_result(root, one_task(tmp_path / "a.tok"), settings) is None
 
     whole = root.get(result.parts[0].path)
     root.put(result.parts[0].path, whole[:-1])
-    assert piece_result(root, piece, settings) is None
+    assert task_result(root, task, settings) is None
     root.put(result.parts[0].path, whole)
     root.remove(result.parts[0].rejects)
-    assert piece_result(root, piece, settings) is None
-    for marker in (b"{", b"[]", b'{"piece": 3}', b"\xff", b""):
-        root.put(piece_marker(0), marker)
-        assert piece_result(root, piece, settings) is None
+    assert task_result(root, task, settings) is None
+    for marker in (b"{", b"[]", b'{"task": 3}', b"\xff", b""):
+        root.put(task_marker(task), marker)
+        assert task_result(root, task, settings) is None
 
 
 def test_a_damaged_input_leaves_no_marker(tmp_path: Path, root: Root) -> None:
     import gzip
 
-    piece = one_piece(write(tmp_path / "a.tok.gz", gzip.compress(b"a b\n" * 10_000)[:-9]))
+    task = one_task(write(tmp_path / "a.tok.gz", gzip.compress(b"a b\n" * 10_000)[:-9]))
     with pytest.raises(InputError, match="cut short"):
-        tokenise_piece(root, piece, ReadSettings(part_sentences=100))
-    assert not root.exists(piece_marker(0))
-    assert piece_result(root, piece, ReadSettings(part_sentences=100)) is None
+        tokenise_task(root, task, ReadSettings(part_sentences=100))
+    assert not root.exists(task_marker(task))
+    assert task_result(root, task, ReadSettings(part_sentences=100)) is None
 
 
 def test_memory_does_not_grow_with_the_input(tmp_path: Path, root: Root) -> None:
     def peak(n_lines: int) -> int:
-        piece = one_piece(write(tmp_path / f"{n_lines}.tok", b"the cat sat on the mat .\n" * n_lines), "lines")
+        task = one_task(write(tmp_path / f"{n_lines}.tok", b"the cat sat on the mat .\n" * n_lines), "lines")
         tracemalloc.start()
         try:
-            tokenise_piece(root, piece, ReadSettings(part_sentences=500))
+            tokenise_task(root, task, ReadSettings(part_sentences=500))
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -155,20 +172,19 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path, root: Root) -> None
     assert peak(80_000) < small * 1.15
 
 
-@pytest.mark.parametrize("mode", ["in_memory", "multi_processing"])
-def test_pieces_through_beam(tmp_path: Path, root: Root, mode: str) -> None:
+@pytest.mark.parametrize(("mode", "processes"), [("in_memory", 1), ("in_memory", 2), ("multi_processing", 1)])
+def test_tasks_through_beam(tmp_path: Path, root: Root, mode: str, processes: int) -> None:
     lines = b"".join(b"sentence %d .\n" % i if i % 7 else b"\xff\n" for i in range(200))
     path = write(tmp_path / "in/a.tok", lines)
     write(tmp_path / "in/b.txt", b"One. Two.\n\nThree.")
-    pieces = plan_pieces([str(tmp_path / "in")], range_bytes=500)
+    tasks = list(read_tasks(plan_pieces([str(tmp_path / "in")], range_bytes=500)))
+    assert len(tasks) > 3
     settings = ReadSettings(part_sentences=20)
     workers = 1 if mode == "in_memory" else 2
     flags = ["--runner=FnApiRunner", f"--direct_running_mode={mode}", f"--direct_num_workers={workers}"]
-    options = PipelineOptions(flags)
-    with beam.Pipeline(options=options) as pipeline:
-        _ = pipeline | beam.Create(pieces) | beam.Reshuffle() | beam.Map(_tokenise, root, settings)
-    results = [piece_result(root, piece, settings) for piece in pieces]
-    assert all(result is not None for result in results)
+    with beam.Pipeline(options=PipelineOptions(flags)) as pipeline:
+        _ = pipeline | beam.Create(tasks) | TokeniseTasks(root, settings, processes=processes)
+    results = [task_result(root, task, settings) for task in tasks]
     found: list[Any] = []
     for result in results:
         assert result is not None
@@ -177,7 +193,3 @@ def test_pieces_through_beam(tmp_path: Path, root: Root, mode: str) -> None:
     expected = [list(getattr(record, "tokens", ())) for name in (path, tmp_path / "in/b.txt") for record in records(name)]
     assert found == expected
     assert sum(result.n_rejected for result in results if result) == 29
-
-
-def _tokenise(piece: Any, root: Root, settings: ReadSettings) -> int:
-    return tokenise_piece(root, piece, settings).n_sentences

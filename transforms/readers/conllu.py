@@ -1,6 +1,6 @@
 """The format ``conllu``: the syntactic words of CoNLL-U, with the sentences' own ids.
 
-May import transforms.records, transforms.decompress and the line reader.
+May import transforms.records, transforms.byte_source and the line reader.
 
 Tokens are the FORM of lines with an integer ID, as structural probes count them; lines of multi-word tokens (``1-2``) and
 empty nodes (``1.1``) are passed over. The id is ``# sent_id``; without one it is made from file and position. Position =
@@ -11,10 +11,10 @@ Blank lines end sentences; a block of comments alone is no sentence.
 import re
 from collections.abc import Iterator
 
-from transforms.decompress import ByteSource
+from transforms.byte_source import ByteSource
 from transforms.readers.lines import RAW_BYTES, Line, LongLine, cut_raw, lines_of, text_of
 from transforms.records import Piece, ReadSettings, Record, Reject, Sentence
-from transforms.tokenizers import Tokenize
+from transforms.tokenizers import Tokenizer
 
 N_COLUMNS = 10
 _SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(.*?)\s*$")
@@ -86,10 +86,21 @@ class _Block:
             yield Reject(self.position, "the sentence has no words", cut_raw(b"\n".join(self._raw)), self.sent_id)
 
 
-def read_conllu(source: ByteSource, piece: Piece, settings: ReadSettings, tokenize: Tokenize) -> Iterator[Record]:
-    """One record a sentence. ``tokenize`` is not used: the words are given."""
+def read_conllu(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+    """One record a sentence. ``tokenizer`` is not used: the words are given."""
+    yield from sentences_of(lines_of(source, settings.max_line_bytes), settings)
+
+
+def is_conllu(line: bytes) -> bool:
+    """Whether a line of words is one of CoNLL-U: ten columns, of which the first is a number."""
+    columns = line.split(b"\t")
+    return len(columns) == N_COLUMNS and columns[0][:1].isdigit()
+
+
+def sentences_of(lines: Iterator[Line], settings: ReadSettings) -> Iterator[Record]:
+    """The sentences of the lines of a file."""
     block: _Block | None = None
-    for number, line in enumerate(lines_of(source, piece, settings.max_line_bytes)):
+    for number, line in enumerate(lines):
         if isinstance(line, bytes) and not line.strip(b" \t"):
             if block:
                 yield from block.records()

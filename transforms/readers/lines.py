@@ -1,6 +1,6 @@
 """Lines of a file, and the format ``lines``: one sentence a line, already tokenised.
 
-May import transforms.records, transforms.decompress, transforms.tokenizers. LF and CRLF end a line and nothing else does:
+May import transforms.records, transforms.byte_source, transforms.tokenizers. LF and CRLF end a line and nothing else does:
 a lone CR, a form feed, U+0085 or U+2028 is a character like any other. A last line without an end counts; an end of line
 at the end of the file begins no other. Line i is sentence i, whatever is wrong with it.
 """
@@ -8,9 +8,9 @@ at the end of the file begins no other. Line i is sentence i, whatever is wrong 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from transforms.decompress import ByteSource
+from transforms.byte_source import ByteSource
 from transforms.records import Piece, ReadSettings, Record, Reject, Sentence
-from transforms.tokenizers import Tokenize
+from transforms.tokenizers import Tokenizer
 
 RAW_BYTES = 2048  # what is kept of a line that is too long
 RAW_CHARACTERS = 500  # what a reject shows
@@ -32,8 +32,8 @@ def cut_raw(line: bytes) -> str:
     return line[:RAW_BYTES].decode("utf-8", errors="backslashreplace")[:RAW_CHARACTERS]
 
 
-def split_lines(chunks: Iterator[bytes], max_bytes: int) -> Iterator[tuple[Line, int]]:
-    """Each line without its end, and the bytes it took with its end. A line longer than ``max_bytes`` is not held."""
+def split_lines(chunks: Iterator[bytes], max_bytes: int) -> Iterator[Line]:
+    """Each line without its end. A line longer than ``max_bytes`` is not held."""
     held: list[bytes] = []  # the beginning of a line that goes on in the next chunk
     held_bytes = 0  # bytes of that line so far, kept or not
     for chunk in chunks:
@@ -47,7 +47,7 @@ def split_lines(chunks: Iterator[bytes], max_bytes: int) -> Iterator[tuple[Line,
                 held = []
             held_bytes = 0
             line = piece[:-1] if piece.endswith(b"\r") and taken == len(piece) + 1 else piece
-            yield (line if taken == len(piece) + 1 and len(line) <= max_bytes else LongLine(line[:RAW_BYTES])), taken
+            yield line if taken == len(piece) + 1 and len(line) <= max_bytes else LongLine(line[:RAW_BYTES])
         if last:
             held_bytes += len(last)
             held.append(last)
@@ -55,59 +55,16 @@ def split_lines(chunks: Iterator[bytes], max_bytes: int) -> Iterator[tuple[Line,
                 held = [b"".join(held)[:RAW_BYTES]]
     if held_bytes:
         line = b"".join(held)
-        yield (line if held_bytes == len(line) <= max_bytes else LongLine(line[:RAW_BYTES])), held_bytes
+        yield line if held_bytes == len(line) <= max_bytes else LongLine(line[:RAW_BYTES])
 
 
-class _OwnBytes:
-    """Chunks from ``place`` on; what lies before a given end is counted as read, once."""
-
-    def __init__(self, source: ByteSource, place: int) -> None:
-        self._source, self._place, self._chunk = source, place, b""
-
-    def __iter__(self) -> Iterator[bytes]:
-        for chunk in self._source.chunks(self._place):
-            self._source.count(self._chunk)  # all of it: more was asked for
-            self._place += len(self._chunk)
-            self._chunk = chunk
-            yield chunk
-
-    def end(self, place: int) -> None:
-        """Count the last chunk up to ``place``."""
-        self._source.count(self._chunk[: place - self._place])
-        self._chunk = b""
-
-
-def lines_of(source: ByteSource, piece: Piece, max_bytes: int) -> Iterator[Line]:
-    """The lines of ``piece``: those that begin in its range. A byte order mark at the start of the file is dropped."""
-    if piece.stop is None:
-        for number, (line, _) in enumerate(split_lines(source.decompressed(), max_bytes)):
-            yield _without_bom(line) if number == 0 else line
-        return
-    place = _first_line(source, piece.start, piece.stop)
-    if place >= piece.stop:
-        return
-    chunks = _OwnBytes(source, place)
-    for line, taken in split_lines(iter(chunks), max_bytes):
-        yield _without_bom(line) if place == 0 else line
-        place += taken
-        if place >= piece.stop:
-            break
-    chunks.end(place)
-
-
-def _first_line(source: ByteSource, start: int, stop: int) -> int:
-    """Where the first line begins that begins at ``start`` or later; ``stop`` or more if none begins before it."""
-    if start == 0:
-        return 0
-    place = start - 1  # an end of line there means that a line begins right at the start
-    for chunk in source.chunks(place):
-        cut = chunk.find(b"\n")
-        if cut >= 0:
-            return place + cut + 1
-        place += len(chunk)
-        if place >= stop:
-            break
-    return stop
+def lines_of(source: ByteSource, max_bytes: int) -> Iterator[Line]:
+    """The lines of a piece, counted as its positions. A byte order mark at the start is dropped."""
+    for line in split_lines(source.text(), max_bytes):
+        if source.n_positions == 0:
+            line = _without_bom(line)
+        source.n_positions += 1
+        yield line
 
 
 def _without_bom(line: Line) -> Line:
@@ -130,8 +87,8 @@ def text_of(line: Line, position: int, max_bytes: int) -> str | Reject:
     return text
 
 
-def read_lines(source: ByteSource, piece: Piece, settings: ReadSettings, tokenize: Tokenize) -> Iterator[Record]:
+def read_lines(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """One record a line. Position = number of the line, from 0. A blank line is a sentence of zero tokens."""
-    for position, line in enumerate(lines_of(source, piece, settings.max_line_bytes)):
+    for position, line in enumerate(lines_of(source, settings.max_line_bytes)):
         text = text_of(line, position, settings.max_line_bytes)
-        yield text if isinstance(text, Reject) else Sentence(tuple(tokenize(text)), "", position)
+        yield text if isinstance(text, Reject) else Sentence(tuple(tokenizer.record(text)), "", position)

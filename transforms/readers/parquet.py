@@ -1,10 +1,9 @@
 """The format ``parquet``: a column with strings or lists of tokens, perhaps one with ids (strings or integers).
 
-May import transforms.records, transforms.decompress, transforms.sources (checks of the schema), transforms.tokenizers and
-pyarrow.
+May import transforms.{byte_source,records,schema,tokenizers}, fields and pyarrow.
 
-One row is one record is one sentence, as in JSONL; null is refused. Position = number of the row within the piece, from
-0. Row groups are streamed in small batches, so that neither a file nor a row group is held. Digest and count are of the
+What becomes of a row's fields: `transforms.readers.fields`; null is refused. Position = number of the row within the piece,
+from 0. Row groups are streamed in small batches, so that neither a file nor a row group is held. Digest and count are of the
 values that were read.
 """
 
@@ -14,40 +13,41 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.decompress import ByteSource
-from transforms.readers.jsonl import Refused, id_of, tokens_of
-from transforms.readers.lines import RAW_BYTES, cut_raw
-from transforms.records import InputError, Piece, ReadSettings, Record, Reject, Sentence
-from transforms.sources import check_fields
-from transforms.tokenizers import Tokenize
+from transforms.byte_source import ByteSource
+from transforms.readers.fields import Refused, field_records, text_field
+from transforms.readers.lines import cut_raw
+from transforms.readers.schema import check_fields
+from transforms.records import InputError, Piece, ReadSettings, Record, Reject
+from transforms.tokenizers import Tokenizer
 
 BATCH_ROWS = 1024
 BUFFER_BYTES = 1 << 20
 
 
-def read_parquet(source: ByteSource, piece: Piece, settings: ReadSettings, tokenize: Tokenize) -> Iterator[Record]:
-    """One record a row of the piece's row groups."""
+def read_parquet(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+    """The sentences of each row of the piece's row groups."""
     if piece.identity.size == 0:
         return
-    position = 0
+    text, own = text_field(settings), settings.id_field
     for batch in _batches(source, piece, settings):
-        ids = _values(batch.column(settings.id_field)) if settings.id_field else [""] * batch.num_rows
-        for value, own in zip(_values(batch.column(settings.text_field)), ids, strict=True):
-            source.count(repr((own, value)).encode("utf-8", "backslashreplace"))
-            yield _record(value, own, position, settings, tokenize)
-            position += 1
+        ids = _values(batch.column(own)) if own else [""] * batch.num_rows
+        for value, name in zip(_values(batch.column(text)), ids, strict=True):
+            source.count(repr((name, value)).encode("utf-8", "backslashreplace"))
+            yield from _records(value, name, source.n_positions, settings, tokenizer)
+            source.n_positions += 1
 
 
-def _record(value: Any, own: Any, position: int, settings: ReadSettings, tokenize: Tokenize) -> Record:
-    name = ""
+def _records(value: Any, own: Any, position: int, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+    field, values = text_field(settings), {}
     try:
         if settings.id_field:
-            name = id_of(_text(own, settings.id_field), settings.id_field)
-        value = [_text(v, settings.text_field) for v in value] if isinstance(value, list) else _text(value, settings.text_field)
-        return Sentence(tokens_of(value, settings.text_field, tokenize), name, position)
+            values[settings.id_field] = _text(own, settings.id_field)
+        values[field] = [_text(v, field) for v in value] if isinstance(value, list) else _text(value, field)
     except Refused as error:
-        raw = value if isinstance(value, bytes) else str(value)[:RAW_BYTES].encode("utf-8", "backslashreplace")
-        return Reject(position, str(error), cut_raw(raw), name)
+        raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
+        yield Reject(position, str(error), cut_raw(raw), values.get(settings.id_field) or "")
+        return
+    yield from field_records(values, position, settings, tokenizer)
 
 
 def _text(value: Any, field: str) -> Any:
@@ -80,7 +80,7 @@ def _value(scalar: pa.Scalar) -> Any:
 
 
 def _batches(source: ByteSource, piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    columns = [settings.text_field] + [settings.id_field] * bool(settings.id_field)
+    columns = [text_field(settings)] + [settings.id_field] * bool(settings.id_field)
     with source.open() as opened:
         try:
             file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)

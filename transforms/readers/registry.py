@@ -1,41 +1,59 @@
-"""Which reader reads which format. May import the readers, transforms.records, transforms.decompress, transforms.tokenizers."""
+"""Which reader reads which format. May import the readers, transforms.{byte_source,records,tokenizers}, elmo_store.storage."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from elmo_store.storage import Root
 from transforms import tokenizers
-from transforms.decompress import ByteSource
+from transforms.byte_source import ByteSource
+from transforms.readers.conll import read_conll
 from transforms.readers.conllu import read_conllu
-from transforms.readers.jsonl import read_jsonl
+from transforms.readers.csv import read_csv
+from transforms.readers.jsonl import read_json, read_jsonl
 from transforms.readers.lines import read_lines
 from transforms.readers.parquet import read_parquet
 from transforms.readers.text import read_text
 from transforms.records import Piece, ReadSettings, Record
-from transforms.tokenizers import Tokenize
+from transforms.tokenizers import Tokenizer
 
-Reader = Callable[[ByteSource, Piece, ReadSettings, Tokenize], Iterator[Record]]
+Reader = Callable[[ByteSource, Piece, ReadSettings, Tokenizer], Iterator[Record]]
 _READERS: dict[str, Reader] = {
     "lines": read_lines,
     "text": read_text,
     "jsonl": read_jsonl,
+    "json": read_json,
+    "csv": read_csv,
+    "tsv": read_csv,
     "conllu": read_conllu,
+    "conll": read_conll,
     "parquet": read_parquet,
 }
-ONE_RECORD_A_POSITION = ("lines", "jsonl", "parquet")  # the formats that pieces cut into ranges
 
 
 def open_piece(
-    piece: Piece, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None
+    piece: Piece, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None, root: Root | None = None
 ) -> tuple[ByteSource, Iterator[Record]]:
-    """The records of ``piece`` in order, and the source whose count and digest are whole once they are all read.
+    """The records of ``piece`` in order, and the source whose counts and digest are whole once they are all read.
 
-    InputError, while reading, if the file as a whole is gone, changed or damaged; ValueError for an unknown tokenizer.
+    ``root``: the store, where the piece is a blob of it. InputError, while reading, if the file as a whole is gone, changed or
+    damaged; ValueError for an unknown tokenizer.
     """
-    source = ByteSource(piece, storage_options)
-    tokenize = tokenizers.get(settings.tokenizer, piece.format)
-    return source, _READERS[piece.format](source, piece, settings, tokenize)
+    source = ByteSource(piece, storage_options, encoding=settings.encoding, root=root)
+    found = _READERS[piece.format](source, piece, settings, tokenizers.get(settings.tokenizer, piece.format))
+    return source, found if settings.sample == 1 else _sampled(found, piece, settings.sample)
 
 
-def read_piece(piece: Piece, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None) -> Iterator[Record]:
+def read_piece(
+    piece: Piece, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None, root: Root | None = None
+) -> Iterator[Record]:
     """The records of ``piece`` in order (see `open_piece`)."""
-    return open_piece(piece, settings, storage_options)[1]
+    return open_piece(piece, settings, storage_options, root)[1]
+
+
+def _sampled(records: Iterator[Record], piece: Piece, share: float) -> Iterator[Record]:
+    """Those records whose place hashes into the first ``share`` of all hashes; a document's sentences stay together."""
+    for record in records:
+        place = f"{piece.url}\0{piece.blob}\0{piece.start}\0{record.position if record.ordinal < 0 else record.ordinal}"
+        if int.from_bytes(hashlib.blake2b(place.encode(), digest_size=8).digest()) < share * 2**64:
+            yield record

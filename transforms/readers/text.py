@@ -1,102 +1,80 @@
 """The format ``text``: running text, split into sentences and tokens.
 
-May import transforms.records, transforms.decompress, transforms.sentences, transforms.tokenizers and the line reader.
+May import transforms.{byte_source,line_ends,records,tokenizers}, the line reader and paragraphs.
 
-Blank lines separate paragraphs; a sentence never crosses one, and inside a paragraph the ends of lines are spaces
-(hard-wrapped text and one paragraph a line both read well). Ids are ``FILE:PARAGRAPH:SENTENCE``, or ``FILE:SENTENCE``
-with ``document="file"``, all counted from 0. Position = number of the line, from 0, on which the sentence begins. A line
-that can't be used is refused by itself: it ends the sentence before it.
+Blank lines separate paragraphs; a sentence never crosses one. Inside a paragraph the end of a line is a space where the text
+is hard-wrapped, otherwise a break: then every line is a paragraph (one sentence or one paragraph a line, lists, verse).
+``line_ends`` says which, "auto" goes by the beginning of the file (`transforms.line_ends`). A sentence of more than
+``max_sentence_tokens`` tokens is cut into several. Ids are ``FILE:PARAGRAPH:SENTENCE``, or ``FILE:SENTENCE`` with
+``document="file"``, all counted from 0. Position = number of the line, from 0, on which the sentence begins. A line that
+can't be used is refused by itself: it ends the sentence before it.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterator
 
-from transforms.decompress import ByteSource
-from transforms.readers.lines import lines_of, text_of
+from transforms.byte_source import ByteSource
+from transforms.line_ends import SAMPLE_BYTES, line_ends
+from transforms.readers.lines import Line, LongLine, lines_of, text_of
+from transforms.readers.paragraphs import Paragraph, bounded
 from transforms.records import Piece, ReadSettings, Record, Reject, Sentence
-from transforms.sentences import sentence_spans
-from transforms.tokenizers import Tokenize
-
-WINDOW = 1 << 18  # characters of a paragraph that are split at a time
-LONGEST = 1 << 19  # characters after which a sentence that does not end is cut at a space
+from transforms.tokenizers import Tokenizer
 
 
-class _Paragraph:
-    """Text of the running paragraph that is not split yet, with the line on which each stretch of it began."""
-
-    def __init__(self) -> None:
-        self._text: list[str] = []
-        self._starts: list[int] = []  # character at which each line begins
-        self._lines: list[int] = []
-        self.length = 0
-
-    def add(self, line: str, number: int) -> None:
-        """Append a line."""
-        self._starts.append(self.length)
-        self._lines.append(number)
-        self._text.append(line + " ")
-        self.length += len(line) + 1
-
-    def sentences(self, whole: bool) -> Iterator[tuple[str, int]]:
-        """Take out sentences with the line each begins on: all of them, or (not ``whole``) all but the last, which may go on."""
-        text = "".join(self._text)
-        spans = sentence_spans(text)
-        end = len(text)
-        if not whole:
-            if len(spans) > 1:
-                end = spans.pop()[0]
-            elif len(text) < LONGEST:
-                return
-            else:
-                end = text.rfind(" ", 1, len(text) - 1) + 1 or len(text)
-                spans = [(spans[0][0], end)] if spans and spans[0][0] < end else []
-        found = [(text[start:stop], self._line_at(start)) for start, stop in spans]
-        line = self._line_at(end)
-        later = [(start - end, number) for start, number in zip(self._starts, self._lines, strict=True) if start > end]
-        self._text, self._starts, self._lines, self.length = [], [], [], 0
-        if end < len(text):
-            self._text, self.length = [text[end:]], len(text) - end
-            self._starts = [0, *(start for start, _ in later)]
-            self._lines = [line, *(number for _, number in later)]
-        yield from found
-
-    def _line_at(self, character: int) -> int:
-        return self._lines[max(bisect_right(self._starts, character) - 1, 0)]
-
-
-def read_text(source: ByteSource, piece: Piece, settings: ReadSettings, tokenize: Tokenize) -> Iterator[Record]:
+def read_text(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """One record a sentence, or a line that was refused. Sentences without a token are left out: nothing stands there."""
-    name = piece.url.rpartition("/")[2]
+    lines: Iterator[Line] = lines_of(source, settings.max_line_bytes)
+    ends = piece.line_ends or settings.line_ends
+    if ends == "auto":
+        ends, lines = judged(lines)
     by_paragraph = settings.document == "paragraph"
     paragraph = sentence = 0
-    held = _Paragraph()
+    held = Paragraph()
+
+    def place() -> tuple[int, int]:
+        """Ordinal and number within it of the next sentence."""
+        return (paragraph, sentence) if by_paragraph else (sentence, -1)
 
     def sentences(whole: bool) -> Iterator[Sentence]:
         nonlocal sentence
         if held.length:
-            for text, line in held.sentences(whole):
-                tokens = tuple(tokenize(text))
-                if tokens:
-                    yield Sentence(tokens, f"{name}:{paragraph}:{sentence}" if by_paragraph else f"{name}:{sentence}", line)
+            for text, line in held.sentences(whole=whole):
+                for tokens in bounded(tokenizer.sentence(text), settings.max_sentence_tokens):
+                    yield Sentence(tokens, "", line, *place())
                     sentence += 1
 
     begun = False  # the paragraph has a line
-    for number, line in enumerate(lines_of(source, piece, settings.max_line_bytes)):
+    for number, line in enumerate(lines):
         text = text_of(line, number, settings.max_line_bytes)
         if isinstance(text, Reject):
             yield from sentences(whole=True)
-            own = f"{name}:{paragraph}:{sentence}" if by_paragraph else f"{name}:{sentence}"
-            yield Reject(number, text.reason, text.raw, own)
+            yield Reject(number, text.reason, text.raw, "", *place())
             sentence += 1
             begun = True
-        elif not text.strip():
-            yield from sentences(whole=True)
-            if begun and by_paragraph:
-                paragraph, sentence = paragraph + 1, 0
-            begun = False
-        else:
+        elif text.strip():
             begun = True
             held.add(text, number)
-            if held.length >= WINDOW:
+            if held.is_full():
                 yield from sentences(whole=False)
+        if begun and (ends == "break" or (isinstance(text, str) and not text.strip())):
+            yield from sentences(whole=True)
+            begun = False
+            if by_paragraph:
+                paragraph, sentence = paragraph + 1, 0
     yield from sentences(whole=True)
+    source.n_ordinals = paragraph + (1 if begun else 0) if by_paragraph else sentence
+
+
+def judged(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
+    """What the beginning of a text says about its line ends, and all of its lines again."""
+    head: list[Line] = []
+    size = 0
+    while size < SAMPLE_BYTES and (line := next(lines, None)) is not None:
+        head.append(line)
+        size += len(line.head if isinstance(line, LongLine) else line) + 1
+    ends = line_ends([line.decode("utf-8", "replace") for line in head if isinstance(line, bytes)])
+
+    def again() -> Iterator[Line]:
+        yield from head
+        yield from lines
+
+    return ends, again()

@@ -1,0 +1,182 @@
+"""Files → the pieces and tasks that workers read: large ones in ranges, small ones in runs.
+
+May import transforms, fsspec and pyarrow (row groups of Parquet). Read are the first bytes of files large enough to be cut,
+the footers of large Parquet files, and the fields of one file of each format that has fields: a wrong name is told before any
+work, and what the launcher reads alone does not grow with the number of small files. Nothing here depends on how many
+workers there are, so neither do the parts.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import fsspec
+import pyarrow.parquet as pq
+from fsspec.core import url_to_fs
+
+from transforms.boundaries import UNITS
+from transforms.byte_source import UTF8
+from transforms.decompress import checked_compression, compression_of_name
+from transforms.line_ends import SAMPLE_BYTES, line_ends
+from transforms.readers.jsonl import is_array
+from transforms.readers.schema import check_fields
+from transforms.records import FORMATS, MIB, InputError, Piece, ReadSettings, ReadTask
+from transforms.sources import InputFile, find_files, known_format
+
+RANGE_BYTES = 64 * MIB
+TASK_BYTES = 16 * MIB  # small files that are read as one task, together at most …
+TASK_FILES = 256  # … and at most so many
+_IO_THREADS = 16
+_log = logging.getLogger(__name__)
+
+
+def plan_pieces(
+    inputs: Sequence[str],
+    input_format: str = "auto",
+    settings: ReadSettings | None = None,
+    *,
+    range_bytes: int = RANGE_BYTES,
+    storage_options: Mapping[str, Any] | None = None,
+    exclude: Sequence[str] = (),
+) -> list[Piece]:
+    """The pieces of all inputs, in input order (files by full name, ranges by place).
+
+    ``input_format``: ``auto`` goes by each file's ending, .txt and unknown ones being text. Files larger than ``range_bytes``
+    are cut into ranges of so many bytes (plain lines, JSON lines, running text, CoNLL) or runs of row groups of about so many
+    (Parquet); a larger compressed one, or one in another encoding than UTF-8, is marked to be unpacked. InputError for anything
+    that can't be read, or a file without the wanted fields.
+    """
+    if input_format not in ("auto", *FORMATS):
+        raise ValueError(f"input format {input_format!r} is none of auto, {', '.join(FORMATS)}")
+    if range_bytes < 1:
+        raise ValueError(f"range_bytes={range_bytes} leaves ranges empty: give 1 or more")
+    settings = settings or ReadSettings()
+    auto = input_format == "auto"
+    files = find_files(inputs, only_known=auto, storage_options=storage_options, exclude=exclude)
+    kinds = [(known_format(file.url) or "text") if auto else input_format for file in files]
+    looked_at = {kinds.index("parquet")} if "parquet" in kinds else set()
+
+    def cut(numbered: tuple[int, InputFile]) -> list[Piece]:
+        number, file = numbered
+        kind = kinds[number]
+        if file.identity.size <= range_bytes and number not in looked_at:
+            return [Piece(0, file.url, kind, file.identity, guessed=auto)]
+        return list(_cut(file, kind, settings, range_bytes, storage_options, auto))
+
+    with ThreadPoolExecutor(_IO_THREADS) as pool:
+        pieces = [piece for found in pool.map(cut, enumerate(files)) for piece in found]
+    if auto:
+        _log_guesses(pieces)
+    return [Piece(**{**vars(piece), "index": i}) for i, piece in enumerate(pieces)]
+
+
+def read_tasks(pieces: Iterable[Piece]) -> Iterator[ReadTask]:
+    """Pieces in tasks, in order: ranges, blobs and large files alone, runs of small whole files together."""
+    index = size = 0
+    run: list[Piece] = []
+    for piece in pieces:
+        alone = piece.stop is not None or piece.unpack or bool(piece.blob) or piece.identity.size > TASK_BYTES
+        other = bool(run) and (
+            run[-1].format != piece.format or len(run) >= TASK_FILES or size + piece.identity.size > TASK_BYTES
+        )
+        if run and (alone or other):
+            yield ReadTask(index, tuple(run))
+            index, size, run = index + 1, 0, []
+        if alone:
+            yield ReadTask(index, (piece,))
+            index += 1
+        else:
+            run.append(piece)
+            size += piece.identity.size
+    if run:
+        yield ReadTask(index, tuple(run))
+
+
+def _log_guesses(pieces: Iterable[Piece]) -> None:
+    """Say what ``auto`` made of the names: a wrong guess must be seen before it costs a day."""
+    examples: dict[str, list[str]] = {}
+    for piece in pieces:
+        if piece.start == 0:
+            examples.setdefault(piece.format, []).append(piece.url)
+    for kind, urls in sorted(examples.items()):
+        _log.info("reading %d file(s) as %s by their names, such as %s (--input-format says otherwise)", len(urls), kind, urls[0])
+
+
+def _cut(
+    file: InputFile,
+    kind: str,
+    settings: ReadSettings,
+    range_bytes: int,
+    storage_options: Mapping[str, Any] | None,
+    guessed: bool,
+) -> Iterator[Piece]:
+    """The pieces of a large file."""
+    size = file.identity.size
+    whole = Piece(0, file.url, kind, file.identity, guessed=guessed)
+    if kind == "parquet":
+        for first, last in _row_groups(file, settings, range_bytes, storage_options):
+            yield Piece(0, file.url, kind, file.identity, first, last, guessed)
+        return
+    head = _head(file, storage_options)
+    packed = bool(checked_compression(file.url, head)) or settings.encoding not in UTF8
+    if kind == "json" and not packed and not is_array(head):
+        kind = "jsonl"
+    if kind not in UNITS:  # CSV and JSON arrays: where a record begins is known to who read all before it
+        yield whole
+    elif packed or file.whole:
+        yield Piece(0, file.url, kind, file.identity, guessed=guessed, unpack=True)
+    else:
+        ends = settings.line_ends
+        if kind == "text" and ends == "auto":
+            ends = line_ends(head.decode("utf-8", "replace").splitlines()[:-1])
+        for start in range(0, size, range_bytes):
+            stop = min(start + range_bytes, size)
+            yield Piece(0, file.url, kind, file.identity, start, stop, guessed, ends if kind == "text" else "")
+
+
+def _head(file: InputFile, storage_options: Mapping[str, Any] | None) -> bytes:
+    """The beginning of a file."""
+    try:
+        if file.whole or compression_of_name(file.url):
+            with fsspec.open(file.url, "rb", **dict(storage_options or {})) as opened:
+                head: bytes = opened.read(10)
+            return head
+        filesystem, path = url_to_fs(file.url, **dict(storage_options or {}))
+        head = filesystem.cat_file(path, start=0, end=min(SAMPLE_BYTES, file.identity.size))
+        return head
+    except Exception as error:
+        raise InputError(file.url, f"can't be opened: {type(error).__name__}: {error}") from error
+
+
+def _row_groups(
+    file: InputFile, settings: ReadSettings, range_bytes: int, storage_options: Mapping[str, Any] | None
+) -> list[tuple[int, int | None]]:
+    """Runs of row groups of about ``range_bytes`` each, counted as stored."""
+    if file.identity.size == 0:
+        return [(0, None)]
+    filesystem, path = url_to_fs(file.url, **dict(storage_options or {}))
+    try:
+        with filesystem.open(path, "rb") as opened:
+            found = pq.ParquetFile(opened)
+            check_fields(file.url, found.schema_arrow, settings)
+            metadata = found.metadata
+            sizes = [_stored_bytes(metadata.row_group(i)) for i in range(metadata.num_row_groups)]
+    except InputError:
+        raise
+    except Exception as error:
+        raise InputError(file.url, f"can't be read as Parquet: {type(error).__name__}: {error}") from error
+    ranges: list[tuple[int, int | None]] = []
+    start = total = 0
+    for i, size in enumerate(sizes):
+        total += size
+        if total >= range_bytes:
+            ranges.append((start, i + 1))
+            start, total = i + 1, 0
+    if start < len(sizes) or not ranges:
+        ranges.append((start, len(sizes)))
+    return ranges
+
+
+def _stored_bytes(group: pq.RowGroupMetaData) -> int:
+    return sum(group.column(i).total_compressed_size for i in range(group.num_columns))
