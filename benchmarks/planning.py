@@ -24,10 +24,9 @@ from model.characters import char_ids
 from model.engine.cuda import GROUP_ROWS, LANES, TABLE_ROWS, WINDOW
 from model.engine.host import Host
 from model.engine.planner import DirectionPlan
-from model.engine.text import Text
 from model.engine.words import GateTable
 from transforms.plan import PartSlice, ShardTask, shard_tasks
-from transforms.shard_text import PartReader, read_shard
+from transforms.shard_text import PartReader, call_text, read_shard
 
 SHARD_ROWS = 49_152  # as a job's
 PART_SENTENCES = 16_384
@@ -77,7 +76,7 @@ def host_work(root: Root, tasks: list[ShardTask], host: Host, table: GateTable, 
 
     reader = PartReader(root)
     shards = [read_shard(reader, task, boundaries=False) for task in tasks]
-    text = Text.joined([shard.text for shard in shards])
+    text = call_text(shards)
     took("parts read, shards cut out")
     prepared = host.prepare(text, boundaries=False)
     took("words numbered, both directions planned")

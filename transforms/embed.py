@@ -26,14 +26,14 @@ from elmo_store.layout import START_STATE
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import read_marker
 from elmo_store.storage import Root
-from model.engine.embedder import Embedder, EngineSettings, Prepared, Running, Text
+from model.engine.embedder import Embedder, EngineSettings, Prepared, Running
 from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from transforms.memory import give_back
 from transforms.plan import ShardTask
 from transforms.results import NAMESPACE, ShardResult, count
-from transforms.shard_text import PartReader, ShardText, read_shard
+from transforms.shard_text import PartReader, ShardText, call_text, read_shard
 from transforms.work import MODEL, PLAN
 from transforms.write import NOT_SUMMED, write_shard
 
@@ -196,7 +196,7 @@ class ShardWorker:
         return _Call(texts, prepared, seconds, ended)
 
     def _prepared(self, texts: Sequence[ShardText]) -> Prepared:
-        return self._embedder.prepare(Text.joined([text.text for text in texts]), boundaries=self._manifest.boundaries)
+        return self._embedder.prepare(call_text(texts), boundaries=self._manifest.boundaries)
 
     def _compute(self, call: "_Call") -> list[Future[ShardResult]]:
         """Compute the shards of ``call`` at once (one by one if that fails) and hand them to the writers."""

@@ -5,6 +5,7 @@ encoding, which is how Parquet keeps them: Python touches distinct words only.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from io import BytesIO
 
@@ -27,21 +28,32 @@ class ShardText:
     """What the engine computes for one shard, and what the store says about each of its rows."""
 
     task: ShardTask
-    text: Text  # in row order; Σ (stop - first) = task.n_rows
+    pieces: list["Piece"]  # in row order; Σ (stop - first) = task.n_rows
     tokens: list[str]  # [n_rows]
     sentence: Int64  # [n_rows] sentence of each row, counted over the corpus
     index: npt.NDArray[np.int32]  # [n_rows] row within its sentence
     n_tokens: int  # rows that are tokens (not BOS or EOS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PartWords:
     """The sentences of a part as numbers."""
 
     lengths: Int64  # [n] tokens of each sentence
     offsets: Int64  # [n + 1] where each begins in words
     words: npt.NDArray[np.int32]  # place in the vocabulary of each token
-    vocabulary: pa.StringArray
+    vocabulary: npt.NDArray[np.object_]  # [V] distinct words
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Sentences of one part, and which of their rows a shard holds."""
+
+    part: PartWords
+    words: npt.NDArray[np.int32]  # [Σ lengths]
+    lengths: Int64  # [n]
+    first: Int64  # [n]
+    stop: Int64  # [n]
 
 
 class PartReader:
@@ -71,47 +83,69 @@ def part_words(data: bytes) -> PartWords:
     lengths = table["n_tokens"].to_numpy().astype(np.int64)
     words: pa.DictionaryArray = tokens.flatten()  # of the sentences themselves: an array may hold more
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return PartWords(lengths, offsets, words.indices.to_numpy().astype(np.int32, copy=False), words.dictionary)
+    vocabulary = words.dictionary.to_numpy(zero_copy_only=False)
+    return PartWords(lengths, offsets, words.indices.to_numpy().astype(np.int32, copy=False), vocabulary)
 
 
 def read_shard(reader: PartReader, task: ShardTask, boundaries: bool) -> ShardText:
     """The sentences of ``task``, cut to its rows. ValueError if the parts don't hold the rows that the plan says."""
-    pieces = [_cut_piece(reader.read(piece), piece, task, boundaries) for piece in task.slices]
-    text, tokens = Text.joined([one.text for one in pieces]), [token for one in pieces for token in one.tokens]
-    if len(tokens) != task.n_rows:
+    pieces: list[Piece] = []
+    tokens: list[npt.NDArray[np.object_]] = []
+    sentences: list[Int64] = []
+    n_boundaries = 0
+    for piece in task.slices:
+        part = reader.read(piece)
+        rows = sentence_rows(part.lengths, boundaries)
+        found, first, stop = cut(rows, piece.first_row, task.first_row, task.first_row + task.n_rows)
+        lengths = part.lengths[found]
+        words = part.words[ranges(part.offsets[found], lengths)]  # [Σ lengths]
+        pieces.append(Piece(part, words, lengths, first, stop))
+        shown, of_boundaries = _shown(pieces[-1], boundaries)
+        tokens.append(shown)
+        n_boundaries += of_boundaries
+        sentences.append(np.repeat(piece.first_sentence + found, stop - first))
+    n_rows = sum(map(len, tokens))
+    if n_rows != task.n_rows:
         raise ValueError(
             f"shard {task.shard} needs {task.n_rows} rows and its parts {[s.scratch for s in task.slices]} hold "
-            f"{len(tokens)}: the scratch parts changed after the plan was made; run again with --overwrite"
+            f"{n_rows}: the scratch parts changed after the plan was made; run again with --overwrite"
         )
-    return ShardText(
-        task,
-        text,
-        tokens,
-        np.concatenate([one.sentence for one in pieces]),
-        np.concatenate([one.index for one in pieces]),
-        sum(one.n_tokens for one in pieces),
-    )
+    index = np.concatenate([ranges(piece.first, piece.stop - piece.first) for piece in pieces]).astype(np.int32)
+    return ShardText(task, pieces, np.concatenate(tokens).tolist(), np.concatenate(sentences), index, n_rows - n_boundaries)
 
 
-def _cut_piece(part: PartWords, piece: PartSlice, task: ShardTask, boundaries: bool) -> ShardText:
-    """What one part holds of ``task``."""
-    rows = sentence_rows(part.lengths, boundaries)
-    found, first, stop = cut(rows, piece.first_row, task.first_row, task.first_row + task.n_rows)
-    lengths = part.lengths[found]
-    own = part.words[ranges(part.offsets[found], lengths)]  # [Σ lengths] places in the part's vocabulary
-    used = np.zeros(len(part.vocabulary), bool)
-    used[own] = True
-    own = (np.cumsum(used, dtype=np.int32) - np.int32(1))[own]
-    vocabulary: list[str] = part.vocabulary.take(pa.array(np.flatnonzero(used))).to_pylist()
-    bos, eos = len(vocabulary), len(vocabulary) + 1
-    sentences = bounded(own, lengths, bos, eos)
-    # Each row's word, boundaries being words of their own behind the vocabulary.
-    wanted = sentences.words[ranges(sentences.offsets[:-1] + first + (0 if boundaries else 1), stop - first)]  # [rows]
-    return ShardText(
-        task,
-        Text(vocabulary, own, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), first, stop),
-        np.array([*vocabulary, BOS_TOKEN, EOS_TOKEN], object)[wanted].tolist(),
-        np.repeat(piece.first_sentence + found, stop - first),
-        ranges(first, stop - first).astype(np.int32),
-        int((wanted < bos).sum()),
-    )
+def _shown(piece: Piece, boundaries: bool) -> tuple[npt.NDArray[np.object_], int]:
+    """The token of each row that a shard holds of ``piece``, and how many of them are boundaries."""
+    vocabulary = piece.part.vocabulary
+    if not boundaries:
+        begins = np.cumsum(piece.lengths) - piece.lengths
+        return vocabulary[piece.words[ranges(begins + piece.first, piece.stop - piece.first)]], 0
+    bos, eos = len(vocabulary), len(vocabulary) + 1  # as words of their own behind the vocabulary
+    sentences = bounded(piece.words, piece.lengths, bos, eos)
+    wanted = sentences.words[ranges(sentences.offsets[:-1] + piece.first, piece.stop - piece.first)]  # [rows]
+    shown = np.append(vocabulary, np.array([BOS_TOKEN, EOS_TOKEN], object))
+    return shown[wanted], int((wanted >= bos).sum())
+
+
+def call_text(shards: Sequence[ShardText]) -> Text:
+    """The text of several shards as the engine takes it: one vocabulary, of the words that they use.
+
+    Shards of one part share its vocabulary, so that Python meets a word once a part and call.
+    """
+    pieces = [piece for shard in shards for piece in shard.pieces]
+    vocabulary: list[str] = []
+    numbers: dict[int, npt.NDArray[np.int32]] = {}  # id of a part → place in the call's vocabulary of its words
+    parts = {id(piece.part): piece.part for piece in pieces}
+    for key, part in parts.items():
+        used = np.zeros(len(part.vocabulary), bool)
+        for piece in pieces:
+            if piece.part is part:
+                used[piece.words] = True
+        numbers[key] = np.cumsum(used, dtype=np.int32) + np.int32(len(vocabulary) - 1)
+        vocabulary += part.vocabulary[used].tolist()
+    words = [numbers[id(piece.part)][piece.words] for piece in pieces]
+    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(piece.lengths for piece in pieces)]))
+    none = np.zeros(0, np.int64)
+    first = np.concatenate([none, *(piece.first for piece in pieces)])
+    stop = np.concatenate([none, *(piece.stop for piece in pieces)])
+    return Text(vocabulary, np.concatenate([np.zeros(0, np.int32), *words]), offsets, first, stop)

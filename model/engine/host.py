@@ -6,6 +6,7 @@ never torch: what it must know of a device is in `Limits`.
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -116,6 +117,7 @@ class Host:
         self._limits = limits
         self._share = share
         self._book = WordBook(word_capacity, max_chars)
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="plan")  # a direction each
 
     def prepare(self, text: Text, *, boundaries: bool) -> Prepared:
         """All that can be done for a call before the device begins; for one thread at a time.
@@ -161,7 +163,8 @@ class Host:
         begin, end = text.offsets[low], text.offsets[high]
         sentences = bounded(text.words[begin:end], text.lengths[low:high], BOS_ID, EOS_ID)
         forward, backward, words = sentence_rows(sentences, first[low:high], stop[low:high], self._share != "none")
-        planned = [self.planned(side, self._share) for side in (forward, backward)] if len(words) else []
+        sides = (forward, backward) if len(words) else ()
+        planned = list(self._pool.map(self.planned, sides, (self._share, self._share)))
         return Group(low, high, first_row, words, (forward, backward), planned, self._share)
 
     def planned(self, side: Rows, share: Sharing) -> PlannedDirection:
@@ -169,10 +172,6 @@ class Host:
         limits = self._limits
         lanes = choose_lanes(side.sequences.lengths, limits.lane_choices)
         plan = plan_direction(side.sequences, lanes, share=share, idle_word=BOS_ID, narrower=limits.narrower)
-        step, lane, row = side.wanted(plan.cells, lanes)
         windows = np.array(limits.windows(plan), np.int64).reshape(-1, 3)  # first step, steps, lanes
-        window = np.repeat(np.arange(len(windows)), windows[:, 1])  # [T] window of each step
-        starts, widths = windows[window, 0], windows[window, 2]  # [T] each
-        index = (step - starts[step]) * widths[step] + lane
-        bounds = np.searchsorted(step, np.append(windows[:, 0], plan.steps))
+        index, row, bounds = side.placed(plan.cells, lanes, windows)
         return PlannedDirection(plan, index, row, bounds, side.n_asked)

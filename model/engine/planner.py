@@ -24,7 +24,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from model.engine.sequences import IntArray, Sequences, ranges
+from model.engine import layout_c
+from model.engine.sequences import IntArray, Sequences, WordArray, ranges
 
 START_SLOT = 0  # the slot that holds the start state; forks have slots from 1 on
 NO_PARENT = -1
@@ -231,20 +232,27 @@ def _longest_first(length: IntArray, lanes: int, root: int | None) -> tuple[IntA
     """`schedule` where nothing waits for a fork, or all for the first step of one segment, the root."""
     lane, start = np.empty(len(length), np.int64), np.empty(len(length), np.int64)
     order = np.argsort(-length, kind="stable")
-    free = [(0, b) for b in range(lanes)]  # (step, lane), a heap
+    free_at = np.zeros(lanes, np.int64)
     if root is not None:
         order = order[order != root]
         lane[root] = start[root] = 0
-        free = [(1, b) for b in range(1, lanes)] + [(int(length[root]), 0)]
-        heapq.heapify(free)
-    in_turn = []
-    replace = heapq.heapreplace
-    for tokens in length[order].tolist():
-        at = free[0]
-        in_turn.append(at)
-        replace(free, (at[0] + tokens, at[1]))
-    if in_turn:
-        start[order], lane[order] = np.array(in_turn, np.int64).T
+        free_at[:] = 1
+        free_at[0] = length[root]
+    in_turn = layout_c.longest_first if layout_c.compiled() else _in_turn
+    lane[order], start[order] = in_turn(length[order], free_at)
+    return lane, start
+
+
+def _in_turn(length: IntArray, free_at: IntArray) -> tuple[IntArray, IntArray]:
+    """Segments in turn into the lane that is free first, the lowest of equals; their lanes and starts."""
+    free = [(step, b) for b, step in enumerate(free_at.tolist())]  # a heap
+    heapq.heapify(free)
+    taken = []
+    for tokens in length.tolist():
+        step, b = free[0]
+        taken.append((b, step))
+        heapq.heapreplace(free, (step + tokens, b))
+    lane, start = np.array(taken, np.int64).reshape(-1, 2).T
     return lane, start
 
 
@@ -285,9 +293,8 @@ def plan_direction(
         if its_steps < steps:
             segments, lane, start, steps = apart, its_lane, its_start, its_steps
     lane, spans = _by_end(lane, start + segments.length, lanes, steps, narrower)
-    cells = _cells(sequences, segments, lane, start, lanes)
     words = np.full(steps * lanes, idle_word, np.int32)
-    words[cells] = sequences.words  # shared cells are written several times, each time with the same word
+    cells = _cells(sequences, segments, lane, start, lanes, words)
     loads, saves, n_slots = _slots(segments, lane, start)
     return DirectionPlan(
         lanes,
@@ -320,18 +327,18 @@ def _by_end(
     return number[lane], spans
 
 
-def _cells(sequences: Sequences, segments: Segments, lane: IntArray, start: IntArray, lanes: int) -> IntArray:
-    """Step × B + lane of each token of the sequences, end to end."""
+def _cells(sequences: Sequences, segments: Segments, lane: IntArray, start: IntArray, lanes: int, words: WordArray) -> IntArray:
+    """Step × B + lane of each token of the sequences, end to end; puts their words into the grid, words [T × B]."""
     first, length, parent = segments.first, segments.length, segments.parent
     offsets = sequences.offsets
-    begin = start * lanes + lane  # [n] cell of each segment's first token
-    if not first.any():
-        before = np.cumsum(length) - length  # [n] where each segment's tokens begin
-        return np.repeat(begin - before * lanes, length) + np.arange(len(sequences.words)) * lanes
-    cells = np.empty(len(sequences.words), np.int64)
-    cells[ranges(offsets[:-1] + first, length)] = (
-        np.repeat(begin, length) + ranges(np.zeros(len(length), np.int64), length) * lanes
-    )
+    if layout_c.compiled():
+        cells = layout_c.lay(offsets[:-1] + first, length, lane, start, lanes, sequences.words, words)
+    else:
+        cells = np.empty(len(sequences.words), np.int64)
+        own = ranges(np.zeros(len(length), np.int64), length)  # place within the segment
+        mine = ranges(offsets[:-1] + first, length)
+        cells[mine] = np.repeat(start * lanes + lane, length) + own * lanes
+        words[cells[mine]] = sequences.words[mine]
     shared = np.flatnonzero(first == 1)
     cells[offsets[shared]] = cells[offsets[parent[shared]]]
     for i in segments.order[first[segments.order] > 1].tolist():  # parents first

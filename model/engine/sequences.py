@@ -1,4 +1,4 @@
-"""Word numbers as arrays: sequences end to end, and which of their tokens go to which rows. Pure: may import NumPy only.
+"""Word numbers as arrays: sequences end to end, and which of their tokens go to which rows. Pure: NumPy, and `layout_c`.
 
 A GPU computes millions of tokens a second, so nothing here takes Python a step a token.
 """
@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-IntArray = npt.NDArray[np.int64]
-WordArray = npt.NDArray[np.int32]
+from model.engine import layout_c
+from model.engine.layout_c import IntArray, WordArray
 
-__all__ = ["Rows", "Sequences", "bounded", "ranges", "sentence_rows"]
+__all__ = ["IntArray", "Rows", "Sequences", "WordArray", "bounded", "ranges", "sentence_rows"]
 
 
 def ranges(first: IntArray, count: IntArray) -> IntArray:
@@ -88,21 +87,31 @@ class Rows:
     row_step: int
     n_asked: int
 
-    def wanted(self, cells: IntArray, lanes: int) -> tuple[IntArray, IntArray, IntArray]:
-        """Step, lane and row of every wanted token, in order of step.
+    def placed(self, cells: IntArray, lanes: int, windows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Where the states of the wanted tokens stand, and where they go, window by window.
 
         Args:
             cells: of each token of the sequences, step × lanes + lane.
             lanes: of the grid.
+            windows: [n, 3] first step, steps and lanes of each window, which together are all steps.
+
+        Returns:
+            index, row [wanted]: place in the output [steps × lanes] of the token's window, and the row it goes to, in order
+            of window and then of pick; bounds [n + 1]: where each window's begin.
         """
-        wanted = cells[ranges(self.sequences.offsets[self.index] + self.first, self.count)]
+        begin = self.sequences.offsets[self.index] + self.first
+        window_of = np.repeat(np.arange(len(windows)), windows[:, 1])  # [T] window of each step
+        if layout_c.compiled():
+            return layout_c.place(begin, self.count, self.row, self.row_step, cells, lanes, windows, window_of)
+        wanted = cells[ranges(begin, self.count)]
         rows = ranges(self.row * self.row_step, self.count) * self.row_step
         step = wanted // lanes
+        window = window_of[step]
         # Sorted by counting, ten times as fast as numbers of eight bytes.
-        keys = step.astype(np.uint16) if len(step) and step.max() < 1 << 16 else step
-        order = np.argsort(keys, kind="stable")
-        step = step[order]
-        return step, wanted[order] - step * lanes, rows[order]
+        order = np.argsort(window.astype(np.uint16) if len(windows) < 1 << 16 else window, kind="stable")
+        step, window = step[order], window[order]
+        index = (step - windows[window, 0]) * windows[window, 2] + wanted[order] - step * lanes
+        return index, rows[order], np.searchsorted(window, np.arange(len(windows) + 1))
 
 
 def bounded(words: WordArray, lengths: IntArray, first: int, last: int) -> Sequences:
@@ -117,6 +126,9 @@ def bounded(words: WordArray, lengths: IntArray, first: int, last: int) -> Seque
 
 def _distinct(words: WordArray, first: IntArray, length: IntArray) -> tuple[Sequences, IntArray]:
     """The different ones among slices of an array, in order of their first appearance; and which of them each slice is."""
+    if layout_c.compiled():
+        index, kept = layout_c.distinct(words, first, length)
+        return Sequences.cut(words, first[kept], length[kept]), index
     raw, size = words.tobytes(), words.itemsize
     seen: dict[bytes, int] = {}
     bounds = zip((first * size).tolist(), ((first + length) * size).tolist(), strict=True)

@@ -4,7 +4,7 @@ Readers that hold Arrow arrays have the text in this form already (its dictionar
 distinct words only. `SentenceRows` is the same for a few sentences at hand.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -56,23 +56,6 @@ class Text:
         offsets = np.cumsum([0, *(len(request.tokens) for request in requests)], dtype=np.int64)
         first, stop = (np.array([getattr(request, name) for request in requests], np.int64) for name in ("first", "stop"))
         return cls(list(places), words, offsets, first, stop)
-
-    @classmethod
-    def joined(cls, texts: Iterable["Text"]) -> "Text":
-        """Several texts one after the other, as one."""
-        parts = list(texts)
-        if len(parts) == 1:
-            return parts[0]
-        none = np.zeros(0, np.int64)
-        shifts = np.cumsum([0, *(len(part.vocabulary) for part in parts)])
-        ends = np.cumsum([0, *(len(part.words) for part in parts)])
-        return cls(
-            list(chain.from_iterable(part.vocabulary for part in parts)),
-            np.concatenate([np.zeros(0, np.int32), *(part.words + np.int32(s) for part, s in zip(parts, shifts, strict=False))]),
-            np.concatenate([[0], *(part.offsets[1:] + end for part, end in zip(parts, ends, strict=False))]).astype(np.int64),
-            np.concatenate([none, *(part.first for part in parts)]),
-            np.concatenate([none, *(part.stop for part in parts)]),
-        )
 
     def __len__(self) -> int:
         return len(self.first)

@@ -46,9 +46,13 @@ def read_by_row(side: Rows, lanes: int) -> dict[int, tuple[int, ...]]:
         for n in range(len(words)):
             beginnings[int(plan.cells[position])] = words[: n + 1]
             position += 1
-    step, lane, rows = side.wanted(plan.cells, lanes)
-    assert (np.diff(step) >= 0).all()
-    cells = step * lanes + lane
+    # Windows of two steps, the last one may be shorter.
+    windows = np.array([(first, min(2, plan.steps - first), lanes) for first in range(0, plan.steps, 2)], np.int64).reshape(-1, 3)
+    index, rows, bounds = side.placed(plan.cells, lanes, windows)
+    assert bounds[0] == 0
+    assert bounds[-1] == len(index)
+    window = np.repeat(np.arange(len(windows)), np.diff(bounds))
+    cells = windows[window, 0] * lanes + index
     assert len(set(rows.tolist())) == len(rows)
     return {row: beginnings[cell] for row, cell in zip(rows.tolist(), cells.tolist(), strict=True)}
 

@@ -20,7 +20,7 @@ from model.errors import DeviceLostError
 from transforms import embed as stage
 from transforms.embed import BiLMHandler, EmbedSettings, ShardWorker
 from transforms.plan import PartSlice, ShardTask
-from transforms.shard_text import PartReader, ShardText, read_shard
+from transforms.shard_text import PartReader, ShardText, call_text, read_shard
 
 SENTENCES = [["a", "b", "c"], [], ["d"], ["e", "f"]]
 
@@ -116,7 +116,11 @@ def test_a_shard_s_text_is_cut_to_its_rows(
     assert text.sentence.tolist() == sentence
     assert text.index.tolist() == index
     assert text.n_tokens == n
-    assert (text.text.stop - text.text.first).sum() == n
+    asked = call_text([text])
+    assert (asked.stop - asked.first).sum() == n
+    assert [asked.vocabulary[word] for word in asked.words] == [
+        word for s in SENTENCES[min(sentence) - 10 : max(sentence) - 9] for word in s
+    ]
 
 
 def test_boundary_rows_are_shown_as_such_and_are_no_tokens(root: Root) -> None:
