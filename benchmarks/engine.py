@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from benchmarks import gemm
+from benchmarks.data import data_folder
 from benchmarks.processes import peak_resident
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import random_weights
@@ -36,7 +37,7 @@ SHAPES = {
     "full": BiLMOptions(3.0, 3.0, True, 512, 4096, 2, "relu", PUBLISHED_FILTERS, 2, 16),
     "small": BiLMOptions(3.0, 3.0, True, 128, 1024, 2, "relu", PUBLISHED_FILTERS, 1, 16),
 }
-HELD_OUT = Path(__file__).resolve().parents[2] / "shared" / "corpus" / "tokenised" / "heldout"
+HELD_OUT = data_folder() / "corpus" / "tokenised" / "heldout"
 HELD_OUT_TEXTS = ("wikipedia", "gutenberg")
 # What switches each saving off.
 SAVINGS: dict[str, dict[str, Any]] = {
@@ -117,7 +118,7 @@ def read_text(paths: list[Path]) -> Iterator[list[str]]:
 
 
 def read_held_out() -> Iterator[list[str]] | None:
-    """Sentences of held-out Wikipedia and fiction, where ../shared has them."""
+    """Sentences of held-out Wikipedia and fiction, where the data folder has them."""
     return read_text([HELD_OUT / f"{name}.txt.xz" for name in HELD_OUT_TEXTS]) if HELD_OUT.is_dir() else None
 
 
@@ -267,7 +268,12 @@ def say(line: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__.split("\n\n")[0])
     add = parser.add_argument
-    add("--text", type=Path, nargs="+", help="files of one tokenised sentence a line, plain or .xz (default: ../shared)")
+    add(
+        "--text",
+        type=Path,
+        nargs="+",
+        help="files of one tokenised sentence a line, plain or .xz (default: see docs/data.md)",
+    )
     add("--shape", choices=SHAPES, default="full", help="of the random model: full = 2×4096, projection 512")
     add("--precision", nargs="+", help="default: float32 bfloat16 on a CPU, and tf32 on a GPU")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")

@@ -35,7 +35,12 @@ def main() -> None:
     add = parser.add_argument
     add("--model", help="name, folder or URL of a model (default: random weights of --shape)")
     add("--shape", choices=SHAPES, default="full")
-    add("--text", type=Path, nargs="+", help="files of one tokenised sentence a line, plain or .xz (default: ../shared)")
+    add(
+        "--text",
+        type=Path,
+        nargs="+",
+        help="files of one tokenised sentence a line, plain or .xz (default: see docs/data.md)",
+    )
     add("--tokens", type=int, default=4096)
     add("--precision", nargs="+", default=["bfloat16"])
     add("--device", choices=["auto", "cpu", "cuda"], default="auto")

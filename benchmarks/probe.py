@@ -1,9 +1,9 @@
 """What the layers of a model know: part of speech, chunks and word senses, from nothing but the model and the annotated sets.
 
-    python -m benchmarks.probe [--model NAME|FOLDER|URL] [--eval-dir ../shared/eval] [--seeds 5] [--work out/probe]
+    python -m benchmarks.probe [--model NAME|FOLDER|URL] [--eval-dir FOLDER] [--seeds 5] [--work out/probe]
 
 Embeds the sets with `elmo-store embed` (stores that are complete already are used again), probes them, and prints the table
-in Markdown, the learned mixes, and which of the paper's patterns show. May import every room.
+in Markdown, the differences with their noise, and the learned mixes. May import every room.
 """
 
 import argparse
@@ -17,14 +17,15 @@ from pathlib import Path
 
 import torch
 
-from elmo_store.store import open as open_store
+from benchmarks.data import data_folder
 from pipeline.cli import main as elmo_store_command
 from pipeline.probing import results
-from pipeline.probing.labels import read_senses, read_token_labels
+from pipeline.probing.features import FeatureError
+from pipeline.probing.labels import LabelError, read_senses, read_token_labels
+from pipeline.probing.probe import Checks, TaggingTask, run_senses, run_tagging
 from pipeline.probing.results import Result
-from pipeline.probing.senses import MOST_FREQUENT, probe_senses, target_layers
-from pipeline.probing.tagger import Metric, TaggerSettings, TaggingRun, probe_tagging
-from pipeline.probing.vectors import check_labels, check_senses, load_states
+from pipeline.probing.scores import Metric
+from pipeline.probing.tagger import TaggerSettings, TaggingRun
 
 ESCAPES = {
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"',
@@ -35,23 +36,27 @@ SENSES = "senseval/{}.tsv.xz"
 
 
 @dataclass(frozen=True)
-class TaggingTask:
-    """A train set and a test set: files below the evaluation folder, the label's column, the score."""
+class Task:
+    """A train set and a test set: files below the evaluation folder, the label's column, the score, a column to guess from."""
 
     name: str
     train: str
     test: str
     column: str
     metric: Metric
+    given: str | None = None
 
 
-TAGGING = (
-    TaggingTask("UD-EWT UPOS", UD.format("train"), UD.format("test"), "upos", "accuracy"),
-    TaggingTask("CoNLL-2000 chunks", CHUNKS.format("train"), CHUNKS.format("test"), "3", "span-f1"),
-)
-DEVELOPMENT = TaggingTask("UD-EWT UPOS (dev)", UD.format("train"), UD.format("dev"), "upos", "accuracy")
+TASKS = {
+    "upos": Task("UD-EWT UPOS", UD.format("train"), UD.format("test"), "upos", "accuracy"),
+    "xpos": Task("UD-EWT XPOS", UD.format("train"), UD.format("test"), "xpos", "accuracy"),
+    "deprel": Task("UD-EWT relation", UD.format("train"), UD.format("test"), "deprel", "accuracy"),
+    "chunks": Task("CoNLL-2000 chunks", CHUNKS.format("train"), CHUNKS.format("test"), "3", "span-f1", given="2"),
+    "pos": Task("CoNLL-2000 POS", CHUNKS.format("train"), CHUNKS.format("test"), "2", "accuracy"),
+    "dev": Task("UD-EWT UPOS (dev)", UD.format("train"), UD.format("dev"), "upos", "accuracy"),
+}
 SENSE = {"senseval line": SENSES.format("line"), "senseval interest": SENSES.format("interest")}
-TASKS = {"upos": TAGGING[:1], "chunks": TAGGING[1:], "dev": (DEVELOPMENT,)}
+USUAL = "upos,xpos,deprel,chunks,pos,senses"
 
 WHERE = """\
 no annotated sets at {folder}: missing are
@@ -102,75 +107,36 @@ def stored(source: Path, args: argparse.Namespace) -> str:
     return str(place)
 
 
-def tagging(task: TaggingTask, args: argparse.Namespace) -> Result:
+def tagging(task: Task, args: argparse.Namespace, epochs: int) -> Result:
     """Embed and probe one tagging task."""
-    sides = []
-    for name in (task.train, task.test):
-        sentences = read_token_labels(str(args.eval_dir / name), task.column)
-        vectors = load_states(open_store(stored(args.eval_dir / name, args)))
-        check_labels(vectors, sentences)
-        sides.append((vectors, sentences))
+    places = {side: stored(args.eval_dir / name, args) for side, name in (("train", task.train), ("test", task.test))}
     torch.set_num_threads(args.threads)  # after embedding, which chooses its own; one is quicker for steps this small
     device = "cuda" if torch.cuda.is_available() else "cpu"
     settings = TaggerSettings(
-        tagger=args.tagger, epochs=args.epochs, layer_norm=args.layer_norm, dropout=args.dropout, l2=args.l2, device=device
+        tagger=args.tagger, epochs=epochs, layer_norm=args.layer_norm, dropout=args.dropout, l2=args.l2, device=device
     )
 
-    def tell(run: TaggingRun) -> None:
-        print(
-            f"{task.name}: {run.feature}, seed {run.seed}: {100 * run.score:.2f} ({run.seconds:.0f} s)",
-            file=sys.stderr,
-            flush=True,
-        )
+    def tell(_: str, run: TaggingRun) -> None:
+        line = f"{task.name}, {epochs} epochs: {run.feature}, seed {run.seed}: {100 * run.score:.2f} ({run.seconds:.0f} s)"
+        print(line, file=sys.stderr, flush=True)
 
-    runs = probe_tagging(sides[0], sides[1], metric=task.metric, seeds=range(args.seeds), settings=settings, tell=tell)
-    return results.tagging_result(task.name, {"accuracy": "accuracy", "span-f1": "F1"}[task.metric], runs)
+    return run_tagging(
+        TaggingTask(
+            f"{task.name}, {epochs} epochs", places["train"], str(args.eval_dir / task.train), places["test"],
+            str(args.eval_dir / task.test), column=task.column, metric=task.metric, given=task.given,
+        ),
+        asked=args.features, seeds=args.seeds, settings=settings, checks=Checks(args.control, args.logistic), tell=tell,
+    )  # fmt: skip
 
 
 def sense(name: str, file: str, args: argparse.Namespace) -> Result:
     """Embed and probe one word's senses."""
-    instances = read_senses(str(args.eval_dir / file))
-    vectors = load_states(open_store(stored(args.eval_dir / file, args)))
-    check_senses(vectors, instances)
-    return results.sense_result(name, probe_senses(target_layers(vectors, instances), instances, seeds=range(args.seeds)))
-
-
-def patterns(found: Sequence[Result]) -> list[str]:
-    """Which of the paper's patterns show: differences in points, each said to show or not to."""
-    lines = []
-    for result in found:
-        layers = [name for name in result.rows if name.startswith("layer")]
-        mean = {name: 100 * result.mean(name) for name in result.rows}
-        if {"mix", "x"} <= mean.keys():
-            gain = mean["mix"] - mean["x"]
-            lines.append(f"{result.task}: the learned mix is {gain:+.2f} points from x alone: {_shows(gain >= 1)}")
-            best = max(("x", *layers), key=lambda name: mean[name])
-            gain = mean["mix"] - mean[best]
-            lines.append(
-                f"{result.task}: the learned mix is {gain:+.2f} from the best single layer ({best}): {_shows(gain >= -0.05)}"
-            )
-            gain = mean["mix"] - mean[layers[-1]]
-            lines.append(f"{result.task}: all layers rather than the last one alone: {gain:+.2f}: {_shows(gain > 0)}")
-        if len(layers) < 2:
-            continue
-        if result.mixes is not None:
-            gain = mean[layers[0]] - mean[layers[-1]]
-            lines.append(f"{result.task}: layer 1 ahead of the top on syntax: {gain:+.2f}: {_shows(gain > 0)}")
-        else:
-            gain = mean[layers[-1]] - mean[layers[0]]
-            lines.append(f"{result.task}: the top ahead of layer 1 on sense: {gain:+.2f}: {_shows(gain > 0)}")
-            gain = mean[layers[-1]] - mean[MOST_FREQUENT]
-            lines.append(f"{result.task}: the top ahead of the most frequent sense: {gain:+.2f}: {_shows(gain > 0)}")
-    return lines
-
-
-def _shows(yes: bool) -> str:
-    return "shows" if yes else "does not show"
+    return run_senses(name, stored(args.eval_dir / file, args), str(args.eval_dir / file), seeds=args.seeds)
 
 
 def missing_files(eval_dir: Path, only: Sequence[str]) -> list[str]:
     """The annotated files that are not there."""
-    wanted = [file for task in only for t in TASKS.get(task, ()) for file in (t.train, t.test)]
+    wanted = [file for name in only if name in TASKS for file in (TASKS[name].train, TASKS[name].test)]
     wanted += list(SENSE.values()) if "senses" in only else []
     return [name for name in wanted if not (eval_dir / name).is_file()]
 
@@ -180,14 +146,23 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(prog="python -m benchmarks.probe", description=(__doc__ or "").split("\n")[0])
     found.add_argument("--model", metavar="NAME|FOLDER|URL", help="as for embed (default: the packaged model)")
     found.add_argument(
-        "--untrained", action="store_true", help="random weights of the model's shape instead, as a control (default: off)"
+        "--untrained",
+        action="store_true",
+        help="the first weights of a training of the model's shape instead, as a control (default: off)",
     )
-    found.add_argument("--eval-dir", type=Path, default=Path("../shared/eval"), help="annotated sets (default: ../shared/eval)")
+    found.add_argument(
+        "--eval-dir", type=Path, default=data_folder() / "eval", help="annotated sets (default: eval in $ELMO_STORE_DATA)"
+    )
     found.add_argument("--work", type=Path, default=Path("out/probe"), help="folder of the stores (default: out/probe)")
     found.add_argument("--seeds", type=int, default=5, help="repetitions (default: 5)")
-    found.add_argument("--tasks", default="upos,chunks,senses", help="of upos, chunks, senses, dev (default: upos,chunks,senses)")
+    found.add_argument("--tasks", default=USUAL, help=f"of {', '.join(TASKS)}, senses (default: {USUAL})")
+    found.add_argument("--features", metavar="NAME,…", help="as for `elmo-store probe tag` (default: layers, average, mix)")
     found.add_argument("--tagger", choices=("linear", "bilstm"), default="linear", help="on the vectors (default: linear)")
-    found.add_argument("--epochs", type=int, default=10, help="passes over a training set (default: 10)")
+    found.add_argument(
+        "--epochs", type=int, nargs="+", default=[10], help="passes over a training set, each its own (default: 10)"
+    )
+    found.add_argument("--control", action="store_true", help="also the control task (default: off)")
+    found.add_argument("--logistic", action="store_true", help="also logistic regression on each mix (default: off)")
     found.add_argument("--layer-norm", choices=("none", "token", "batch"), default="none", help="before mixing (default: none)")
     found.add_argument("--dropout", type=float, default=0.1, help="on the vectors (default: 0.1)")
     found.add_argument("--l2", type=float, default=0.001, help="λ of λ‖w‖² (default: 0.001)")
@@ -202,13 +177,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser().parse_args(argv)
     only = [name.strip() for name in args.tasks.split(",")]
     if unknown := set(only) - {*TASKS, "senses"}:
-        print(f"--tasks: no task {', '.join(sorted(unknown))}; there are upos, chunks, senses, dev", file=sys.stderr)
+        print(f"--tasks: no task {', '.join(sorted(unknown))}; there are {', '.join(TASKS)}, senses", file=sys.stderr)
         return 2
     if missing := missing_files(args.eval_dir, only):
         print(WHERE.format(folder=args.eval_dir, missing="\n".join(f"  {name}" for name in missing)), file=sys.stderr)
         return 3
     from model.errors import ModelError
-    from model.files.registry import load_model, random_weights
+    from model.files.registry import load_model
+    from model.files.weights import BiLMWeights
+    from model.training.network import initial_parameters
 
     try:
         name, weights = load_model(args.model)
@@ -218,21 +195,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.untrained:
         args.work.mkdir(parents=True, exist_ok=True)
         args.model, name = str(args.work / "untrained.safetensors"), f"untrained, of the shape of {name}"
-        weights = random_weights(weights.options)
+        weights = BiLMWeights(weights.options, initial_parameters(weights.options, seed=1))
         weights.save_safetensors(args.model)
     args.fingerprint = weights.fingerprint.removeprefix("sha256:")[:12]
     began = time.perf_counter()
-    found = [tagging(task, args) for key in only for task in TASKS.get(key, ())]
+    try:
+        found = [tagging(TASKS[key], args, epochs) for key in only if key in TASKS for epochs in args.epochs]
+    except (FeatureError, LabelError) as error:
+        print(error, file=sys.stderr)
+        return 2
     found += [sense(*item, args) for item in SENSE.items()] if "senses" in only else []
-    print(f"\nmodel {name} ({weights.fingerprint}), {args.tagger} tagger, {args.epochs} epochs, dropout {args.dropout}, "
-          f"layer norm {args.layer_norm}, λ {args.l2}; mean ± sd over {args.seeds} seeds, percent\n")  # fmt: skip
+    print(f"\nmodel {name} ({weights.fingerprint}), {args.tagger} tagger, dropout {args.dropout}, layer norm "
+          f"{args.layer_norm}, λ {args.l2}; mean ± sd over {args.seeds} seeds, percent\n")  # fmt: skip
     print(results.markdown(found))
     for result in found:
+        if result.differences:
+            print(f"\n{results.differences(result)}")
         if result.mixes:
             print(f"\n{results.bars(result)}")
-    print("\npatterns of the paper:")
-    for line in patterns(found):
-        print(f"- {line}")
     print(f"\n{time.perf_counter() - began:.0f} s")
     if args.json:
         args.json.write_text(json.dumps(results.as_json(found), indent=2) + "\n", encoding="utf-8")

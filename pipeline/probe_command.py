@@ -6,7 +6,6 @@ May import elmo_store, pipeline.probing and, when it runs, PyTorch.
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ from pipeline.options import json_object
 
 if TYPE_CHECKING:
     from pipeline.probing.results import Result
-    from pipeline.probing.vectors import TokenStates
 
 LOADS = "PyTorch"
 
@@ -53,7 +51,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     tag.add_argument(
         "--features", metavar="NAME,…",
-        help='of x, layer 1, …, layer L (top), average, mix; "top" is the last layer (default: all)',
+        help='of x, layer 1, …, layer L (top), average, mix; "top" is the last layer (default: all these); also projection '
+        "(of all layers, learned), [x; mix], h (a BiLSTM over x) and [h; mix]",
+    )  # fmt: skip
+    tag.add_argument(
+        "--given-column", metavar="NAME|N",
+        help="also a baseline that knows this column alone: for chunks the part of speech (default: none)",
+    )  # fmt: skip
+    tag.add_argument(
+        "--control", action="store_true",
+        help="also the control task: a label drawn at random for each word type; one training a feature (default: off)",
+    )  # fmt: skip
+    tag.add_argument(
+        "--logistic", action="store_true",
+        help="also a converged logistic regression on each mix; needs scikit-learn (default: off)",
     )  # fmt: skip
     learning = tag.add_argument_group("learning, the same for every feature")
     learning.add_argument(
@@ -114,12 +125,17 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     import torch
 
     from elmo_store.errors import StoreError
+    from pipeline.probing.features import FeatureError
     from pipeline.probing.labels import LabelError
 
     torch.set_num_threads(args.threads)
     try:
         result = tag(args) if args.task == "tag" else sense(args)
-    except (StoreError, LabelError, OSError, ImportError) as error:
+    except ImportError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--logistic needs scikit-learn ({error}): pip install scikit-learn") from error
+    except FeatureError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--features: {error}") from error
+    except (StoreError, LabelError, OSError) as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     report(args, result)
     return Exit.COMPLETE
@@ -129,30 +145,20 @@ def tag(args: argparse.Namespace) -> "Result":
     """Train and score a tagger for each feature and seed."""
     import torch
 
-    from pipeline.probing.labels import LabelError, label_format, read_token_labels
-    from pipeline.probing.results import tagging_result
-    from pipeline.probing.scores import is_iob2
-    from pipeline.probing.tagger import Metric, TaggerSettings, TaggingRun, probe_tagging
-    from pipeline.probing.vectors import check_labels
+    from pipeline.probing.probe import Checks, TaggingTask, run_tagging
+    from pipeline.probing.tagger import TaggerSettings, TaggingRun
 
-    sides = []
-    for store, labels in ((args.train, args.train_labels), (args.test, args.test_labels)):
-        form = args.labels_format or label_format(labels)
-        try:
-            sentences = read_token_labels(labels, args.column or ("upos" if form == "conllu" else "2"), form)
-        except LabelError as error:
-            raise CommandError(Exit.BAD_LOCATION, str(error)) from error
-        vectors = _load(store, args)
-        check_labels(vectors, sentences)
-        sides.append((vectors, sentences))
-    train, test = sides
-    if train[0].states.shape[1:] != test[0].states.shape[1:]:
-        raise CommandError(
-            Exit.BAD_LOCATION,
-            f"{args.train} holds states {train[0].states.shape[1:]} a token, {args.test} {test[0].states.shape[1:]}: embed both "
-            "with the same model",
-        )
-    metric: Metric = args.metric or ("span-f1" if is_iob2(label for s in train[1] for label in s.labels) else "accuracy")
+    task = TaggingTask(
+        args.name or "tag",
+        args.train,
+        args.train_labels,
+        args.test,
+        args.test_labels,
+        column=args.column,
+        file_format=args.labels_format,
+        metric=args.metric,
+        given=args.given_column,
+    )
     device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
     settings = TaggerSettings(
         args.tagger,
@@ -167,45 +173,26 @@ def tag(args: argparse.Namespace) -> "Result":
         device,
     )
 
-    def tell(run: TaggingRun) -> None:
-        learned = f"  s {' '.join(f'{share:.3f}' for share in run.s)}  γ {run.gamma:.3f}" if run.s else ""
+    def tell(metric: str, run: TaggingRun) -> None:
+        learned = f"  s {' '.join(f'{share:.3f}' for share in run.s)}" if run.s else ""
+        learned += "" if run.gamma is None else f"  γ {run.gamma:.3f}"
         line = f"{run.feature:<14} seed {run.seed}  {metric} {100 * run.score:.2f}  {run.seconds:.0f} s{learned}"
         if not args.quiet:
             print(line, file=sys.stderr, flush=True)
 
-    runs = probe_tagging(
-        train, test, metric=metric, seeds=range(args.seeds), settings=settings,
-        features=features(args.features, train[0].n_layers), tell=tell,
+    return run_tagging(
+        task, asked=args.features, seeds=args.seeds, settings=settings, checks=Checks(args.control, args.logistic),
+        storage_options=args.storage_options, tell=tell,
     )  # fmt: skip
-    return tagging_result(args.name or "tag", {"accuracy": "accuracy", "span-f1": "F1"}[metric], runs)
 
 
 def sense(args: argparse.Namespace) -> "Result":
     """Score nearest neighbours for each layer and each way to cut the folds."""
-    from pipeline.probing.labels import read_senses
-    from pipeline.probing.results import sense_result
-    from pipeline.probing.senses import probe_senses, target_layers
-    from pipeline.probing.vectors import check_senses
+    from pipeline.probing.probe import run_senses
 
-    instances = read_senses(args.labels)
-    vectors = _load(args.store, args)
-    check_senses(vectors, instances)
-    runs = probe_senses(target_layers(vectors, instances), instances, seeds=range(args.seeds), n_folds=args.folds)
-    return sense_result(args.name or "sense", runs)
-
-
-def features(asked: str | None, n_layers: int) -> Sequence[str]:
-    """The features of ``--features``, in the order asked for. CommandError for a name that the model does not have."""
-    from pipeline.probing.tagger import feature_logits
-
-    known = list(feature_logits(n_layers))
-    top = known[n_layers - 1]
-    short = {"top": top, top.removesuffix(" (top)"): top}
-    names = [short.get(name.strip(), name.strip()) for name in asked.split(",")] if asked else known
-    for name in names:
-        if name not in known:
-            raise CommandError(Exit.BAD_USAGE, f"--features: no feature {name!r}; this model has {', '.join(known)}")
-    return list(dict.fromkeys(names))
+    return run_senses(
+        args.name or "sense", args.store, args.labels, seeds=args.seeds, folds=args.folds, storage_options=args.storage_options
+    )
 
 
 def report(args: argparse.Namespace, result: "Result") -> None:
@@ -213,6 +200,8 @@ def report(args: argparse.Namespace, result: "Result") -> None:
     from pipeline.probing import results
 
     print(results.markdown([result]))
+    if result.differences:
+        print(f"\n{results.differences(result)}")
     if result.mixes:
         print(f"\n{results.bars(result)}")
     try:
@@ -232,13 +221,6 @@ def report(args: argparse.Namespace, result: "Result") -> None:
 
 def _write(path: str, value: object) -> None:
     Path(path).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-
-
-def _load(url: str, args: argparse.Namespace) -> "TokenStates":
-    from elmo_store.store import open as open_store
-    from pipeline.probing.vectors import load_states
-
-    return load_states(open_store(url, storage_options=args.storage_options))
 
 
 def _check_numbers(args: argparse.Namespace) -> None:

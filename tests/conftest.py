@@ -1,9 +1,10 @@
-"""Fixtures that every test folder shares. May import pytest and the standard library only."""
+"""Fixtures that every test folder shares. May import pytest, benchmarks.data and the standard library only."""
 
 from pathlib import Path
 
 import pytest
 
+from benchmarks.data import data_folder
 from tests.s3_server import s3_url as s3_url  # one server a session, for every folder's tests
 
 
@@ -14,9 +15,9 @@ def repo_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_dir(repo_dir: Path) -> Path:
-    """The folder of goldens, corpus and evaluation sets beside the checkout; tests that need it skip without it."""
-    path = repo_dir.parent / "shared"
+def shared_dir() -> Path:
+    """The folder of goldens, corpus and evaluation sets, see docs/data.md; tests that need the goldens skip without them."""
+    path = data_folder()
     if not (path / "golden" / "options.json").is_file():
-        pytest.skip(f"no golden data: {path} is absent (the project's tests pass without it; CI has it)")
+        pytest.skip(f"no goldens in {path}: `python -m benchmarks.data goldens` fetches them, or set ELMO_STORE_DATA")
     return path

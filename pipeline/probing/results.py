@@ -1,15 +1,22 @@
-"""What a probe found: a Markdown table, bars of s and γ in text, the same as a figure, and JSON. May import this package.
+"""What a probe found: a Markdown table, differences with their noise, bars of s and γ, a figure, JSON. May import this package.
 
 Only `plot` needs Matplotlib (the extra "plot").
 """
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from pipeline.probing.senses import MOST_FREQUENT, SenseRun
+import numpy as np
+
+from pipeline.probing.features import LEARNED_MIX
+from pipeline.probing.scores import Counts, Difference, Metric, paired_bootstrap
+from pipeline.probing.senses import SenseRun
 from pipeline.probing.tagger import TaggingRun
+
+SCORE_NAMES = {"accuracy": "accuracy", "span-f1": "F1"}
 
 BAR_WIDTH = 30  # characters of the longest bar
 
@@ -53,37 +60,80 @@ class Result:
     Attributes:
         task: its name in tables.
         columns: names of the scores, each 0 … 1.
-        rows: feature → a spread for each column.
+        rows: feature → a spread for each column; None where a column does not know the feature.
         runs: the single trainings or foldings, as JSON.
+        differences: feature and another → how far the first is ahead, by a paired bootstrap over the test sentences.
     """
 
     task: str
     columns: tuple[str, ...]
-    rows: dict[str, tuple[Spread, ...]]
+    rows: dict[str, tuple[Spread | None, ...]]
     mixes: Mixes | None
     runs: tuple[dict[str, Any], ...]
-
-    def mean(self, feature: str, column: int = 0) -> float:
-        """The mean score of a feature, 0 … 1."""
-        return self.rows[feature][column].mean
+    differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
 
 
-def tagging_result(task: str, metric: str, runs: Sequence[TaggingRun]) -> Result:
-    """Trainings as a result; the mixes are those of the feature "mix"."""
-    rows: dict[str, tuple[Spread, ...]] = {
-        f: (Spread(tuple(run.score for run in runs if run.feature == f)),) for f in _in_order(r.feature for r in runs)
-    }
-    learned = [(run.s, run.gamma) for run in runs if run.s is not None and run.gamma is not None]
+def tagging_result(
+    task: str,
+    metric: Metric,
+    runs: Sequence[TaggingRun],
+    *,
+    baselines: Mapping[str, Counts] | None = None,
+    control: Sequence[TaggingRun] = (),
+    logistic: Mapping[str, Counts] | None = None,
+) -> Result:
+    """Trainings as a result; the mixes are those of the feature "mix".
+
+    Args:
+        baselines: guesses by name, the table's first rows.
+        control: trainings on the control task: two columns more, their accuracy and the selectivity (score less that).
+        logistic: feature → counts of a logistic regression: one column more.
+    """
+    names = _in_order(run.feature for run in runs)
+    score = {name: Spread(tuple(run.score for run in runs if run.feature == name)) for name in names}
+    columns = [SCORE_NAMES[metric]]
+    rows: dict[str, list[Spread | None]] = {name: [Spread((found.score,))] for name, found in (baselines or {}).items()}
+    rows |= {name: [score[name]] for name in names}
+    if control:
+        memorised = {run.feature: run.score for run in control}
+        columns += ["control task", "selectivity"]
+        for name, row in rows.items():
+            known = name in memorised
+            row += [Spread((memorised[name],)), Spread((score[name].mean - memorised[name],))] if known else [None, None]
+    if logistic:
+        columns.append("logistic regression")
+        for name, row in rows.items():
+            row.append(Spread((logistic[name].score,)) if name in logistic else None)
+    learned = [run for run in runs if run.feature == LEARNED_MIX and run.s is not None and run.gamma is not None]
     mixes = None
     if learned:
-        shares = tuple(Spread(values) for values in zip(*(s for s, _ in learned), strict=True))
-        mixes = Mixes(shares, Spread(tuple(gamma for _, gamma in learned)))
-    return Result(task, (metric,), rows, mixes, tuple(asdict(run) for run in runs))
+        shares = tuple(Spread(values) for values in zip(*(run.s for run in learned if run.s), strict=True))
+        mixes = Mixes(shares, Spread(tuple(run.gamma for run in learned if run.gamma is not None)))
+    plain = tuple(
+        {name: value for name, value in asdict(replace(run, counts=_NOTHING)).items() if name != "counts"} | {"score": run.score}
+        for run in runs
+    )
+    return Result(task, tuple(columns), {name: tuple(row) for name, row in rows.items()}, mixes, plain, _differences(runs))
+
+
+_NOTHING = Counts(*(np.zeros(0, np.int64),) * 3)
+
+
+def _differences(runs: Sequence[TaggingRun]) -> dict[tuple[str, str], Difference]:
+    """The learned mix less each other feature, and each layer less the one below it; counts summed over seeds."""
+    summed: dict[str, Counts] = {}
+    for run in runs:
+        summed[run.feature] = summed[run.feature] + run.counts if run.feature in summed else run.counts
+    layers = [name for name in summed if name == "x" or name.startswith("layer")]
+    pairs = list(itertools.pairwise(reversed(layers)))
+    if LEARNED_MIX in summed:
+        pairs = [(LEARNED_MIX, name) for name in summed if name != LEARNED_MIX] + pairs
+    return {(one, other): paired_bootstrap(summed[one], summed[other]) for one, other in pairs}
 
 
 def sense_result(task: str, runs: Sequence[SenseRun]) -> Result:
     """Foldings as a result with two columns."""
-    rows: dict[str, tuple[Spread, ...]] = {}
+    rows: dict[str, tuple[Spread | None, ...]] = {}
     for feature in _in_order(run.feature for run in runs):
         own = [run for run in runs if run.feature == feature]
         rows[feature] = (Spread(tuple(run.nearest for run in own)), Spread(tuple(run.averaged for run in own)))
@@ -94,12 +144,24 @@ def markdown(results: Sequence[Result]) -> str:
     """One table, in percent: a row for each feature, a column for each score of each task."""
     heads = [f"{result.task}, {column}" for result in results for column in result.columns]
     lines = [f"| feature | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
-    for feature in _ranked({feature for result in results for feature in result.rows}):
+    for feature in _in_order(feature for result in results for feature in result.rows):
         cells = []
         for result in results:
-            scores = result.rows.get(feature)
-            cells += [score.text(100) for score in scores] if scores else ["–"] * len(result.columns)
+            scores = result.rows.get(feature, (None,) * len(result.columns))
+            cells += [score.text(100) if score else "–" for score in scores]
         lines.append(f"| {feature} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def differences(result: Result) -> str:
+    """The differences of a task in points, each with its interval and what it amounts to; empty where there are none."""
+    if not result.differences:
+        return ""
+    lines = [f"{result.task}: differences in points, 95% of a paired bootstrap over the test sentences"]
+    width = max(len(f"{one} - {other}") for one, other in result.differences)
+    for (one, other), found in result.differences.items():
+        interval = f"[{100 * found.low:+.2f}, {100 * found.high:+.2f}]"
+        lines.append(f"  {f'{one} - {other}':<{width}}  {100 * found.mean:+6.2f}  {interval:>16}  {found.verdict}")
     return "\n".join(lines)
 
 
@@ -148,7 +210,9 @@ def as_json(results: Sequence[Result]) -> list[dict[str, Any]]:
             "task": result.task,
             "scores": {
                 feature: {
-                    column: {"mean": spread.mean, "sd": spread.sd} for column, spread in zip(result.columns, spreads, strict=True)
+                    column: {"mean": spread.mean, "sd": spread.sd}
+                    for column, spread in zip(result.columns, spreads, strict=True)
+                    if spread is not None
                 }
                 for feature, spreads in result.rows.items()
             },
@@ -157,6 +221,17 @@ def as_json(results: Sequence[Result]) -> list[dict[str, Any]]:
                 "s": [{"mean": s.mean, "sd": s.sd} for s in result.mixes.s],
                 "gamma": {"mean": result.mixes.gamma.mean, "sd": result.mixes.gamma.sd},
             },
+            "differences": [
+                {
+                    "feature": one,
+                    "less": other,
+                    "mean": found.mean,
+                    "low": found.low,
+                    "high": found.high,
+                    "verdict": found.verdict,
+                }
+                for (one, other), found in result.differences.items()
+            ],
             "runs": list(result.runs),
         }
         for result in results
@@ -176,9 +251,3 @@ def _layer_names(mixes: Mixes) -> list[str]:
 def _in_order(features: Iterable[str]) -> list[str]:
     """Each once, as first met."""
     return list(dict.fromkeys(features))
-
-
-def _ranked(features: Iterable[str]) -> list[str]:
-    """The baseline, x, the layers from below, average, mix."""
-    ends = {MOST_FREQUENT: (0, ""), "x": (1, ""), "average": (3, ""), "mix": (4, "")}
-    return sorted(features, key=lambda name: ends.get(name, (2, name)))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.mix import layers_of_states
+from pipeline.probing.features import layer_names
 from pipeline.probing.labels import LabelError, SenseInstance
 from pipeline.probing.vectors import TokenStates
 
@@ -40,9 +41,7 @@ def target_layers(vectors: TokenStates, instances: Sequence[SenseInstance]) -> d
     """The vectors of the target tokens by feature: each layer and their uniform average, float32 [instances, 2p]."""
     rows = vectors.offsets[:-1] + np.asarray([instance.head for instance in instances])
     layers = layers_of_states(vectors.states[rows].astype(np.float32))  # [instances, L+1, 2p]
-    names = ["x", *(f"layer {j}" for j in range(1, layers.shape[1]))]
-    if len(names) > 1:
-        names[-1] += " (top)"
+    names = layer_names(layers.shape[1])
     return {**{name: layers[:, j] for j, name in enumerate(names)}, "average": layers.mean(axis=1)}
 
 

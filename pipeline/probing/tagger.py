@@ -1,7 +1,7 @@
-"""Token tagging over precomputed states: a fixed or learned mix of layers, then a linear or small BiLSTM tagger.
+"""Token tagging over precomputed states: a mix of layers, then a linear or small BiLSTM tagger.
 
-May import elmo_store, PyTorch, NumPy and this package. The biLM is frozen and not even here: what is trained is the tagger
-and, for the feature "mix", γ and w (Peters et al. 2018, section 3.2).
+May import elmo_store, PyTorch, NumPy and this package. The biLM is frozen and not even here: what is trained is the tagger,
+γ, and where a feature learns its mix, w (Peters et al. 2018, section 3.2).
 """
 
 import math
@@ -15,13 +15,12 @@ import torch
 from torch import nn
 
 from elmo_store.torch import LayerNorm, ScalarMix, layers_of_states
+from pipeline.probing.features import Feature
 from pipeline.probing.labels import LabelledSentence
-from pipeline.probing.scores import accuracy, span_f1
+from pipeline.probing.scores import Counts, Metric, counts
 from pipeline.probing.vectors import TokenStates
 
 Tagger = Literal["linear", "bilstm"]
-Metric = Literal["accuracy", "span-f1"]
-METRICS = {"accuracy": accuracy, "span-f1": span_f1}
 UNSEEN = -1  # a test label that training never saw: always wrong
 EVALUATION_SENTENCES = 256
 WARM_UP = 0.05  # share of the steps
@@ -56,64 +55,76 @@ class TaggerSettings:
 
 @dataclass(frozen=True)
 class TaggingRun:
-    """One training: the test score 0 … 1, and what the mix learned (None of a fixed feature)."""
+    """One training: its counts on the test set, γ, and w and s where the mix was learned (None where w is frozen).
+
+    Of the forms without a mix (`projection`, `h`) γ is None too.
+    """
 
     feature: str
     seed: int
-    score: float
+    counts: Counts
     seconds: float
     w: tuple[float, ...] | None = None
     s: tuple[float, ...] | None = None
     gamma: float | None = None
 
-
-def feature_logits(n_layers: int) -> dict[str, tuple[float, ...] | None]:
-    """The features by name, each as the logits of its mix over L+1 layers: softmax turns (0, -∞, …) into one layer alone.
-
-    x, each layer (the last is the top), the uniform average, and "mix": None, to be learned.
-    """
-    names = ["x", *(f"layer {j}" for j in range(1, n_layers))]
-    if n_layers > 1:
-        names[-1] += " (top)"
-    alone = {name: tuple(0.0 if i == j else -math.inf for i in range(n_layers)) for j, name in enumerate(names)}
-    return {**alone, "average": (0.0,) * n_layers, "mix": None}
+    @property
+    def score(self) -> float:
+        """On the test set, 0 … 1."""
+        return self.counts.score
 
 
 class TaggerModel(nn.Module):
-    """mix → dropout → (BiLSTM) → linear.
+    """mix → dropout → (BiLSTM) → linear; see `Feature.form` for what stands where.
 
     Args:
-        logits: of a fixed mix, None for a learned one.
-        channels: 2p.
+        n_layers: L+1.
+        p: channels of a state.
     """
 
-    def __init__(
-        self, n_layers: int, channels: int, n_labels: int, logits: tuple[float, ...] | None, settings: TaggerSettings
-    ) -> None:
+    def __init__(self, n_layers: int, p: int, n_labels: int, feature: Feature, settings: TaggerSettings) -> None:
         super().__init__()
-        self.mix = ScalarMix(
-            n_layers, initial=logits, trainable=logits is None, layer_norm=settings.layer_norm, dropout=settings.dropout,
-            l2=settings.l2 if logits is None else 0.0,
-        )  # fmt: skip
-        self.learns_mix = logits is None
+        self.form = feature.form
+        self.has_mix = feature.form not in ("projection", "h")
+        self.learns_mix = self.has_mix and feature.logits is None
+        if self.has_mix:
+            self.mix = ScalarMix(
+                n_layers, initial=feature.logits, trainable=self.learns_mix, layer_norm=settings.layer_norm,
+                dropout=settings.dropout, l2=settings.l2 if self.learns_mix else 0.0,
+            )  # fmt: skip
+            self.mix.gamma.requires_grad_(True)  # w alone is frozen
+        if feature.form == "projection":
+            self.projection = nn.Linear((2 * n_layers - 1) * p, 2 * p, bias=False)
+        inputs = {"mix": 2 * p, "x and mix": 3 * p, "h": p, "h and mix": p, "projection": 2 * p}[feature.form]
         self.lstm: nn.LSTM | None = None
-        if settings.tagger == "bilstm":
-            self.lstm = nn.LSTM(channels, settings.hidden, bidirectional=True)
+        if settings.tagger == "bilstm" or feature.form in ("h", "h and mix"):
+            self.lstm = nn.LSTM(inputs, settings.hidden, bidirectional=True)
         self.dropout = nn.Dropout(settings.dropout)
-        self.out = nn.Linear(2 * settings.hidden if self.lstm else channels, n_labels)
+        outputs = 2 * settings.hidden if self.lstm else inputs
+        self.out = nn.Linear(outputs + (2 * p if feature.form == "h and mix" else 0), n_labels)
 
     def forward(self, states: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
         """Scores [tokens, labels] of the sentences that stand one after the other in ``states`` [tokens, 2L+1, p]."""
-        vectors = self.mix(layers_of_states(states))  # [tokens, 2p]
+        mixed = self.mix(layers_of_states(states)) if self.has_mix else None  # [tokens, 2p]
+        if self.form == "mix" and mixed is not None:
+            vectors = mixed  # [tokens, 2p]
+        elif self.form == "projection":
+            vectors = self.dropout(self.projection(states.flatten(1).float()))  # [tokens, 2p]
+        else:
+            vectors = self.dropout(states[:, 0].float())  # x [tokens, p]
+        if self.form == "x and mix" and mixed is not None:
+            vectors = torch.cat([vectors, mixed], dim=1)  # [tokens, 3p]
         if self.lstm is not None:
             packed = nn.utils.rnn.pack_sequence(list(vectors.split(list(lengths))), enforce_sorted=False)
             padded, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)  # [sentences, longest, 2h]
             vectors = self.dropout(torch.cat([rows[:n] for rows, n in zip(padded, lengths, strict=True)]))  # [tokens, 2h]
+        if self.form == "h and mix" and mixed is not None:
+            vectors = torch.cat([vectors, mixed], dim=1)  # [tokens, 2h + 2p]
         scores: torch.Tensor = self.out(vectors)
         return scores
 
     def penalty(self) -> torch.Tensor:
-        """λ‖w‖² of a learned mix, 0 of a fixed one."""
+        """λ‖w‖² of a learned mix, 0 of a frozen one."""
         return self.mix.penalty() if self.learns_mix else torch.zeros((), device=self.out.bias.device)
 
 
@@ -144,16 +155,17 @@ def label_numbers(sentences: Sequence[LabelledSentence]) -> dict[str, int]:
 
 
 def train_tagger(
-    train: LabelledStates, numbers: dict[str, int], logits: tuple[float, ...] | None, seed: int, settings: TaggerSettings
+    train: LabelledStates, numbers: dict[str, int], feature: Feature, seed: int, settings: TaggerSettings
 ) -> TaggerModel:
     """A tagger trained for a fixed number of epochs; ``seed`` gives its first weights, its dropout and the sentences' order."""
     _, n_states, p = train.states.shape
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = TaggerModel((n_states + 1) // 2, 2 * p, len(numbers), logits, settings).to(settings.device)
+        model = TaggerModel((n_states + 1) // 2, p, len(numbers), feature, settings).to(settings.device)
         groups: list[dict[str, Any]] = [{"params": [w for name, w in model.named_parameters() if not name.startswith("mix.")]}]
-        if model.learns_mix:
-            groups.append({"params": list(model.mix.parameters()), "lr": settings.mix_learning_rate})
+        if model.has_mix:
+            learned = [w for w in model.mix.parameters() if w.requires_grad]
+            groups.append({"params": learned, "lr": settings.mix_learning_rate})
         optimiser = torch.optim.Adam(groups, lr=settings.learning_rate)
         n_steps = settings.epochs * -(-len(train) // settings.batch)
         warm_up = max(1, int(WARM_UP * n_steps))
@@ -192,30 +204,25 @@ def probe_tagging(
     metric: Metric,
     seeds: Sequence[int],
     settings: TaggerSettings,
-    features: Sequence[str] | None = None,
+    features: Sequence[Feature],
     tell: Callable[[TaggingRun], None] = lambda run: None,
 ) -> list[TaggingRun]:
-    """Train a tagger for each feature and seed, and score it on the test set.
-
-    Args:
-        features: names from `feature_logits`, all by default.
-        tell: called after each training.
-    """
+    """Train a tagger for each feature and seed, and score it on the test set; ``tell`` is called after each."""
     numbers = label_numbers(train[1])
     names = list(numbers)
     learned = LabelledStates(*train, numbers)
     unseen = LabelledStates(*test, numbers)
-    known = feature_logits(train[0].n_layers)
     runs = []
-    for feature in known if features is None else features:
+    for feature in features:
         for seed in seeds:
             began = time.perf_counter()
-            model = train_tagger(learned, numbers, known[feature], seed, settings)
-            score = METRICS[metric](unseen.gold, predict(model, unseen, names, settings.device))
-            run = TaggingRun(feature, seed, score, time.perf_counter() - began)
+            model = train_tagger(learned, numbers, feature, seed, settings)
+            found = counts(metric, unseen.gold, predict(model, unseen, names, settings.device))
+            w = s = gamma = None
             if model.learns_mix:
                 w, s = (tuple(v.detach().cpu().tolist()) for v in (model.mix.w, model.mix.s))
-                run = TaggingRun(feature, seed, score, run.seconds, w, s, model.mix.gamma.item())
-            runs.append(run)
-            tell(run)
+            if model.has_mix:
+                gamma = model.mix.gamma.item()
+            runs.append(TaggingRun(feature.name, seed, found, time.perf_counter() - began, w, s, gamma))
+            tell(runs[-1])
     return runs

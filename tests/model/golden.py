@@ -1,4 +1,4 @@
-"""The goldens of ../shared/golden: the original TensorFlow code's top layer of 30 sentences in 3 lanes."""
+"""The goldens, see docs/data.md: the original TensorFlow code's top layer of 30 sentences in 3 lanes."""
 
 import json
 from pathlib import Path

@@ -13,8 +13,8 @@ import elmo_store
 from elmo_store.mix_weights import read_weight_sets
 from elmo_store.torch import layers_of_states
 from pipeline.cli import main
+from pipeline.probing import baselines, features, probe, results, scores, senses, tagger, vectors
 from pipeline.probing import labels as label_files
-from pipeline.probing import results, scores, senses, tagger, vectors
 
 FAST = ("--learning-rate", "0.1", "--epochs", "12", "--dropout", "0", "--layer-norm", "token")
 WORDS = {"the": "DET", "a": "DET", "cat": "NOUN", "dogs": "NOUN", "ran": "VERB", "sat": "VERB", ",": "PUNCT"}
@@ -127,16 +127,69 @@ class TestScores:
 
     def test_f1_by_hand(self) -> None:
         gold = [["B-NP", "I-NP", "O", "B-VP"]]
-        assert scores.span_f1(gold, gold) == 1.0
-        assert scores.span_f1(gold, [["B-NP", "O", "O", "B-VP"]]) == pytest.approx(0.5)
-        assert scores.span_f1(gold, [["B-NP", "I-NP", "B-VP", "I-VP"]]) == pytest.approx(0.5)
-        assert scores.span_f1(gold, [["O"] * 4]) == 0.0
+
+        def f1(predicted: list[str]) -> float:
+            return scores.counts("span-f1", gold, [predicted]).score
+
+        assert f1(gold[0]) == 1.0
+        assert f1(["B-NP", "O", "O", "B-VP"]) == pytest.approx(0.5)
+        assert f1(["B-NP", "I-NP", "B-VP", "I-VP"]) == pytest.approx(0.5)
+        assert f1(["O"] * 4) == 0.0
 
     def test_accuracy_and_kind(self) -> None:
-        assert scores.accuracy([["A", "B"], ["C"]], [["A", "C"], ["C"]]) == pytest.approx(2 / 3)
+        assert scores.counts("accuracy", [["A", "B"], ["C"]], [["A", "C"], ["C"]]).score == pytest.approx(2 / 3)
         assert scores.is_iob2(["O", "B-NP", "I-NP"])
         assert not scores.is_iob2(["O", "NOUN"])
         assert not scores.is_iob2(["O"])
+
+    def test_the_bootstrap_tells_a_real_difference_from_noise(self) -> None:
+        rng = np.random.default_rng(1)
+
+        def made(right: np.ndarray) -> scores.Counts:
+            return scores.Counts(right, np.full(400, 10), np.full(400, 10))
+
+        base = rng.integers(3, 8, 400)
+        better, same = base + rng.integers(0, 2, 400), rng.permutation(base)
+        ahead = scores.paired_bootstrap(made(better), made(base))
+        assert ahead.verdict == "ahead"
+        assert ahead.mean == pytest.approx((better - base).sum() / 4000)
+        assert 0 < ahead.low < ahead.mean < ahead.high
+        behind = scores.paired_bootstrap(made(base), made(better))
+        assert behind.verdict == "behind"
+        assert behind.low == pytest.approx(-ahead.high)
+        noise = scores.paired_bootstrap(made(same), made(base))
+        assert noise.verdict == "within noise"
+        assert noise.mean == 0.0
+        # The interval is that of the mean of differences that are independent: 1.96 standard errors each way.
+        error = np.std(better - base) / 10 / np.sqrt(400)
+        assert ahead.high - ahead.low == pytest.approx(2 * 1.96 * error, rel=0.1)
+
+
+class TestBaselines:
+    def sentence(self, text: str) -> label_files.LabelledSentence:
+        words, labels = zip(*(token.split("/") for token in text.split()), strict=True)
+        return label_files.LabelledSentence(words, labels, "")
+
+    def test_most_frequent(self) -> None:
+        train = [self.sentence("the/D can/N can/V rust/V"), self.sentence("a/D can/N ./P ,/P")]
+        test = [self.sentence("the/D can/V"), self.sentence("unseen/N ./P")]
+        words = [[s.words for s in side] for side in (train, test)]
+        assert baselines.most_frequent(train, test, *words) == [["D", "N"], ["D", "P"]]  # D, N, P, V: D is the first of equals
+        tags = [[["x"] * len(s.words) for s in side] for side in (train, test)]
+        assert baselines.most_frequent(train, test, *tags) == [["D", "D"], ["D", "D"]]
+
+    def test_control_labels_follow_from_the_word_and_keep_the_shares(self) -> None:
+        words = [f"w{i}" for i in range(4000)]
+        train = [label_files.LabelledSentence(tuple(words), ("A",) * 3000 + ("B",) * 1000, "")]
+        test = [label_files.LabelledSentence(("w1", "new", "w1"), ("A", "B", "A"), "")]
+        random_train, random_test = baselines.control_labels(train, test, seed=0)
+        assert random_train[0].words == train[0].words
+        assert 0.7 < random_train[0].labels.count("A") / 4000 < 0.8
+        assert random_test[0].labels[0] == random_test[0].labels[2] == random_train[0].labels[1]
+        assert baselines.control_labels(train, test, seed=0)[0] == random_train
+        assert baselines.control_labels(train, test, seed=1)[0] != random_train
+        agreement = np.mean([a == b for a, b in zip(random_train[0].labels, train[0].labels, strict=True)])
+        assert 0.55 < agreement < 0.7  # chance is 0.75² + 0.25² = 0.625: the true label is not looked at
 
 
 class TestVectors:
@@ -171,8 +224,9 @@ class TestTagger:
         states = torch.randn(6, 5, 4)
         layers = layers_of_states(states)
         settings = tagger.TaggerSettings(dropout=0.0)
-        made = {name: tagger.TaggerModel(3, 8, 2, logits, settings) for name, logits in tagger.feature_logits(3).items()}
-        assert list(made) == ["x", "layer 1", "layer 2 (top)", "average", "mix"]
+        known = features.features(3)
+        assert features.usual(3) == ["x", "layer 1", "layer 2 (top)", "average", "mix"]
+        made = {name: tagger.TaggerModel(3, 4, 2, feature, settings) for name, feature in known.items()}
         for name, expected in (
             ("x", layers[:, 0]),
             ("layer 1", layers[:, 1]),
@@ -180,12 +234,23 @@ class TestTagger:
             ("average", layers.mean(1)),
         ):
             torch.testing.assert_close(made[name].mix(layers), expected)
-            assert not any(w.requires_grad for w in made[name].mix.parameters())
+            # γ is learned for every feature, w only for the mix: features differ in what they mix, not in a free scale.
+            assert [n for n, w in made[name].mix.named_parameters() if w.requires_grad] == ["gamma"]
+            assert not made[name].penalty().requires_grad
         assert made["mix"].penalty().requires_grad
+        for name in ("projection", "[x; mix]", "h", "[h; mix]"):
+            model = made[name]
+            model(states, [2, 4]).sum().backward()
+            assert all(w.grad is not None for w in model.parameters()), name
+            assert model(states, [2, 4]).shape == (6, 2)
+        assert made["[x; mix]"].out.in_features == 12
+        assert made["[h; mix]"].out.in_features == 2 * settings.hidden + 8
 
-    def test_bilstm_sees_each_sentence_alone(self) -> None:
+    @pytest.mark.parametrize("name", ["average", "h", "[h; mix]"])
+    def test_bilstm_sees_each_sentence_alone(self, name: str) -> None:
         torch.manual_seed(0)
-        model = tagger.TaggerModel(3, 8, 2, None, tagger.TaggerSettings(tagger="bilstm", hidden=3)).eval()
+        settings = tagger.TaggerSettings(tagger="bilstm", hidden=3)
+        model = tagger.TaggerModel(3, 4, 2, features.features(3)[name], settings).eval()
         states = torch.randn(7, 5, 4)
         together = model(states, [2, 5])
         torch.testing.assert_close(together, torch.cat([model(states[:2], [2]), model(states[2:], [5])]))
@@ -206,7 +271,8 @@ class TestTagger:
 
         settings = tagger.TaggerSettings(epochs=10, batch=8, learning_rate=0.05)
         train, test = side(60), side(40)
-        runs = tagger.probe_tagging(train, test, metric="accuracy", seeds=[0], settings=settings)
+        wanted = probe.chosen_features("x,top,mix", 3)
+        runs = tagger.probe_tagging(train, test, metric="accuracy", seeds=[0], settings=settings, features=wanted)
         found = {run.feature: run for run in runs}
         assert found["layer 2 (top)"].score > 0.99
         assert found["mix"].score > 0.99
@@ -214,7 +280,7 @@ class TestTagger:
         shares = found["mix"].s
         assert shares is not None
         assert max(shares) == shares[2] > 0.6
-        again = tagger.probe_tagging(train, test, metric="accuracy", seeds=[0], settings=settings, features=["mix"])
+        again = tagger.probe_tagging(train, test, metric="accuracy", seeds=[0], settings=settings, features=wanted[2:])
         assert (again[0].score, again[0].s, again[0].gamma) == (found["mix"].score, shares, found["mix"].gamma)
 
 
@@ -254,20 +320,31 @@ class TestSenses:
 
 
 class TestResults:
+    def counts(self, right: int) -> scores.Counts:
+        return scores.Counts(np.full(10, right), np.full(10, 10), np.full(10, 10))
+
     def test_table_bars_and_sets(self) -> None:
-        runs = [tagger.TaggingRun("x", seed, 0.5 + seed / 10, 1.0) for seed in (0, 1)]
-        runs += [tagger.TaggingRun("mix", seed, 0.9, 1.0, (0.0, 1.0), (0.25, 0.75), 2.0) for seed in (0, 1)]
-        found = results.tagging_result("POS", "accuracy", runs)
-        table = results.markdown([found])
-        assert table.splitlines()[0] == "| feature | POS, accuracy |"
-        assert "| x | 55.00 ± 7.07 |" in table
-        assert "| mix | 90.00 ± 0.00 |" in table
-        bar = {line.split("  ")[1]: line.count("█") for line in results.bars(found).splitlines()[1:]}
-        assert bar == {"s x": 8, "s layer 1": 22, "γ": 30} or bar == {"s x      ": 8, "s layer 1": 22, "γ        ": 30}
+        runs = [tagger.TaggingRun("x", seed, self.counts(5 + seed), 1.0, gamma=1.5) for seed in (0, 1)]
+        runs += [tagger.TaggingRun("mix", seed, self.counts(9), 1.0, (0.0, 1.0), (0.25, 0.75), 2.0) for seed in (0, 1)]
+        found = results.tagging_result(
+            "POS", "accuracy", runs, baselines={"guess": self.counts(3)},
+            control=[tagger.TaggingRun("x", 0, self.counts(4), 1.0)], logistic={"mix": self.counts(8)},
+        )  # fmt: skip
+        assert results.markdown([found]).splitlines() == [
+            "| feature | POS, accuracy | POS, control task | POS, selectivity | POS, logistic regression |",
+            "|---|---|---|---|---|",
+            "| guess | 30.00 | – | – | – |",
+            "| x | 55.00 ± 7.07 | 40.00 | 15.00 | – |",
+            "| mix | 90.00 ± 0.00 | – | – | 80.00 |",
+        ]
+        assert results.differences(found).splitlines()[1].split() == ["mix", "-", "x", "+35.00", "[+35.00,", "+35.00]", "ahead"]
+        assert results.as_json([found])[0]["differences"][0]["verdict"] == "ahead"
+        bar = {line.split("  ")[1].strip(): line.count("█") for line in results.bars(found).splitlines()[1:]}
+        assert bar == {"s x": 8, "s layer 1": 22, "γ": 30}
         assert results.weight_sets(found)["seed1"] == {"w": [0.0, 1.0], "gamma": 2.0}
 
     def test_nothing_learned_nothing_to_plot(self, tmp_path: Path) -> None:
-        found = results.tagging_result("POS", "accuracy", [tagger.TaggingRun("x", 0, 0.5, 1.0)])
+        found = results.tagging_result("POS", "accuracy", [tagger.TaggingRun("x", 0, self.counts(5), 1.0)])
         assert results.bars(found) == ""
         with pytest.raises(ValueError, match="no learned mix to plot"):
             results.plot([found], str(tmp_path / "a.svg"))
@@ -276,15 +353,22 @@ class TestResults:
 class TestCommand:
     def test_tag(self, sets: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         outputs = {name: str(tmp_path / name) for name in ("a.json", "mix.json")}
-        code = tag(sets, "--name", "UPOS", "--json", outputs["a.json"], "--mix-weights", outputs["mix.json"], *FAST)
+        written = ("--json", outputs["a.json"], "--mix-weights", outputs["mix.json"])
+        code = tag(sets, "--name", "UPOS", "--given-column", "form", "--control", "--logistic", *written, *FAST)
         printed = capsys.readouterr()
         assert code == 0
         assert [line.split("|")[1].strip() for line in printed.out.splitlines() if line.startswith("| ")] == [
-            "feature", "x", "layer 1", "layer 2 (top)", "average", "mix",
+            "feature", "most frequent of the word", "most frequent of column form",
+            "x", "layer 1", "layer 2 (top)", "average", "mix",
         ]  # fmt: skip
+        assert "UPOS: differences in points" in printed.out
         assert "UPOS: learned mix" in printed.out
-        assert printed.err.count("seed 0") == 5
+        assert printed.err.count("seed 0") == 10  # the task and the control task
         found = json.loads((tmp_path / "a.json").read_text())[0]
+        # The label follows from the word: guessing it by the word, or by a column that repeats it, is right everywhere.
+        assert found["scores"]["most frequent of the word"]["accuracy"]["mean"] == 1.0
+        assert found["scores"]["most frequent of column form"]["accuracy"]["mean"] == 1.0
+        assert found["scores"]["x"]["logistic regression"]["mean"] == 1.0
         assert found["scores"]["x"]["accuracy"]["mean"] > 0.9  # the label follows from the word
         assert sum(s["mean"] for s in found["mix"]["s"]) == pytest.approx(1)
         (learned,) = read_weight_sets(outputs["mix.json"])
@@ -310,7 +394,7 @@ class TestCommand:
             (("--seeds", "0"), 2, "--seeds 0: give 1 or more"),
             (("--dropout", "1"), 2, "no probability below 1"),
             (("--l2", "-1"), 2, "at least 0"),
-            (("--features", "layer 9"), 2, "no feature 'layer 9'; this model has x, layer 1, layer 2 (top), average, mix"),
+            (("--features", "layer 9"), 2, "no feature 'layer 9'; this model has x, layer 1, layer 2 (top), average, mix, proj"),
             (("--column", "17"), 3, "column 17 was asked for"),
             (("--test-labels", "nowhere.conllu"), 3, "nowhere.conllu"),
             (("--test", "nowhere"), 3, "no store at"),
