@@ -35,6 +35,19 @@ class StoreVersionError(StoreError):
         return type(self), (self.where, self.found, self.known)
 
 
+class StoreFeatureError(StoreError):
+    """The store needs something that this package does not know, such as a codec, a form or a number type of a later one."""
+
+    def __init__(self, where: str, feature: str) -> None:
+        super().__init__(
+            f"{where}: the store needs {feature}, which this elmo-store does not know: upgrade it (pip install -U elmo-store)"
+        )
+        self.where, self.feature = where, feature
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.where, self.feature)
+
+
 class ManifestError(StoreError, ValueError):
     """The manifest is not JSON, or a field of it is missing, of a wrong type, or contradicts another one."""
 

@@ -3,28 +3,39 @@
 See docs/store-format.md for the words: row, shard, part, state, layer.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 FORMAT_VERSION = 1
+FEATURES: tuple[str, ...] = ()  # `required_features` that this package reads
 MANIFEST = "elmo_store.json"
+INPUTS = "inputs.parquet"
 START_STATE = "start_state.safetensors"
 SENTENCES = "sentences"
+SENTENCE_INDEX = "sentences/index.parquet"
+SENTENCE_IDS = "sentences/ids"
 REJECTS = "rejects"
 STATES = "states"
 ZARR = "states.zarr"
-SHARDS = "_shards"
+SHARDS = "_shards"  # markers of shards
+STRETCHES = "_parts"  # markers of stretches of parts
+IDS = "_ids"  # markers of the id tables
 WORK = "_work"  # scratch of a running job; gone when the store is complete
 
 BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundaries adds
-CHUNK_ROWS = 512  # rows of an inner chunk: the least that is read
-SENTENCE_CHUNK = 1_048_576  # entries of a chunk of sentence_start
-ROW_GROUP_ROWS = 2048  # rows of a row group of the Parquet form
+# What this version writes. A reader takes these sizes from the store.
+CHUNK_ROWS = 128  # rows of an inner chunk: the least that a Zarr library reads of a state
+SENTENCE_CHUNK = 4096  # entries of a chunk of sentence_start
+ROW_GROUP_ROWS = 512  # rows of a row group of the Parquet form
+ROW_GROUP_SENTENCES = 1024  # sentences of a row group of a part
+IDS_OF_TABLE = 16_384  # ids that an id table has at most, on average
 DTYPES = ("float16", "float32")
 FORMS = ("zarr", "parquet")
 ROW_COLUMNS = ("row", "token", "sentence", "index_in_sentence")  # of the Parquet form, before the states
 COMPRESSIONS = ("none", "zstd", "blosc")
+CHECKSUMS = ("none", "crc32c")
 
 SENTENCES_SCHEMA = pa.schema(
     [
@@ -35,6 +46,32 @@ SENTENCES_SCHEMA = pa.schema(
         pa.field("first_row", pa.int64(), nullable=False),
         pa.field("n_tokens", pa.int32(), nullable=False),
         pa.field("tokens", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+    ]
+)
+
+
+# One row a part; `bytes` and `rejects_bytes` are sizes of its files, 0 where it has no rejects.
+INDEX_SCHEMA = pa.schema(
+    [
+        pa.field(name, pa.int64(), nullable=False)
+        for name in ("part", "first_sentence", "n_sentences", "first_row", "n_rows", "bytes", "rejects_bytes")
+    ]
+)
+INPUTS_SCHEMA = pa.schema(
+    [
+        pa.field("url", pa.string(), nullable=False),
+        pa.field("format", pa.string(), nullable=False),
+        pa.field("guessed", pa.bool_(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("version", pa.string(), nullable=False),
+        pa.field("pieces", pa.int64(), nullable=False),
+    ]
+)
+IDS_SCHEMA = pa.schema(
+    [
+        pa.field("hash_high", pa.uint64(), nullable=False),
+        pa.field("hash_low", pa.uint64(), nullable=False),
+        pa.field("sentence", pa.int64(), nullable=False),
     ]
 )
 
@@ -50,8 +87,23 @@ def n_layers(states: Sequence[str]) -> int:
     """L of a full set of 2L+1 states; ValueError if ``states`` are not exactly those of `state_names`."""
     count = (len(states) - 1) // 2
     if count < 1 or tuple(states) != state_names(count):
-        raise ValueError(f"states {', '.join(states)} are not x, fwd1, bwd1, … of one biLM")
+        raise ValueError(f"states {', '.join(states)} are not x, fwd1, bwd1, … of one biLM, all of them")
     return count
+
+
+def check_states(states: Sequence[str]) -> None:
+    """ValueError unless ``states`` are one or more of `state_names`, in that order: a store may hold a subset."""
+    places = [_state_place(name) for name in states]
+    if not places or places != sorted(set(places)):
+        raise ValueError(f"states {', '.join(states) or '(none)'} are not some of x, fwd1, bwd1, fwd2, … in this order")
+
+
+def _state_place(name: str) -> int:
+    """Place of a state among x, fwd1, bwd1, …; ValueError if it is none of them."""
+    match = re.fullmatch(r"(fwd|bwd)([1-9][0-9]{0,5})", name)
+    if name != "x" and match is None:
+        raise ValueError(f"{name!r} is no state: known are x, fwd1, bwd1, fwd2, …")
+    return 0 if match is None else 2 * int(match[2]) - (match[1] == "fwd")
 
 
 def sentences_part(part: int) -> str:
@@ -79,9 +131,34 @@ def zarr_token_chunk(shard: int) -> str:
     return f"{ZARR}/token/c/{shard}"
 
 
+def zarr_sentence_chunk(chunk: int) -> str:
+    """Object of chunk ``chunk`` of the Zarr array ``sentence_start``."""
+    return f"{ZARR}/sentence_start/c/{chunk}"
+
+
+def id_table(table: int) -> str:
+    """Parquet file of the ids whose hashes begin with the bits of ``table``."""
+    return f"{SENTENCE_IDS}/{_number(table)}.parquet"
+
+
 def shard_marker(shard: int) -> str:
     """Marker that says shard ``shard`` is written."""
     return f"{SHARDS}/{_number(shard)}.json"
+
+
+def stretch_marker(stretch: int) -> str:
+    """Marker that says the parts of stretch ``stretch`` are written."""
+    return f"{STRETCHES}/{_number(stretch)}.json"
+
+
+def ids_marker(number: int) -> str:
+    """Marker that says the ``number``-th run of id tables is written."""
+    return f"{IDS}/{_number(number)}.json"
+
+
+def id_bits(sentences: int) -> int:
+    """Leading bits of an id's hash that name its table: 0 for one table, at most 30."""
+    return min(30, (max(1, -(-sentences // IDS_OF_TABLE)) - 1).bit_length())
 
 
 def n_shards(rows: int, shard_rows: int) -> int:
@@ -99,8 +176,21 @@ def shard_range(shard: int, rows: int, shard_rows: int) -> tuple[int, int]:
     return first, min(first + shard_rows, rows)
 
 
+def shard_pieces(spans: Sequence[tuple[int, int]], shard_rows: int) -> Iterator[tuple[int, int, int, int]]:
+    """Spans of rows cut at the borders of shards: (shard, its rows lo … hi counted within it, their place in the result).
+
+    The result is the rows of the first span ``first … stop``, then those of the next, ….
+    """
+    place = 0
+    for first, stop in spans:
+        for shard in range(first // shard_rows, -(-stop // shard_rows) if stop > first else 0):
+            lo, hi = max(first, shard * shard_rows), min(stop, (shard + 1) * shard_rows)
+            yield shard, lo - shard * shard_rows, hi - shard * shard_rows, place
+            place += hi - lo
+
+
 def chunk_rows(shard_rows: int) -> int:
-    """Rows of an inner chunk of a shard. ValueError for a shard size that inner chunks don't divide."""
+    """Rows of an inner chunk of a shard of ``shard_rows`` rows, as this version writes it. ValueError for a size it can't divide."""
     if shard_rows < 1 or (shard_rows > CHUNK_ROWS and shard_rows % CHUNK_ROWS):
         raise ValueError(f"shards of {shard_rows} rows: give a multiple of {CHUNK_ROWS}, or a number from 1 to {CHUNK_ROWS}")
     return min(shard_rows, CHUNK_ROWS)

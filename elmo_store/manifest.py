@@ -4,13 +4,22 @@ Parsing checks every field and how the fields fit together, so that no reader me
 stands in docs/store-format.md; this module and that page change together.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from elmo_store import layout
-from elmo_store.errors import ManifestError, StoreIncompleteError, StoreNotFoundError, StoreVersionError
+from elmo_store.errors import (
+    ManifestError,
+    StoreFeatureError,
+    StoreIncompleteError,
+    StoreNotFoundError,
+    StoreVersionError,
+)
 from elmo_store.manifest_fields import Fields, Json
+from elmo_store.markers import ObjectRecord
 from elmo_store.storage import Root
 
 Kind = Literal["states", "mix"]
@@ -48,10 +57,19 @@ class Counts:
 
 @dataclass(frozen=True)
 class InputInfo:
-    """The input: one fingerprint over all files, and each file as an object with at least ``url``."""
+    """The input: one fingerprint over all files, and how many there are; inputs.parquet names them."""
 
     fingerprint: str
-    files: tuple[Mapping[str, Any], ...] = ()
+    files: int
+
+
+@dataclass(frozen=True)
+class Checksums:
+    """SHA-256 over what the markers of a complete store name: its shards (what the store holds), its parts, its id tables."""
+
+    shards: str
+    parts: str
+    ids: str
 
 
 @dataclass(frozen=True)
@@ -78,7 +96,8 @@ class MixInfo:
 class Manifest:
     """Everything about a store but its contents. Fields in the order of docs/store-format.md.
 
-    ``counts`` is None only while the corpus is still being read; ``mix`` is None unless ``kind`` is "mix".
+    ``counts`` is None only while the corpus is still being read; ``mix`` is None unless ``kind`` is "mix"; ``objects`` and
+    ``checksums`` are empty and None until the store is complete. ``chunk_rows`` 0 stands for what this version writes.
     """
 
     kind: Kind
@@ -96,10 +115,20 @@ class Manifest:
     compression: str
     counts: Counts | None
     input: InputInfo
+    checksum: str = "none"
+    chunk_rows: int = 0
+    sentence_chunk: int = layout.SENTENCE_CHUNK
+    required_features: tuple[str, ...] = ()
     job: Mapping[str, Json] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
     mix: MixInfo | None = None
+    objects: tuple[ObjectRecord, ...] = ()
+    checksums: Checksums | None = None
     format_version: int = layout.FORMAT_VERSION
+
+    def __post_init__(self) -> None:
+        if not self.chunk_rows:  # a store that is to be written
+            object.__setattr__(self, "chunk_rows", layout.chunk_rows(self.shard_rows))
 
     @property
     def sizes(self) -> Counts:
@@ -123,8 +152,9 @@ class Manifest:
                 for ws in self.mix.weight_sets
             ],
         }
-        return {
+        value: dict[str, Any] = {
             "format_version": self.format_version,
+            "required_features": list(self.required_features),
             "kind": self.kind,
             "complete": self.complete,
             "model": {
@@ -140,14 +170,20 @@ class Manifest:
             "states": list(self.states),
             "channels": self.channels,
             "shard_rows": self.shard_rows,
+            "chunk_rows": self.chunk_rows,
+            "sentence_chunk": self.sentence_chunk,
             "forms": list(self.forms),
             "compression": self.compression,
+            "checksum": self.checksum,
             "counts": None if self.counts is None else vars(self.counts).copy(),
-            "input": {"fingerprint": self.input.fingerprint, "files": [dict(file) for file in self.input.files]},
+            "input": vars(self.input).copy(),
             "job": dict(self.job),
             "software": dict(self.software),
             "mix": mix,
+            "objects": [record.to_json() for record in self.objects],
+            "checksums": None if self.checksums is None else vars(self.checksums).copy(),
         }
+        return value | {"sha256": own_sha256(value)}
 
     @classmethod
     def parse(cls, value: Any, where: str = layout.MANIFEST) -> "Manifest":
@@ -155,12 +191,19 @@ class Manifest:
 
         Raises:
             StoreVersionError: another format version, both named.
+            StoreFeatureError: a feature, form, codec or number type of a later elmo-store.
             ManifestError: a field, named together with ``where``, is missing or wrong.
         """
         fields = Fields(value, where)
         version = fields.count("format_version")
         if version != layout.FORMAT_VERSION:
             raise StoreVersionError(where, version, layout.FORMAT_VERSION)
+        for feature in fields.names("required_features"):
+            if feature not in layout.FEATURES:
+                raise StoreFeatureError(where, f"the feature {feature!r}")
+        found = fields.sha256("sha256")
+        if found != own_sha256(value):
+            raise fields.error("sha256", f"is {found}, the manifest's own hash is {own_sha256(value)}: it was changed or damaged")
         model, start = fields.child("model"), fields.child("start_state")
         source = fields.child("input")
         kind = fields.one_of("kind", ("states", "mix"))
@@ -170,22 +213,63 @@ class Manifest:
             model=ModelInfo(model.text("name"), model.text("fingerprint"), model.mapping("options")),
             tokenizer=fields.text("tokenizer"),
             start_state=StartStateInfo(start.one_of("kind", ("zero", "warm")), start.sha256("sha256")),
-            dtype=fields.one_of("dtype", layout.DTYPES),
+            dtype=_known(fields, "dtype", layout.DTYPES),
             precision=fields.text("precision"),
             boundaries=fields.flag("boundaries"),
             states=fields.names("states"),
             channels=fields.count("channels", at_least=1),
             shard_rows=fields.count("shard_rows", at_least=1),
-            forms=fields.names("forms"),
-            compression=fields.one_of("compression", layout.COMPRESSIONS),
+            forms=_known_forms(fields),
+            compression=_known(fields, "compression", layout.COMPRESSIONS),
+            checksum=_known(fields, "checksum", layout.CHECKSUMS),
+            chunk_rows=fields.count("chunk_rows", at_least=1),
+            sentence_chunk=fields.count("sentence_chunk", at_least=1),
+            required_features=fields.names("required_features"),
             counts=_counts(fields),
-            input=InputInfo(source.text("fingerprint"), source.objects("files", required="url")),
+            input=InputInfo(source.text("fingerprint"), source.count("files")),
             job=fields.scalars("job"),
             software=fields.texts("software"),
             mix=_mix(fields) if kind == "mix" else None,
+            objects=_object_records(fields),
+            checksums=_checksums(fields),
         )
         _check(manifest, fields)
         return manifest
+
+
+def own_sha256(value: Mapping[str, Any]) -> str:
+    """The manifest's hash of itself: of its JSON without the member ``sha256``, keys sorted, ASCII, without spaces."""
+    rest = {name: member for name, member in value.items() if name != "sha256"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _known(fields: Fields, name: str, known: tuple[str, ...]) -> str:
+    """A string that this package knows. StoreFeatureError for any other: a later one may have written it."""
+    value = fields.text(name)
+    if value not in known:
+        raise StoreFeatureError(fields.where, f"{name} {value!r}")
+    return value
+
+
+def _known_forms(fields: Fields) -> tuple[str, ...]:
+    """The store's forms. A form of a later version is a StoreFeatureError: its rooms would not be verified."""
+    forms = fields.names("forms")
+    for form in forms:
+        if form not in layout.FORMS:
+            raise StoreFeatureError(fields.where, f"the form {form!r}")
+    return forms
+
+
+def _object_records(fields: Fields) -> tuple[ObjectRecord, ...]:
+    return tuple(ObjectRecord(one.text("path"), one.count("bytes"), one.sha256("sha256")) for one in fields.children("objects"))
+
+
+def _checksums(fields: Fields) -> Checksums | None:
+    if fields.is_null("checksums"):
+        return None
+    sums = fields.child("checksums")
+    return Checksums(**{name: sums.sha256(name) for name in Checksums.__dataclass_fields__})
 
 
 def _counts(fields: Fields) -> Counts | None:
@@ -213,7 +297,7 @@ def _check(manifest: Manifest, fields: Fields) -> None:
     """How the fields must fit together."""
     if manifest.kind == "states":
         try:
-            layout.n_layers(manifest.states)
+            layout.check_states(manifest.states)
         except ValueError as error:
             raise fields.error("states", str(error)) from error
     elif not manifest.states:
@@ -224,16 +308,14 @@ def _check(manifest: Manifest, fields: Fields) -> None:
         names = tuple(weights.name for weights in manifest.mix.weight_sets)
         if names != manifest.states:
             raise fields.error("mix.weight_sets", f"are named {names}, states are {manifest.states}")
-    if not manifest.forms or any(form not in layout.FORMS for form in manifest.forms):
-        raise fields.error("forms", f"is {list(manifest.forms)}: one or both of {', '.join(layout.FORMS)}")
-    try:
-        layout.chunk_rows(manifest.shard_rows)
-    except ValueError as error:
-        raise fields.error("shard_rows", str(error)) from error
+    if not manifest.forms:
+        raise fields.error("forms", f"is empty: one or both of {', '.join(layout.FORMS)}")
+    if manifest.shard_rows % manifest.chunk_rows:
+        raise fields.error("chunk_rows", f"is {manifest.chunk_rows}, which does not divide shard_rows, {manifest.shard_rows}")
+    if manifest.complete and (manifest.counts is None or manifest.checksums is None):
+        raise fields.error("counts" if manifest.counts is None else "checksums", "is null in a store that says it is complete")
     counts = manifest.counts
     if counts is None:
-        if manifest.complete:
-            raise fields.error("counts", "is null in a store that says it is complete")
         return
     shards = layout.n_shards(counts.rows, manifest.shard_rows)
     if counts.shards != shards:
@@ -270,6 +352,6 @@ def read_manifest(root: Root) -> Manifest:
         value = root.get_json(layout.MANIFEST)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreNotFoundError(f"no store at {root}: there is no {where}; is the location right?") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ManifestError(f"{where} is not JSON in UTF-8 ({error}): restore it, or write the store again") from error
     return Manifest.parse(value, where)

@@ -20,6 +20,11 @@ class Fields:
             raise ManifestError(f"{where}: {path or 'the whole'} is {_kind(value)}, not an object")
         self._value: dict[str, Any] = value
 
+    @property
+    def where(self) -> str:
+        """The file."""
+        return self._where
+
     def error(self, name: str, problem: str) -> ManifestError:
         """The error that says ``problem`` of field ``name``."""
         return ManifestError(f"{self._where}: {self._path}{name} {problem}")
@@ -109,12 +114,6 @@ class Fields:
         if not isinstance(value, dict):
             raise self._wrong(name, "an object")
         return dict(value)
-
-    def objects(self, name: str, required: str) -> tuple[dict[str, Any], ...]:
-        """A list of objects that each have the string ``required``."""
-        for one in self.children(name):
-            one.text(required)
-        return tuple(dict(one) for one in self._list(name))
 
     def texts(self, name: str) -> dict[str, str]:
         """An object whose values are strings."""

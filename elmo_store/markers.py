@@ -1,24 +1,26 @@
-"""A marker a shard: the only proof that the shard is written. Imports storage, layout and errors.
+"""Markers: the only proof that objects of a store are written. Imports storage, layout and errors.
 
-A marker is put after all objects of its shard, and names each with its size and SHA-256. Presence of data proves nothing.
+A marker is put after the objects that it names, each with its size and SHA-256. Presence of data proves nothing. There is one
+for each shard, one for each stretch of parts (a run of parts that one worker numbered), and one for each run of id tables.
 """
 
 import builtins
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
+from elmo_store import layout
 from elmo_store.errors import ShardCorruptError
-from elmo_store.layout import SHARDS, shard_marker
 from elmo_store.storage import Root
 
 Verify = Literal["none", "size", "sha256"]
+Stats = Mapping[str, float | int | str]
 
 
 @dataclass(frozen=True)
 class ObjectRecord:
-    """One object of a shard: its path relative to the store, its size in bytes, its SHA-256 as 64 hexadecimal digits."""
+    """One object: its path relative to the store, its size in bytes, its SHA-256 as 64 hexadecimal digits."""
 
     path: str
     bytes: int
@@ -29,6 +31,15 @@ class ObjectRecord:
         """The record of an object whose bytes are ``data``."""
         return cls(path, len(data), hashlib.sha256(data).hexdigest())
 
+    @classmethod
+    def parse(cls, value: Any) -> "ObjectRecord":
+        """The record of a JSON object. KeyError or TypeError if it is none."""
+        return cls(_text(value["path"]), _count(value["bytes"]), _text(value["sha256"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """The record's JSON object."""
+        return {"path": self.path, "bytes": self.bytes, "sha256": self.sha256}
+
 
 @dataclass(frozen=True)
 class ShardMarker:
@@ -38,52 +49,142 @@ class ShardMarker:
     first_row: int
     n_rows: int
     objects: tuple[ObjectRecord, ...]
-    stats: Mapping[str, float | int | str] = field(default_factory=dict)
+    stats: Stats = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return layout.shard_marker(self.shard)
 
     def to_json(self) -> dict[str, Any]:
         """The marker's JSON object."""
-        return {
-            "shard": self.shard,
-            "first_row": self.first_row,
-            "n_rows": self.n_rows,
-            "objects": [{"path": o.path, "bytes": o.bytes, "sha256": o.sha256} for o in self.objects],
-            "stats": dict(self.stats),
-        }
+        return {"shard": self.shard, "first_row": self.first_row, "n_rows": self.n_rows} | _tail(self.objects, self.stats)
 
     @classmethod
     def parse(cls, value: Any, where: str) -> "ShardMarker":
         """The marker of a JSON object. ShardCorruptError, naming ``where``, if it is not one."""
         try:
-            objects = tuple(ObjectRecord(_text(o["path"]), _count(o["bytes"]), _text(o["sha256"])) for o in value["objects"])
-            stats = {_text(name): number for name, number in value["stats"].items()}
-            return cls(_count(value["shard"]), _count(value["first_row"]), _count(value["n_rows"]), objects, stats)
+            counts = (_count(value["shard"]), _count(value["first_row"]), _count(value["n_rows"]))
+            return cls(*counts, _objects(value), _stats(value))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ShardCorruptError(f"{where} is not a marker of a shard ({error!r}): remove it and run the job again") from error
+            raise _no_marker(where, "a shard", error) from error
 
 
-def write_marker(root: Root, marker: ShardMarker) -> None:
-    """Put the marker: the last thing that is written of a shard."""
-    root.put_json(shard_marker(marker.shard), marker.to_json())
+@dataclass(frozen=True)
+class PartRange:
+    """What a part holds: sentences from ``first_sentence`` on and their rows from ``first_row`` on."""
+
+    part: int
+    first_sentence: int
+    n_sentences: int
+    first_row: int
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class StretchMarker:
+    """A run of consecutive parts is written: their files, and the chunks of ``sentence_start`` that begin among their sentences."""
+
+    stretch: int
+    parts: tuple[PartRange, ...]
+    objects: tuple[ObjectRecord, ...]
+    stats: Stats = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return layout.stretch_marker(self.stretch)
+
+    def to_json(self) -> dict[str, Any]:
+        """The marker's JSON object."""
+        return {"stretch": self.stretch, "parts": [vars(one).copy() for one in self.parts]} | _tail(self.objects, self.stats)
+
+    @classmethod
+    def parse(cls, value: Any, where: str) -> "StretchMarker":
+        """The marker of a JSON object. ShardCorruptError, naming ``where``, if it is not one."""
+        try:
+            names = PartRange.__dataclass_fields__
+            parts = tuple(PartRange(**{name: _count(one[name]) for name in names}) for one in value["parts"])
+            return cls(_count(value["stretch"]), parts, _objects(value), _stats(value))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise _no_marker(where, "a stretch of parts", error) from error
+
+
+@dataclass(frozen=True)
+class IdsMarker:
+    """Id tables ``first_table … first_table + n_tables`` are written."""
+
+    number: int
+    first_table: int
+    n_tables: int
+    objects: tuple[ObjectRecord, ...]
+    stats: Stats = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return layout.ids_marker(self.number)
+
+    def to_json(self) -> dict[str, Any]:
+        """The marker's JSON object."""
+        own = {"number": self.number, "first_table": self.first_table, "n_tables": self.n_tables}
+        return own | _tail(self.objects, self.stats)
+
+    @classmethod
+    def parse(cls, value: Any, where: str) -> "IdsMarker":
+        """The marker of a JSON object. ShardCorruptError, naming ``where``, if it is not one."""
+        try:
+            counts = (_count(value["number"]), _count(value["first_table"]), _count(value["n_tables"]))
+            return cls(*counts, _objects(value), _stats(value))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise _no_marker(where, "id tables", error) from error
+
+
+AnyMarker = ShardMarker | StretchMarker | IdsMarker
+M = TypeVar("M", ShardMarker, StretchMarker, IdsMarker)
+
+
+def write_marker(root: Root, marker: AnyMarker) -> None:
+    """Put a marker: the last thing that is written of what it names."""
+    root.put_json(marker.path, marker.to_json())
 
 
 def read_marker(root: Root, shard: int) -> ShardMarker | None:
     """The marker of shard ``shard``, None without one. ShardCorruptError if it can't be read or speaks of another shard."""
-    rel = shard_marker(shard)
+    return _read(root, layout.shard_marker(shard), ShardMarker.parse)
+
+
+def read_stretch_marker(root: Root, stretch: int) -> StretchMarker | None:
+    """The marker of stretch ``stretch``, None without one. ShardCorruptError if it can't be read or speaks of another one."""
+    return _read(root, layout.stretch_marker(stretch), StretchMarker.parse)
+
+
+def read_ids_marker(root: Root, number: int) -> IdsMarker | None:
+    """The ``number``-th marker of id tables, None without one. ShardCorruptError if it can't be read or speaks of others."""
+    return _read(root, layout.ids_marker(number), IdsMarker.parse)
+
+
+def _read(root: Root, rel: str, parse: Callable[[Any, str], M]) -> M | None:
     try:
         value = root.get_json(rel)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ShardCorruptError(f"{root.url(rel)} is not JSON ({error}): remove it and run the job again") from error
-    marker = ShardMarker.parse(value, root.url(rel))
-    if marker.shard != shard:
-        raise ShardCorruptError(f"{root.url(rel)} speaks of shard {marker.shard}: remove it and run the job again")
+    marker = parse(value, root.url(rel))
+    if marker.path != rel:
+        raise ShardCorruptError(f"{root.url(rel)} is a copy of {marker.path}: remove it and run the job again")
     return marker
 
 
 def marked_shards(root: Root) -> list[int]:
     """Numbers of the shards that have a marker, from one listing, sorted; the markers are not read."""
-    names = (rel.rpartition("/")[2].removesuffix(".json") for rel in root.list(SHARDS) if rel.endswith(".json"))
+    return marked(root, layout.SHARDS)
+
+
+def marked(root: Root, folder: str) -> list[int]:
+    """Numbers of the markers in ``folder`` (`layout.SHARDS`, …), from one listing, sorted; they are not read."""
+    names = (rel.rpartition("/")[2].removesuffix(".json") for rel in root.list(folder) if rel.endswith(".json"))
     return sorted(int(name) for name in names if name.isdecimal())
 
 
@@ -96,34 +197,40 @@ def object_fault(root: Root, record: ObjectRecord, verify: Verify, size: int | N
     if size != record.bytes:
         return f"{root.url(record.path)} has {size} bytes, its marker says {record.bytes}"
     if verify == "sha256":
-        found = hashlib.sha256(root.get(record.path)).hexdigest()
+        found = root.sha256(record.path)
         if found != record.sha256:
             return f"{root.url(record.path)} has SHA-256 {found}, its marker says {record.sha256}"
     return None
 
 
-def valid_markers(root: Root, n_shards: int, verify: Verify = "size") -> dict[int, ShardMarker]:
-    """Markers of shards ``0 … n_shards`` whose objects are as they say; the others' work is to be done again.
-
-    ``verify``: "none" trusts the markers, "size" compares sizes (one listing of the store), "sha256" reads every object.
-    """
-    sizes = root.sizes() if verify != "none" else {}
-    valid: dict[int, ShardMarker] = {}
-    for shard in marked_shards(root):
-        if shard >= n_shards:
-            continue
-        try:
-            marker = read_marker(root, shard)
-        except ShardCorruptError:
-            continue
-        if marker and not any(object_fault(root, o, verify, sizes.get(o.path)) for o in marker.objects):
-            valid[shard] = marker
-    return valid
+def checksum(markers: Iterable[AnyMarker]) -> str:
+    """SHA-256 over the objects that ``markers`` name, in their order: of the lines ``path TAB sha256 LF``, 64 digits."""
+    digest = hashlib.sha256()
+    for marker in markers:
+        for record in marker.objects:
+            digest.update(f"{record.path}\t{record.sha256}\n".encode())
+    return digest.hexdigest()
 
 
 def total_bytes(markers: Sequence[ShardMarker]) -> int:
     """Bytes of all objects of the shards."""
     return sum(record.bytes for marker in markers for record in marker.objects)
+
+
+def _tail(objects: Sequence[ObjectRecord], stats: Stats) -> dict[str, Any]:
+    return {"objects": [one.to_json() for one in objects], "stats": dict(stats)}
+
+
+def _objects(value: Any) -> tuple[ObjectRecord, ...]:
+    return tuple(ObjectRecord.parse(one) for one in value["objects"])
+
+
+def _stats(value: Any) -> Stats:
+    return {_text(name): number for name, number in value["stats"].items()}
+
+
+def _no_marker(where: str, what: str, error: Exception) -> ShardCorruptError:
+    return ShardCorruptError(f"{where} is not a marker of {what} ({error!r}): remove it and run the job again")
 
 
 def _text(value: object) -> str:

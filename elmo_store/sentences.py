@@ -1,12 +1,14 @@
-"""What each row of a store is: its sentences, by number and by id, read from the parts as they are needed.
+"""What each row of a store is: its sentences, by number and by id, read as they are needed.
 
-May import pyarrow, NumPy, layout, manifest, errors, parquet_files. Opening costs nothing; a number costs the footers of a few
-parts and one part, an id the id columns up to the part that has it.
+May import pyarrow, NumPy, layout, manifest, markers, recent, ids, zarr_form (sentence_start), parquet_files, errors. Opening costs
+nothing; the rows of a sentence cost a chunk of ``sentence_start``, its tokens the table of parts, a footer and a row group. No part
+is decoded whole for one sentence. Safe for threads; not for use across a fork (`Store` makes a new one there).
 """
 
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from io import BytesIO
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmo_store import layout
-from elmo_store.errors import SentenceNotFoundError, ShardCorruptError
+from elmo_store.errors import SentenceNotFoundError, ShardCorruptError, ShardMissingError
+from elmo_store.ids import IdTables
 from elmo_store.manifest import Manifest
-from elmo_store.parquet_files import errors_name, open_parquet
+from elmo_store.markers import PartRange, marked, read_stretch_marker
+from elmo_store.parquet_files import GroupsOf, read_footers, read_table, read_tables
+from elmo_store.recent import Recent
 from elmo_store.storage import Root
+from elmo_store.zarr_form import read_sentence_chunks
 
-PARTS_AT_HAND = 4
+Int64 = npt.NDArray[np.int64]
+CHUNKS_AT_HAND = 1024  # of sentence_start, 32 KB each
+FOOTERS_AT_HAND = 256
+GROUPS_AT_HAND = 64  # row groups of 1,024 sentences
 
 
 @dataclass(frozen=True)
@@ -36,112 +45,196 @@ class SentenceRecord:
     tokens: tuple[str, ...]
 
 
-class SentenceIndex:
+@dataclass(frozen=True)
+class _Footer:
+    """A part's footer, and how many of its sentences stand before each row group (and at last, all): [groups + 1]."""
+
+    metadata: pq.FileMetaData
+    before: Int64
+
+
+def encode_part(table: pa.Table) -> bytes:
+    """A part as the bytes of one Parquet file of `layout.SENTENCES_SCHEMA`, the same for the same table."""
+    sink = BytesIO()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        row_group_size=layout.ROW_GROUP_SENTENCES,
+        use_dictionary=["source", "tokens.list.element"],
+        write_statistics=["sentence", "first_row"],
+        write_page_checksum=True,
+    )
+    return sink.getvalue()
+
+
+def encode_index(parts: Sequence[PartRange], sizes: Sequence[tuple[int, int]]) -> bytes:
+    """The table of parts; ``sizes``: bytes of each part's file, and of its rejects (0 without any)."""
+    columns: dict[str, list[int]] = {name: [getattr(one, name) for one in parts] for name in PartRange.__dataclass_fields__}
+    columns |= {"bytes": [part for part, _ in sizes], "rejects_bytes": [rejects for _, rejects in sizes]}
+    sink = BytesIO()
+    table = pa.table(columns, schema=layout.INDEX_SCHEMA)
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue()
+
+
+def read_index(root: Root, manifest: Manifest) -> list[PartRange]:
+    """The parts of a complete store, in order. ShardCorruptError unless they follow each other and are as many as the manifest says."""
+    table = read_table(root, layout.SENTENCE_INDEX, list(PartRange.__dataclass_fields__))
+    parts = [PartRange(*(int(value) for value in row.values())) for row in table.to_pylist()]
+    counts = manifest.sizes
+    fault = index_fault(parts)
+    last = parts[-1] if parts else PartRange(-1, 0, 0, 0, 0)
+    found = (len(parts), last.first_sentence + last.n_sentences, last.first_row + last.n_rows)
+    if fault or found != (counts.parts, counts.sentences, counts.rows):
+        raise ShardCorruptError(
+            f"{root.url(layout.SENTENCE_INDEX)} names {found[0]} parts of {found[1]} sentences and {found[2]} rows, the manifest "
+            f"{counts.parts}, {counts.sentences} and {counts.rows}{'; ' + fault if fault else ''}: restore it, or write the store again"
+        )
+    return parts
+
+
+def index_fault(parts: Sequence[PartRange]) -> str | None:
+    """What is wrong with a table of parts that begins with part 0; None if each follows from the one before."""
+    sentence = row = 0
+    for number, part in enumerate(parts):
+        if (part.part, part.first_sentence, part.first_row) != (number, sentence, row):
+            return f"part {number} does not follow from the parts before it"
+        sentence, row = sentence + part.n_sentences, row + part.n_rows
+    return None
+
+
+class SentenceTable:
     """The sentences of a store."""
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
         self._root, self._manifest = root, manifest
-        self._bounds: dict[int, tuple[int, int]] = {}
-        self._tables: OrderedDict[int, dict[str, Any]] = OrderedDict()
-        self._hashes: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        self._chunks: Recent[int, Int64] = Recent(CHUNKS_AT_HAND)
+        self._footers: Recent[int, _Footer] = Recent(FOOTERS_AT_HAND)
+        self._groups: Recent[tuple[int, int], dict[str, Any]] = Recent(GROUPS_AT_HAND)
+        self._ids = IdTables(root, manifest.sizes.sentences)
+        self._lock = Lock()
+        self._parts: tuple[list[PartRange], Int64] | None = None
 
     def __len__(self) -> int:
         return self._manifest.sizes.sentences
 
-    def by_number(self, index: int) -> SentenceRecord:
-        """Sentence ``index``, counted from 0. SentenceNotFoundError if there is none."""
-        if not 0 <= index < len(self):
-            raise SentenceNotFoundError(f"no sentence {index} in {self._root}: it has {len(self)}, counted from 0")
-        part = self._part_of(index)
-        return self._record(part, index - self._bound(part)[0])
+    def check(self, numbers: Sequence[int]) -> None:
+        """SentenceNotFoundError unless each of ``numbers`` is a sentence's."""
+        for number in numbers:
+            if not 0 <= number < len(self):
+                raise SentenceNotFoundError(f"no sentence {number} in {self._root}: it has {len(self)}, counted from 0")
 
-    def by_id(self, sentence_id: str) -> SentenceRecord:
-        """The first sentence that has this id. SentenceNotFoundError if none has."""
-        wanted = hash(sentence_id)
-        for part in range(self._manifest.sizes.parts):
-            hashes, order = self._id_hashes(part)
-            place = int(np.searchsorted(hashes, wanted))
-            while place < len(hashes) and hashes[place] == wanted:
-                record = self._record(part, int(order[place]))
-                if record.id == sentence_id:
-                    return record
-                place += 1
-        raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self._root}")
+    def rows(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+        """First row and the row after the last of each sentence."""
+        self.check(numbers)
+        size = self._manifest.sentence_chunk
+        edges = [edge for number in numbers for edge in (number, number + 1)]
+        chunks = self._chunks.get_all([edge // size for edge in edges], self._read_chunks)
+        starts = [int(chunk[edge % size]) for chunk, edge in zip(chunks, edges, strict=True)]
+        spans = list(zip(starts[::2], starts[1::2], strict=True))
+        for number, (first, stop) in zip(numbers, spans, strict=True):
+            if not 0 <= first <= stop <= self._manifest.sizes.rows:
+                where = self._root.url(layout.zarr_sentence_chunk(number // size))
+                raise ShardCorruptError(f"{where}: sentence {number} has rows {first} … {stop}, which can't be: restore it")
+        return spans
 
-    def records(self, first: int, stop: int) -> Iterator[SentenceRecord]:
-        """Sentences ``first … stop`` in order, one part in memory at a time."""
-        if first >= stop:
-            return
-        for part in range(self._part_of(first), self._manifest.sizes.parts):
-            start, count = self._bound(part)
-            for place in range(max(first - start, 0), min(stop - start, count)):
-                yield self._record(part, place)
-            if start + count >= stop:
-                return
+    def find(self, ids: Sequence[str]) -> list[int]:
+        """The number of the first sentence that has each id. SentenceNotFoundError naming the first id that none has."""
+        try:
+            numbers = self._ids.find(ids)
+        except ShardMissingError as error:
+            if self._manifest.complete:
+                raise
+            raise ShardMissingError(f"{self._root}: ids are found when the job is complete; read by number until then") from error
+        for one, number in zip(ids, numbers, strict=True):
+            if number is None:
+                raise SentenceNotFoundError(f"no sentence with the id {one!r} in {self._root}")
+        return [number for number in numbers if number is not None]
 
-    def _part_of(self, index: int) -> int:
-        """The part that holds sentence ``index``: by bisection over the footers."""
-        low, high = 0, self._manifest.sizes.parts
-        while low < high:
-            middle = (low + high) // 2
-            first, count = self._bound(middle)
-            if index < first:
-                high = middle
-            elif index >= first + count:
-                low = middle + 1
-            else:
-                return middle
-        raise ShardCorruptError(
-            f"no part of {self._root.url(layout.SENTENCES)} holds sentence {index}, of {len(self)}: parts are missing"
-        )
+    def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+        """Everything about these sentences, in the order of ``numbers``."""
+        self.check(numbers)
+        if not numbers:
+            return []
+        parts, firsts = self._index()
+        holding = np.searchsorted(firsts, np.asarray(numbers, np.int64), "right") - 1
+        if (holding < 0).any():
+            raise self._not_numbered(numbers[0])
+        footers = self._footers.get_all(holding.tolist(), self._read_footers)
+        keys: list[tuple[int, int]] = []
+        places: list[int] = []
+        for number, held, footer in zip(numbers, holding.tolist(), footers, strict=True):
+            local = number - parts[held].first_sentence
+            if local >= parts[held].n_sentences:
+                raise self._not_numbered(number)
+            group = int(np.searchsorted(footer.before, local, "right")) - 1
+            keys.append((parts[held].part, group))
+            places.append(local - int(footer.before[group]))
+        footer_of = {parts[held].part: footer for held, footer in zip(holding.tolist(), footers, strict=True)}
+        tables = self._groups.get_all(keys, lambda missing: self._read_groups(missing, footer_of))
+        return [self._record(number, table, place) for number, table, place in zip(numbers, tables, places, strict=True)]
 
-    def _bound(self, part: int) -> tuple[int, int]:
-        """Number of a part's first sentence, and how many it has."""
-        if part not in self._bounds:
-            rel = layout.sentences_part(part)
-            with open_parquet(self._root, rel) as file, errors_name(self._root, rel):
-                _check_schema(file, self._root.url(rel))
-                count = file.metadata.num_rows
-                first = _first_sentence(file) if count else -1
-            self._bounds[part] = (first, count)
-        first, count = self._bounds[part]
-        before = part
-        while first < 0:  # a part without sentences stands where the one before it ends
-            before -= 1
-            first = sum(self._bound(before)) if before >= 0 else 0
-            self._bounds[part] = (first, count)
-        return self._bounds[part]
+    def scan(self, first: int, stop: int) -> Iterator[SentenceRecord]:
+        """Sentences ``first … stop`` in order, a row group's worth in memory at a time."""
+        for start in range(first, stop, layout.ROW_GROUP_SENTENCES):
+            yield from self.records(range(start, min(stop, start + layout.ROW_GROUP_SENTENCES)))
 
-    def _table(self, part: int) -> dict[str, Any]:
-        """A part's columns, checked: its sentences numbered without a gap, its rows as the manifest says."""
-        if part not in self._tables:
-            rel = layout.sentences_part(part)
-            with open_parquet(self._root, rel) as file, errors_name(self._root, rel):
-                _check_schema(file, self._root.url(rel))
-                table = file.read().combine_chunks()
+    def _index(self) -> tuple[list[PartRange], Int64]:
+        """The parts that have sentences, and the first sentence of each. Of an unfinished store those that are numbered."""
+        with self._lock:
+            if self._parts is None:
+                parts = read_index(self._root, self._manifest) if self._manifest.complete else self._marked_parts()
+                filled = [part for part in parts if part.n_sentences]
+                self._parts = filled, np.array([part.first_sentence for part in filled], np.int64)
+            return self._parts
+
+    def _marked_parts(self) -> list[PartRange]:
+        found = [read_stretch_marker(self._root, number) for number in marked(self._root, layout.STRETCHES)]
+        return sorted((part for marker in found if marker for part in marker.parts), key=lambda part: part.part)
+
+    def _not_numbered(self, number: int) -> ShardMissingError:
+        return ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
+
+    def _read_chunks(self, chunks: list[int]) -> list[Int64]:
+        return read_sentence_chunks(self._root, self._manifest, chunks)
+
+    def _read_footers(self, holding: list[int]) -> list[_Footer]:
+        """Footers of the parts that stand at these places of the index."""
+        parts = [self._index()[0][place] for place in holding]
+        rels = [layout.sentences_part(part.part) for part in parts]
+        footers = []
+        for part, rel, metadata in zip(parts, rels, read_footers(self._root, rels), strict=True):
+            if metadata.num_rows != part.n_sentences:
+                raise ShardCorruptError(
+                    f"{self._root.url(rel)} has {metadata.num_rows} sentences, not {part.n_sentences}: restore it"
+                )
+            check_schema(metadata.schema.to_arrow_schema(), self._root.url(rel))
+            lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+            footers.append(_Footer(metadata, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])))
+        return footers
+
+    def _read_groups(self, keys: list[tuple[int, int]], footers: dict[int, _Footer]) -> list[dict[str, Any]]:
+        names = tuple(layout.SENTENCES_SCHEMA.names)
+        requests = [GroupsOf(layout.sentences_part(part), footers[part].metadata, (group,), names) for part, group in keys]
+        columns = []
+        for request, table in zip(requests, read_tables(self._root, requests), strict=True):
             numbers = table["sentence"].to_numpy()
             if len(numbers) and not np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
-                raise ShardCorruptError(f"{self._root.url(rel)} does not number its sentences without gaps")
-            self._tables[part] = {
-                "id": table["id"].to_pylist(),
-                "source": table["source"],
-                "position": table["position"].to_numpy(),
-                "first_row": table["first_row"].to_numpy(),
-                "n_tokens": table["n_tokens"].to_numpy(),
-                "tokens": table["tokens"],
-            }
-            self._bounds[part] = (int(numbers[0]), len(numbers)) if len(numbers) else self._bound(part)
-            if len(self._tables) > PARTS_AT_HAND:
-                self._tables.popitem(last=False)
-        self._tables.move_to_end(part)
-        return self._tables[part]
+                raise ShardCorruptError(f"{self._root.url(request.rel)} does not number its sentences without gaps: restore it")
+            arrays = {name: table[name].combine_chunks() for name in ("id", "source", "tokens")}
+            columns.append(arrays | {name: table[name].to_numpy() for name in ("sentence", "position", "first_row", "n_tokens")})
+        return columns
 
-    def _record(self, part: int, place: int) -> SentenceRecord:
-        columns = self._table(part)
+    def _record(self, number: int, columns: dict[str, Any], place: int) -> SentenceRecord:
+        if int(columns["sentence"][place]) != number:
+            raise ShardCorruptError(
+                f"{self._root}: sentence {int(columns['sentence'][place])} stands where {number} must: a part is damaged"
+            )
         n_tokens = int(columns["n_tokens"][place])
         return SentenceRecord(
-            index=self._bound(part)[0] + place,
-            id=columns["id"][place],
+            index=number,
+            id=columns["id"][place].as_py(),
             source=columns["source"][place].as_py(),
             position=int(columns["position"][place]),
             first_row=int(columns["first_row"][place]),
@@ -149,34 +242,9 @@ class SentenceIndex:
             tokens=tuple(columns["tokens"][place].as_py()),
         )
 
-    def _id_hashes(self, part: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Sorted hashes of a part's ids, and whose each is: 16 bytes a sentence, so that all of a large store can stay."""
-        while len(self._hashes) <= part:
-            rel = layout.sentences_part(len(self._hashes))
-            with open_parquet(self._root, rel) as file, errors_name(self._root, rel):
-                ids = file.read(columns=["id"])["id"].to_pylist()
-            hashes = np.fromiter(map(hash, ids), np.int64, len(ids))
-            order = np.argsort(hashes, kind="stable")
-            self._hashes.append((hashes[order], order))
-        return self._hashes[part]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_root": self._root, "_manifest": self._manifest}  # hashes of strings differ from process to process
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["_root"], state["_manifest"])  # type: ignore[misc]
-
-
-def _first_sentence(file: pq.ParquetFile) -> int:
-    """The number of the first row's sentence: from the statistics, or read where a writer left them out."""
-    column = file.metadata.row_group(0).column(file.schema_arrow.get_field_index("sentence"))
-    if column.is_stats_set and column.statistics.has_min_max:
-        return int(column.statistics.min)
-    return int(file.read_row_group(0, columns=["sentence"])["sentence"][0].as_py())
-
-
-def _check_schema(file: pq.ParquetFile, where: str) -> None:
-    found: pa.Schema = file.schema_arrow
+def check_schema(found: pa.Schema, where: str) -> None:
+    """ShardCorruptError unless a part has the columns of the format; others may stand beside them."""
     for field in layout.SENTENCES_SCHEMA:
         index = found.get_field_index(field.name)
         if index < 0 or not _same_type(found.field(index).type, field.type):

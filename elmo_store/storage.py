@@ -4,11 +4,13 @@ Writing an object is atomic everywhere: an object store's put is; on a local dis
 same folder that then takes the name. Readers therefore see an object whole or not at all.
 """
 
+import hashlib
 import json
 import os
 import posixpath
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -19,6 +21,46 @@ from fsspec.implementations.local import LocalFileSystem
 from elmo_store.errors import StoreError
 
 TEMPORARY_PREFIX = ".writing-"
+MERGE_GAP_BYTES = 4096  # ranges of one object that lie closer are asked for as one: a request costs more than these bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes to read: of object ``rel`` from byte ``start`` on, as many as the writable buffer ``into`` has bytes."""
+
+    rel: str
+    start: int
+    into: memoryview
+
+    @property
+    def stop(self) -> int:
+        """The byte after the last."""
+        return self.start + self.into.nbytes
+
+
+class ShortReadError(OSError):
+    """An object ends before the bytes that were asked for. ``rel`` names it."""
+
+    def __init__(self, rel: str, stop: int) -> None:
+        super().__init__(f"{rel} ends before byte {stop}")
+        self.rel = rel
+
+
+def merged(ranges: Sequence[Range], gap_bytes: int = MERGE_GAP_BYTES) -> list[list[Range]]:
+    """The ranges, each in one group; those of a group lie in one object, in order, at most ``gap_bytes`` apart.
+
+    Groups come in the order of (object, start). Overlapping ranges share a group.
+    """
+    groups: list[list[Range]] = []
+    stop = 0
+    for one in sorted((r for r in ranges if r.into.nbytes), key=lambda r: (r.rel, r.start)):
+        if groups and groups[-1][0].rel == one.rel and one.start - stop <= gap_bytes:
+            groups[-1].append(one)
+            stop = max(stop, one.stop)
+        else:
+            groups.append([one])
+            stop = one.stop
+    return groups
 
 
 class Root:
@@ -83,10 +125,6 @@ class Root:
         """URL of ``rel`` (a plain path on a local disk), as given to the user and to other programs."""
         return self._location if not rel else self._location.rstrip("/") + "/" + _checked(rel)
 
-    def child(self, rel: str) -> "Root":
-        """The root of a folder inside this one."""
-        return Root(self.url(rel), self.storage_options)
-
     def put(self, rel: str, data: bytes | bytearray) -> None:
         """Write the object ``rel`` whole, over what may be there."""
         path = self.path(_checked(rel))
@@ -110,10 +148,78 @@ class Root:
         data: bytes = self.filesystem.cat_file(self.path(_checked(rel)))
         return data
 
-    def get_range(self, rel: str, start: int, stop: int) -> bytes:
-        """Bytes ``start … stop`` of ``rel``; fewer at its end. FileNotFoundError if it is not there."""
-        data: bytes = self.filesystem.cat_file(self.path(_checked(rel)), start=start, end=stop)
-        return data
+    def sha256(self, rel: str) -> str:
+        """SHA-256 of ``rel``, 64 hexadecimal digits; in bounded memory on a local disk. FileNotFoundError if it is not there."""
+        if not self.is_local:
+            return hashlib.sha256(self.get(rel)).hexdigest()
+        with open(self.path(_checked(rel)), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def get_many(self, rels: Sequence[str]) -> list[bytes]:
+        """The bytes of each of ``rels``, all asked for at once where the filesystem can. FileNotFoundError naming the first missing."""
+        if self.is_local or len(rels) < 2:
+            return [self.get(rel) for rel in rels]
+        found: dict[str, Any] = self.filesystem.cat([self.path(rel) for rel in rels], on_error="return")
+        values = [found[self.path(rel)] for rel in rels]
+        for rel, value in zip(rels, values, strict=True):
+            _raise_for(self.url(rel), value)
+        return values
+
+    def get_tail(self, rel: str, n_bytes: int) -> bytes:
+        """The last ``n_bytes`` of ``rel``, or all of it if it has fewer, by one request. FileNotFoundError if it is not there."""
+        if not self.is_local:
+            data: bytes = self.filesystem.cat_file(self.path(rel), start=-n_bytes)
+            return data
+        with open(self.path(rel), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return os.pread(file.fileno(), n_bytes, max(0, size - n_bytes))
+
+    def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
+        """The last bytes of several objects, ``tails``: rel → how many; all asked for at once where the filesystem can."""
+        if self.is_local or len(tails) < 2:
+            return {rel: self.get_tail(rel, n_bytes) for rel, n_bytes in tails.items()}
+        paths = [self.path(rel) for rel in tails]
+        found = self.filesystem.cat_ranges(paths, [-n for n in tails.values()], [None] * len(paths), on_error="return")
+        for rel, data in zip(tails, found, strict=True):
+            _raise_for(self.url(rel), data)
+        return dict(zip(tails, found, strict=True))
+
+    def read_ranges(self, ranges: Sequence[Range]) -> None:
+        """Fill every range's buffer; all requests of one call are under way together where the filesystem can.
+
+        FileNotFoundError if an object is not there, ShortReadError if it ends too early.
+        """
+        groups = merged(ranges)
+        if self.is_local:
+            self._read_local(groups)
+            return
+        stops = [max(one.stop for one in group) for group in groups]
+        found = self.filesystem.cat_ranges(
+            [self.path(group[0].rel) for group in groups], [group[0].start for group in groups], stops, on_error="return"
+        )
+        for group, stop, data in zip(groups, stops, found, strict=True):
+            _raise_for(self.url(group[0].rel), data)
+            if len(data) < stop - group[0].start:
+                raise ShortReadError(group[0].rel, stop)
+            view = memoryview(data)
+            for one in group:
+                offset = one.start - group[0].start
+                one.into[:] = view[offset : offset + one.into.nbytes]
+
+    def _read_local(self, groups: Sequence[Sequence[Range]]) -> None:
+        rel, descriptor = "", -1
+        try:
+            for group in groups:
+                if group[0].rel != rel:
+                    if descriptor >= 0:
+                        os.close(descriptor)
+                    rel, descriptor = group[0].rel, -1
+                    descriptor = os.open(self.path(rel), os.O_RDONLY)
+                for one in group:
+                    _read_fully(descriptor, one)
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
 
     def exists(self, rel: str) -> bool:
         """True if there is an object ``rel``; asked of the filesystem anew, no listing of earlier is trusted."""
@@ -179,6 +285,24 @@ class Root:
     def get_json(self, rel: str) -> Any:
         """Parse ``rel`` as JSON. FileNotFoundError if it is not there, ValueError if it is not JSON in UTF-8."""
         return json.loads(self.get(rel).decode("utf-8"))
+
+
+def _raise_for(url: str, found: Any) -> None:
+    """Raise what a filesystem returned in place of bytes; a missing object by its URL."""
+    if isinstance(found, FileNotFoundError):
+        raise FileNotFoundError(url) from found
+    if isinstance(found, BaseException):
+        raise found
+
+
+def _read_fully(descriptor: int, one: Range) -> None:
+    """Read one range of an open file; a system call may give fewer bytes than asked for (2 GiB on Linux)."""
+    done = 0
+    while done < one.into.nbytes:
+        n = os.preadv(descriptor, [one.into[done:]], one.start + done)
+        if n == 0:
+            raise ShortReadError(one.rel, one.stop)
+        done += n
 
 
 def _checked(rel: str) -> str:

@@ -1,157 +1,235 @@
-"""Is a store what it says? Reads every object. May import pyarrow, NumPy, safetensors and this package's plain modules.
+"""Is a store what it says? Reads every object, in parallel and in bounded memory, and reports every fault that it finds.
 
-Shards are compared with the sizes and SHA-256 of their markers; sentences, rejects and the start state, which have no
-marker, with the counts and the hash of the manifest.
+May import pyarrow, NumPy, safetensors and this package's other modules. Each object is compared with the size and SHA-256 that
+a marker or the manifest gives; markers with the manifest's checksums. ``deep`` also compares what the objects say with one
+another: sentences, tokens, rows, ids, ``sentence_start``, and the two forms.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from io import BytesIO
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from elmo_store import layout
-from elmo_store.errors import ShardCorruptError, ShardMissingError
-from elmo_store.manifest import Manifest
-from elmo_store.markers import object_fault, read_marker
-from elmo_store.parquet_files import errors_name, open_parquet
-from elmo_store.row_readers import open_zarr_array
+from elmo_store import forms, layout
+from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
+from elmo_store.markers import (
+    AnyMarker,
+    IdsMarker,
+    ObjectRecord,
+    PartRange,
+    ShardMarker,
+    StretchMarker,
+    checksum,
+    marked,
+    object_fault,
+    read_ids_marker,
+    read_marker,
+    read_stretch_marker,
+)
+from elmo_store.sentences import index_fault, read_index
 from elmo_store.storage import Root
+from elmo_store.verify_deep import deep_faults
+
+if TYPE_CHECKING:
+    from elmo_store.store import Store
 
 FAULTS_SHOWN = 10
+FAULTS_AT_MOST = 1000  # of a deep look: one damaged axis makes a fault of every shard
+THREADS = 8
+OUR_ROOMS = (layout.SENTENCES, layout.REJECTS, layout.STATES, layout.SHARDS, layout.STRETCHES, layout.IDS, f"{layout.ZARR}/states",
+             f"{layout.ZARR}/token", f"{layout.ZARR}/sentence_start", f"{layout.ZARR}/state")  # fmt: skip
+
+M = TypeVar("M", ShardMarker, StretchMarker, IdsMarker)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is not as it must be. ``missing``: an object is not there."""
+
+    text: str
+    missing: bool = False
 
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What was read and found right."""
+    """What was read, and what was found wrong.
+
+    Attributes:
+        shards: of the store.
+        objects: whose bytes were read and compared.
+        bytes: of these objects.
+        sentences: of the store.
+        deep: whether contents were compared with one another.
+        faults: in no particular order; empty for a sound store.
+    """
 
     shards: int
     objects: int
     bytes: int
     sentences: int
+    deep: bool
+    faults: tuple[Fault, ...]
 
-
-def verify(root: Root, manifest: Manifest) -> VerifyReport:
-    """Check all of the store. ShardMissingError if an object is not there, otherwise ShardCorruptError, naming up to ten."""
-    counts = manifest.sizes
-    sizes = root.sizes()
-    missing: list[str] = []
-    wrong: list[str] = []
-    n_objects = n_bytes = 0
-    for shard in range(counts.shards):
-        marker = read_marker(root, shard)
-        if marker is None:
-            missing.append(f"{root.url(layout.shard_marker(shard))} is missing")
-            continue
-        first, stop = manifest.shard_range(shard)
-        if (marker.first_row, marker.first_row + marker.n_rows) != (first, stop):
-            wrong.append(f"{root.url(layout.shard_marker(shard))} is not of rows {first} … {stop}")
-        if {record.path for record in marker.objects} != set(_objects(manifest, shard)):
-            wrong.append(f"{root.url(layout.shard_marker(shard))} names other objects than {_objects(manifest, shard)}")
-        for record in marker.objects:
-            fault = object_fault(root, record, "sha256", sizes.get(record.path))
-            if fault:
-                (missing if record.path not in sizes else wrong).append(fault)
-            n_objects, n_bytes = n_objects + 1, n_bytes + record.bytes
-    if "zarr" in manifest.forms:
-        for name in ("states", "token"):
-            open_zarr_array(root, manifest, name)
-        wrong += _sentence_start_faults(root, manifest)
-    wrong += _sentence_faults(root, manifest)
-    wrong += _reject_faults(root, manifest)
-    wrong += _start_state_faults(root, manifest)
-    _report(root, missing, ShardMissingError)
-    _report(root, wrong, ShardCorruptError)
-    return VerifyReport(counts.shards, n_objects, n_bytes, counts.sentences)
-
-
-def _report(root: Root, faults: list[str], error: type[ShardMissingError] | type[ShardCorruptError]) -> None:
-    if faults:
-        more = f"\n… and {len(faults) - FAULTS_SHOWN} more" if len(faults) > FAULTS_SHOWN else ""
-        raise error(f"{root}: {len(faults)} fault{'s' if len(faults) > 1 else ''}\n" + "\n".join(faults[:FAULTS_SHOWN]) + more)
-
-
-def _objects(manifest: Manifest, shard: int) -> list[str]:
-    """The objects of a shard in every form of the store."""
-    names = []
-    if "zarr" in manifest.forms:
-        names += [layout.zarr_states_shard(shard), layout.zarr_token_chunk(shard)]
-    if "parquet" in manifest.forms:
-        names.append(layout.states_part(shard))
-    return names
-
-
-def _sentence_start_faults(root: Root, manifest: Manifest) -> Iterator[str]:
-    where = root.url(f"{layout.ZARR}/sentence_start")
-    array = open_zarr_array(root, manifest, "sentence_start")
-    last = 0
-    for first in range(0, array.shape[0], layout.SENTENCE_CHUNK):
-        try:
-            starts = np.asarray(array[first : first + layout.SENTENCE_CHUNK])
-        except (ValueError, RuntimeError) as error:
-            yield f"{where} can't be read at entry {first} ({error})"
+    def raise_faults(self, where: str) -> None:
+        """ShardMissingError if an object is not there, otherwise ShardCorruptError for any other fault, naming up to ten."""
+        if not self.faults:
             return
-        if (np.diff(starts, prepend=last) < 0).any():
-            yield f"{where} is not in order after entry {first}"
-        last = int(starts[-1])
-    if last != manifest.sizes.rows:
-        yield f"{where} ends at row {last}, the manifest says {manifest.sizes.rows}"
+        missing = [fault for fault in self.faults if fault.missing]
+        shown = (missing or list(self.faults))[:FAULTS_SHOWN]
+        more = f"\n… and {len(self.faults) - len(shown)} more" if len(self.faults) > len(shown) else ""
+        text = "\n".join(fault.text for fault in shown)
+        error = ShardMissingError if missing else ShardCorruptError
+        raise error(f"{where}: {len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}\n{text}{more}")
 
 
-def _sentence_faults(root: Root, manifest: Manifest) -> Iterator[str]:
-    sentence = tokens = row = 0
-    for part in range(manifest.sizes.parts):
-        rel = layout.sentences_part(part)
-        with open_parquet(root, rel) as file, errors_name(root, rel):
-            table = file.read(columns=["sentence", "first_row", "n_tokens", "tokens"])
-            lengths = table["n_tokens"].to_numpy().astype(np.int64)
-            listed = table["tokens"].combine_chunks().value_lengths().to_numpy(zero_copy_only=False)
-        rows = np.where(lengths > 0, lengths + 2, 0) if manifest.boundaries else lengths
-        starts = row + np.cumsum(rows) - rows
-        numbers = np.arange(sentence, sentence + len(lengths))
-        if not np.array_equal(table["sentence"].to_numpy(), numbers):
-            yield f"{root.url(rel)}: its sentences are not numbered from {sentence} without gaps"
-        if not np.array_equal(table["first_row"].to_numpy(), starts):
-            yield f"{root.url(rel)}: first_row does not follow from the token counts, from row {row} on"
-        if not np.array_equal(listed, lengths):
-            yield f"{root.url(rel)}: n_tokens is not the length of tokens everywhere"
-        sentence, tokens, row = sentence + len(lengths), tokens + int(lengths.sum()), row + int(rows.sum())
-    counts = manifest.sizes
-    if (sentence, tokens, row) != (counts.sentences, counts.tokens, counts.rows):
-        yield (
-            f"{root.url(layout.SENTENCES)} holds {sentence} sentences, {tokens} tokens, {row} rows; the manifest says "
-            f"{counts.sentences}, {counts.tokens}, {counts.rows}"
-        )
+def verify(store: "Store", *, deep: bool = False, progress: Callable[[int], None] | None = None) -> VerifyReport:
+    """Check all of a complete store.
+
+    Args:
+        store: an open store.
+        deep: also decode everything and compare it with one another.
+        progress: called now and then with the bytes read since it was called last; from several threads.
+    """
+    if not store.manifest.complete:
+        raise StoreError(f"{store.url} is not complete: run its job again to continue it, then verify it")
+    return _Check(store, progress or (lambda _: None)).run(deep)
 
 
-def _reject_faults(root: Root, manifest: Manifest) -> Iterator[str]:
-    found = 0
-    for rel in root.list(layout.REJECTS):
+class _Check:
+    """One verification: the markers, then every object that they name, then (deep) what the objects say."""
+
+    def __init__(self, store: "Store", progress: Callable[[int], None]) -> None:
+        self._store, self._root, self._manifest, self._progress = store, store.root, store.manifest, progress
+        self._faults: list[Fault] = []
+        self._objects = self._bytes = 0
+
+    def run(self, deep: bool) -> VerifyReport:
+        m = self._manifest
+        sizes = self._root.sizes()
+        with ThreadPoolExecutor(THREADS) as pool:
+            self._compare(pool, m.objects, sizes)
+            shards = self._markers(pool, layout.SHARDS, range(m.sizes.shards), read_marker)
+            stretches = self._markers(pool, layout.STRETCHES, marked(self._root, layout.STRETCHES), read_stretch_marker)
+            tables = self._markers(pool, layout.IDS, marked(self._root, layout.IDS), read_ids_marker)
+            named: list[AnyMarker] = [*shards, *stretches, *tables]
+            self._compare(pool, [record for marker in named for record in marker.objects], sizes)
+        self._check_shards(shards)
+        self._check_parts(stretches)
+        self._check_ids(tables)
+        for name, markers in (("shards", shards), ("parts", stretches), ("ids", tables)):
+            self._check_sum(name, markers)
+        known = {marker.path for marker in named} | {record.path for marker in named for record in marker.objects}
+        self._check_strays(sizes, known | {record.path for record in m.objects})
+        self._faults += [Fault(text) for text in self._start_state_faults()]
+        if deep and not any(fault.missing for fault in self._faults):
+            self._faults += self._deep()
+        return VerifyReport(m.sizes.shards, self._objects, self._bytes, m.sizes.sentences, deep, tuple(self._faults))
+
+    def _wrong(self, rel: str, problem: str) -> None:
+        self._faults.append(Fault(f"{self._root.url(rel)} {problem}"))
+
+    def _markers(self, pool: Any, folder: str, numbers: Iterable[int], read: Callable[[Root, int], M | None]) -> list[M]:
+        """The markers of these numbers that can be read; a fault for each of the others."""
+
+        def one(number: int) -> M | Fault:
+            try:
+                found = read(self._root, number)
+            except StoreError as error:
+                return Fault(str(error))
+            return found or Fault(f"{self._root.url(f'{folder}/{number:05d}.json')} is missing", missing=True)
+
+        found = list(pool.map(one, numbers))
+        self._faults += [one for one in found if isinstance(one, Fault)]
+        return [one for one in found if not isinstance(one, Fault)]
+
+    def _compare(self, pool: Any, records: Sequence[ObjectRecord], sizes: dict[str, int]) -> None:
+        """Size and SHA-256 of every object."""
+
+        def one(record: ObjectRecord) -> Fault | None:
+            try:
+                text = object_fault(self._root, record, "sha256", sizes.get(record.path))
+            except (OSError, StoreError) as error:
+                text = f"{record.path} can't be read ({type(error).__name__}: {error})"
+            self._progress(record.bytes)
+            return Fault(text, record.path not in sizes) if text else None
+
+        self._faults += [fault for fault in pool.map(one, records) if fault]
+        self._objects += len(records)
+        self._bytes += sum(record.bytes for record in records)
+
+    def _check_shards(self, shards: Sequence[ShardMarker]) -> None:
+        m = self._manifest
+        for marker in shards:
+            first, stop = m.shard_range(marker.shard)
+            if (marker.first_row, marker.first_row + marker.n_rows) != (first, stop):
+                self._wrong(marker.path, f"is not of rows {first} … {stop}")
+            if {record.path for record in marker.objects} != set(forms.shard_objects(m, marker.shard)):
+                self._wrong(marker.path, f"names other objects than {forms.shard_objects(m, marker.shard)}")
+
+    def _check_parts(self, stretches: Sequence[StretchMarker]) -> None:
+        m = self._manifest
+        parts = sorted((part for marker in stretches for part in marker.parts), key=lambda part: part.part)
+        last = parts[-1] if parts else PartRange(-1, 0, 0, 0, 0)
+        ends = (len(parts), last.first_sentence + last.n_sentences, last.first_row + last.n_rows)
+        wanted = (m.sizes.parts, m.sizes.sentences, m.sizes.rows)
+        if fault := index_fault(parts):
+            self._wrong(layout.STRETCHES, f"holds markers whose parts don't fit together: {fault}")
+        elif ends != wanted:
+            self._wrong(layout.STRETCHES, f"names {ends} parts, sentences and rows, the manifest {wanted}")
+        chunks = range(-(-(m.sizes.sentences + 1) // m.sentence_chunk))
+        needed = {layout.sentences_part(part) for part in range(m.sizes.parts)}
+        needed |= {layout.zarr_sentence_chunk(chunk) for chunk in chunks}
+        named = {record.path for marker in stretches for record in marker.objects}
+        for rel in sorted(needed - named):
+            self._wrong(layout.STRETCHES, f"has no marker that names {rel}")
         try:
-            found += sum(isinstance(json.loads(line)["sentence"], int) for line in BytesIO(root.get(rel)))
-        except (ValueError, KeyError, TypeError) as error:
-            yield f"{root.url(rel)} can't be read ({error!r})"
-    if found != manifest.sizes.rejected:
-        yield f"{root.url(layout.REJECTS)} holds {found} records, the manifest says {manifest.sizes.rejected}"
+            if parts and read_index(self._root, m) != parts:
+                self._wrong(layout.SENTENCE_INDEX, "does not name the parts as their markers do")
+        except StoreError as error:
+            self._faults.append(Fault(str(error)))
 
+    def _check_ids(self, tables: Sequence[IdsMarker]) -> None:
+        named = sorted(record.path for marker in tables for record in marker.objects)
+        wanted = sorted(layout.id_table(table) for table in range(1 << layout.id_bits(self._manifest.sizes.sentences)))
+        if named != wanted:
+            self._wrong(layout.IDS, f"names {len(named)} id tables, {len(wanted)} are needed")
 
-def _start_state_faults(root: Root, manifest: Manifest) -> Iterator[str]:
-    where = root.url(layout.START_STATE)
-    try:
-        data = root.get(layout.START_STATE)
-        tensors = load(data)
-        found = start_state_sha256(manifest.start_state.kind, tensors["h"], tensors["c"])
-    except FileNotFoundError:
-        yield f"{where} is missing"
-    except (SafetensorError, KeyError) as error:
-        yield f"{where} can't be read ({error!r})"
-    else:
-        if found != manifest.start_state.sha256:
-            yield f"{where} has the hash {found}, the manifest says {manifest.start_state.sha256}"
+    def _check_sum(self, name: str, markers: Sequence[AnyMarker]) -> None:
+        if self._manifest.checksums is None:
+            return
+        wanted, found = getattr(self._manifest.checksums, name), checksum(markers)
+        if found != wanted:
+            self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {found}")
+
+    def _check_strays(self, sizes: dict[str, int], known: set[str]) -> None:
+        """Objects where only named ones may stand. What stands elsewhere is not ours, and tolerated."""
+        for rel in sizes:
+            if rel not in known and rel.startswith(tuple(f"{room}/" for room in OUR_ROOMS)):
+                self._wrong(rel, "stands among the store's objects, and no marker names it")
+
+    def _start_state_faults(self) -> Iterator[str]:
+        where = self._root.url(layout.START_STATE)
+        try:
+            tensors = load(self._root.get(layout.START_STATE))
+            found = start_state_sha256(self._manifest.start_state.kind, tensors["h"], tensors["c"])
+        except FileNotFoundError:
+            return  # named already
+        except (SafetensorError, KeyError) as error:
+            yield f"{where} can't be read ({error!r})"
+        else:
+            if found != self._manifest.start_state.sha256:
+                yield f"{where} has the hash {found}, the manifest says {self._manifest.start_state.sha256}"
+
+    def _deep(self) -> list[Fault]:
+        faults = islice(deep_faults(self._store, THREADS, self._progress), FAULTS_AT_MOST)
+        return [Fault(text) for text in faults]
 
 
 def start_state_sha256(kind: str, h: "np.typing.NDArray[np.float32]", c: "np.typing.NDArray[np.float32]") -> str:

@@ -1,19 +1,50 @@
-"""All objects of one shard, in every form of its store: what a worker calls before it puts them.
+"""The forms of a store side by side: all objects of one shard as a worker puts them, and the reader of a form.
 
-May import the two forms, manifest, NumPy.
+May import the two forms, manifest, storage, NumPy.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store import parquet_form, zarr_form
+from elmo_store import layout, parquet_form, zarr_form
 from elmo_store.manifest import Manifest
+from elmo_store.parquet_form import ParquetRows
+from elmo_store.storage import Root
+from elmo_store.zarr_form import ZarrRows
 
 
-def encode(
+class RowReader(Protocol):
+    """What a store needs of a form."""
+
+    def read(self, states: Sequence[int], spans: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
+        """Rows of the states with these indices, those of one span ``first … stop`` after the other's.
+
+        Returns [Σ (stop - first), len(states), channels].
+        """
+
+    def tokens(self, first: int, stop: int) -> list[str]:
+        """The tokens of rows ``first … stop``."""
+
+
+def row_reader(root: Root, manifest: Manifest, form: str) -> RowReader:
+    """The reader of a form that the store has."""
+    return ZarrRows(root, manifest) if form == "zarr" else ParquetRows(root, manifest)
+
+
+def shard_objects(manifest: Manifest, shard: int) -> list[str]:
+    """Paths of the objects of a shard in every form of the store."""
+    names = []
+    if "zarr" in manifest.forms:
+        names += [layout.zarr_states_shard(shard), layout.zarr_token_chunk(shard)]
+    if "parquet" in manifest.forms:
+        names.append(layout.states_part(shard))
+    return names
+
+
+def encode_shard(
     manifest: Manifest,
     shard: int,
     states: npt.NDArray[Any],

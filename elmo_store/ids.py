@@ -1,0 +1,84 @@
+"""From a sentence's id to its number: tables of hashes, one request each. May import pyarrow, NumPy, layout, recent, storage, errors.
+
+The hash of an id is the first 16 bytes of the SHA-256 of its UTF-8, two uint64 (big-endian): high and low. The leading bits of the
+high one name the table that has it; a table is sorted by (high, low, sentence). 128 bits need no second look: among 10¹¹ ids two
+different ones have the same hash with a probability of 10⁻¹⁷.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from io import BytesIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elmo_store import layout
+from elmo_store.errors import ShardCorruptError
+from elmo_store.parquet_files import read_table
+from elmo_store.recent import Recent
+from elmo_store.storage import Root
+
+UInt64 = npt.NDArray[np.uint64]
+Int64 = npt.NDArray[np.int64]
+HASH_BITS = 64  # of the half that tables are told by
+TABLES_AT_HAND = 64
+
+
+def hashes(ids: Iterable[str]) -> UInt64:
+    """(high, low) of each id: [n, 2]."""
+    digests = b"".join(hashlib.sha256(one.encode("utf-8", "surrogatepass")).digest()[:16] for one in ids)
+    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def tables_of(high: UInt64, bits: int) -> Int64:
+    """The table that each hash belongs to, of 2^``bits`` tables: [n]."""
+    if bits == 0:
+        return np.zeros(len(high), np.int64)
+    return (high >> np.uint64(HASH_BITS - bits)).astype(np.int64)
+
+
+def encode_table(pairs: UInt64, sentences: Int64) -> bytes:
+    """One table: hashes [n, 2] and the sentences' numbers [n], in any order."""
+    order = np.lexsort((sentences, pairs[:, 1], pairs[:, 0]))
+    table = pa.table(
+        {"hash_high": pairs[order, 0], "hash_low": pairs[order, 1], "sentence": sentences[order]}, schema=layout.IDS_SCHEMA
+    )
+    sink = BytesIO()
+    pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True)
+    return sink.getvalue()
+
+
+class IdTables:
+    """Finds sentences by id. Safe for threads."""
+
+    def __init__(self, root: Root, n_sentences: int) -> None:
+        self._root, self._n_sentences = root, n_sentences
+        self._bits = layout.id_bits(n_sentences)
+        self._tables: Recent[int, tuple[UInt64, UInt64, Int64]] = Recent(TABLES_AT_HAND)
+
+    def find(self, ids: Sequence[str]) -> list[int | None]:
+        """The number of the first sentence that has each id, None where there is none."""
+        pairs = hashes(ids)
+        tables = self._tables.get_all(tables_of(pairs[:, 0], self._bits).tolist(), self._read)
+        return [_find(table, high, low) for table, (high, low) in zip(tables, pairs, strict=True)]
+
+    def _read(self, numbers: list[int]) -> list[tuple[UInt64, UInt64, Int64]]:
+        return [self._read_one(number) for number in numbers]
+
+    def _read_one(self, number: int) -> tuple[UInt64, UInt64, Int64]:
+        rel = layout.id_table(number)
+        table = read_table(self._root, rel, layout.IDS_SCHEMA.names)
+        high, low, sentence = (table[name].to_numpy() for name in layout.IDS_SCHEMA.names)
+        if (high[1:] < high[:-1]).any() or (len(sentence) and not 0 <= sentence.min() <= sentence.max() < self._n_sentences):
+            raise ShardCorruptError(f"{self._root.url(rel)} is not a sorted table of ids of this store: restore it")
+        return high, low, sentence
+
+
+def _find(table: tuple[UInt64, UInt64, Int64], high: np.uint64, low: np.uint64) -> int | None:
+    highs, lows, sentences = table
+    for place in range(int(np.searchsorted(highs, high, "left")), int(np.searchsorted(highs, high, "right"))):
+        if lows[place] == low:
+            return int(sentences[place])
+    return None

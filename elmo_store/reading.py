@@ -1,0 +1,436 @@
+"""What every readable thing of this package offers: sentences and rows of states as NumPy. Imports mix, sentences, errors.
+
+`Readable` is what a store and the views over stores share; a subclass says where the rows and the sentences come from.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store import layout
+from elmo_store.errors import StateNotFoundError
+from elmo_store.mix import layers_of_states
+from elmo_store.sentences import SentenceRecord
+
+Array = npt.NDArray[Any]
+Rows = int | slice | Sequence[int] | npt.NDArray[Any]
+Span = tuple[int, int]  # first row, and the row after the last
+BLOCK_BYTES = 1 << 25  # that a scan fetches at a time
+
+
+class Sentence:
+    """A sentence: its place and its rows are known, its text and its states are read when they are asked for.
+
+    ``sentence["fwd1"]`` is [n_rows, channels]. With boundaries the first row is BOS and the last EOS; a sentence without
+    tokens has no rows.
+
+    Attributes:
+        index: its number in the store.
+        first_row: its first row in the store.
+        n_rows: how many rows it has.
+    """
+
+    __slots__ = ("_record", "_store", "first_row", "index", "n_rows")
+
+    def __init__(self, store: "Readable", index: int, span: Span, record: SentenceRecord | None = None) -> None:
+        self._store, self._record = store, record
+        self.index, self.first_row, self.n_rows = index, span[0], span[1] - span[0]
+
+    def __repr__(self) -> str:
+        return f"<Sentence {self.index} of {self._store.url}: rows {self.first_row} … {self.first_row + self.n_rows}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sentence):
+            return NotImplemented
+        return self._store is other._store and self.index == other.index
+
+    def __hash__(self) -> int:
+        return hash((id(self._store), self.index))
+
+    @property
+    def record(self) -> SentenceRecord:
+        """Number, id, source, position, rows and tokens."""
+        if self._record is None:
+            self._record = self._store._records([self.index])[0]
+        return self._record
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.record.id
+
+    @property
+    def source(self) -> str:
+        """Full name of the file it came from."""
+        return self.record.source
+
+    @property
+    def position(self) -> int:
+        """Where it stands there, from 0."""
+        return self.record.position
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Its tokens, without BOS and EOS."""
+        return self.record.tokens
+
+    @property
+    def span(self) -> Span:
+        """Its first row and the row after its last."""
+        return self.first_row, self.first_row + self.n_rows
+
+    def read(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Array:
+        """Its rows of the named states (all by default): [n_rows, len(states), channels] in the store's dtype.
+
+        ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them.
+        """
+        indices = self._store.state_indices(states)
+        span = self.span if boundaries else self._store.without_boundaries(self.span)
+        return self._store._read(indices, [span])
+
+    def __getitem__(self, state: str) -> Array:
+        return self.read((state,))[:, 0]
+
+    def layers(self, *, boundaries: bool = True) -> Array:
+        """The L+1 layers that a scalar mix weighs: [n_rows, L+1, 2 × channels]; layer 0 is [x; x]."""
+        return layers_of_states(self.read(boundaries=boundaries))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentences and all their rows.
+
+    Attributes:
+        sentences: in the order asked for.
+        offsets: int64 [len(sentences) + 1]; rows ``offsets[i] … offsets[i + 1]`` of ``states`` are those of sentence i.
+        states: [rows, states asked for, channels] in the store's dtype; no padding. It may be a view of a larger array.
+    """
+
+    sentences: tuple[Sentence, ...]
+    offsets: npt.NDArray[np.int64]
+    states: Array
+
+    def __len__(self) -> int:
+        return len(self.sentences)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} sentences, {self.offsets[-1]} rows of {self.states.shape[1]} × {self.states.shape[2]}>"
+
+    def __iter__(self) -> Iterator[tuple[Sentence, Array]]:
+        """Each sentence with its rows [n_rows, states asked for, channels]."""
+        for i, sentence in enumerate(self.sentences):
+            yield sentence, self.states[self.offsets[i] : self.offsets[i + 1]]
+
+
+class StateView:
+    """One state of every row, as an array that reads when it is indexed: ``store["fwd1"][100:200]`` is [100, channels]."""
+
+    def __init__(self, store: "Readable", name: str) -> None:
+        self._store, self.name = store, name
+        self.shape = (store.n_rows, store.channels)
+        self.dtype = store.dtype
+        self.ndim = 2
+
+    def __repr__(self) -> str:
+        return f"<StateView {self.name} of {self._store.url}: {self.shape[0]} × {self.shape[1]} {self.dtype}>"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Rows) -> Array:
+        return self._store.read((self.name,), rows)[..., 0, :]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("a view of a store can't become an array without reading it: copy=False is not possible")
+        return np.asarray(self[:], dtype)
+
+
+class Readable(ABC):
+    """Sentences in order, each with its rows; rows numbered without gaps, each with its states."""
+
+    url: str
+    states: tuple[str, ...]  # names of the states (of the weight sets, in a store of kind "mix"), in stored order
+    channels: int  # numbers of one state of one row
+    dtype: np.dtype[Any]  # float16 or float32
+    boundaries: bool  # whether BOS and EOS have rows
+    n_sentences: int  # those without tokens too
+    n_tokens: int
+    n_rows: int  # the tokens, and with boundaries BOS and EOS of every sentence that has tokens
+
+    @abstractmethod
+    def _spans(self, numbers: Sequence[int]) -> list[Span]:
+        """Rows of each sentence. SentenceNotFoundError."""
+
+    @abstractmethod
+    def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+        """Everything about each sentence. SentenceNotFoundError."""
+
+    @abstractmethod
+    def _find(self, ids: Sequence[str]) -> list[int]:
+        """Number of the first sentence that has each id. SentenceNotFoundError."""
+
+    @abstractmethod
+    def _read(self, states: Sequence[int], spans: Sequence[Span]) -> Array:
+        """Rows of the states with these indices, span after span: [rows, len(states), channels]."""
+
+    @abstractmethod
+    def _tokens(self, first: int, stop: int) -> list[str]:
+        """The tokens of rows ``first … stop``."""
+
+    def _block_stop(self, first: int) -> int:
+        """Where a scan's block that begins with row ``first`` had best end at the latest: at the end of a shard."""
+        return self.n_rows
+
+    def __len__(self) -> int:
+        return self.n_sentences
+
+    def __iter__(self) -> Iterator[Sentence]:
+        return self.sentences()
+
+    def __contains__(self, state: object) -> bool:
+        return state in self.states
+
+    @overload
+    def __getitem__(self, key: str) -> StateView: ...
+    @overload
+    def __getitem__(self, key: int) -> Sentence: ...
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | npt.NDArray[Any]) -> list[Sentence]: ...
+    def __getitem__(self, key: str | Rows) -> StateView | Sentence | list[Sentence]:
+        """``["fwd1"]`` is a state of all rows; ``[7]``, ``[-1]`` a sentence; ``[10:20]``, ``[[3, 1]]`` lists of sentences."""
+        if isinstance(key, str):
+            self.state_indices((key,))
+            return StateView(self, key)
+        chosen = _chosen(key, self.n_sentences, f"sentences in {self.url}")
+        if isinstance(chosen, int):
+            return self.sentence(chosen)
+        return [Sentence(self, n, span) for n, span in zip(chosen, self._spans(chosen), strict=True)]
+
+    def sentence(self, index: int | None = None, *, id: str | None = None) -> Sentence:
+        """Sentence number ``index`` (from 0), or the first one that has ``id``. SentenceNotFoundError if there is none."""
+        if (index is None) == (id is None):
+            raise TypeError("give a sentence's number, or id=…, and not both")
+        number = self._find([str(id)])[0] if index is None else int(index)
+        return Sentence(self, number, self._spans([number])[0])
+
+    def sentence_at(self, row: int) -> Sentence:
+        """The sentence that row ``row`` (from 0) belongs to, found by bisection. IndexError if there is no such row."""
+        if not 0 <= row < self.n_rows:
+            raise IndexError(f"row {row} of {self.n_rows} rows in {self.url}")
+        low, high = 0, self.n_sentences
+        while low < high:  # the first sentence that ends after the row
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._spans([middle])[0][1] <= row else (low, middle)
+        return Sentence(self, low, self._spans([low])[0])
+
+    def sentences(self, first: int = 0, stop: int | None = None) -> Iterator[Sentence]:
+        """Sentences ``first … stop`` in order, with their text; their states are not read."""
+        last = self.n_sentences if stop is None else min(stop, self.n_sentences)
+        for start in range(max(first, 0), last, 1024):
+            for record in self._records(range(start, min(start + 1024, last))):
+                yield Sentence(self, record.index, (record.first_row, record.first_row + record.n_rows), record)
+
+    def state_indices(self, states: Sequence[str] | str | None = None) -> list[int]:
+        """Places of the named states (all by default) among `states`. StateNotFoundError naming the first that isn't there."""
+        names = self.states if states is None else (states,) if isinstance(states, str) else states
+        for name in names:
+            if name not in self.states:
+                raise StateNotFoundError(f"{self.url} has no state {name!r}: it has {', '.join(self.states)}")
+        return [self.states.index(name) for name in names]
+
+    def without_boundaries(self, span: Span) -> Span:
+        """A sentence's rows without those of BOS and EOS, where the store has them."""
+        first, stop = span
+        return (first + 1, stop - 1) if self.boundaries and stop > first else span
+
+    def read(self, states: Sequence[str] | str | None = None, rows: Rows | None = None) -> Array:
+        """Rows of the named states, in the order named: [rows, len(states), channels] in the store's dtype.
+
+        ``states``: names, or one name; all by default. ``rows``: what NumPy takes along one axis: a slice, a list or array of
+        numbers (negative ones count from the end), a mask of all rows, or one number, which gives [len(states), channels].
+        All by default, so mind the memory.
+
+        Raises:
+            StateNotFoundError: the store has no state of that name.
+            IndexError: no such row.
+            ShardMissingError, ShardCorruptError: naming the object.
+        """
+        indices = self.state_indices(states)
+        if rows is None:
+            return self._read(indices, [(0, self.n_rows)])
+        chosen = _chosen(rows, self.n_rows, f"rows in {self.url}")
+        if isinstance(chosen, int):
+            return self._read(indices, [(chosen, chosen + 1)])[0]
+        if isinstance(chosen, range) and chosen.step < 0:
+            return self._read(indices, _row_spans(chosen[::-1]))[::-1]
+        return self._read(indices, _row_spans(chosen))
+
+    def tokens(self, rows: slice | None = None) -> list[str]:
+        """The token of each row; with boundaries "<S>" and "</S>" for BOS and EOS."""
+        first, stop, step = (rows or slice(None)).indices(self.n_rows)
+        if step < 0:
+            return self._tokens(stop + 1, first + 1)[::step] if first > stop else []
+        return self._tokens(first, max(first, stop))[::step]
+
+    def read_sentences(
+        self,
+        numbers: Sequence[int] | npt.NDArray[Any] | None = None,
+        *,
+        ids: Sequence[str] | None = None,
+        states: Sequence[str] | str | None = None,
+        boundaries: bool = True,
+    ) -> Batch:
+        """Sentences by number or by id, in any order, with their rows of the named states; all of them fetched at once.
+
+        ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them. SentenceNotFoundError.
+        """
+        if (numbers is None) == (ids is None):
+            raise TypeError("give the sentences' numbers, or ids=…, and not both")
+        wanted = self._find(list(ids)) if ids is not None else [int(n) for n in (() if numbers is None else numbers)]
+        spans = self._spans(wanted)
+        kept = spans if boundaries else [self.without_boundaries(span) for span in spans]
+        rows = self._read(self.state_indices(states), kept)
+        sentences = tuple(Sentence(self, n, span) for n, span in zip(wanted, spans, strict=True))
+        return Batch(sentences, _offsets(kept), rows)
+
+    def batches(
+        self,
+        n_sentences: int = 32,
+        states: Sequence[str] | str | None = None,
+        *,
+        first: int = 0,
+        stop: int | None = None,
+        boundaries: bool = True,
+    ) -> Iterator[Batch]:
+        """Sentences ``first … stop`` in order, ``n_sentences`` at a time, with their rows of the named states.
+
+        Rows are fetched in large blocks, the next one while this one is used; memory does not grow with the store.
+        """
+        if n_sentences < 1:
+            raise ValueError(f"batches of {n_sentences} sentences: give 1 or more")
+        last = self.n_sentences if stop is None else min(stop, self.n_sentences)
+        first = max(first, 0)
+        if first >= last:
+            return
+        begin, end = self._spans([first])[0][0], self._spans([last - 1])[0][1]
+        with _Blocks(self, self.state_indices(states), begin, end) as blocks:
+            for start in range(first, last, n_sentences):
+                numbers = range(start, min(start + n_sentences, last))
+                spans = self._spans(numbers)
+                rows = blocks.rows(spans[0][0], spans[-1][1])
+                sentences = tuple(Sentence(self, n, span) for n, span in zip(numbers, spans, strict=True))
+                if boundaries or not self.boundaries:
+                    yield Batch(sentences, _offsets(spans), rows)
+                else:
+                    kept = [self.without_boundaries(span) for span in spans]
+                    inner = [rows[a - spans[0][0] : b - spans[0][0]] for a, b in kept]
+                    yield Batch(sentences, _offsets(kept), np.concatenate(inner))
+
+
+def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Token, sentence and place in its sentence of rows ``first … stop``, as the sentences say (not the rows' own tokens)."""
+    tokens: list[str] = []
+    numbers: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    places: list[npt.NDArray[np.int32]] = [np.zeros(0, np.int32)]
+    if first < stop:
+        for record in store._records(range(store.sentence_at(first).index, store.sentence_at(stop - 1).index + 1)):
+            lo, hi = max(first - record.first_row, 0), min(stop - record.first_row, record.n_rows)
+            shown = [layout.BOS_TOKEN, *record.tokens, layout.EOS_TOKEN] if store.boundaries and record.n_rows else record.tokens
+            tokens += shown[lo:hi]
+            numbers.append(np.full(max(0, hi - lo), record.index, np.int64))
+            places.append(np.arange(lo, max(lo, hi), dtype=np.int32))
+    return tokens, np.concatenate(numbers), np.concatenate(places)
+
+
+class _Blocks:
+    """Rows in ascending order, fetched in large pieces, one ahead, and handed out in small ones."""
+
+    def __init__(self, store: Readable, states: Sequence[int], first: int, stop: int) -> None:
+        self._store, self._states, self._stop = store, states, stop
+        row_bytes = max(1, len(states)) * store.channels * store.dtype.itemsize
+        self._most = max(1, BLOCK_BYTES // row_bytes)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="scan")
+        self._held: list[tuple[int, Array]] = []  # (first row, rows), one after the other
+        self._ahead: tuple[int, Future[Array]] | None = None
+        self._submit(first)
+
+    def __enter__(self) -> "_Blocks":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _submit(self, first: int) -> None:
+        if first >= self._stop:
+            self._ahead = None
+            return
+        stop = min(first + self._most, self._stop, self._store._block_stop(first))
+        self._ahead = (first, self._pool.submit(self._store._read, self._states, [(first, stop)]))
+
+    def rows(self, first: int, stop: int) -> Array:
+        """Rows ``first … stop``; never again rows before ``first``."""
+        while self._held and self._held[0][0] + len(self._held[0][1]) <= first:
+            self._held.pop(0)
+        while self._ahead is not None and (not self._held or self._held[-1][0] + len(self._held[-1][1]) < stop):
+            begin, future = self._ahead
+            block = future.result()
+            self._held.append((begin, block))
+            self._submit(begin + len(block))
+        parts = [block[max(0, first - begin) : max(0, stop - begin)] for begin, block in self._held]
+        parts = [part for part in parts if len(part)]
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return np.empty((0, len(self._states), self._store.channels), self._store.dtype)
+        return np.concatenate(parts)
+
+
+def _offsets(spans: Sequence[Span]) -> npt.NDArray[np.int64]:
+    lengths = [stop - first for first, stop in spans]
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def _chosen(key: Rows, size: int, what: str) -> int | range | list[int]:
+    """What a NumPy index along an axis of ``size`` chooses: one number, or numbers in order. IndexError, TypeError as NumPy."""
+    if isinstance(key, slice):
+        return range(size)[key]
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        number = int(key) + size if key < 0 else int(key)
+        if not 0 <= number < size:
+            raise IndexError(f"{key} of {size} {what}")
+        return number
+    array = np.asarray(key)
+    if array.ndim != 1:
+        raise IndexError(f"an index of {array.ndim} dimensions into {what}: give a number, a slice, or a list of numbers")
+    if array.dtype == bool:
+        if len(array) != size:
+            raise IndexError(f"a mask of {len(array)} for {size} {what}")
+        return [int(n) for n in np.flatnonzero(array)]
+    if array.size == 0:
+        return []
+    if array.dtype.kind not in "iu":
+        raise IndexError(f"an index of {array.dtype} into {what}: give integers, a slice, or a mask")
+    numbers = np.where(array < 0, array + size, array)
+    if (numbers < 0).any() or (numbers >= size).any():
+        wrong = array[(numbers < 0) | (numbers >= size)][0]
+        raise IndexError(f"{wrong} of {size} {what}")
+    return [int(n) for n in numbers]
+
+
+def _row_spans(rows: Sequence[int]) -> list[Span]:
+    """Rows in order as spans of consecutive ones."""
+    if isinstance(rows, range) and rows.step == 1:
+        return [(rows.start, rows.stop)] if len(rows) else []
+    spans: list[Span] = []
+    for row in rows:
+        if spans and spans[-1][1] == row:
+            spans[-1] = (spans[-1][0], row + 1)
+        else:
+            spans.append((row, row + 1))
+    return spans
