@@ -16,7 +16,7 @@ import numpy as np
 
 import elmo_store as stores
 from benchmarks.processes import elmo_store, machine, run_measured
-from elmo_store import shard_codec
+from elmo_store import forms
 from elmo_store.layout import COMPRESSIONS
 
 SAMPLE = Path(__file__).resolve().parent.parent / "examples" / "sample"
@@ -57,7 +57,7 @@ def main() -> int:
                 states = store.read(rows=slice(first, stop))  # [n, states, channels]
                 tokens, numbers = ["word"] * (stop - first), np.arange(stop - first)
                 shard = (states, tokens, numbers.astype(np.int64), numbers.astype(np.int32))
-                encoding = median_seconds(lambda: shard_codec.encode(store.manifest, 0, *shard), args.repeats)  # noqa: B023
+                encoding = median_seconds(lambda: forms.encode_shard(store.manifest, 0, *shard), args.repeats)  # noqa: B023
                 reading = median_seconds(store.read, args.repeats)
                 everything = store.n_rows * states[0].nbytes
                 print(

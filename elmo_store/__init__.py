@@ -14,13 +14,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from elmo_store import errors
     from elmo_store.mix import ScalarMix
-    from elmo_store.store import Batch, Sentence, Store, open
+    from elmo_store.reading import Batch, Readable, Sentence
+    from elmo_store.store import Store, open
+    from elmo_store.views import concat
 
     __version__: str
 
-__all__ = ["Batch", "ScalarMix", "Sentence", "Store", "__version__", "errors", "open"]
+__all__ = ["Batch", "Readable", "ScalarMix", "Sentence", "Store", "__version__", "concat", "errors", "open"]
 
-_HOMES = dict.fromkeys(("Batch", "Sentence", "Store", "open"), "elmo_store.store") | {"ScalarMix": "elmo_store.mix"}
+_HOMES = {
+    "Batch": "elmo_store.reading",
+    "Readable": "elmo_store.reading",
+    "ScalarMix": "elmo_store.mix",
+    "Sentence": "elmo_store.reading",
+    "Store": "elmo_store.store",
+    "concat": "elmo_store.views",
+    "open": "elmo_store.store",
+}
 
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and nothing else

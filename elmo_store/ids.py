@@ -1,8 +1,8 @@
-"""From a sentence's id to its number: tables of hashes, one request each. May import pyarrow, NumPy, layout, recent, storage, errors.
+"""From a sentence's id to its number: tables of hashes, one request each.
 
-The hash of an id is the first 16 bytes of the SHA-256 of its UTF-8, two uint64 (big-endian): high and low. The leading bits of the
-high one name the table that has it; a table is sorted by (high, low, sentence). 128 bits need no second look: among 10¹¹ ids two
-different ones have the same hash with a probability of 10⁻¹⁷.
+May import pyarrow, NumPy, layout, recent, storage, parquet_files, errors. The hash of an id is the first 16 bytes of the SHA-256
+of its UTF-8, two uint64 (big-endian): high and low. The leading bits of the high one name the table that has it; a table is
+sorted by (high, low, sentence). 128 bits need no second look: that any two of 10¹¹ ids share them has a probability of 10⁻¹⁷.
 """
 
 import hashlib

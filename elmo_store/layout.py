@@ -190,7 +190,7 @@ def shard_pieces(spans: Sequence[tuple[int, int]], shard_rows: int) -> Iterator[
 
 
 def chunk_rows(shard_rows: int) -> int:
-    """Rows of an inner chunk of a shard of ``shard_rows`` rows, as this version writes it. ValueError for a size it can't divide."""
+    """Rows of an inner chunk of a shard, as this version writes it. ValueError for a shard that such chunks don't divide."""
     if shard_rows < 1 or (shard_rows > CHUNK_ROWS and shard_rows % CHUNK_ROWS):
         raise ValueError(f"shards of {shard_rows} rows: give a multiple of {CHUNK_ROWS}, or a number from 1 to {CHUNK_ROWS}")
     return min(shard_rows, CHUNK_ROWS)

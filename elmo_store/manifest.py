@@ -201,9 +201,6 @@ class Manifest:
         for feature in fields.names("required_features"):
             if feature not in layout.FEATURES:
                 raise StoreFeatureError(where, f"the feature {feature!r}")
-        found = fields.sha256("sha256")
-        if found != own_sha256(value):
-            raise fields.error("sha256", f"is {found}, the manifest's own hash is {own_sha256(value)}: it was changed or damaged")
         model, start = fields.child("model"), fields.child("start_state")
         source = fields.child("input")
         kind = fields.one_of("kind", ("states", "mix"))
@@ -234,6 +231,9 @@ class Manifest:
             checksums=_checksums(fields),
         )
         _check(manifest, fields)
+        found = fields.sha256("sha256")
+        if found != own_sha256(value):
+            raise fields.error("sha256", f"is {found}, the manifest's own hash is {own_sha256(value)}: it was changed or damaged")
         return manifest
 
 

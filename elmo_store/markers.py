@@ -83,7 +83,7 @@ class PartRange:
 
 @dataclass(frozen=True)
 class StretchMarker:
-    """A run of consecutive parts is written: their files, and the chunks of ``sentence_start`` that begin among their sentences."""
+    """Consecutive parts are written: their files, and the chunks of ``sentence_start`` that begin among their sentences."""
 
     stretch: int
     parts: tuple[PartRange, ...]

@@ -34,7 +34,8 @@ def errors_name(root: Root, rel: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise ShardMissingError(f"{root.url(rel)} is missing: run the job again, or restore the file") from error
+        where = root.url(rel) if rel else error.filename or error
+        raise ShardMissingError(f"{where} is missing: run the job again, or restore the file") from error
     except (ValueError, KeyError, OSError) as error:
         # pyarrow raises ArrowInvalid (a ValueError) for a cut file and a bare OSError, without errno, for damaged pages.
         if isinstance(error, OSError) and type(error) not in (OSError, ShortReadError):
@@ -49,11 +50,15 @@ def errors_name(root: Root, rel: str) -> Iterator[None]:
 
 def read_footers(root: Root, rels: Sequence[str]) -> list[pq.FileMetaData]:
     """The metadata of each file, by one round of requests (two where a footer is large). ShardMissingError, ShardCorruptError."""
-    with errors_name(root, rels[0] if len(rels) == 1 else ""):
+    with errors_name(root, ""):
         tails = root.get_tails(dict.fromkeys(rels, TAIL_BYTES))
-        large = {rel: _footer_bytes(tail) for rel, tail in tails.items() if _footer_bytes(tail) > len(tail)}
-        if large:
-            tails |= root.get_tails(large)
+    large = {}
+    for rel, tail in tails.items():
+        with errors_name(root, rel):
+            if _footer_bytes(tail) > len(tail):
+                large[rel] = _footer_bytes(tail)
+    with errors_name(root, ""):
+        tails |= root.get_tails(large)
     footers = []
     for rel in rels:
         with errors_name(root, rel):
@@ -68,7 +73,8 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
     for i, one in enumerate(requests):
         with errors_name(root, one.rel):
             source = root.path(one.rel) if fetched is None else pa.PythonFile(fetched[i], mode="r")
-            file = pq.ParquetFile(source, metadata=one.metadata, page_checksum_verification=True)
+            # pre_buffer would join ranges over gaps that were not fetched; everything is at hand already.
+            file = pq.ParquetFile(source, metadata=one.metadata, page_checksum_verification=True, pre_buffer=False)
             tables.append(file.read_row_groups(list(one.groups), columns=list(one.columns), use_threads=False))
     return tables
 

@@ -207,7 +207,7 @@ class Readable(ABC):
         if isinstance(key, str):
             self.state_indices((key,))
             return StateView(self, key)
-        chosen = _chosen(key, self.n_sentences, f"sentences in {self.url}")
+        chosen = _chosen(key, self.n_sentences, "sentence", self.url)
         if isinstance(chosen, int):
             return self.sentence(chosen)
         return [Sentence(self, n, span) for n, span in zip(chosen, self._spans(chosen), strict=True)]
@@ -264,7 +264,7 @@ class Readable(ABC):
         indices = self.state_indices(states)
         if rows is None:
             return self._read(indices, [(0, self.n_rows)])
-        chosen = _chosen(rows, self.n_rows, f"rows in {self.url}")
+        chosen = _chosen(rows, self.n_rows, "row", self.url)
         if isinstance(chosen, int):
             return self._read(indices, [(chosen, chosen + 1)])[0]
         if isinstance(chosen, range) and chosen.step < 0:
@@ -396,30 +396,32 @@ def _offsets(spans: Sequence[Span]) -> npt.NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
-def _chosen(key: Rows, size: int, what: str) -> int | range | list[int]:
+def _chosen(key: Rows, size: int, what: str, where: str) -> int | range | list[int]:
     """What a NumPy index along an axis of ``size`` chooses: one number, or numbers in order. IndexError, TypeError as NumPy."""
     if isinstance(key, slice):
         return range(size)[key]
     if isinstance(key, int | np.integer) and not isinstance(key, bool):
         number = int(key) + size if key < 0 else int(key)
         if not 0 <= number < size:
-            raise IndexError(f"{key} of {size} {what}")
+            raise IndexError(f"no {what} {key} of {size} {what}s in {where}")
         return number
     array = np.asarray(key)
     if array.ndim != 1:
-        raise IndexError(f"an index of {array.ndim} dimensions into {what}: give a number, a slice, or a list of numbers")
+        raise IndexError(
+            f"an index of {array.ndim} dimensions into the {what}s of {where}: give a number, a slice, or a list of numbers"
+        )
     if array.dtype == bool:
         if len(array) != size:
-            raise IndexError(f"a mask of {len(array)} for {size} {what}")
+            raise IndexError(f"a mask of {len(array)} for {size} {what}s in {where}")
         return [int(n) for n in np.flatnonzero(array)]
     if array.size == 0:
         return []
     if array.dtype.kind not in "iu":
-        raise IndexError(f"an index of {array.dtype} into {what}: give integers, a slice, or a mask")
+        raise IndexError(f"an index of {array.dtype} into the {what}s of {where}: give integers, a slice, or a mask")
     numbers = np.where(array < 0, array + size, array)
     if (numbers < 0).any() or (numbers >= size).any():
         wrong = array[(numbers < 0) | (numbers >= size)][0]
-        raise IndexError(f"{wrong} of {size} {what}")
+        raise IndexError(f"no {what} {wrong} of {size} {what}s in {where}")
     return [int(n) for n in numbers]
 
 

@@ -1,8 +1,8 @@
 """What each row of a store is: its sentences, by number and by id, read as they are needed.
 
-May import pyarrow, NumPy, layout, manifest, markers, recent, ids, zarr_form (sentence_start), parquet_files, errors. Opening costs
-nothing; the rows of a sentence cost a chunk of ``sentence_start``, its tokens the table of parts, a footer and a row group. No part
-is decoded whole for one sentence. Safe for threads; not for use across a fork (`Store` makes a new one there).
+May import pyarrow, NumPy, layout, manifest, markers, recent, ids, zarr_form (sentence_start), parquet_files, errors. Opening
+costs nothing; the rows of a sentence cost a chunk of ``sentence_start``, its tokens the table of parts, a footer and a row
+group. No part is decoded whole for one sentence. Safe for threads; not across a fork (`Store` makes a new one there).
 """
 
 from collections.abc import Iterator, Sequence
@@ -79,7 +79,7 @@ def encode_index(parts: Sequence[PartRange], sizes: Sequence[tuple[int, int]]) -
 
 
 def read_index(root: Root, manifest: Manifest) -> list[PartRange]:
-    """The parts of a complete store, in order. ShardCorruptError unless they follow each other and are as many as the manifest says."""
+    """The parts of a complete store, in order. ShardCorruptError unless they follow each other, up to the manifest's counts."""
     table = read_table(root, layout.SENTENCE_INDEX, list(PartRange.__dataclass_fields__))
     parts = [PartRange(*(int(value) for value in row.values())) for row in table.to_pylist()]
     counts = manifest.sizes
@@ -88,8 +88,8 @@ def read_index(root: Root, manifest: Manifest) -> list[PartRange]:
     found = (len(parts), last.first_sentence + last.n_sentences, last.first_row + last.n_rows)
     if fault or found != (counts.parts, counts.sentences, counts.rows):
         raise ShardCorruptError(
-            f"{root.url(layout.SENTENCE_INDEX)} names {found[0]} parts of {found[1]} sentences and {found[2]} rows, the manifest "
-            f"{counts.parts}, {counts.sentences} and {counts.rows}{'; ' + fault if fault else ''}: restore it, or write the store again"
+            f"{root.url(layout.SENTENCE_INDEX)} names {found[0]} parts of {found[1]} sentences and {found[2]} rows, the "
+            f"manifest {counts.parts}, {counts.sentences} and {counts.rows}{'; ' + fault if fault else ''}: restore it"
         )
     return parts
 

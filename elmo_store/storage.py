@@ -156,7 +156,7 @@ class Root:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def get_many(self, rels: Sequence[str]) -> list[bytes]:
-        """The bytes of each of ``rels``, all asked for at once where the filesystem can. FileNotFoundError naming the first missing."""
+        """The bytes of each of ``rels``, all asked for at once where the filesystem can. FileNotFoundError names one missing."""
         if self.is_local or len(rels) < 2:
             return [self.get(rel) for rel in rels]
         found: dict[str, Any] = self.filesystem.cat([self.path(rel) for rel in rels], on_error="return")

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 FAULTS_SHOWN = 10
 FAULTS_AT_MOST = 1000  # of a deep look: one damaged axis makes a fault of every shard
 THREADS = 8
-OUR_ROOMS = (layout.SENTENCES, layout.REJECTS, layout.STATES, layout.SHARDS, layout.STRETCHES, layout.IDS, f"{layout.ZARR}/states",
-             f"{layout.ZARR}/token", f"{layout.ZARR}/sentence_start", f"{layout.ZARR}/state")  # fmt: skip
+_ZARR_ARRAYS = tuple(f"{layout.ZARR}/{name}" for name in ("states", "token", "state", "sentence_start"))
+OUR_ROOMS = (layout.SENTENCES, layout.REJECTS, layout.STATES, layout.SHARDS, layout.STRETCHES, layout.IDS, *_ZARR_ARRAYS)
 
 M = TypeVar("M", ShardMarker, StretchMarker, IdsMarker)
 
@@ -126,7 +126,7 @@ class _Check:
         for name, markers in (("shards", shards), ("parts", stretches), ("ids", tables)):
             self._check_sum(name, markers)
         known = {marker.path for marker in named} | {record.path for marker in named for record in marker.objects}
-        self._check_strays(sizes, known | {record.path for record in m.objects})
+        self._check_strays(sizes, known | {record.path for record in m.objects} | self._expected())
         self._faults += [Fault(text) for text in self._start_state_faults()]
         if deep and not any(fault.missing for fault in self._faults):
             self._faults += self._deep()
@@ -207,6 +207,15 @@ class _Check:
         wanted, found = getattr(self._manifest.checksums, name), checksum(markers)
         if found != wanted:
             self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {found}")
+
+    def _expected(self) -> set[str]:
+        """Objects that such a store has, so that those of a lost marker are no strays; rejects are told by markers only."""
+        m = self._manifest
+        names = {rel for shard in range(m.sizes.shards) for rel in forms.shard_objects(m, shard)}
+        names |= {layout.shard_marker(shard) for shard in range(m.sizes.shards)}
+        names |= {layout.sentences_part(part) for part in range(m.sizes.parts)}
+        names |= {layout.zarr_sentence_chunk(chunk) for chunk in range(-(-(m.sizes.sentences + 1) // m.sentence_chunk))}
+        return names | {layout.id_table(table) for table in range(1 << layout.id_bits(m.sizes.sentences))}
 
     def _check_strays(self, sizes: dict[str, int], known: set[str]) -> None:
         """Objects where only named ones may stand. What stands elsewhere is not ours, and tolerated."""

@@ -94,7 +94,7 @@ def _part_faults(store: "Store", part: PartRange) -> Iterator[str]:
     listed = tokens.value_lengths().to_numpy(zero_copy_only=False)
     rows = np.where(lengths > 0, lengths + 2, 0) if boundaries else lengths
     if len(lengths) != part.n_sentences or int(rows.sum()) != part.n_rows:
-        yield f"{where}: {len(lengths)} sentences and {int(rows.sum())} rows, its marker says {part.n_sentences} and {part.n_rows}"
+        yield f"{where}: {len(lengths)} sentences, {int(rows.sum())} rows; its marker says {part.n_sentences}, {part.n_rows}"
         return
     numbers = np.arange(part.first_sentence, part.first_sentence + part.n_sentences)
     if not np.array_equal(table["sentence"].to_numpy(), numbers):
@@ -182,7 +182,7 @@ def _shard_faults(store: "Store", shard: int, progress: Callable[[int], None]) -
             table = read_table(store.root, layout.states_part(shard), ["row", "sentence", "index_in_sentence"]).slice(
                 lo - first, hi - lo
             )
-            columns = {"row": np.arange(lo, hi), "sentence": sentence, "index_in_sentence": index}
+            columns: dict[str, Any] = {"row": np.arange(lo, hi), "sentence": sentence, "index_in_sentence": index}
             for name, wanted in columns.items():
                 if not np.array_equal(table[name].to_numpy(), wanted):
                     yield f"{store.root.url(layout.states_part(shard))}: column {name} is not what the sentences say"

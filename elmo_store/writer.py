@@ -118,17 +118,27 @@ def write_view(
     dtype: str | None = None,
     store_forms: Sequence[str] | None = None,
     compression: str | None = None,
-    checksum: str | None = None,
+    inner_checksum: str | None = None,
 ) -> tuple[Root, Manifest]:
     """Write what ``view`` holds as a complete store at ``url``, in this process; returns the store's root and manifest.
 
-    ``numbers``: of the view's sentences in the store that they come from, which is ``source`` and has the manifest ``like``; settings that are not given are its own. Rejects are not
-    copied: the sentences of refused records stay, without tokens. StoreError if something stands at ``url`` already.
+    Args:
+        view: what to write.
+        numbers: of its sentences in the store that they come from; they name the new store's input.
+        source: that store.
+        like: its manifest, which also gives the settings that are not given.
+        url: where to write; nothing may stand there.
+        storage_options: what the URL's filesystem takes.
+        shard_rows, dtype, store_forms, compression, inner_checksum: of the new store.
+
+    Rejects are not copied: the sentences of refused records stay, without tokens. StoreError if something stands at ``url``.
     """
     root = Root(url, storage_options)
     if root.list():
         raise StoreError(f"{root} is not empty: give another folder")
-    manifest = _manifest_of(view, numbers, like, shard_rows, dtype, store_forms, compression, checksum)
+    settings: dict[str, Any] = {"shard_rows": shard_rows, "dtype": dtype, "compression": compression, "checksum": inner_checksum}
+    settings["forms"] = None if store_forms is None else tuple(store_forms)
+    manifest = _manifest_of(view, numbers, like, settings)
     root.put(layout.START_STATE, source.get(layout.START_STATE))
     root.put(layout.INPUTS, encode_inputs(read_inputs(source)))
     write_manifest(root, manifest)
@@ -138,28 +148,24 @@ def write_view(
     return root, complete_store(root, manifest, _write_shards(root, manifest, view), [parts], [tables])
 
 
-def _manifest_of(
-    view: Readable, numbers: Sequence[int], like: Manifest, shard_rows: Any, dtype: Any, kinds: Any, compression: Any, crc: Any
-) -> Manifest:
-    size = shard_rows or like.shard_rows
+def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, settings: Mapping[str, Any]) -> Manifest:
+    """The manifest of what `write_view` writes, incomplete. ``settings``: those that are asked for."""
+    asked = {name: value for name, value in settings.items() if value is not None}
+    size = int(asked.get("shard_rows", like.shard_rows))
     n_parts = -(-view.n_sentences // PART_SENTENCES)
-    what = {"of": like.input.fingerprint, "sentences": list(numbers) if not isinstance(numbers, range) else repr(numbers)}
+    what = {"of": like.input.fingerprint, "sentences": repr(numbers) if isinstance(numbers, range) else list(numbers)}
     fingerprint = "sha256:" + hashlib.sha256(json.dumps(what).encode()).hexdigest()
     return replace(
         like,
         complete=False,
         objects=(),
         checksums=None,
-        dtype=dtype or like.dtype,
-        forms=tuple(kinds or like.forms),
-        compression=compression or like.compression,
-        checksum=crc or like.checksum,
-        shard_rows=size,
         chunk_rows=layout.chunk_rows(size),
         sentence_chunk=layout.SENTENCE_CHUNK,
         counts=Counts(view.n_sentences, view.n_tokens, view.n_rows, 0, 0, n_parts, layout.n_shards(view.n_rows, size)),
         input=InputInfo(fingerprint, like.input.files),
         job={"selected_from": like.input.fingerprint, "input": fingerprint},
+        **asked,
     )
 
 

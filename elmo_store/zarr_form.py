@@ -297,9 +297,8 @@ def _errors_name(root: Root, rel: str = "") -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise ShardMissingError(
-            f"{root.url(rel) if rel else error} is missing: run the job again, or restore the object"
-        ) from error
+        where = root.url(rel) if rel else error.filename or error
+        raise ShardMissingError(f"{where} is missing: run the job again, or restore the object") from error
     except (ShortReadError, DamagedError) as error:
         where = root.url(rel or error.rel)  # type: ignore[union-attr]
         raise ShardCorruptError(

@@ -14,6 +14,7 @@ from apache_beam.pvalue import PBegin, PCollection
 from elmo_store.storage import Root
 from transforms.embed import EmbedSettings, EmbedShards
 from transforms.finish import FinishStore
+from transforms.index_ids import IndexIds
 from transforms.number import NumberParts
 from transforms.plan_shards import NUMBER, SHARDS, PlanShards
 from transforms.records import ReadSettings, ReadTask
@@ -67,4 +68,5 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
         )
         numbered = planned[NUMBER] | "Parts" >> NumberParts(root)
         embedded = planned[SHARDS] | "Shards" >> EmbedShards(settings.embed, device=settings.device, hints=settings.hints)
-        return (numbered, embedded) | "All results" >> beam.Flatten() | "Finish" >> FinishStore(root)
+        indexed = numbered | "Ids" >> IndexIds(root)
+        return (numbered, indexed, embedded) | "All results" >> beam.Flatten() | "Finish" >> FinishStore(root)

@@ -17,7 +17,8 @@ import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.errors import StoreError
-from elmo_store.layout import START_STATE, state_names
+from elmo_store.inputs import encode_inputs
+from elmo_store.layout import INPUTS, START_STATE, state_names
 from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
 from elmo_store.storage import Root
 from model.errors import ModelError
@@ -83,15 +84,15 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
     manifest = new_manifest(options, read, pieces, name, weights, resolve_cell(device))
     there = standing(root, overwrite=options.overwrite)
     if there is not None:
-        check_same_job(root, there, manifest)
+        check_same_job(root, there, manifest, describe_files(list(pieces)))
         manifest = replace(manifest, counts=there.counts, complete=there.complete, start_state=there.start_state)
     if manifest.complete:
-        return EmbedJob(options, root, manifest, None, len(manifest.input.files))
+        return EmbedJob(options, root, manifest, None, manifest.input.files)
     manifest = _put_start(root, manifest, weights, given, fresh=there is None)
     remember_weights(weights)
     weight_bytes = sum(tensor.nbytes for tensor in weights.tensors.values())
     settings = job_settings(options, root, manifest, given, pipeline_options, weight_bytes)
-    return EmbedJob(options, root, manifest, settings, len(manifest.input.files))
+    return EmbedJob(options, root, manifest, settings, manifest.input.files)
 
 
 def job_settings(
@@ -204,7 +205,6 @@ def new_manifest(
     """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
     formats = sorted({piece.format for piece in pieces})
     tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form, split_sentences=read.split_sentences) for form in formats))
-    files = describe_files(list(pieces))
     fields: dict[str, Any] = {
         "model": weights.fingerprint,
         "start_state": options.start_state,
@@ -227,6 +227,7 @@ def new_manifest(
         "shard_rows": options.shard_rows,
         "store": options.store,
         "compression": options.compression,
+        "checksum": options.checksum,
     }
     return Manifest(
         kind="states",
@@ -242,8 +243,9 @@ def new_manifest(
         shard_rows=options.shard_rows,
         forms=options.forms,
         compression=options.compression,
+        checksum=options.checksum,
         counts=None,
-        input=InputInfo(input_fingerprint(list(pieces)), tuple(files)),
+        input=InputInfo(input_fingerprint(list(pieces)), len(describe_files(list(pieces)))),
         job=fields,
         software=versions(),
     )
@@ -271,6 +273,7 @@ def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, given: Inpu
         root.put(START_STATE, state.to_bytes())
         if root.size(MODEL) is None:
             root.put(MODEL, weights.to_safetensors())
+        root.put(INPUTS, encode_inputs(describe_files(list(given.pieces))))
         tasks = list(read_tasks(given.pieces))
         write_tasks(root, tasks)
         given.put_stdin(root, tasks)

@@ -108,13 +108,15 @@ def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
     weight_sets = _weight_sets(args)
     try:
         check_layers(weight_sets, n_layers(there.states))
-    except StoreError as error:
+    except (StoreError, ValueError) as error:
         raise CommandError(Exit.BAD_USAGE, f"--weights {args.weights}: {error}") from error
     forms = STORES[args.store] if args.store else there.forms
     mixed = replace(
         there,
         kind="mix",
         complete=False,
+        objects=(),
+        checksums=None,
         states=tuple(weights.name for weights in weight_sets),
         channels=2 * there.channels,
         dtype=args.dtype or there.dtype,
@@ -147,19 +149,21 @@ def put_start(source: "Root", target: "Root", manifest: "Manifest", *, overwrite
     JobMismatchError if another job does; CommandError if the output can't be written.
     """
     from elmo_store.errors import StoreError
-    from elmo_store.layout import START_STATE
+    from elmo_store.inputs import read_inputs
+    from elmo_store.layout import INPUTS, START_STATE
     from elmo_store.manifest import write_manifest
     from pipeline.output import check_same_job, standing
     from transforms.work import PLAN, PROBLEM, START
 
     there = standing(target, overwrite=overwrite)
     if there is not None:
-        check_same_job(target, there, manifest)
+        check_same_job(target, there, manifest, read_inputs(source))
         if there.complete:
             return there
     try:
         write_manifest(target, manifest)
         target.put(START_STATE, source.get(START_STATE))
+        target.put(INPUTS, source.get(INPUTS))
         for name in (PLAN, PROBLEM):  # of an earlier run
             target.remove(name)
         target.put_json(START, {"started": time.time(), "n_pieces": 0})

@@ -27,9 +27,10 @@ STORES = {"zarr": ("zarr",), "parquet": ("parquet",), "both": ("zarr", "parquet"
 DTYPES = ("float16", "float32")
 PRECISIONS = ("auto", "float32", "tf32", "bfloat16")
 COMPRESSIONS = ("none", "zstd", "blosc")
+CHECKSUMS = ("none", "crc32c")
 DEFAULT_SHARD_ROWS = 16_384
 DEFAULT_ACCELERATOR = "type:nvidia-tesla-t4;count:1;install-nvidia-driver"  # Dataflow's spelling
-ZARR_CHUNK_ROWS = 512  # --shard-rows is a multiple of it, or below it
+ZARR_CHUNK_ROWS = 128  # --shard-rows is a multiple of it, or below it
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class EmbedOptions:
     boundaries: bool = False
     shard_rows: int = DEFAULT_SHARD_ROWS
     compression: str = "none"
+    checksum: str = "none"
     overwrite: bool = False
     device: str = "auto"
     lanes: int | None = None
@@ -146,6 +148,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="of the vectors; Parquet takes zstd for either (default: none)",
     )
+    writing.add_argument(
+        "--checksum", choices=CHECKSUMS, default="none",
+        help="of each inner chunk of the Zarr form, checked by every reader, which then reads whole chunks (default: none)",
+    )  # fmt: skip
     writing.add_argument(
         "--overwrite", action="store_true",
         help="remove the store that stands at the output first; anything else there is left alone (default: off)",

@@ -6,7 +6,8 @@ May import elmo_store and the exit codes.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from elmo_store.errors import JobMismatchError, ManifestError, StoreNotFoundError, StoreVersionError
+from elmo_store.errors import JobMismatchError, ManifestError, StoreError, StoreNotFoundError, StoreVersionError
+from elmo_store.inputs import read_inputs
 from elmo_store.layout import MANIFEST
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.storage import Root
@@ -64,16 +65,27 @@ def _looks_like_ours(root: Root) -> bool:
     return isinstance(value, dict) and "format_version" in value and "states" in value
 
 
-def check_same_job(root: Root, there: Manifest, now: Manifest) -> None:
-    """JobMismatchError with both sides, field by field, unless the job on the output is the one that is asked for."""
+def check_same_job(root: Root, there: Manifest, now: Manifest, files: Sequence[Mapping[str, Any]]) -> None:
+    """JobMismatchError with both sides, field by field, unless the job on the output is the one that is asked for.
+
+    ``files``: of the input as it is now.
+    """
     names = sorted({*there.job, *now.job})
     different = {n: (there.job.get(n), now.job.get(n)) for n in names if there.job.get(n) != now.job.get(n)}
     if "input" in different:
-        different |= different_files(there.input.files, now.input.files)
+        different |= different_files(_files_there(root), files)
     if "model" in different:
         different["model name"] = (there.model.name, now.model.name)
     if different:
         raise JobMismatchError(str(root), different)
+
+
+def _files_there(root: Root) -> list[dict[str, Any]]:
+    """The input's files of the job that stands on the output; none where the table can't be read."""
+    try:
+        return read_inputs(root)
+    except StoreError:
+        return []
 
 
 def different_files(

@@ -1,42 +1,54 @@
-"""Sentences and rejects of one store into another, part by part, with the markers that the last stage looks for.
+"""Sentences, rejects and id tables of one store into another, marker by marker.
 
 May import apache_beam, elmo_store and transforms.
 """
 
+from dataclasses import replace
+from typing import Any
+
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from elmo_store.layout import rejects_part, sentences_part
+from elmo_store import layout
+from elmo_store.errors import ShardMissingError
+from elmo_store.markers import ObjectRecord, read_ids_marker, read_stretch_marker, write_marker
 from elmo_store.storage import Root
 from transforms.results import NumberResult
-from transforms.work import numbered_marker
+from transforms.work import PLAN
+
+CopyTask = tuple[str, int]  # the markers' folder, and the marker's number
 
 
-class CopyParts(beam.PTransform[PCollection[int], PCollection[NumberResult]]):
-    """Numbers of parts → copies, spread over the workers."""
+class CopyParts(beam.PTransform[PCollection[CopyTask], PCollection[NumberResult]]):
+    """Numbers of markers → copies of all that they name, spread over the workers."""
 
     def __init__(self, source: Root, target: Root) -> None:
         super().__init__()
         self._roots = (source, target)
 
-    def expand(self, parts: PCollection[int]) -> PCollection[NumberResult]:
-        """Wire `copy_part`."""
+    def expand(self, tasks: PCollection[CopyTask]) -> PCollection[NumberResult]:
+        """Wire `copy_marked`."""
         return (
-            parts
+            tasks
             | "Spread parts" >> beam.Reshuffle()
-            | "Copy" >> beam.Map(lambda part, roots: copy_part(part, *roots), self._roots)
+            | "Copy" >> beam.Map(lambda task, roots: copy_marked(task, *roots), self._roots)
         )
 
 
-def copy_part(part: int, source: Root, target: Root) -> NumberResult:
-    """Copy the sentences of a part, and its rejects if it has any. Doing it again overwrites the same with the same."""
-    names = [sentences_part(part)]
-    if source.size(rejects_part(part)) is not None:
-        names.append(rejects_part(part))
-    copied = []
-    for name in names:
-        data = source.get(name)
-        target.put(name, data)
-        copied.append({"path": name, "bytes": len(data)})
-    target.put_json(numbered_marker(part), {"objects": copied})
-    return NumberResult(part, 0)
+def copy_marked(task: CopyTask, source: Root, target: Root) -> NumberResult:
+    """Copy every object that a marker names, then the marker. Doing it again overwrites the same with the same.
+
+    ShardMissingError if the source has no such marker; ValueError if an object is not what the marker says.
+    """
+    folder, number = task
+    read: Any = read_stretch_marker if folder == layout.STRETCHES else read_ids_marker
+    marker = read(source, number)
+    if marker is None:
+        raise ShardMissingError(f"{source.url(f'{folder}/{number:05d}.json')} is missing: the source is damaged, verify it")
+    for record in marker.objects:
+        data = source.get(record.path)
+        if ObjectRecord.of(record.path, data) != record:
+            raise ValueError(f"{source.url(record.path)} is not what its marker says: the source is damaged, verify it")
+        target.put(record.path, data)
+    write_marker(target, replace(marker, stats={"plan": target.get_json(PLAN)["id"]}))
+    return NumberResult(number, 0)

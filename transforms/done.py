@@ -1,5 +1,6 @@
 """Which shards of a store are done. May import elmo_store and the standard library."""
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from elmo_store.errors import ShardCorruptError
@@ -9,13 +10,15 @@ from elmo_store.storage import Root
 IO_THREADS = 16
 
 
-def done_shards(root: Root, plan: str, n_shards: int, verify: Verify = "size") -> dict[int, ShardMarker]:
+def done_shards(
+    root: Root, plan: str, n_shards: int, sizes: Mapping[str, int], verify: Verify = "size"
+) -> dict[int, ShardMarker]:
     """Markers of the shards that this very plan wrote and that are as their markers say.
 
-    ``plan``: the id of the plan; a shard of another plan counts as not done. A marker or an object that is missing,
-    cut or changed means "do it again", never an error. ``verify``: as in ``elmo_store.markers``.
+    ``plan``: the id of the plan; a shard of another plan counts as not done. ``sizes``: bytes of the objects that are in the
+    store, by one listing. A marker or an object that is missing, cut or changed means "do it again", never an error.
+    ``verify``: as in ``elmo_store.markers``.
     """
-    sizes = root.sizes() if verify != "none" else {}
 
     def check(shard: int) -> ShardMarker | None:
         try:

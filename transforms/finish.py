@@ -1,27 +1,26 @@
 """Stage D: is everything there? Then the last small objects, the complete manifest, and the scratch area goes.
 
-May import apache_beam, elmo_store, NumPy, pyarrow. Doing it again is harmless: every step overwrites
+May import apache_beam and elmo_store. Doing it again is harmless: every step overwrites
 what it wrote before.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
-from io import BytesIO
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import apache_beam as beam
-import numpy as np
-import numpy.typing as npt
-import pyarrow.parquet as pq
 from apache_beam.pvalue import PCollection
 
-from elmo_store import zarr_form
-from elmo_store.layout import sentences_part
-from elmo_store.manifest import Manifest, read_manifest, write_manifest
+from elmo_store.manifest import Manifest, read_manifest
+from elmo_store.markers import IdsMarker, StretchMarker, object_fault, read_ids_marker, read_stretch_marker
 from elmo_store.storage import TEMPORARY_PREFIX, Root
-from transforms.done import done_shards
+from elmo_store.writer import complete_store
+from transforms.done import IO_THREADS, done_shards
 from transforms.results import CombineOutcomes, NumberResult, Outcome, ShardResult, outcome_of
-from transforms.work import NUMBERED, PLAN, PROBLEM, WORK, numbered_marker
+from transforms.work import PLAN, PROBLEM, WORK
+
+M = TypeVar("M", StretchMarker, IdsMarker)
 
 
 class IncompleteJobError(RuntimeError):
@@ -51,18 +50,16 @@ def finish_job(root: Root, outcome: Outcome) -> Manifest:
     if manifest.complete:  # a runner that runs the last step twice
         root.remove_tree(WORK)
         return manifest
-    counts = manifest.sizes
-    done = done_shards(root, root.get_json(PLAN)["id"], counts.shards)
+    counts, plan = manifest.sizes, root.get_json(PLAN)
+    sizes = root.sizes()
+    done = done_shards(root, plan["id"], counts.shards, sizes)
     missing = [shard for shard in range(counts.shards) if shard not in done]
     if outcome.n_failed or missing:
         raise IncompleteJobError(_leave_problem(root, outcome, missing, counts.shards))
-    _check_numbered(root, counts.parts)
-    if "zarr" in manifest.forms:
-        zarr_form.write_sentence_start(root, manifest, sentence_starts(root, counts.parts, counts.rows))
-        zarr_form.consolidate(root)
+    stretches = _all_there(root, "stretches of parts", plan["n_stretches"], read_stretch_marker, sizes)
+    tables = _all_there(root, "runs of id tables", plan["n_id_runs"], read_ids_marker, sizes)
     _remove_half_written(root)
-    complete = replace(manifest, complete=True)
-    write_manifest(root, complete)
+    complete = complete_store(root, manifest, [done[shard] for shard in range(counts.shards)], stretches, tables)
     root.remove_tree(WORK)
     return complete
 
@@ -74,19 +71,15 @@ def _remove_half_written(root: Root) -> None:
             path.unlink(missing_ok=True)
 
 
-def sentence_starts(root: Root, n_parts: int, n_rows: int) -> Iterator[npt.NDArray[np.int64]]:
-    """First row of every sentence, part by part, and at last the number of rows: [sentences + 1] in chunks."""
-    for part in range(n_parts):
-        table = pq.read_table(BytesIO(root.get(sentences_part(part))), columns=["first_row"])
-        yield table["first_row"].to_numpy()
-    yield np.array([n_rows], np.int64)
-
-
-def _check_numbered(root: Root, n_parts: int) -> None:
-    there = set(root.list(NUMBERED))
-    missing = [part for part in range(n_parts) if numbered_marker(part) not in there]
-    if missing:
-        raise IncompleteJobError(f"parts {missing[:10]} have no final numbers yet: run the same command again")
+def _all_there(root: Root, what: str, n: int, read: Callable[[Root, int], M | None], sizes: Mapping[str, int]) -> list[M]:
+    """The markers 0 … ``n``, whose objects are in the store. IncompleteJobError naming those that are not."""
+    with ThreadPoolExecutor(IO_THREADS) as pool:
+        markers = list(pool.map(lambda number: read(root, number), range(n)))
+    there = [m for m in markers if m and not any(object_fault(root, o, "size", sizes.get(o.path)) for o in m.objects)]
+    if len(there) < n:
+        missing = [number for number, marker in enumerate(markers) if marker not in there]
+        raise IncompleteJobError(f"{what} {missing[:10]} are not in the store: run the same command again")
+    return there
 
 
 def _leave_problem(root: Root, outcome: Outcome, missing: list[int], n_shards: int) -> str:

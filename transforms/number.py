@@ -1,47 +1,52 @@
-"""Scratch part → final part: global sentence numbers, first rows and positions.
+"""Scratch parts → final parts: global sentence numbers, first rows and positions; and where each sentence's rows begin.
 
-May import apache_beam, elmo_store, NumPy, pyarrow. The final part is a function of the scratch part and its place in the
-plan, so that doing it again gives the same bytes. A marker says that it was done, of which scratch part and for which place.
+May import apache_beam, elmo_store, NumPy, pyarrow. A stretch of consecutive parts is one task. What it writes is a function of
+the scratch parts and their place in the plan, so that doing it again gives the same bytes. A marker says that it was done.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 import apache_beam as beam
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.pvalue import PCollection
 
+from elmo_store import ids, layout, zarr_form
 from elmo_store.errors import StoreError
-from elmo_store.layout import SENTENCES_SCHEMA, rejects_part, sentences_part
+from elmo_store.manifest import Manifest, read_manifest
+from elmo_store.markers import ObjectRecord, PartRange, StretchMarker, read_stretch_marker, write_marker
+from elmo_store.sentences import encode_part
 from elmo_store.storage import Root
-from transforms.plan import PartPlan, row_starts, sentence_rows
+from transforms.plan import Int64, PartPlan, Stretch, row_starts, sentence_rows
 from transforms.results import NumberResult
-from transforms.work import numbered_marker
+from transforms.work import id_hashes
+
+ID_RUNS = 256  # most runs of id tables: so many files of hashes a stretch leaves
 
 
 @dataclass(frozen=True)
 class NumberTask:
-    """One part to number."""
+    """One stretch of parts to number."""
 
-    part: PartPlan
+    stretch: Stretch
     boundaries: bool
+    n_sentences: int  # of the corpus
+    n_rows: int
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """What the final part follows from."""
-        return {
-            "scratch": self.part.counts.sha256,
-            "sentence": self.part.first_sentence,
-            "row": self.part.first_row,
-            "position": self.part.counts.position_offset,
-            "boundaries": self.boundaries,
-        }
+    def identity(self) -> str:
+        """A hash of all that the final parts, the chunks of ``sentence_start`` and the ids follow from."""
+        parts = [[*vars(p.counts).values(), p.first_sentence, p.first_row] for p in (*self.stretch.parts, *self.stretch.after)]
+        stretch = [self.stretch.number, self.stretch.first_chunk, self.stretch.stop_chunk]
+        text = json.dumps([parts, stretch, self.boundaries, self.n_sentences, self.n_rows])
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 class NumberParts(beam.PTransform[PCollection[NumberTask], PCollection[NumberResult]]):
@@ -52,53 +57,103 @@ class NumberParts(beam.PTransform[PCollection[NumberTask], PCollection[NumberRes
         self._root = root
 
     def expand(self, tasks: PCollection[NumberTask]) -> PCollection[NumberResult]:
-        """Wire `number_part`."""
+        """Wire `number_parts`."""
         return (
             tasks
             | "Spread parts" >> beam.Reshuffle()
-            | "Number" >> beam.Map(lambda task, root: number_part(root, task), self._root)
+            | "Number" >> beam.Map(lambda task, root: number_parts(root, task), self._root)
         )
 
 
-def is_numbered(root: Root, task: NumberTask) -> bool:
-    """Whether the final part of ``task`` is in the store already, whole and from the same scratch part."""
+def is_numbered(root: Root, task: NumberTask, sizes: Mapping[str, int]) -> bool:
+    """Whether the final parts of ``task`` are in the store already, whole and from the same scratch parts.
+
+    ``sizes``: bytes of the objects that are in the store, by one listing.
+    """
     try:
-        marker = root.get_json(numbered_marker(task.part.part))
-        return marker["identity"] == task.identity and all(
-            root.size(entry["path"]) == entry["bytes"] for entry in marker["objects"]
-        )
-    except (StoreError, OSError, ValueError, KeyError, TypeError):
+        marker = read_stretch_marker(root, task.stretch.number)
+    except StoreError:
         return False
+    if marker is None or marker.stats.get("identity") != task.identity:
+        return False
+    runs = id_runs(task.n_sentences)
+    return all(sizes.get(one.path) == one.bytes for one in marker.objects) and all(
+        id_hashes(run, task.stretch.number) in sizes for run in range(runs)
+    )
 
 
-def number_part(root: Root, task: NumberTask) -> NumberResult:
-    """Write the final part (and its rejects) of one scratch part, then its marker."""
-    part = task.part
+def number_parts(root: Root, task: NumberTask) -> NumberResult:
+    """Write the final parts (and rejects) of a stretch, its chunks of ``sentence_start``, its ids' hashes; then the marker."""
+    manifest = read_manifest(root)
+    objects: list[ObjectRecord] = []
+    ranges: list[PartRange] = []
+    starts: list[Int64] = []
+    hashes: list[npt.NDArray[np.uint64]] = [np.zeros((0, 3), np.uint64)]
+    for part in task.stretch.parts:
+        table = number_table(_scratch(root, part), part, task.boundaries)
+        files = [(layout.sentences_part(part.part), encode_part(table))]
+        if part.counts.rejects:
+            files.append((layout.rejects_part(part.part), number_rejects(root.get(part.counts.rejects), part)))
+        for path, data in files:
+            root.put(path, data)
+            objects.append(ObjectRecord.of(path, data))
+        ranges.append(PartRange(part.part, part.first_sentence, table.num_rows, part.first_row, part.n_rows))
+        starts.append(table["first_row"].to_numpy())
+        numbers = table["sentence"].to_numpy().astype(np.uint64)
+        hashes.append(np.column_stack([ids.hashes(table["id"].to_pylist()), numbers]))
+    objects += _put_starts(root, manifest, task, starts)
+    _put_hashes(root, task, np.concatenate(hashes))
+    write_marker(root, StretchMarker(task.stretch.number, tuple(ranges), tuple(objects), {"identity": task.identity}))
+    return NumberResult(task.stretch.number, sum(one.n_sentences for one in ranges))
+
+
+def _scratch(root: Root, part: PartPlan) -> pa.Table:
+    """A scratch part. ValueError if it is not the one that was planned."""
     scratch = root.get(part.counts.scratch)
     if hashlib.sha256(scratch).hexdigest() != part.counts.sha256:
         raise ValueError(
             f"{root.url(part.counts.scratch)} is not what its marker says (sha256 differs): remove "
             f"{root.url('_work')} and run the same command again"
         )
-    table = number_table(pq.read_table(BytesIO(scratch), use_threads=False), task)
-    data = encode_part(table)
-    objects = [(sentences_part(part.part), data)]
-    if part.counts.rejects:
-        rejects = number_rejects(root.get(part.counts.rejects), task)
-        objects.append((rejects_part(part.part), rejects))
-    for path, content in objects:
-        root.put(path, content)
-    records = [{"path": path, "bytes": len(content)} for path, content in objects]
-    root.put_json(numbered_marker(part.part), {"identity": task.identity, "objects": records})
-    return NumberResult(part.part, table.num_rows)
+    return pq.read_table(BytesIO(scratch), use_threads=False)
 
 
-def number_table(scratch: pa.Table, task: NumberTask) -> pa.Table:
+def _put_starts(root: Root, manifest: Manifest, task: NumberTask, starts: list[Int64]) -> list[ObjectRecord]:
+    """The chunks of ``sentence_start`` that begin in this stretch; the last may need sentences of the parts behind it."""
+    stretch, size = task.stretch, manifest.sentence_chunk
+    starts = starts.copy()
+    for part in stretch.after:
+        lengths = _scratch(root, part)["n_tokens"].to_numpy().astype(np.int64)
+        starts.append(row_starts(sentence_rows(lengths, task.boundaries), part.first_row))
+    entries = np.concatenate([*starts, np.array([task.n_rows], np.int64)])  # the last one counts at the corpus' end only
+    first = stretch.parts[0].first_sentence if stretch.parts else 0
+    records = []
+    for chunk in range(stretch.first_chunk, stretch.stop_chunk):
+        stop = min((chunk + 1) * size, task.n_sentences + 1)
+        path, data = zarr_form.encode_sentence_chunk(manifest, chunk, entries[chunk * size - first : stop - first])
+        root.put(path, data)
+        records.append(ObjectRecord.of(path, data))
+    return records
+
+
+def id_runs(n_sentences: int) -> int:
+    """Runs of id tables that are merged apart: as many as there are tables, at most 256."""
+    return min(1 << layout.id_bits(n_sentences), ID_RUNS)
+
+
+def _put_hashes(root: Root, task: NumberTask, hashes: npt.NDArray[np.uint64]) -> None:
+    """Hashes of ids [n, 3] (high, low, sentence), a file for each run of id tables; also where it is empty."""
+    runs = id_runs(task.n_sentences)
+    run_of = ids.tables_of(hashes[:, 0], runs.bit_length() - 1)
+    for run in range(runs):
+        root.put(id_hashes(run, task.stretch.number), hashes[run_of == run].astype("<u8").tobytes())
+
+
+def number_table(scratch: pa.Table, part: PartPlan, boundaries: bool) -> pa.Table:
     """The final columns of one scratch table."""
-    part = task.part
     n_tokens = scratch["n_tokens"].to_numpy().astype(np.int64)
     position = scratch["position"].to_numpy().astype(np.int64) + part.counts.position_offset
-    rows = sentence_rows(n_tokens, task.boundaries)
+    rows = sentence_rows(n_tokens, boundaries)
     return pa.table(
         {
             "sentence": np.arange(part.first_sentence, part.first_sentence + len(n_tokens), dtype=np.int64),
@@ -109,7 +164,7 @@ def number_table(scratch: pa.Table, task: NumberTask) -> pa.Table:
             "n_tokens": n_tokens.astype(np.int32),
             "tokens": scratch["tokens"],
         }
-    ).cast(SENTENCES_SCHEMA)
+    ).cast(layout.SENTENCES_SCHEMA)
 
 
 def _ids(scratch: pa.Table, position: Any, ordinal_offset: int) -> Iterator[str]:
@@ -124,23 +179,16 @@ def sentence_id(own: str, source: str, place: int, within: int) -> str:
     return record if within < 0 else f"{record}:{within}"
 
 
-def encode_part(table: pa.Table) -> bytes:
-    """A final part as the bytes of one Parquet file, the same for the same table."""
-    sink = BytesIO()
-    pq.write_table(table, sink, compression="zstd", row_group_size=65_536)
-    return sink.getvalue()
-
-
-def number_rejects(scratch: bytes, task: NumberTask) -> bytes:
+def number_rejects(scratch: bytes, part: PartPlan) -> bytes:
     """Rejects with global sentence numbers and positions; ``scratch`` has one JSON object a line."""
     lines = []
     for line in scratch.decode().split("\n")[:-1]:  # splitlines would also split at U+2028
         reject = json.loads(line)
         local = reject.pop("sentence")
-        reject["position"] += task.part.counts.position_offset
+        reject["position"] += part.counts.position_offset
         ordinal, within = reject.pop("ordinal"), reject.pop("within")
-        place = reject["position"] if ordinal < 0 else ordinal + task.part.counts.ordinal_offset
+        place = reject["position"] if ordinal < 0 else ordinal + part.counts.ordinal_offset
         reject["id"] = sentence_id(reject["id"], reject["source"], place, within)
-        reject = {"sentence": task.part.first_sentence + local, **reject}
+        reject = {"sentence": part.first_sentence + local, **reject}
         lines.append(json.dumps(reject, ensure_ascii=False) + "\n")
     return "".join(lines).encode()

@@ -116,6 +116,55 @@ def shard_tasks(parts: Sequence[PartSlice], n_rows: int, shard_rows: int, skip: 
         yield ShardTask(shard, first, stop - first, tuple(slices))
 
 
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive parts that one worker numbers, with the chunks of ``sentence_start`` that begin among their sentences.
+
+    ``after``: the parts behind them whose first sentences fill up the last of these chunks.
+    """
+
+    number: int
+    parts: tuple[PartPlan, ...]
+    after: tuple[PartPlan, ...]
+    first_chunk: int
+    stop_chunk: int
+
+
+STRETCH_SENTENCES, STRETCH_TOKENS, STRETCH_PARTS = 1 << 18, 1 << 22, 512  # a stretch is closed where it reaches one of them
+
+
+def stretches(parts: Sequence[PartPlan], n_sentences: int, chunk_entries: int) -> list[Stretch]:
+    """All parts in order, cut into stretches; there is always one, because ``sentence_start`` always has an entry.
+
+    Args:
+        parts: of the whole corpus, in input order.
+        n_sentences: of the corpus; ``sentence_start`` has one entry more.
+        chunk_entries: entries of a chunk of ``sentence_start``.
+    """
+    runs: list[list[PartPlan]] = [[]]
+    held_sentences = held_tokens = 0
+    for part in parts:
+        if held_sentences >= STRETCH_SENTENCES or held_tokens >= STRETCH_TOKENS or len(runs[-1]) >= STRETCH_PARTS:
+            runs.append([])
+            held_sentences = held_tokens = 0
+        runs[-1].append(part)
+        held_sentences, held_tokens = held_sentences + part.counts.n_sentences, held_tokens + part.counts.n_tokens
+    n_chunks = -(-(n_sentences + 1) // chunk_entries)
+    found = []
+    first_chunk = 0
+    for number, run in enumerate(runs):
+        stop = run[-1].first_sentence + run[-1].counts.n_sentences if run else 0  # the sentence after its last
+        stop_chunk = n_chunks if number == len(runs) - 1 else -(-stop // chunk_entries)
+        after = []
+        place = run[-1].part + 1 if run else 0
+        while stop_chunk > first_chunk and place < len(parts) and parts[place].first_sentence < stop_chunk * chunk_entries:
+            after.append(parts[place])
+            place += 1
+        found.append(Stretch(number, tuple(run), tuple(after), first_chunk, stop_chunk))
+        first_chunk = stop_chunk
+    return found
+
+
 def part_counts(results: Iterable[TaskResult]) -> list[PartCounts]:
     """Every scratch part of ``results`` in input order; positions go on from piece to piece of the same file."""
     counts: list[PartCounts] = []

@@ -21,8 +21,8 @@ from elmo_store.manifest import Counts, Manifest, read_manifest, write_manifest
 from elmo_store.markers import marked_shards
 from elmo_store.storage import Root
 from transforms.done import IO_THREADS, done_shards
-from transforms.number import NumberTask, is_numbered
-from transforms.plan import CorpusPlan, grouped, make_plan, part_counts, shards_per_task
+from transforms.number import NumberTask, id_runs, is_numbered
+from transforms.plan import CorpusPlan, grouped, make_plan, part_counts, shards_per_task, stretches
 from transforms.records import ReadSettings, ReadTask, TaskResult
 from transforms.scratch import first_sentences, marked_result
 from transforms.task_list import all_tasks
@@ -67,8 +67,17 @@ def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:
     for value in (
         manifest.model.fingerprint,
         manifest.start_state.sha256,
-        json.dumps([manifest.dtype, manifest.precision, manifest.job.get("cell"), manifest.boundaries, manifest.shard_rows]),
-        json.dumps([[form for form in FORMS if form in manifest.forms], manifest.compression]),
+        json.dumps(
+            [
+                manifest.dtype,
+                manifest.precision,
+                manifest.job.get("cell"),
+                manifest.boundaries,
+                manifest.shard_rows,
+                manifest.chunk_rows,
+            ]
+        ),
+        json.dumps([[form for form in FORMS if form in manifest.forms], manifest.compression, manifest.checksum]),
         *(part.counts.sha256 for part in plan.parts),
     ):
         digest.update(value.encode() + b"\0")
@@ -86,22 +95,24 @@ def plan_job(root: Root, read: ReadSettings, most_shards_per_task: int, workers:
     )
     manifest = replace(manifest, counts=counts)
     write_manifest(root, manifest)
-    if "zarr" in manifest.forms:
-        zarr_form.create(root, manifest)
+    zarr_form.create(root, manifest)
     identity = id_of_plan(manifest, plan)
     # On a local disk a look into every byte costs little; elsewhere sizes must do, puts there are whole or absent.
-    done = done_shards(root, identity, plan.n_shards, "sha256" if root.is_local else "size")
+    sizes = root.sizes()
+    done = done_shards(root, identity, plan.n_shards, sizes, "sha256" if root.is_local else "size")
+    runs = stretches(plan.parts, plan.n_sentences, manifest.sentence_chunk)
     root.put_json(
         PLAN,
         {"id": identity, "n_tokens": plan.n_tokens, "n_rows": plan.n_rows, "n_shards": plan.n_shards}
-        | {"n_parts": len(plan.parts), "planned": time.time(), "shards_done": len(done)},
+        | {"n_parts": len(plan.parts), "n_stretches": len(runs), "n_id_runs": id_runs(plan.n_sentences)}
+        | {"planned": time.time(), "shards_done": len(done)},
     )
     for shard in marked_shards(root):
         if shard not in done:
             root.remove(shard_marker(shard))  # so that a marker means "done" to workers too
-    for part in plan.parts:
-        task = NumberTask(part, manifest.boundaries)
-        if not is_numbered(root, task):
+    for run in runs:
+        task = NumberTask(run, manifest.boundaries, plan.n_sentences, plan.n_rows)
+        if not is_numbered(root, task, sizes):
             yield TaggedOutput(NUMBER, task)
     size = shards_per_task(plan.n_shards, most=most_shards_per_task, workers=workers)
     for batch in grouped(plan.shard_tasks(done.keys()), size):

@@ -24,9 +24,9 @@ class ShardResult:
 
 @dataclass(frozen=True)
 class NumberResult:
-    """A final part that is in the store."""
+    """A stretch of final parts, or a run of id tables, that is in the store."""
 
-    part: int
+    number: int
     n_sentences: int
 
 

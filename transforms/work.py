@@ -13,11 +13,11 @@ BLOBS = "_work/blobs"  # by stage A: their text
 READ = "_work/read"  # by stage A: one marker a task
 PROGRESS = "_work/progress"  # by workers: how far each is
 PLAN = "_work/plan.json"  # by stage B: the sizes of the corpus
-NUMBERED = "_work/numbered"  # by the number tasks: one marker a part
+IDS = "_work/ids"  # by the number tasks: hashes of ids, a file for each stretch of parts and each run of id tables
 PROBLEM = "_work/problem.json"  # by stage D, when work is left: why
 SHARDS = "_shards"  # by stage C: one marker a shard
 
 
-def numbered_marker(part: int) -> str:
-    """The marker of a part that has its final numbers."""
-    return f"{NUMBERED}/{part:05d}.json"
+def id_hashes(run: int, stretch: int) -> str:
+    """Hashes of the ids of a stretch that belong to a run of id tables: uint64 (high, low, sentence) for each."""
+    return f"{IDS}/{run:03d}/{stretch:05d}"

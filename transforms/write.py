@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from elmo_store import shard_codec
+from elmo_store import forms
 from elmo_store.manifest import Manifest
 from elmo_store.markers import ObjectRecord, ShardMarker, write_marker
 from elmo_store.storage import Root
@@ -33,7 +33,7 @@ def write_shard(
     began = time.perf_counter()
     task = text.task
     records = []
-    for path, data in shard_codec.encode(manifest, task.shard, states, text.tokens, text.sentence, text.index):
+    for path, data in forms.encode_shard(manifest, task.shard, states, text.tokens, text.sentence, text.index):
         root.put(path, data)
         records.append(ObjectRecord.of(path, data))
     timed: dict[str, float | str] = {

@@ -86,7 +86,7 @@ def test_processes_of_this_machine_share_its_cores() -> None:
     ("options", "remedy"),
     [
         (EmbedOptions(("x",), "y", shard_rows=1000), "take 1024"),
-        (EmbedOptions(("x",), "y", shard_rows=0), "take 512"),
+        (EmbedOptions(("x",), "y", shard_rows=0), "take 128"),
         (EmbedOptions(("x",), "y", lanes=0), "give 1 or more"),
         (EmbedOptions(("x",), "y", input_format="lines", id_field="id"), "leave it out"),
         (EmbedOptions(("x",), " "), "--output is empty"),

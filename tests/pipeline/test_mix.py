@@ -68,7 +68,7 @@ def test_every_row_is_the_formula(source: Path, weights: Path, tmp_path: Path, f
     want_out = expected(states, [0.25, 0.25, 0.5], 0.5, layer_norm=layer_norm)
     np.testing.assert_allclose(mixed["in"][:], want_in, atol=1e-5)
     np.testing.assert_allclose(mixed["out"][:], want_out, atol=1e-5)
-    assert (tmp_path / "mixed" / "states.zarr").exists() == (form != "parquet")
+    assert (tmp_path / "mixed" / "states.zarr" / "states").exists() == (form != "parquet")
     assert (tmp_path / "mixed" / "states").exists() == (form != "zarr")
 
 

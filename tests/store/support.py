@@ -1,22 +1,32 @@
 """A small store with known contents, written with the package's own writers, and what it must give back."""
 
-import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from safetensors.numpy import save
 
-from elmo_store import layout, shard_codec, zarr_form
-from elmo_store.manifest import Counts, InputInfo, Manifest, MixInfo, ModelInfo, StartStateInfo, write_manifest
-from elmo_store.markers import ObjectRecord, ShardMarker, write_marker
+from elmo_store import forms, ids, layout, zarr_form
+from elmo_store.inputs import encode_inputs
+from elmo_store.manifest import (
+    Checksums,
+    Counts,
+    InputInfo,
+    Manifest,
+    MixInfo,
+    ModelInfo,
+    StartStateInfo,
+    write_manifest,
+)
+from elmo_store.markers import IdsMarker, ObjectRecord, PartRange, ShardMarker, StretchMarker, write_marker
+from elmo_store.sentences import encode_part
 from elmo_store.storage import Root
 from elmo_store.verify import start_state_sha256
+from elmo_store.writer import complete_store, encode_id_tables
 
 CHANNELS = 8
 SHARD_ROWS = 16
@@ -52,7 +62,7 @@ def make_manifest(
     *,
     lengths: Sequence[int] = LENGTHS,
     parts: Sequence[int] = PARTS,
-    forms: Sequence[str] = ("zarr", "parquet"),
+    store_forms: Sequence[str] = ("zarr", "parquet"),
     dtype: str = "float16",
     compression: str = "none",
     boundaries: bool = False,
@@ -64,7 +74,7 @@ def make_manifest(
     rows = sum(n + 2 if boundaries and n else n for n in lengths)
     h, c = start_state()
     counts = Counts(
-        sentences=len(lengths), tokens=sum(lengths), rows=rows, rejected=min(1, len(lengths)), words_cut=0,
+        sentences=len(lengths), tokens=sum(lengths), rows=rows, rejected=n_rejected(lengths), words_cut=0,
         parts=len(parts), shards=layout.n_shards(rows, shard_rows),
     )  # fmt: skip
     manifest = Manifest(
@@ -79,15 +89,21 @@ def make_manifest(
         states=tuple(one.name for one in mix.weight_sets) if mix else layout.state_names(LAYERS),
         channels=channels,
         shard_rows=shard_rows,
-        forms=tuple(forms),
+        forms=tuple(store_forms),
         compression=compression,
         counts=counts,
-        input=InputInfo("sha256:" + "2" * 64, ({"url": "input.txt", "bytes": 123},)),
+        input=InputInfo("sha256:" + "2" * 64, 1),
         job={"dtype": dtype, "lanes": None, "shard_rows": shard_rows},
         software={"elmo-store": "0"},
         mix=mix,
+        checksums=Checksums("3" * 64, "4" * 64, "5" * 64),
     )
     return replace(manifest, **changes)
+
+
+def n_rejected(lengths: Sequence[int]) -> int:
+    """1 where the last but two sentence has no tokens, as sentence 5 of `LENGTHS`: it stands for a refused record."""
+    return 1 if len(lengths) >= 3 and not lengths[-3] else 0
 
 
 def start_state() -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
@@ -120,16 +136,16 @@ def make_store(
     index = np.concatenate([np.zeros(0, np.int32), *(np.arange(n, dtype=np.int32) for n in rows)])
     h, c = start_state()
     root.put(layout.START_STATE, save({"h": h, "c": c}, metadata={"kind": "warm"}))
-    _write_sentences(root, tokens, starts, parts)
-    if "zarr" in manifest.forms:
-        zarr_form.create(root, manifest)
-    for shard in range(manifest.sizes.shards):
-        write_shard(root, manifest, shard, states, row_tokens, sentence, index)
-    if "zarr" in manifest.forms:
-        zarr_form.write_sentence_start(root, manifest, iter([np.array(starts[:-1]), np.array(starts[-1:])]))
-        zarr_form.consolidate(root)
-    write_manifest(root, manifest)
-    return Written(root, manifest, states, row_tokens, sentence, index, tokens, starts)
+    file = {"url": "input.txt", "format": "lines", "guessed": True, "bytes": 123, "version": "mtime=1", "pieces": 1}
+    root.put(layout.INPUTS, encode_inputs([file]))
+    zarr_form.create(root, manifest)
+    written = _write_sentences(root, manifest, tokens, starts, parts)
+    tables = _write_ids(root, manifest)
+    markers = [write_shard(root, manifest, shard, states, row_tokens, sentence, index) for shard in range(manifest.sizes.shards)]
+    complete = complete_store(root, manifest, markers, [written], [tables])
+    if not manifest.complete:
+        write_manifest(root, manifest)
+    return Written(root, complete if manifest.complete else manifest, states, row_tokens, sentence, index, tokens, starts)
 
 
 def write_shard(
@@ -140,17 +156,37 @@ def write_shard(
     tokens: list[str],
     sentence: npt.NDArray[np.int64],
     index: npt.NDArray[np.int32],
-) -> None:
+) -> ShardMarker:
     lo, hi = manifest.shard_range(shard)
-    objects = shard_codec.encode(manifest, shard, states[lo:hi], tokens[lo:hi], sentence[lo:hi], index[lo:hi])
+    objects = forms.encode_shard(manifest, shard, states[lo:hi], tokens[lo:hi], sentence[lo:hi], index[lo:hi])
+    marker = ShardMarker(shard, lo, hi - lo, _put(root, objects), {"tokens": hi - lo})
+    write_marker(root, marker)
+    return marker
+
+
+def _put(root: Root, objects: Iterable[tuple[str, bytes | bytearray]]) -> tuple[ObjectRecord, ...]:
+    records = []
     for path, data in objects:
         root.put(path, data)
-    records = tuple(ObjectRecord.of(path, data) for path, data in objects)
-    write_marker(root, ShardMarker(shard, lo, hi - lo, records, {"tokens": hi - lo}))
+        records.append(ObjectRecord.of(path, data))
+    return tuple(records)
 
 
-def _write_sentences(root: Root, tokens: list[list[str]], starts: list[int], parts: Sequence[int]) -> None:
+def _write_ids(root: Root, manifest: Manifest) -> IdsMarker:
+    n, bits = manifest.sizes.sentences, layout.id_bits(manifest.sizes.sentences)
+    pairs = ids.hashes(f"doc.txt:{i}" for i in range(n))
+    tables = encode_id_tables(pairs, np.arange(n), bits, range(1 << bits))
+    marker = IdsMarker(0, 0, 1 << bits, _put(root, tables))
+    write_marker(root, marker)
+    return marker
+
+
+def _write_sentences(
+    root: Root, manifest: Manifest, tokens: list[list[str]], starts: list[int], parts: Sequence[int]
+) -> StretchMarker:
     first = 0
+    objects: list[tuple[str, bytes | bytearray]] = []
+    ranges = []
     for part, count in enumerate(parts):
         numbers = range(first, first + count)
         table = pa.table(
@@ -165,10 +201,17 @@ def _write_sentences(root: Root, tokens: list[list[str]], starts: list[int], par
             },
             schema=layout.SENTENCES_SCHEMA,
         )
-        sink = io.BytesIO()
-        pq.write_table(table, sink, compression="zstd", row_group_size=2)
-        root.put(layout.sentences_part(part), sink.getvalue())
+        objects.append((layout.sentences_part(part), encode_part(table)))
+        ranges.append(PartRange(part, first, count, starts[first], starts[first + count] - starts[first]))
         first += count
-    if tokens:
-        reject = {"sentence": len(tokens) - 1, "source": "in/doc.txt", "position": 5, "reason": "not UTF-8", "raw": "?"}
-        root.put(layout.rejects_part(len(parts) - 1), (json.dumps(reject) + "\n").encode())
+    if manifest.sizes.rejected:
+        refused = len(tokens) - 3  # sentence 5 of `LENGTHS`
+        reject = {"sentence": refused, "source": "in/doc.txt", "position": 5, "reason": "not UTF-8", "raw": "?"}
+        part = next(one.part for one in ranges if one.first_sentence <= refused < one.first_sentence + one.n_sentences)
+        objects.append((layout.rejects_part(part), (json.dumps(reject) + "\n").encode()))
+    for chunk in range(-(-len(starts) // manifest.sentence_chunk)):
+        entries = np.array(starts[chunk * manifest.sentence_chunk :][: manifest.sentence_chunk])
+        objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries))
+    marker = StretchMarker(0, tuple(ranges), _put(root, objects))
+    write_marker(root, marker)
+    return marker

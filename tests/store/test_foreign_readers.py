@@ -20,7 +20,7 @@ DTYPES = pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_xarray(tmp_path: Path, dtype: str, compression: str) -> None:
     written = make_store(str(tmp_path / "store"), dtype=dtype, compression=compression)
     with xarray.open_zarr(tmp_path / "store" / "states.zarr") as data:
-        assert data.states.dims == ("token", "state", "channel")
+        assert data.states.dims == ("row", "state", "channel")
         assert data.states.dtype == dtype
         np.testing.assert_array_equal(data.states.values, written.states)
         np.testing.assert_array_equal(data.states.sel(state="bwd1")[10:20].values, written.states[10:20, 2])
@@ -46,7 +46,7 @@ def test_zarr_with_and_without_the_gathered_metadata(tmp_path: Path) -> None:
 
 
 def test_xarray_on_s3(s3_url: str) -> None:
-    written = make_store(f"{s3_url}/foreign/xarray", forms=("zarr",))
+    written = make_store(f"{s3_url}/foreign/xarray", store_forms=("zarr",))
     with xarray.open_zarr(f"{s3_url}/foreign/xarray/states.zarr") as data:
         np.testing.assert_array_equal(data.states[7:9].values, written.states[7:9])
 
@@ -54,7 +54,7 @@ def test_xarray_on_s3(s3_url: str) -> None:
 @DTYPES
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_duckdb(tmp_path: Path, dtype: str, compression: str) -> None:
-    written = make_store(str(tmp_path / "store"), forms=("parquet",), dtype=dtype, compression=compression)
+    written = make_store(str(tmp_path / "store"), store_forms=("parquet",), dtype=dtype, compression=compression)
     with duckdb.connect() as connection:
         found = connection.execute(
             "select row, token, sentence, index_in_sentence, fwd1 from read_parquet(?) where sentence in (1, 3) order by row",
@@ -66,14 +66,14 @@ def test_duckdb(tmp_path: Path, dtype: str, compression: str) -> None:
         joined = connection.execute(
             "select count(*) from read_parquet(?) t join read_parquet(?) s using (sentence) "
             "where t.row = s.first_row + t.index_in_sentence and s.tokens[t.index_in_sentence + 1] = t.token",
-            [str(tmp_path / "store" / "states" / "*.parquet"), str(tmp_path / "store" / "sentences" / "*.parquet")],
+            [str(tmp_path / "store" / "states" / "*.parquet"), str(tmp_path / "store" / "sentences" / "part-*.parquet")],
         ).fetchone()
     assert joined == (sum(LENGTHS),)
 
 
 @DTYPES
 def test_polars(tmp_path: Path, dtype: str) -> None:
-    written = make_store(str(tmp_path / "store"), forms=("parquet",), dtype=dtype)
+    written = make_store(str(tmp_path / "store"), store_forms=("parquet",), dtype=dtype)
     frame = pl.read_parquet(tmp_path / "store" / "states" / "*.parquet").sort("row")
     assert frame["token"].to_list() == written.row_tokens
     for i, name in enumerate(written.manifest.states):
@@ -91,7 +91,7 @@ def test_pyarrow(tmp_path: Path, dtype: str) -> None:
 
 def test_sentences_as_other_programs_see_them(tmp_path: Path) -> None:
     written: Written = make_store(str(tmp_path / "store"))
-    frame = pl.read_parquet(tmp_path / "store" / "sentences" / "*.parquet")
+    frame = pl.read_parquet(tmp_path / "store" / "sentences" / "part-*.parquet")
     assert frame["sentence"].to_list() == list(range(len(LENGTHS)))
     assert frame["tokens"].to_list() == written.tokens
     assert frame["first_row"].to_list() == written.starts[:-1]

@@ -40,7 +40,7 @@ class TinyReader:
         """All rows by hand from uncompressed shards: [rows, states, channels]."""
         assert self.manifest["compression"] == "none"
         n_states, channels = len(self.manifest["states"]), self.manifest["channels"]
-        chunk_rows = min(512, self.manifest["shard_rows"])
+        chunk_rows = self.manifest["chunk_rows"]
         n_chunks = self.manifest["shard_rows"] // chunk_rows
         found = []
         for shard, n_rows in self.shards():
@@ -60,6 +60,31 @@ class TinyReader:
                     rows[i * chunk_rows : (i + 1) * chunk_rows, state] = values
             found.append(rows[:n_rows])
         return np.concatenate(found)
+
+    def sentence_of_id(self, sentence_id: str) -> int | None:
+        """Number of the first sentence with an id, by the id tables."""
+        high, low = struct.unpack(">QQ", hashlib.sha256(sentence_id.encode()).digest()[:16])
+        bits = 0
+        while (1 << bits) * 16_384 < self.manifest["counts"]["sentences"]:
+            bits += 1
+        table = pq.read_table(self.folder / f"sentences/ids/{high >> (64 - bits) if bits else 0:05d}.parquet").to_pylist()
+        return next((row["sentence"] for row in table if (row["hash_high"], row["hash_low"]) == (high, low)), None)
+
+    def content_hash(self) -> str:
+        """checksums.shards, from the markers."""
+        markers = [json.loads((self.folder / f"_shards/{k:05d}.json").read_text()) for k, _ in self.shards()]
+        lines = [f"{one['path']}\t{one['sha256']}\n" for marker in markers for one in marker["objects"]]
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+    def own_hash(self) -> str:
+        """The manifest's sha256."""
+        rest = {name: value for name, value in self.manifest.items() if name != "sha256"}
+        return hashlib.sha256(json.dumps(rest, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+    def part_of(self, sentence: int) -> int:
+        """The part that holds a sentence, by the table of parts."""
+        rows = pq.read_table(self.folder / "sentences/index.parquet").to_pylist()
+        return next(r["part"] for r in rows if r["first_sentence"] <= sentence < r["first_sentence"] + r["n_sentences"])
 
     def parquet_states(self) -> npt.NDArray[Any]:
         channels = self.manifest["channels"]
@@ -108,6 +133,36 @@ def test_the_reader_of_the_documentation_gets_the_same(tmp_path: Path, settings:
         np.testing.assert_array_equal(sentence.read(), tiny.zarr_states()[rows.start : rows.stop])
 
 
+def test_hashes_and_look_ups_of_the_page(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "store"))
+    tiny = TinyReader(tmp_path / "store")
+    assert tiny.own_hash() == tiny.manifest["sha256"]
+    assert tiny.content_hash() == tiny.manifest["checksums"]["shards"]
+    for number in range(len(LENGTHS)):
+        assert tiny.sentence_of_id(f"doc.txt:{number}") == number
+        assert tiny.part_of(number) == (0 if number < 3 else 2)
+    assert tiny.sentence_of_id("doc.txt:99") is None
+    for one in tiny.manifest["objects"]:
+        data = (tmp_path / "store" / one["path"]).read_bytes()
+        assert (len(data), hashlib.sha256(data).hexdigest()) == (one["bytes"], one["sha256"])
+    folders = [tmp_path / "store" / name for name in ("_shards", "_parts", "_ids")]
+    marked = [json.loads(path.read_text()) for folder in folders for path in folder.iterdir()]
+    named = {one["path"] for marker in marked for one in marker["objects"]} | {o["path"] for o in tiny.manifest["objects"]}
+    unnamed = set(written.root.list()) - named
+    assert {name.partition("/")[0] for name in unnamed} == {"elmo_store.json", "_shards", "_parts", "_ids"}
+
+
+def test_the_models_fingerprint_is_that_of_the_page(tmp_path: Path) -> None:
+    from model.files.registry import load_model
+
+    _, weights = load_model(None)
+    digest = hashlib.sha256(json.dumps(weights.options.to_dict(), sort_keys=True).encode())
+    for name in sorted(weights.tensors):
+        tensor = weights.tensors[name].numpy()
+        digest.update(f"\n{name} {list(tensor.shape)}\n".encode() + np.ascontiguousarray(tensor, "<f4").tobytes())
+    assert weights.fingerprint == f"sha256:{digest.hexdigest()}"
+
+
 def test_the_hash_of_the_start_state(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "store"))
     data = (tmp_path / "store" / "start_state.safetensors").read_bytes()
@@ -135,12 +190,15 @@ def test_rows_of_the_parquet_form(tmp_path: Path) -> None:
 
 def test_the_page_names_every_member_of_the_manifest(repo_dir: Path) -> None:
     page = (repo_dir / "docs" / "store-format.md").read_text()
-    documented = set(re.findall(r"^\| `([\w.\[\]]+)`", page, re.MULTILINE))
+    rows = re.findall(r"^\| (`[^|]+`) \|", page, re.MULTILINE)
+    documented = {name for row in rows for name in re.findall(r"`([\w.\[\]]+)`", row)}
     sets = (WeightSet("a", (1.0,), 1.0, (0.0,)),)
     value = make_manifest(mix=MixInfo("a", "0" * 64, False, sets)).to_json()
     members = set()
     for name, one in value.items():
-        inner = one if isinstance(one, dict) and name in ("model", "start_state", "counts", "input") else {name: None}
+        inner = (
+            one if isinstance(one, dict) and name in ("model", "start_state", "counts", "input", "checksums") else {name: None}
+        )
         members |= {f"{name}.{key}" if inner is one else name for key in inner}
     mix = value["mix"]
     members |= set(mix) | {f"weight_sets[].{key}" for key in mix["weight_sets"][0]}
@@ -152,6 +210,6 @@ def test_objects_and_columns_are_those_of_the_page(tmp_path: Path, repo_dir: Pat
     written = make_store(str(tmp_path / "store"))
     heads = {name.split("/")[0] for name in written.root.list()}
     assert all(re.search(rf"^{re.escape(head)}", page, re.MULTILINE) for head in heads)
-    for folder in ("sentences", "states"):
-        names = pq.read_schema(tmp_path / "store" / folder / "part-00000.parquet").names
-        assert all(f"| `{name}` |" in page for name in names if name not in written.manifest.states)
+    for name in ("inputs", "sentences/part-00000", "sentences/index", "sentences/ids/00000", "states/part-00000"):
+        names = pq.read_schema(tmp_path / "store" / f"{name}.parquet").names
+        assert all(f"`{column}`" in page for column in names if column not in written.manifest.states)

@@ -1,8 +1,9 @@
 """Names and ranges: shards tile the rows, exactly once; storage is atomic, and the same on every place."""
 
+import hashlib
 import multiprocessing
 import pickle
-from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,11 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_store import layout, shard_codec, zarr_form
-from elmo_store.errors import StoreError
-from elmo_store.row_readers import runs, shards_of
-from elmo_store.storage import TEMPORARY_PREFIX, Root
-from tests.store.support import make_manifest, make_store
+from elmo_store import forms, layout
+from elmo_store.storage import TEMPORARY_PREFIX, Range, Root, ShortReadError, merged
+from tests.store.support import make_manifest
 
 
 @given(rows=st.integers(0, 10_000), shard_rows=st.integers(1, 3000))
@@ -30,23 +29,14 @@ def test_shards_tile_the_rows(rows: int, shard_rows: int) -> None:
         layout.shard_range(count, rows, shard_rows)
 
 
-@given(st.data())
-def test_the_shards_of_a_range(data: st.DataObject) -> None:
-    manifest = make_manifest(lengths=(data.draw(st.integers(0, 300)),), parts=(1,), shard_rows=data.draw(st.integers(1, 50)))
-    first = data.draw(st.integers(0, manifest.sizes.rows))
-    stop = data.draw(st.integers(first, manifest.sizes.rows))
-    found = [row for _, lo, hi in shards_of(manifest, first, stop) for row in range(lo, hi)]
-    assert found == list(range(first, stop))
-    for shard, lo, hi in shards_of(manifest, first, stop):
-        start, end = manifest.shard_range(shard)
-        assert start <= lo < hi <= end
-
-
-@given(st.lists(st.integers(0, 8), max_size=12))
-def test_runs_of_states(indices: list[int]) -> None:
-    found = list(runs(indices))
-    assert [state + i for _, state, length in found for i in range(length)] == indices
-    assert [place for place, _, _ in found] == list(np.cumsum([0, *[n for _, _, n in found]])[:-1]) if found else not indices
+@given(st.integers(1, 50), st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), max_size=6))
+def test_the_shards_of_spans(shard_rows: int, lengths: list[tuple[int, int]]) -> None:
+    spans = [(first, first + length) for first, length in lengths]
+    pieces = list(layout.shard_pieces(spans, shard_rows))
+    found = {place + i: shard * shard_rows + lo + i for shard, lo, hi, place in pieces for i in range(hi - lo)}
+    wanted = [row for first, stop in spans for row in range(first, stop)]
+    assert [found[i] for i in range(len(wanted))] == wanted
+    assert all(0 <= lo < hi <= shard_rows for _, lo, hi, _ in pieces)
 
 
 @given(st.integers(1, 40))
@@ -66,7 +56,7 @@ def test_names_in_the_store() -> None:
     assert layout.zarr_token_chunk(7) == "states.zarr/token/c/7"
 
 
-@pytest.mark.parametrize(("rows", "chunk"), [(1, 1), (511, 511), (512, 512), (16384, 512)])
+@pytest.mark.parametrize(("rows", "chunk"), [(1, 1), (127, 127), (128, 128), (16384, 128)])
 def test_inner_chunks(rows: int, chunk: int) -> None:
     assert layout.chunk_rows(rows) == chunk
 
@@ -84,6 +74,17 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     return Root(tmp_path / "root" if request.param == "local" else f"memory://roots/{uuid4()}")
 
 
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 200), st.integers(0, 20)), max_size=20), st.integers(0, 30))
+def test_ranges_are_merged_where_they_lie_close(ranges: list[tuple[str, int, int]], gap: int) -> None:
+    given_ranges = [Range(rel, start, memoryview(bytearray(size))) for rel, start, size in ranges]
+    groups = merged(given_ranges, gap)
+    assert sorted(id(one) for group in groups for one in group) == sorted(id(r) for r in given_ranges if r.into.nbytes)
+    covered = [(group[0].rel, group[0].start, max(one.stop for one in group)) for group in groups]
+    assert all(one.rel == group[0].rel for group in groups for one in group)
+    for (rel, _, stop), (other, start, _) in pairwise(covered):
+        assert rel < other or start - stop > gap
+
+
 def test_objects_of_a_root(root: Root) -> None:
     assert root.list() == []
     assert not root.exists("a/b.json")
@@ -93,7 +94,19 @@ def test_objects_of_a_root(root: Root) -> None:
     root.put("a/b.json", b"abcdefgh")
     root.put("c", b"")
     assert root.get("a/b.json") == b"abcdefgh"
-    assert root.get_range("a/b.json", 2, 5) == b"cde"
+    assert root.get_many(["a/b.json", "c"]) == [b"abcdefgh", b""]
+    assert (root.get_tail("a/b.json", 3), root.get_tail("a/b.json", 99)) == (b"fgh", b"abcdefgh")
+    assert root.get_tails({"a/b.json": 2, "c": 5}) == {"a/b.json": b"gh", "c": b""}
+    data = bytearray(6)
+    view = memoryview(data)
+    root.read_ranges([Range("a/b.json", 5, view[:2]), Range("a/b.json", 0, view[2:5]), Range("a/b.json", 7, view[5:])])
+    assert data == b"fgabch"
+    with pytest.raises(ShortReadError):
+        root.read_ranges([Range("a/b.json", 6, memoryview(bytearray(3)))])
+    for missing in (lambda: root.get_many(["c", "nothing"]), lambda: root.get_tails({"c": 1, "nothing": 1})):
+        with pytest.raises(FileNotFoundError, match="nothing"):
+            missing()
+    assert root.sha256("a/b.json") == hashlib.sha256(b"abcdefgh").hexdigest()
     assert (root.size("a/b.json"), root.size("c"), root.size("a"), root.size("d")) == (8, 0, None, None)
     assert root.list() == ["a/b.json", "c"]
     assert root.list("a") == root.list("a/") == ["a/b.json"]
@@ -101,8 +114,6 @@ def test_objects_of_a_root(root: Root) -> None:
     assert root.get_json("d.json") == {"ö": [1, None]}
     root.remove("d.json")
     root.remove("d.json")
-    child = root.child("a")
-    assert (child.list(), child.get("b.json")) == (["b.json"], b"abcdefgh")
     assert pickle.loads(pickle.dumps(root)) == root
     assert pickle.loads(pickle.dumps(root)).get("c") == b""
     root.remove_tree("a")
@@ -154,37 +165,6 @@ def test_a_shard_must_be_whole(change: dict[str, object], message: str) -> None:
         "sentence": np.zeros(16, "i8"),
         "index_in_sentence": np.zeros(16, "i4"),
     }
-    assert len(shard_codec.encode(make_manifest(), 1, **shard)) == 3  # type: ignore[arg-type]
+    assert len(forms.encode_shard(make_manifest(), 1, **shard)) == 3  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=message):
-        shard_codec.encode(make_manifest(), 1, **{**shard, **change})  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("starts", "message"),
-    [
-        ([0, 3, 10, 10, 31, 32, 32, 44], "has 8 entries up to row 44; 9 up to row 49"),
-        ([0, 3, 10, 9, 31, 32, 32, 44, 49], "not in order"),
-        ([1, 3, 10, 10, 31, 32, 32, 44, 49], "not in order"),
-        ([], "has 0 entries"),
-    ],
-)
-def test_sentence_starts_must_fit_the_plan(tmp_path: Path, starts: list[int], message: str) -> None:
-    written = make_store(str(tmp_path / "store"))
-    with pytest.raises(StoreError, match=message):
-        zarr_form.write_sentence_start(written.root, written.manifest, iter([np.array(starts)]))
-
-
-def test_sentence_starts_in_many_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "SENTENCE_CHUNK", 4)
-    lengths = (1, 0, 2) * 5
-    written = make_store(str(tmp_path / "store"), lengths=lengths, parts=(15,))
-
-    def pieces() -> Iterator[np.ndarray]:
-        for start in written.starts:
-            yield np.array([start])
-            yield np.zeros(0, np.int64)
-
-    before = {name: written.root.get(name) for name in written.root.list("states.zarr/sentence_start")}
-    zarr_form.write_sentence_start(written.root, written.manifest, pieces())
-    assert len(before) == 4 + 1  # 16 entries in chunks of 4, and the metadata
-    assert {name: written.root.get(name) for name in before} == before
+        forms.encode_shard(make_manifest(), 1, **{**shard, **change})  # type: ignore[arg-type]

@@ -16,13 +16,13 @@ from tests.store.support import Written, make_store
 class TestZarr(StoreContract):
     @pytest.fixture
     def written(self, tmp_path: Path) -> Written:
-        return make_store(str(tmp_path / "store"), forms=("zarr",))
+        return make_store(str(tmp_path / "store"), store_forms=("zarr",))
 
 
 class TestParquet(StoreContract):
     @pytest.fixture
     def written(self, tmp_path: Path) -> Written:
-        return make_store(str(tmp_path / "store"), forms=("parquet",), dtype="float32")
+        return make_store(str(tmp_path / "store"), store_forms=("parquet",), dtype="float32")
 
 
 class TestBothReadAsZarr(StoreContract):
@@ -134,9 +134,9 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
 def test_the_last_shard_is_no_larger_than_its_rows(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "store"), shard_rows=8192, lengths=(700,), parts=(1,), channels=16)
     size = written.root.size(layout.zarr_states_shard(0)) or 0
-    chunk = 512 * 16 * 2
-    index = 16 * (8192 // 512) * 5 + 4
-    assert size == 2 * 5 * chunk + index  # two inner chunks of five states, not sixteen
+    chunk = layout.CHUNK_ROWS * 16 * 2
+    index = 16 * (8192 // layout.CHUNK_ROWS) * 5 + 4
+    assert size == 6 * 5 * chunk + index  # six inner chunks of five states, not 64
 
 
 def test_a_long_way_down_the_ids(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_long_way_down_the_ids(tmp_path: Path) -> None:
 
 
 def test_the_form_that_was_asked_for_must_be_there(tmp_path: Path) -> None:
-    make_store(str(tmp_path / "store"), forms=("zarr",))
+    make_store(str(tmp_path / "store"), store_forms=("zarr",))
     with pytest.raises(elmo_store.errors.StoreError, match="has no parquet form: it has zarr"):
         elmo_store.open(tmp_path / "store", form="parquet")
 

@@ -1,25 +1,40 @@
-"""Final parts: numbers, positions, ids and rejects of a scratch part in its place."""
+"""Final parts: numbers, positions, ids and rejects of scratch parts in their place; where rows begin; hashes of ids."""
 
 import hashlib
 import json
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from elmo_store import layout
+from elmo_store.ids import hashes
 from elmo_store.layout import SENTENCES_SCHEMA, rejects_part, sentences_part
+from elmo_store.manifest import write_manifest
+from elmo_store.markers import read_stretch_marker
 from elmo_store.storage import Root
-from transforms.number import NumberTask, is_numbered, number_part
-from transforms.plan import PartCounts, PartPlan
+from elmo_store.zarr_form import read_sentence_chunks
+from tests.store.support import make_manifest
+from transforms import plan
+from transforms.index_ids import merge_ids, runs_to_do
+from transforms.number import NumberTask, is_numbered, number_parts
+from transforms.plan import PartCounts, PartPlan, Stretch, make_plan, stretches
+from transforms.work import PLAN, id_hashes
 
 SENTENCES = [["a", "b"], [], ["c"], []]
+N_SENTENCES, N_ROWS = 54, 203  # of the corpus, whose part 7 is `SENTENCES`
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
-    return Root(tmp_path)
+    root = Root(tmp_path)
+    write_manifest(root, make_manifest(lengths=(N_ROWS, *[0] * (N_SENTENCES - 1)), parts=(N_SENTENCES,), shard_rows=64))
+    return root
 
 
 def task(root: Root, *, rejects: bool = False, boundaries: bool = False, ids: tuple[str, ...] = ("", "", "x", "")) -> NumberTask:
@@ -45,11 +60,12 @@ def task(root: Root, *, rejects: bool = False, boundaries: bool = False, ids: tu
         "_work/parts/x.parquet", "_work/rejects/x.jsonl" if rejects else "",
         4, 3, 2, int(rejects), 0, 100, 30, hashlib.sha256(sink.getvalue()).hexdigest(),
     )  # fmt: skip
-    return NumberTask(PartPlan(7, counts, first_sentence=50, first_row=200, n_rows=counts.n_rows(boundaries)), boundaries)
+    part = PartPlan(7, counts, first_sentence=50, first_row=200, n_rows=counts.n_rows(boundaries))
+    return NumberTask(Stretch(3, (part,), (), 1, 1), boundaries, N_SENTENCES, N_ROWS)  # its sentences begin no chunk
 
 
 def test_numbers_go_on_from_where_the_part_begins(root: Root) -> None:
-    assert number_part(root, task(root)).n_sentences == 4
+    assert number_parts(root, task(root)).n_sentences == 4
     table = pq.read_table(BytesIO(root.get(sentences_part(7))))
     assert table.schema.equals(SENTENCES_SCHEMA)
     assert table["sentence"].to_pylist() == [50, 51, 52, 53]
@@ -60,13 +76,13 @@ def test_numbers_go_on_from_where_the_part_begins(root: Root) -> None:
 
 
 def test_boundaries_add_two_rows_to_sentences_that_have_tokens(root: Root) -> None:
-    number_part(root, task(root, boundaries=True))
+    number_parts(root, task(root, boundaries=True))
     table = pq.read_table(BytesIO(root.get(sentences_part(7))), columns=["first_row"])
     assert table["first_row"].to_pylist() == [200, 204, 204, 207]
 
 
 def test_rejects_get_the_sentence_they_hold_the_place_of(root: Root) -> None:
-    number_part(root, task(root, rejects=True))
+    number_parts(root, task(root, rejects=True))
     lines = root.get(rejects_part(7)).decode().split("\n")
     assert len(lines) == 2
     reject = json.loads(lines[0])
@@ -76,19 +92,24 @@ def test_rejects_get_the_sentence_they_hold_the_place_of(root: Root) -> None:
 
 def test_a_part_that_was_numbered_is_known_by_its_place_and_text(root: Root) -> None:
     done = task(root)
-    assert not is_numbered(root, done)
-    number_part(root, done)
-    assert is_numbered(root, done)
-    assert not is_numbered(root, task(root, boundaries=True))
-    assert not is_numbered(root, task(root, ids=("", "", "y", "")))
+    assert not is_numbered(root, done, root.sizes())
+    number_parts(root, done)
+    assert is_numbered(root, done, root.sizes())
+    assert not is_numbered(root, task(root, boundaries=True), root.sizes())
+    assert not is_numbered(root, task(root, ids=("", "", "y", "")), root.sizes())
+    done = task(root)
+    root.remove(id_hashes(0, 3))
+    assert not is_numbered(root, done, root.sizes())
+    number_parts(root, done)
+    assert is_numbered(root, done, root.sizes())
     root.put(sentences_part(7), root.get(sentences_part(7))[:-3])
-    assert not is_numbered(root, done)
+    assert not is_numbered(root, done, root.sizes())
 
 
 def test_numbering_twice_gives_the_same_bytes(root: Root) -> None:
-    number_part(root, task(root))
+    number_parts(root, task(root))
     first = root.get(sentences_part(7))
-    number_part(root, task(root))
+    number_parts(root, task(root))
     assert root.get(sentences_part(7)) == first
 
 
@@ -96,4 +117,79 @@ def test_a_scratch_part_that_changed_is_refused_by_name(root: Root) -> None:
     given = task(root)
     root.put("_work/parts/x.parquet", root.get("_work/parts/x.parquet") + b" ")
     with pytest.raises(ValueError, match=r"_work/parts/x\.parquet"):
-        number_part(root, given)
+        number_parts(root, given)
+
+
+def counts_of(n_sentences: int, n_tokens: int) -> PartCounts:
+    return PartCounts("x", "", n_sentences, n_tokens, min(n_sentences, n_tokens), 0, 0, 0, 0, "0" * 64)
+
+
+@given(st.lists(st.integers(0, 12), max_size=30), st.integers(1, 9), st.integers(1, 20), st.integers(1, 5))
+def test_stretches_tile_the_parts_and_the_chunks(sizes: list[int], chunk: int, most: int, most_parts: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "STRETCH_SENTENCES", most)
+        patch.setattr(plan, "STRETCH_PARTS", most_parts)
+        parts = make_plan([counts_of(n, n) for n in sizes], shard_rows=4, boundaries=False).parts
+        found = stretches(parts, sum(sizes), chunk)
+    assert [part.part for one in found for part in one.parts] == list(range(len(sizes)))
+    assert [c for one in found for c in range(one.first_chunk, one.stop_chunk)] == list(range(-(-(sum(sizes) + 1) // chunk)))
+    for one in found:
+        assert len(one.parts) <= most_parts
+        held = {s for p in (*one.parts, *one.after) for s in range(p.first_sentence, p.first_sentence + p.counts.n_sentences)}
+        needed = {s for c in range(one.first_chunk, one.stop_chunk) for s in range(c * chunk, (c + 1) * chunk) if s < sum(sizes)}
+        assert needed <= held
+        first = one.parts[0].first_sentence if one.parts else 0
+        assert all(first <= c * chunk for c in range(one.first_chunk, one.stop_chunk))
+
+
+@settings(max_examples=25, deadline=None)  # each example writes a store's worth of files
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(1, 7), st.integers(1, 4), st.integers(1, 9))
+def test_any_parts_give_the_same_starts_and_ids(
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], per_part: int, parts_of_stretch: int, chunk: int
+) -> None:
+    root = Root(tmp_path_factory.mktemp("numbered"))
+    counts = []
+    for part in range(0, len(lengths), per_part):
+        own = lengths[part : part + per_part]
+        table = pa.table(
+            {
+                "id": [f"s{part + i}" for i in range(len(own))],
+                "source": ["a.txt"] * len(own),
+                "position": list(range(len(own))),
+                "ordinal": [-1] * len(own),
+                "within": [-1] * len(own),
+                "n_tokens": pa.array(own, pa.int32()),
+                "tokens": pa.array([["w"] * n for n in own], pa.list_(pa.string())),
+            }
+        )
+        sink = BytesIO()
+        pq.write_table(table, sink)
+        root.put(f"_work/parts/{part}.parquet", sink.getvalue())
+        digest = hashlib.sha256(sink.getvalue()).hexdigest()
+        nonempty = sum(n > 0 for n in own)
+        counts.append(PartCounts(f"_work/parts/{part}.parquet", "", len(own), sum(own), nonempty, 0, 0, part, 0, digest))
+    corpus = make_plan(counts, shard_rows=16, boundaries=True)
+    manifest = make_manifest(lengths=lengths, parts=[c.n_sentences for c in counts], boundaries=True, sentence_chunk=chunk)
+    write_manifest(root, manifest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "STRETCH_PARTS", parts_of_stretch)
+        patch.setattr(layout, "IDS_OF_TABLE", 4)
+        found = stretches(corpus.parts, len(lengths), chunk)
+        for one in found:
+            number_parts(root, NumberTask(one, True, corpus.n_sentences, corpus.n_rows))
+            assert read_stretch_marker(root, one.number) is not None
+        bits = layout.id_bits(len(lengths))
+        root.put_json(PLAN, {"id": "p", "n_stretches": len(found), "n_id_runs": 1 << bits})
+        write_manifest(root, manifest.__class__(**{**vars(manifest), "complete": False}))
+        assert list(runs_to_do(root)) == list(range(1 << bits))
+        for run in runs_to_do(root):
+            merge_ids(root, run)
+        assert list(runs_to_do(root)) == []
+        tables = [pq.read_table(BytesIO(root.get(layout.id_table(i)))) for i in range(1 << bits)]
+    rows = [n + 2 if n else 0 for n in lengths]
+    starts = [0, *np.cumsum(rows).tolist()]
+    entries = np.concatenate(read_sentence_chunks(root, manifest, range(-(-len(starts) // chunk))))
+    assert entries[: len(starts)].tolist() == starts
+    pairs = [(h, low, s) for t in tables for h, low, s in zip(*(t[name].to_pylist() for name in t.column_names), strict=True)]
+    wanted = hashes(f"s{i}" for i in range(len(lengths))).tolist()
+    assert pairs == sorted((high, low, i) for i, (high, low) in enumerate(wanted))

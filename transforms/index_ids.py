@@ -1,0 +1,73 @@
+"""Ids → sorted tables of their hashes, once all parts are numbered: what number tasks left, merged run by run.
+
+May import apache_beam, elmo_store and transforms. A run of tables is one task: it reads its file of every stretch and writes its
+tables and their marker, so that a sort of any size is done by many workers, and no id travels between stages.
+"""
+
+from collections.abc import Iterable
+
+import apache_beam as beam
+import numpy as np
+from apache_beam.pvalue import PCollection
+
+from elmo_store import layout
+from elmo_store.errors import StoreError
+from elmo_store.manifest import read_manifest
+from elmo_store.markers import IdsMarker, ObjectRecord, read_ids_marker, write_marker
+from elmo_store.storage import Root
+from elmo_store.writer import encode_id_tables
+from transforms.number import id_runs
+from transforms.results import NumberResult
+from transforms.work import PLAN, id_hashes
+
+
+class IndexIds(beam.PTransform[PCollection[NumberResult], PCollection[NumberResult]]):
+    """Numbered stretches, all of those that were to do → results of the runs of id tables."""
+
+    def __init__(self, root: Root) -> None:
+        super().__init__()
+        self._root = root
+
+    def expand(self, numbered: PCollection[NumberResult]) -> PCollection[NumberResult]:
+        """Wire `runs_to_do` and `merge_ids`."""
+        return (
+            numbered
+            | "All numbered" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
+            | "Runs" >> beam.FlatMap(lambda _, root: runs_to_do(root), self._root)
+            | "Spread runs" >> beam.Reshuffle()
+            | "Merge" >> beam.Map(lambda run, root: merge_ids(root, run), self._root)
+        )
+
+
+def runs_to_do(root: Root) -> Iterable[int]:
+    """The runs of id tables that this plan has not written yet; none of a complete store."""
+    manifest = read_manifest(root)
+    if manifest.complete:
+        return []
+    plan = root.get_json(PLAN)
+    return [run for run in range(plan["n_id_runs"]) if not _is_merged(root, run, plan["id"])]
+
+
+def _is_merged(root: Root, run: int, plan: str) -> bool:
+    try:
+        marker = read_ids_marker(root, run)
+    except StoreError:
+        return False
+    return marker is not None and marker.stats.get("plan") == plan
+
+
+def merge_ids(root: Root, run: int) -> NumberResult:
+    """Write the id tables of one run, then their marker."""
+    plan = root.get_json(PLAN)
+    n_sentences = read_manifest(root).sizes.sentences
+    bits = layout.id_bits(n_sentences)
+    of_run = (1 << bits) // id_runs(n_sentences)
+    data = b"".join(root.get_many([id_hashes(run, stretch) for stretch in range(plan["n_stretches"])]))
+    rows = np.frombuffer(data, "<u8").reshape(-1, 3).astype(np.uint64)  # [n, (high, low, sentence)]
+    tables = range(run * of_run, (run + 1) * of_run)
+    records = []
+    for path, content in encode_id_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables):
+        root.put(path, content)
+        records.append(ObjectRecord.of(path, content))
+    write_marker(root, IdsMarker(run, tables.start, len(tables), tuple(records), {"plan": plan["id"]}))
+    return NumberResult(run, 0)
