@@ -31,6 +31,16 @@ def job_server_jar(folder: Path) -> Path:
     return pathing_jar(folder / "flink-job-server.jar", resolve(POM), JOB_SERVER)
 
 
+def job_options(master: str, jar: Path, program: str) -> list[str]:
+    """Beam's options for a job on the Flink at ``master`` whose workers start ``program``."""
+    return [
+        "--runner=FlinkRunner",
+        f"--flink_master={master}",
+        f"--flink_job_server_jar={jar}",
+        *environment_options(program),
+    ]
+
+
 class FlinkCluster:
     """The processes of one cluster. TaskManagers are numbered from 0 in the order in which they were started."""
 
@@ -54,13 +64,8 @@ class FlinkCluster:
 
     def beam_options(self) -> list[str]:
         """What a job needs to run here."""
-        return [
-            "--runner=FlinkRunner",
-            f"--flink_master={self.master}",
-            f"--flink_job_server_jar={self.jar}",
-            f"--files_to_stage={self.jar}",  # every TaskManager has these classes: by default each job ships all jars to each
-            *environment_options(str(worker_script(self.folder))),
-        ]
+        # The TaskManagers have these classes already; by default each job ships every jar to each.
+        return [*job_options(self.master, self.jar, str(worker_script(self.folder))), f"--files_to_stage={self.jar}"]
 
     def add_task_manager(self) -> int:
         """Start one more; returns its number. It is waited for by ``wait_registered``."""

@@ -14,8 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from deploy.cluster.command import run_on_engine
-from deploy.cluster.worker import environment_options
-from deploy.flink.cluster import flink_cluster, job_server_jar
+from deploy.flink.cluster import flink_cluster, job_options, job_server_jar
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +27,7 @@ def options_for(args: argparse.Namespace, folder: Path, stack: ExitStack) -> lis
     """Beam's options for the cluster that ``args`` ask for, started into ``stack`` if it does not exist."""
     if args.master is None:
         return stack.enter_context(flink_cluster(folder, args.task_managers)).beam_options()
-    jar = job_server_jar(folder)
-    options = ["--runner=FlinkRunner", f"--flink_master={args.master}", f"--flink_job_server_jar={jar}"]
-    return options + environment_options(args.worker)
+    return job_options(args.master, job_server_jar(folder), args.worker)
 
 
 if __name__ == "__main__":

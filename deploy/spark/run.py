@@ -1,0 +1,34 @@
+"""Run one ``elmo-store`` command on a Spark standalone cluster of this machine, or on one that exists.
+
+    python -m deploy.spark.run [--workers N] embed INPUT… --output URL …
+    python -m deploy.spark.run --master spark://HOST:7077 [--worker PROGRAM] embed INPUT… --output URL …
+
+May import the standard library and deploy.cluster. The first form starts one master and N workers (default 2) from released
+artefacts, which Maven resolves and keeps, runs the command there and stops them. The second only adds the options for a
+cluster that runs already: its jars hold Beam's Spark runner, and its machines the package, with PROGRAM in their PATH.
+"""
+
+import argparse
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+from deploy.cluster.command import run_on_engine
+from deploy.spark.cluster import job_options, job_server_jar, spark_cluster
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of this script."""
+    parser.add_argument("--workers", type=int, default=2, metavar="N", help="Spark workers to start, of one core (default: 2)")
+    parser.add_argument("--master", metavar="URL", help="spark://HOST:PORT of a cluster that exists; nothing is started")
+
+
+def options_for(args: argparse.Namespace, folder: Path, stack: ExitStack) -> list[str]:
+    """Beam's options for the cluster that ``args`` ask for, started into ``stack`` if it does not exist."""
+    if args.master is None:
+        return stack.enter_context(spark_cluster(folder, args.workers)).beam_options()
+    return job_options(args.master, job_server_jar(folder), args.worker)
+
+
+if __name__ == "__main__":
+    sys.exit(run_on_engine("deploy.spark.run", __doc__, add_arguments, options_for))

@@ -1,0 +1,82 @@
+"""A narrow model, a corpus of a few hundred shards, the local run's bytes, and one Flink cluster for every test that needs it."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from deploy.cluster.artefacts import missing_tools
+from deploy.cluster.processes import worker_environment
+from deploy.flink.cluster import FlinkCluster, flink_cluster
+from model.files.registry import random_weights
+from pipeline.exit_codes import Exit
+from tests.pipeline.conftest import TINY
+from tests.pipeline.support import digests
+
+Arguments = Callable[..., list[str]]
+N_TASK_MANAGERS = 2
+
+
+@pytest.fixture(scope="session")
+def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``model.safetensors`` and ``corpus/``: 24 files, 13,000 tokens, 200 shards of 64 rows."""
+    folder = tmp_path_factory.mktemp("deploy")
+    random_weights(TINY).save_safetensors(folder / "model.safetensors")
+    (folder / "corpus").mkdir()
+    words = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
+    for k in range(24):
+        lines = [" ".join(words[(i * 7 + j * j + k) % 16] for j in range((i * 5 + k) % 27)) for i in range(42)]
+        (folder / "corpus" / f"{k:03d}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def embed_arguments(job_folder: Path) -> Arguments:
+    """``embed_arguments(output, *more)``: the command line of the same job on every runner."""
+
+    def arguments(output: Path, *more: str) -> list[str]:
+        model = str(job_folder / "model.safetensors")
+        shape = ["--input-format", "lines", "--shard-rows", "64", "--store", "both", "--quiet"]
+        return ["embed", str(job_folder / "corpus"), "--output", str(output), "--model", model, *shape, *more]
+
+    return arguments
+
+
+def started(arguments: Sequence[str]) -> "subprocess.Popen[str]":
+    """``elmo-store`` in a process and process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "elmo_store", *arguments],
+        env=worker_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    )  # fmt: skip
+
+
+def ran(arguments: Sequence[str], timeout: float = 240) -> "subprocess.CompletedProcess[str]":
+    """``elmo-store`` to its end in a process of its own."""
+    process = started(arguments)
+    try:
+        out, err = process.communicate(timeout=timeout)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(list(arguments), process.returncode, out, err)
+
+
+@pytest.fixture(scope="session")
+def local_bytes(embed_arguments: Arguments, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """SHA-256 of everything that the local run writes, by path."""
+    output = tmp_path_factory.mktemp("local") / "store"
+    done = ran(embed_arguments(output))
+    assert done.returncode == Exit.COMPLETE, done.stderr
+    return digests(output)
+
+
+@pytest.fixture(scope="session")
+def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
+    """A real cluster of one JobManager and two TaskManagers."""
+    if (problem := missing_tools()) is not None:
+        pytest.skip(f"Flink can't be started: {problem}")
+    with flink_cluster(tmp_path_factory.mktemp("flink"), N_TASK_MANAGERS) as cluster:
+        yield cluster

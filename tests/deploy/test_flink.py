@@ -1,0 +1,102 @@
+"""The same command on a real Flink cluster of two TaskManagers: bytes, spread, a lost machine, Ctrl-C, what is refused."""
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy.flink.cluster import FlinkCluster
+from elmo_store.manifest import read_manifest
+from elmo_store.storage import Root
+from pipeline.exit_codes import Exit
+from tests.deploy.conftest import N_TASK_MANAGERS, ran, started
+from tests.pipeline.support import digests
+
+Arguments = Callable[..., list[str]]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("flink")]
+
+
+def newest_job(flink: FlinkCluster) -> str:
+    jobs = flink.get("jobs/overview")["jobs"]
+    return str(max(jobs, key=lambda job: job["start-time"])["jid"])
+
+
+def embedding_task_managers(flink: FlinkCluster, job: str) -> set[str]:
+    """TaskManagers whose attempts of the embedding stage finished."""
+    for vertex in flink.get(f"jobs/{job}")["vertices"]:
+        if "{Shards" in vertex["name"]:
+            shares = flink.get(f"jobs/{job}/vertices/{vertex['id']}/taskmanagers")["taskmanagers"]
+            return {share["taskmanager-id"] for share in shares if share["metrics"]["read-records"]}
+    raise AssertionError("no stage embeds")
+
+
+def markers(store: Path) -> int:
+    return len(list((store / "_shards").glob("[0-9]*.json")))
+
+
+def wait_until(what: str, true: Callable[[], bool], seconds: float = 180) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"{what}: not in {seconds:.0f} s"
+        time.sleep(0.05)
+
+
+def test_every_byte_is_the_local_runs_and_every_task_manager_embeds(
+    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
+) -> None:
+    done = ran(embed_arguments(tmp_path / "store", *flink.beam_options()))
+    assert done.returncode == Exit.COMPLETE, done.stderr
+    assert digests(tmp_path / "store") == local_bytes
+    assert len(embedding_task_managers(flink, newest_job(flink))) == N_TASK_MANAGERS
+    noise = [line for line in done.stderr.splitlines() if "\tat " in line or "Waiting for grpc" in line]
+    assert noise == []
+
+
+def test_a_task_manager_that_dies_half_way_changes_no_byte(
+    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    process = started(embed_arguments(store, *flink.beam_options()))
+    wait_until("a few shards", lambda: markers(store) >= 5 or process.poll() is not None)
+    assert process.poll() is None
+    lost = max(i for i, manager in enumerate(flink.task_managers) if manager.process.poll() is None)
+    flink.task_managers[lost].kill()
+    assert markers(store) < sum("states/part" in name for name in local_bytes)  # not after the work
+    flink.add_task_manager()
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == Exit.COMPLETE, err
+    assert digests(store) == local_bytes
+    flink.wait_registered(N_TASK_MANAGERS)
+
+
+def test_ctrl_c_cancels_the_job_on_the_cluster_and_the_same_command_continues(
+    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    process = started(embed_arguments(store, *flink.beam_options()))
+    wait_until("a shard", lambda: markers(store) >= 1 or process.poll() is not None)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == Exit.INCOMPLETE, err
+    job = newest_job(flink)
+    assert f"cancelling job {flink.get(f'jobs/{job}')['name']}" in err
+    wait_until("the job's end", lambda: flink.get(f"jobs/{job}")["state"] == "CANCELED", 60)
+    assert not read_manifest(Root(store)).complete
+    written = {path: path.stat().st_mtime_ns for path in (store / "_shards").glob("[0-9]*.json")}
+    done = ran(embed_arguments(store, *flink.beam_options()))
+    assert done.returncode == Exit.COMPLETE, done.stderr
+    assert digests(store) == local_bytes
+    assert written == {path: path.stat().st_mtime_ns for path in written}
+
+
+def test_options_that_nobody_knows_are_refused_before_anything_is_written(
+    flink: FlinkCluster, embed_arguments: Arguments, tmp_path: Path
+) -> None:
+    done = ran(embed_arguments(tmp_path / "store", *flink.beam_options(), "--files_to_stge=x"))
+    assert done.returncode == Exit.BAD_USAGE
+    assert "--files_to_stge" in done.stderr
+    assert "--files_to_stage" not in done.stderr  # only the job service declares it, and it is known
+    assert not (tmp_path / "store").exists()
