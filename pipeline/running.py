@@ -54,8 +54,8 @@ def run_to_end(
                     if made := only_prepares(options):
                         print(f"{made}. The store's start stands at {root}.")
                         return Exit.COMPLETE
-                    if job.id and not quiet:
-                        say_where(root, job, sys.stderr)
+                    if job.id and not (quiet and wait):
+                        say_where(root, job, sys.stderr if wait else sys.stdout)
                     if not wait:
                         return Exit.COMPLETE
                     job.wait()

@@ -14,6 +14,7 @@ from apache_beam.options.pipeline_options import (
     GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
+    TestOptions,
 )
 
 from pipeline.beam_options import is_local, runner_name
@@ -94,7 +95,7 @@ def only_prepares(options: PipelineOptions) -> str | None:
         return f"the job as a file, {portable.output_executable_path}" if portable.output_executable_path else None
     if google.template_location:
         return f"the job as a template, {google.template_location}"
-    return "a dry run: nothing was sent" if google.dry_run else None
+    return "a dry run: nothing was sent" if options.view_as(TestOptions).dry_run else None
 
 
 def cancel_on_flink(master: str, job_id: str) -> None:

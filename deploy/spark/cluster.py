@@ -9,7 +9,7 @@ import os
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,8 +104,9 @@ class SparkCluster:
             for worker in self.workers:
                 if worker.process.returncode is None:  # one that was killed on purpose is no news
                     worker.check_alive()
-            if self.get()["aliveworkers"] >= n_workers:
-                return
+            with suppress(OSError):  # the page is not there as soon as its port is
+                if self.get()["aliveworkers"] >= n_workers:
+                    return
             time.sleep(0.2)
         raise ClusterError(f"{n_workers} workers did not register in {REGISTERED_SECONDS:.0f} s, see the logs in {self.folder}")
 

@@ -3,7 +3,7 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -45,11 +45,12 @@ def embed_arguments(job_folder: Path) -> Arguments:
     return arguments
 
 
-def started(arguments: Sequence[str]) -> "subprocess.Popen[str]":
-    """``elmo-store`` in a process and process group of its own."""
+def started(arguments: Sequence[str], env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+    """``elmo-store`` in a process and process group of its own, ``env`` added to its environment."""
     return subprocess.Popen(
         [sys.executable, "-m", "elmo_store", *arguments],
-        env=worker_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**worker_environment(), **(env or {})}, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )  # fmt: skip
 

@@ -1,0 +1,1 @@
+"""Google Dataflow: the Flex Template's launcher and parameters, and the requirements of workers without an image."""
