@@ -67,6 +67,8 @@ def run_to_end(
         return interrupted(job)
     manifest = read_manifest(root)
     if not manifest.complete:
+        if failure is not None and root.size(PROBLEM) is None:  # for whoever watches: the last stage was not reached
+            root.put_json(PROBLEM, {"message": explain(root, failure)})
         of = f" (job {job.id})" if job is not None and job.id else ""
         print(f"elmo-store {command}: incomplete{of}: {explain(root, failure)}", file=sys.stderr)
         print("What is written stays; the same command again continues with the rest.", file=sys.stderr)

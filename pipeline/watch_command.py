@@ -32,7 +32,8 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from elmo_store.layout import MANIFEST
     from elmo_store.storage import Root
     from pipeline.output import reach
-    from pipeline.progress import ProgressReader, Screen, follow
+    from pipeline.progress import Screen, follow
+    from pipeline.snapshot import ProgressReader
 
     root = Root(args.url, args.storage_options)
     reach(root, "store")

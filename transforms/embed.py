@@ -32,6 +32,7 @@ from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from transforms.memory import give_back
 from transforms.plan import ShardTask
+from transforms.progress_files import ShardProgress
 from transforms.results import NAMESPACE, ShardResult, count
 from transforms.shard_text import PartReader, ShardText, call_text, read_shard
 from transforms.work import MODEL, PLAN
@@ -130,6 +131,7 @@ class ShardWorker:
     def _prepare(self, settings: EmbedSettings, embedder: Embedder) -> None:
         self._settings = settings
         self._root = settings.root
+        self._progress = ShardProgress(settings.root)
         self._embedder = embedder
         self._reader = PartReader(settings.root)
         self._turn = threading.Lock()  # one caller at a time reads and computes
@@ -164,7 +166,9 @@ class ShardWorker:
                 _when_all_done(written, self._in_flight.release)
                 futures += written
         # The next caller may compute while this one waits for its last writes.
-        return [future.result() for future in futures]
+        results = [future.result() for future in futures]
+        self._progress.last()
+        return results
 
     def _groups(self, tasks: Sequence[ShardTask]) -> Iterator[Sequence[ShardTask]]:
         size = self._settings.shards_at_once
@@ -253,6 +257,7 @@ class ShardWorker:
             except Exception as error:
                 if attempt == 2 or not _worth_a_second_try(error):
                     return _failure(text.task, "writing", error)
+        self._progress.done(text.task.shard, marker.stats)
         kept = {name: value for name, value in marker.stats.items() if name not in NOT_SUMMED}
         numbers = {name: float(value) for name, value in kept.items() if not isinstance(value, str)}
         return ShardResult(text.task.shard, text.task.n_rows, None, numbers)

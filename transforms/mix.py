@@ -19,6 +19,7 @@ from elmo_store.mix import ScalarMix
 from elmo_store.storage import Root
 from transforms.plan import ShardTask
 from transforms.plan_mix import plan_id
+from transforms.progress_files import ShardProgress
 from transforms.results import ShardResult, count
 from transforms.shard_text import PartReader, read_shard
 from transforms.write import write_shard
@@ -80,6 +81,7 @@ class _MixShards(beam.DoFn):
         """Open the source once a worker; how to mix stands in the target's manifest."""
         self._store = elmo_store.open(str(self._source), storage_options=self._source.storage_options)
         self._reader = PartReader(self._source)
+        self._progress = ShardProgress(self._target)
         self._manifest: Manifest | None = None
 
     def process(self, element: list[ShardTask]) -> Iterator[ShardResult]:
@@ -91,8 +93,11 @@ class _MixShards(beam.DoFn):
                 result = self._mix(task, self._manifest)
             except Exception as error:  # whatever it is, it must not take the other shards down
                 result = ShardResult(task.shard, task.n_rows, f"mixing: {type(error).__name__}: {error}")
+            if result.error is None:
+                self._progress.done(task.shard, result.stats)
             count(result)
             yield result
+        self._progress.last()
 
     def _mix(self, task: ShardTask, manifest: Manifest) -> ShardResult:
         if manifest.mix is None:

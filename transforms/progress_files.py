@@ -5,15 +5,19 @@ Nothing depends on it but what the user sees: what is done is said by markers.
 """
 
 import os
+import threading
 import time
 import uuid
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from typing import Any
 
 from elmo_store.storage import Root
 from transforms.records import TaskResult
 from transforms.work import PROGRESS
 
 SECONDS = 2.0  # between two puts of a process
+_CALLS = 1000  # of the engine that are remembered one by one
 
 
 class _Said:
@@ -54,21 +58,47 @@ class ReadProgress(_Said):
 
 
 class ShardProgress(_Said):
-    """Shards that this process has written in this run, as ranges."""
+    """Shards that this process has written in this run, or found written, as ranges; and what its calls of the engine came to."""
 
     def __init__(self, root: Root) -> None:
         super().__init__(root, "shards")
-        self._ranges: list[list[int]] = []  # [first, stop], in the order in which they were written
-        self._tokens = 0
+        self._lock = threading.Lock()  # several threads write shards
+        self._ranges: list[list[int]] = []  # [first, stop], in the order in which they were done
+        self._calls: dict[float, int] = {}  # begin (Unix seconds) → tokens
+        self._ended = 0.0
 
-    def done(self, shard: int, tokens: int) -> None:
-        """Shard ``shard`` is written."""
-        self._tokens += tokens
+    def found(self, shards: Iterable[int]) -> None:
+        """Shards that an earlier run wrote."""
+        with self._lock:
+            for shard in shards:
+                self._add(shard)
+            self._put(self._value(), at_once=False)
+
+    def done(self, shard: int, stats: Mapping[str, Any]) -> None:
+        """Shard ``shard`` is written; ``stats`` are those of its marker."""
+        with self._lock:
+            self._add(shard)
+            self._ended = max(self._ended, float(stats.get("finished", time.time())))
+            began = float(stats.get("call_began", self._ended))
+            self._calls[began] = int(stats.get("call_tokens", stats.get("tokens", 0)))
+            self._put(self._value(), at_once=False)
+
+    def last(self) -> None:
+        """What was not said yet; when a task ends."""
+        with self._lock:
+            self._put(self._value(), at_once=True)
+
+    def _add(self, shard: int) -> None:
         if self._ranges and self._ranges[-1][1] == shard:
             self._ranges[-1][1] = shard + 1
         else:
             self._ranges.append([shard, shard + 1])
-        self._put({"ranges": self._ranges, "tokens": self._tokens}, at_once=False)
+
+    def _value(self) -> dict[str, object]:
+        began = min(self._calls, default=0.0)
+        if len(self._calls) > _CALLS:  # the first call's begin and the sum are all that is needed
+            self._calls = {began: sum(self._calls.values())}
+        return {"ranges": self._ranges, "began": began, "ended": self._ended, "call_tokens": sum(self._calls.values())}
 
 
 def read_progress(root: Root) -> ReadProgress:

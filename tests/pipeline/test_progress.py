@@ -2,17 +2,21 @@
 
 import io
 import threading
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from elmo_store.markers import ShardMarker, write_marker
 from elmo_store.storage import Root
+from pipeline import progress
 from pipeline.cli import main
 from pipeline.exit_codes import Exit
-from pipeline.progress import ProgressReader, Screen, Snapshot, follow, shown
+from pipeline.progress import Screen, follow, shown
 from pipeline.quantities import duration
-from transforms.work import PLAN, START
+from pipeline.snapshot import ProgressReader, Snapshot, union
+from transforms.work import PLAN, PROBLEM, PROGRESS, START
 
 
 class Terminal(io.StringIO):
@@ -26,7 +30,7 @@ def root(tmp_path: Path) -> Root:
 
 
 def begin(root: Root, pieces: int = 4) -> None:
-    root.put_json("elmo_store.json", {"complete": False, "counts": None})
+    root.put_json("elmo_store.json", {"complete": False, "counts": None, "shard_rows": 100})
     root.put_json(START, {"started": 100.0, "n_pieces": pieces})
 
 
@@ -34,29 +38,30 @@ def plan(root: Root, tokens: int = 1000, shards: int = 10) -> None:
     root.put_json(PLAN, {"id": "p", "n_tokens": tokens, "n_rows": tokens, "n_shards": shards, "planned": 100.0})
 
 
-def finish_shard(root: Root, shard: int, tokens: int, finished: float, **stats: float | str) -> None:
-    write_marker(root, ShardMarker(shard, 0, tokens, (), {"tokens": tokens, "finished": finished, "plan": "p", **stats}))
+def say(root: Root, kind: str, worker: str, **said: object) -> None:
+    root.put_json(f"{PROGRESS}/{kind}-{worker}.json", said)
+
+
+def computed(root: Root, worker: str, ranges: list[list[int]], began: float, ended: float, call_tokens: int) -> None:
+    say(root, "shards", worker, ranges=ranges, began=began, ended=ended, call_tokens=call_tokens)
 
 
 def test_a_look_follows_the_stages(root: Root) -> None:
     reader = ProgressReader(root)
     assert reader.look().stage == "starting"
     begin(root)
-    root.put_json("_work/read/00000.json", {})
+    say(root, "read", "a", bytes=10, tokens=2, tasks=1)
     reading = reader.look()
-    assert (reading.stage, reading.pieces_done, reading.n_pieces) == ("reading", 1, 4)
+    assert (reading.stage, reading.pieces_done, reading.n_pieces, reading.tokens_done) == ("reading", 1, 4, 2)
     plan(root)
-    finish_shard(root, 0, 100, finished=90.0)  # of an earlier run: done, but no part of the rate
-    # Two calls of one worker, from 105 to 115 and from 115 to 125; the second one's other shard is computed, not yet written.
-    finish_shard(root, 1, 100, finished=115.0, worker="a:1", call_began=105.0, call_tokens=100)
-    finish_shard(root, 2, 100, finished=125.0, worker="a:1", call_began=115.0, call_tokens=300)
+    # Shard 0 is of an earlier run: done, but no part of the rate. One more shard of the last call is computed, not yet written.
+    computed(root, "a", [[0, 3]], began=105.0, ended=125.0, call_tokens=400)
     computing = reader.look()
     assert (computing.tokens_done, computing.n_tokens, computing.shards_done) == (300, 1000, 3)
     assert computing.tokens_per_second == pytest.approx(20.0)
     assert computing.seconds_left == pytest.approx(35.0)
     assert computing.line() == "computing: 300 of 1,000 tokens (30.0%), 3 of 10 shards, 20 tokens/s, 0:00:35 left"
-    for shard in range(3, 10):
-        finish_shard(root, shard, 100, finished=130.0)
+    computed(root, "a", [[0, 10]], began=105.0, ended=125.0, call_tokens=400)
     assert reader.look().line() == "finishing: all 10 shards are written"
     root.put_json("elmo_store.json", {"complete": True, "counts": {"tokens": 1000, "shards": 10}})
     assert reader.look().line() == "complete: 1,000 tokens in 10 shards"
@@ -67,48 +72,84 @@ def test_reading_has_bytes_a_rate_and_time_left_too(root: Root) -> None:
     reader = ProgressReader(root, clock=lambda: now[0])
     begin(root, pieces=4)
     root.put_json(START, {"started": 999.0, "n_pieces": 4, "n_bytes": 4_000_000})
-    assert reader.look().line() == "reading and tokenising: 0 of 4 pieces of the input (0 bytes of 4.0 MB)"
+    assert reader.look().line() == "reading and tokenising: 0 bytes of 4.0 MB"
     now[0] = 1010.0
-    root.put_json("_work/read/00000.json", {"bytes_read": 1_000_000})
+    say(root, "read", "a", bytes=1_000_000, tokens=200_000, tasks=0)
     reading = reader.look()
     assert (reading.bytes_done, reading.bytes_per_second, reading.seconds_left) == (1_000_000, 100_000.0, 30.0)
-    assert reading.line().endswith("1 of 4 pieces of the input (1.0 MB of 4.0 MB), 100.0 kB/s, 0:00:30 left")
+    assert reading.line() == "reading and tokenising: 1.0 MB of 4.0 MB, 100.0 kB/s, 0:00:30 left"
 
 
-def test_a_look_reads_a_bounded_number_of_pieces_and_takes_the_rest_for_as_large(
-    root: Root, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begin(root, pieces=1000)
-    root.put_json(START, {"started": 0.0, "n_pieces": 1000, "n_bytes": 1_000_000})
-    for piece in range(300):
-        root.put_json(f"_work/read/{piece:05d}.json", {"bytes_read": 1000})
-    reader, reads = ProgressReader(root), 0
-    get_json = Root.get_json
-
-    def counted(self: Root, rel: str) -> object:
-        nonlocal reads
-        reads += rel.startswith("_work/read/")
-        return get_json(self, rel)
-
-    monkeypatch.setattr(Root, "get_json", counted)
-    assert reader.look().bytes_done == 300_000
-    assert reads == 64
-
-
-def test_the_first_estimate_counts_what_is_computed_and_not_yet_written(root: Root) -> None:
-    """One shard of a call of four is written: the rate is the call's, not a quarter of it, and loading is no work."""
+def test_a_shard_that_two_workers_wrote_counts_once_and_workers_add_up(root: Root) -> None:
     begin(root)
-    plan(root, tokens=4000)
-    finish_shard(root, 0, 100, finished=150.0, worker="a:1", call_began=140.0, call_tokens=400)
-    assert ProgressReader(root).look().tokens_per_second == pytest.approx(40.0)
-
-
-def test_workers_add_up(root: Root) -> None:
-    begin(root)
-    plan(root, tokens=4000)
+    plan(root, tokens=4000, shards=40)
     for worker in range(3):
-        finish_shard(root, worker, 100, finished=120.0, worker=f"a:{worker}", call_began=110.0, call_tokens=100)
-    assert ProgressReader(root).look().tokens_per_second == pytest.approx(30.0)
+        computed(root, str(worker), [[worker, worker + 2], [7, 8]], began=110.0, ended=120.0, call_tokens=100)
+    found = ProgressReader(root).look()
+    assert (found.shards_done, found.tokens_done) == (5, 500)
+    assert found.tokens_per_second == pytest.approx(30.0)
+
+
+def test_a_look_is_ten_requests_at_most_and_hears_every_worker_in_turn(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(root)
+    plan(root, tokens=4000, shards=40)
+    for worker in range(17):
+        computed(root, f"{worker:02d}", [[worker, worker + 1]], began=110.0, ended=120.0, call_tokens=100)
+    requests = 0
+
+    def counting(name: str) -> None:
+        method = getattr(Root, name)
+
+        def counted(*args: object, **options: object) -> object:
+            nonlocal requests
+            requests += 1
+            return method(*args, **options)
+
+        monkeypatch.setattr(Root, name, counted)
+
+    for name in ("get", "get_range", "sizes", "size", "put"):  # what every other method is made of
+        counting(name)
+    reader = ProgressReader(root)
+    heard = []
+    for _ in range(4):
+        requests = 0
+        heard.append(reader.look().shards_done)
+        assert requests <= 10
+    assert heard == [5, 10, 15, 17]
+
+
+def test_a_failed_job_ends_the_look_with_its_problem(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
+    begin(root)
+    plan(root)
+    root.put_json(PROBLEM, {"message": "a.txt: the file is gone"})
+    assert main(["watch", str(root)]) == Exit.INCOMPLETE
+    assert "failed: a.txt: the file is gone" in capsys.readouterr().out
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=12))
+def test_ranges_are_united(found: list[tuple[int, int]]) -> None:
+    ranges = [(first, first + n) for first, n in found]
+    united = union(ranges)
+    assert {i for first, stop in united for i in range(first, stop)} == {i for first, stop in ranges for i in range(first, stop)}
+    assert all(before[1] < after[0] for before, after in pairwise(united))
+
+
+def test_a_slow_look_does_not_hold_the_command_up(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin(root)
+    asked, answered = threading.Event(), threading.Event()
+
+    def slow(self: ProgressReader) -> Snapshot:
+        asked.set()
+        answered.wait(60)
+        return Snapshot("starting")
+
+    monkeypatch.setattr(ProgressReader, "look", slow)
+    monkeypatch.setattr(progress, "JOIN_SECONDS", 0.01)
+    try:
+        with shown(root, seconds=0.001, screen=Screen(io.StringIO())):
+            assert asked.wait(30)
+    finally:
+        answered.set()
 
 
 def test_a_job_without_pieces_says_no_zero_of_zero(root: Root) -> None:
@@ -116,10 +157,10 @@ def test_a_job_without_pieces_says_no_zero_of_zero(root: Root) -> None:
     assert ProgressReader(root).look().line() == "starting"
 
 
-def test_a_marker_that_is_being_written_counts_as_not_there(root: Root) -> None:
+def test_what_is_being_written_counts_as_not_there(root: Root) -> None:
     begin(root)
     plan(root)
-    root.put("_shards/00000.json", b'{"shard": 0, "sta')
+    root.put(f"{PROGRESS}/shards-a.json", b'{"ranges": [[0, 1')
     assert ProgressReader(root).look().shards_done == 0
 
 
@@ -134,7 +175,7 @@ def test_a_terminal_sees_a_bar_with_tokens_rate_and_time_left(root: Root) -> Non
     screen.show(Snapshot("complete", n_tokens=1000, n_shards=4))
     screen.close()
     text = terminal.getvalue()
-    for part in ("starting", "reading  25%", "2.50M/10.0M, 1/2 pieces, 1.0 MB/s, 0:00:08 left", "computing  50%", "2/4 shards",
+    for part in ("starting", "reading  25%", "2.50M/10.0M, 0 tokens, 1.0 MB/s, 0:00:08 left", "computing  50%", "2/4 shards",
                  "10 tokens/s, 0:00:50 left", "finishing: all 4 shards"):  # fmt: skip
         assert part in text
     assert text.endswith("\r\x1b[K")  # nothing is left in the way of the summary
@@ -172,7 +213,7 @@ def test_following_ends_when_the_store_is_complete(root: Root) -> None:
 
     def sleep(seconds: float) -> None:
         waits.append(seconds)
-        finish_shard(root, len(waits), 100, 101.0 + len(waits))
+        computed(root, "a", [[0, len(waits)]], 101.0, 102.0, 100)
         if len(waits) == 3:
             root.put_json("elmo_store.json", {"complete": True, "counts": {"tokens": 1000, "shards": 10}})
 
