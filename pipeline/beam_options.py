@@ -26,6 +26,8 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 
+from pipeline.exit_codes import CommandError, Exit
+
 LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Prism
 LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
 ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"})  # they are given a job service
@@ -146,6 +148,15 @@ def quiet_workers(options: PipelineOptions) -> Iterator[None]:
             yield
         finally:
             del os.environ[name]
+
+
+def with_local_workers(beam_args: Sequence[str], workers: int) -> list[str]:
+    """Beam's arguments for so many worker processes of this machine. CommandError (bad usage) for a runner elsewhere."""
+    options = pipeline_options(beam_args)
+    if not is_local(options):
+        raise CommandError(Exit.BAD_USAGE, f"--workers is of this machine; {runner_name(options)} has its own option for it")
+    given = [*beam_args, f"--direct_num_workers={workers}"]
+    return [*given, "--direct_running_mode=multi_processing"] if workers > 1 else given
 
 
 def is_local(options: PipelineOptions) -> bool:

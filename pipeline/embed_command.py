@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``embed``."""
     parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
     embed_options.add_arguments(parser)
+    embed_options.add_sizing_arguments(parser)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -27,17 +28,24 @@ def check(args: argparse.Namespace) -> None:
     embed_options.parse(args)
     locations.check_inputs(args.inputs)
     locations.check_model(args.model)
-    locations.check_output(args.output)
+    if args.output:
+        locations.check_output(args.output)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began."""
     options = embed_options.parse(args)
+    if options.preview is not None or options.dry_run:
+        from pipeline import before
+
+        return before.preview(options) if options.preview is not None else before.dry_run(options)
     from elmo_store.errors import JobMismatchError
     from pipeline import beam_options, door, embed_job, running
     from pipeline.embed_corpus import EmbedCorpus
 
     beam_options.set_worker_environment()
+    if options.workers is not None:
+        beam_args = beam_options.with_local_workers(beam_args, options.workers)
     with door.opened(beam_args, wait=not options.no_wait) as pipeline_options:
         try:
             job = embed_job.open_job(options, pipeline_options)

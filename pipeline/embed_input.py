@@ -53,6 +53,11 @@ class Input:
             raise CommandError(Exit.BAD_USAGE, problem)
 
     @property
+    def n_bytes(self) -> int:
+        """Bytes of all its files, as stored."""
+        return sum({piece.url: piece.identity.size for piece in self.pieces}.values())
+
+    @property
     def has_streams(self) -> bool:
         """Whether some of it must be unpacked before it is read."""
         return any(piece.unpack for piece in self.pieces)

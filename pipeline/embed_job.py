@@ -27,6 +27,7 @@ from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from model.warm import compute_warm
 from pipeline.beam_options import ENGINES, is_local, runner_name
+from pipeline.before import check_size
 from pipeline.door import check_reach
 from pipeline.embed_corpus import JobSettings
 from pipeline.embed_input import STDIN, Input
@@ -88,6 +89,9 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
         manifest = replace(manifest, counts=there.counts, complete=there.complete, start_state=there.start_state)
     if manifest.complete:
         return EmbedJob(options, root, manifest, None, manifest.input.files)
+    if there is None:
+        row_bytes = len(manifest.states) * manifest.channels * np.dtype(manifest.dtype).itemsize * len(manifest.forms)
+        check_size(options, given, root, row_bytes)
     manifest = _put_start(root, manifest, weights, given, fresh=there is None)
     remember_weights(weights)
     weight_bytes = sum(tensor.nbytes for tensor in weights.tensors.values())

@@ -70,6 +70,12 @@ class EmbedOptions:
     quiet: bool = False
     shared_disk: bool = False
     no_wait: bool = False
+    preview: int | None = None
+    dry_run: bool = False
+    exact: bool = False
+    tokens_per_second: float | None = None
+    price_per_hour: float | None = None
+    workers: int | None = None
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -82,7 +88,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "inputs", nargs="+", metavar="INPUT", help="files, folders, globs; any fsspec URL (s3://…); - is standard input"
     )
-    parser.add_argument("--output", required=True, metavar="URL", help="folder or URL of the store (required)")
+    parser.add_argument(
+        "--output", default="", metavar="URL", help="folder or URL of the store (required, but with --preview and --dry-run)"
+    )
     parser.add_argument(
         "--model", metavar="NAME|FOLDER|URL",
         help="a name that `elmo-store models` lists, or a folder with options.json and weights.hdf5 or "
@@ -211,6 +219,30 @@ def add_engine_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def add_sizing_arguments(parser: argparse.ArgumentParser) -> None:
+    """What is asked before the work: a look at the text, the size of the job."""
+    sizing = parser.add_argument_group("before the work")
+    sizing.add_argument(
+        "--preview", type=int, metavar="N", help="print ids and tokens of the first N sentences and end (default: off)"
+    )
+    sizing.add_argument(
+        "--dry-run", action="store_true",
+        help="read a sample of the input, print tokens, shards, bytes, time and cost, and end; nothing is written (default: off)",
+    )  # fmt: skip
+    sizing.add_argument("--exact", action="store_true", help="with --dry-run: read all of the input (default: a sample)")
+    sizing.add_argument(
+        "--tokens-per-second", type=float, metavar="N",
+        help="with --dry-run: what one worker computes (default: measured here for some seconds)",
+    )  # fmt: skip
+    sizing.add_argument(
+        "--price-per-hour", type=float, metavar="X", help="with --dry-run: of one worker, in any currency (default: no cost)"
+    )
+    sizing.add_argument(
+        "--workers", type=int, metavar="N",
+        help="processes on this machine, each with a model and its share of the cores; with --dry-run: of any kind (default: 1)",
+    )  # fmt: skip
+
+
 def json_object(text: str) -> dict[str, Any]:
     """``text`` as a JSON object; argparse turns the ValueError into bad usage."""
     value = json.loads(text)
@@ -238,10 +270,14 @@ def problems(options: EmbedOptions) -> Sequence[str]:
     if rows < 1 or (rows > ZARR_CHUNK_ROWS and rows % ZARR_CHUNK_ROWS):
         near = max(ZARR_CHUNK_ROWS, round(rows / ZARR_CHUNK_ROWS) * ZARR_CHUNK_ROWS)
         found.append(f"--shard-rows {rows} is no multiple of {ZARR_CHUNK_ROWS} rows: take {near}")
-    for name in ("lanes", "threads"):
+    for name in ("lanes", "threads", "workers", "preview", "tokens_per_second"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            found.append(f"--{name} {value} leaves nothing to compute with: give 1 or more, or leave it out")
+            option = name.replace("_", "-")
+            found.append(f"--{option} {value} leaves nothing to compute with: give 1 or more, or leave it out")
+    if not options.dry_run:
+        given = {"exact": options.exact, "tokens-per-second": options.tokens_per_second, "price-per-hour": options.price_per_hour}
+        found += [f"--{name} belongs to --dry-run: leave it out, or add that" for name, value in given.items() if value]
     if options.input_format != "auto":
         found += unused_options(options, [options.input_format])
     if options.encoding is not None and not _is_text_encoding(options.encoding):
@@ -252,7 +288,7 @@ def problems(options: EmbedOptions) -> Sequence[str]:
             found.append(f"--{name.replace('_', '-')} {value} leaves nothing: give 1 or more, or leave it out")
     if options.sample is not None and not 0 < options.sample <= 1:
         found.append(f"--sample {options.sample} is no share: give more than 0 and at most 1, such as 0.01")
-    if not options.output.strip():
+    if not options.output.strip() and not options.dry_run and options.preview is None:
         found.append("--output is empty: name the folder or URL of the store to write")
     return found
 

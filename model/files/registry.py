@@ -70,6 +70,25 @@ def available_models() -> list[ModelInfo]:
     return models
 
 
+def card_language(spec: str | None = None) -> str:
+    """The language that a model was made for, as its card names it, such as "English"; "" if nobody says.
+
+    A card is a README.md beside the weights whose first line of text begins with the language and a comma. The published
+    models are English.
+    """
+    name = spec or DEFAULT_MODEL
+    if name in _PUBLISHED:
+        return "English"
+    packaged = _PACKAGED / name / "README.md"
+    card = packaged if packaged.is_file() else Path(name) / "README.md"
+    try:
+        text = card.read_text("utf-8")
+    except OSError:
+        return ""
+    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
+    return first.partition(",")[0].strip()
+
+
 def load_model(spec: str | None = None) -> tuple[str, BiLMWeights]:
     """Load a model and say what to call it.
 
