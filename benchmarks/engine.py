@@ -112,9 +112,14 @@ class PlainStack:
 def read_text(paths: list[Path]) -> Iterator[list[str]]:
     """Sentences of files with one tokenised sentence a line, plain or .xz; over and over."""
     while True:
-        for path in paths:
-            with lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8") as f:
-                yield from (line.split() for line in f)
+        yield from (line.split() for line in read_lines(paths))
+
+
+def read_lines(paths: list[Path]) -> Iterator[str]:
+    """Lines of files, plain or .xz, without their ends."""
+    for path in paths:
+        with lzma.open(path, "rt", encoding="utf-8", newline="\n") if path.suffix == ".xz" else path.open(encoding="utf-8") as f:
+            yield from (line.rstrip("\n") for line in f)
 
 
 def read_held_out() -> Iterator[list[str]] | None:

@@ -1,0 +1,183 @@
+"""Which shape of a small model is worth its price: the same text, lanes, rate and negatives for each, the whole schedule.
+
+    python -m benchmarks.shapes TEXT… --heldout TEXT [--vocabulary FILE] [--shapes 512/128 1024/128 …] [--tokens N …]
+
+TEXT is one tokenised sentence a line, plain or .xz. Each shape trains at a constant rate; at each number of tokens a copy of it
+falls to zero over the last quarter. That is the run which would have had this end from the start: before the fall the rate does
+not depend on the end. All shapes reach one end before any goes on to the next; what is there already in --work is not computed
+again. Perplexity is the full softmax's, in float32; --upos adds the accuracy of a linear probe on the mix (UD-EWT, ten epochs).
+What a shape costs, `python -m benchmarks.train --dim D --projection P` measures, and `benchmarks.engine --model FOLDER` for
+`embed`. May import every room.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from model.training.memory import keep_freed_memory
+
+keep_freed_memory()
+
+import torch  # noqa: E402
+
+from benchmarks import probe  # noqa: E402
+from benchmarks.engine import read_lines  # noqa: E402
+from model.files.registry import SMALL_OPTIONS  # noqa: E402
+from model.options import BiLMOptions  # noqa: E402
+from model.training.corpus import Corpus  # noqa: E402
+from model.training.evaluate import evaluate  # noqa: E402
+from model.training.network import Network  # noqa: E402
+from model.training.run import CHECKPOINT, Report, resume, run  # noqa: E402
+from model.training.trainer import FALL, Recipe, Trainer  # noqa: E402
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Cells and projection of the model's layers; the rest is the packaged model's."""
+
+    dim: int
+    projection: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shape":
+        """Of ``1024/128``."""
+        dim, projection = text.split("/")
+        return cls(int(dim), int(projection))
+
+    @property
+    def name(self) -> str:
+        return f"{self.dim}-{self.projection}"
+
+    @property
+    def options(self) -> BiLMOptions:
+        return replace(SMALL_OPTIONS, dim=self.dim, projection_dim=self.projection)
+
+
+class Stopped(Exception):
+    """A signal ended a training; its checkpoint is there."""
+
+
+def trained(trainer: Trainer, folder: Path, name: str) -> None:
+    """Train to the recipe's end. Stopped if a signal came first."""
+
+    def report(this: Report) -> None:
+        print(f"{name}: {this.line()}", file=sys.stderr, flush=True)
+
+    if trainer.progress.tokens < (trainer.recipe.max_tokens or 0) and run(trainer, folder, report=report) != "tokens":
+        raise Stopped
+
+
+def trial(shape: Shape, tokens: int, recipe: Recipe, corpus: Corpus, heldout: Sequence[Sequence[str]], work: Path) -> Row:
+    """One shape to one end; at once if it is there already."""
+    folder = work / shape.name / str(tokens)
+    done = folder / "trial.json"
+    if done.exists():
+        row: Row = json.loads(done.read_text(encoding="utf-8"))
+        return row
+    constant, until = work / shape.name / "constant", tokens - round(FALL * tokens)
+    start = constant / f"at-{tokens}.pt"
+    if not start.exists():
+        rising = replace(recipe, max_tokens=until, decay_tokens=0)
+        newest = constant / CHECKPOINT
+        fresh = not newest.exists()
+        trainer = Trainer.fresh(shape.options, rising, corpus) if fresh else resume(newest, rising, corpus, shape.options)
+        trained(trainer, constant, f"{shape.name} constant")
+        shutil.copyfile(newest, start)
+    falling = replace(recipe, max_tokens=tokens, decay_tokens=tokens - until)
+    newest = folder / CHECKPOINT
+    trainer = resume(newest if newest.exists() else start, falling, corpus, shape.options)
+    trained(trainer, folder, f"{shape.name} to {tokens:,}")
+    weights = trainer.network.weights()
+    weights.save_hdf5(folder)
+    weights.save_safetensors(folder / "weights.safetensors")
+    trainer.softmax_weights().save(folder / "softmax.safetensors")
+    found = evaluate(Network(shape.options, trainer.network.parameters, torch.float32), trainer.softmax_weights(), heldout)
+    row = {
+        "shape": f"{shape.dim}/{shape.projection}",
+        "parameters": sum(value.numel() for value in trainer.network.parameters.values()),
+        "tokens": trainer.progress.tokens,
+        "updates": trainer.progress.batches,
+        "forward": found.perplexity[0],
+        "backward": found.perplexity[1],
+        "predictions": found.predictions,
+    }
+    done.write_text(json.dumps({**row, "recipe": asdict(falling)}, indent=2) + "\n", encoding="utf-8")
+    return row
+
+
+def upos(folder: Path, work: Path) -> float:
+    """Accuracy of the linear probe on the learned mix, one seed, 0 … 1."""
+    target = work / "upos.json"
+    given = ["--model", str(folder), "--work", str(work / "probe"), "--tasks", "upos", "--features", "mix", "--seeds", "1"]
+    if probe.main([*given, "--json", str(target)]):
+        raise SystemExit(3)
+    score: float = json.loads(target.read_text(encoding="utf-8"))[0]["scores"]["mix"]["accuracy"]["mean"]
+    return score
+
+
+def table(rows: Iterable[Row]) -> Iterator[str]:
+    """Markdown."""
+    yield "| shape | parameters | tokens | updates | perplexity forward | backward | UPOS |"
+    yield "|---|---|---|---|---|---|---|"
+    for row in rows:
+        score = f"{100 * row['upos']:.2f}" if "upos" in row else "–"
+        yield (
+            f"| {row['shape']} | {row['parameters']:,} | {row['tokens']:,} | {row['updates']:,} | {row['forward']:.1f} | "
+            f"{row['backward']:.1f} | {score} |"
+        )
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = found.add_argument
+    add("texts", nargs="+", type=Path, metavar="TEXT")
+    add("--heldout", type=Path, required=True, metavar="TEXT", help="measured on its first --heldout-sentences (required)")
+    add("--heldout-sentences", type=int, default=1500, help="(default: 1500)")
+    add("--vocabulary", type=Path, metavar="FILE", help="commonest first, first column (default: counted in the text)")
+    add("--shapes", nargs="+", type=Shape.parse, default=[Shape(512, 128), Shape(1024, 128), Shape(512, 256), Shape(768, 192)],
+        metavar="CELLS/PROJECTION", help="(default: 512/128 1024/128 512/256 768/192)")  # fmt: skip
+    add("--tokens", nargs="+", type=int, default=[10_000_000], metavar="N", help="ends of the schedule (default: 10000000)")
+    add("--lanes", type=int, default=128, help="(default: 128)")
+    add("--sampled", type=int, default=2048, help="negatives (default: 2048)")
+    add("--rate", type=float, default=2e-3, help="(default: 0.002)")
+    add("--warmup-tokens", type=int, default=400_000, help="(default: 400000)")
+    add("--upos", action="store_true", help="also probe each trained model (default: off)")
+    add("--work", type=Path, default=Path("out/shapes"), help="(default: out/shapes)")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Everything, in order; 0 when the table is printed, 4 when a signal came first."""
+    args = parser().parse_args(argv)
+    order = None
+    if args.vocabulary:
+        order = [word for line in read_lines([args.vocabulary]) if (word := line.split("\t", 1)[0])]
+    recipe = Recipe(lanes=args.lanes, sampled=args.sampled, rate=args.rate, warmup=args.warmup_tokens)
+    corpus = Corpus.encode((line.split() for line in read_lines(args.texts)), recipe.n_words, order)
+    heldout = [line.split() for line in islice(read_lines([args.heldout]), args.heldout_sentences)]
+    rows = []
+    for tokens in sorted(args.tokens):
+        for shape in args.shapes:
+            try:
+                row = trial(shape, tokens, recipe, corpus, heldout, args.work)
+            except Stopped:
+                print("stopped; the same command goes on from here", file=sys.stderr)
+                return 4
+            if args.upos:
+                row["upos"] = upos(args.work / shape.name / str(tokens), args.work / shape.name / str(tokens))
+            rows.append(row)
+    print("\n".join(table(rows)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
