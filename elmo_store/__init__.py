@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elmo_store import errors
+    from elmo_store.embedded import EmbeddedSentence, embed
     from elmo_store.mix import ScalarMix
     from elmo_store.reading import Batch, Readable, Sentence
     from elmo_store.store import Store, open
@@ -20,15 +21,19 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = ["Batch", "Readable", "ScalarMix", "Sentence", "Store", "__version__", "concat", "errors", "open"]
+__all__ = [
+    "Batch", "EmbeddedSentence", "Readable", "ScalarMix", "Sentence", "Store", "__version__", "concat", "embed", "errors", "open",
+]  # fmt: skip
 
 _HOMES = {
     "Batch": "elmo_store.reading",
+    "EmbeddedSentence": "elmo_store.embedded",
     "Readable": "elmo_store.reading",
     "ScalarMix": "elmo_store.mix",
     "Sentence": "elmo_store.reading",
     "Store": "elmo_store.store",
     "concat": "elmo_store.views",
+    "embed": "elmo_store.embedded",
     "open": "elmo_store.store",
 }
 

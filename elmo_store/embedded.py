@@ -1,0 +1,103 @@
+"""`embed`: the states of a few sentences in memory, without a job and without Beam; needs the extra ``embed``.
+
+May import NumPy and mix. The work is done by ``pipeline.quick``, started by name when it is asked for: this package imports none
+of the rooms that compute.
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy.typing as npt
+
+from elmo_store.mix import layers_of_states
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class EmbeddedSentence:
+    """A sentence and its states, as a store's `Sentence` gives them.
+
+    Attributes:
+        tokens: its n tokens.
+        states: names of the 2L+1 states.
+        rows: [n, 2L+1, p] in the dtype asked for.
+    """
+
+    tokens: tuple[str, ...]
+    states: tuple[str, ...]
+    rows: Array = field(repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, state: str) -> Array:
+        """One state: [n, p]. KeyError, naming the states there are."""
+        return self.read((state,))[:, 0]
+
+    def read(self, states: Sequence[str] | str | None = None) -> Array:
+        """The named states, all by default: [n, len(states), p]."""
+        names = self.states if states is None else (states,) if isinstance(states, str) else states
+        unknown = [name for name in names if name not in self.states]
+        if unknown:
+            raise KeyError(f"no state {unknown[0]!r}: there are {', '.join(self.states)}")
+        return self.rows[:, [self.states.index(name) for name in names]]
+
+    def layers(self) -> Array:
+        """The L+1 layers that a scalar mix weighs: [n, L+1, 2p]; layer 0 is [x; x]."""
+        return layers_of_states(self.rows)
+
+
+def embed(
+    sentences: Sequence[str | Sequence[str]],
+    model: str | None = "default",
+    *,
+    dtype: Literal["float16", "float32"] = "float16",
+    precision: str = "float32",
+    start_state: Literal["warm", "zero"] = "warm",
+    tokenizer: str = "ptb",
+    device: str = "auto",
+) -> list[EmbeddedSentence]:
+    """The states of every token of ``sentences``: the same bytes as in a store that is made with the same settings.
+
+    The model is loaded once and kept for the next call.
+
+    Args:
+        sentences: strings, tokenised by ``tokenizer``, or lists of tokens, taken as they are. One that is empty has no rows.
+        model: as ``elmo-store embed --model``: a name, a folder or a URL.
+        dtype: of the result.
+        precision: float32, tf32 or bfloat16, as ``--precision``.
+        start_state: what every sentence starts from, as ``--start-state``.
+        tokenizer: ptb (running text) or whitespace.
+        device: auto, cpu or cuda.
+
+    Raises:
+        ImportError: the extra is not installed, or modules of other programs stand under the names of ours.
+        ValueError, TypeError: a setting or a sentence that makes no sense.
+        Exception: a model that can't be found or read, with its name and the remedy.
+    """
+    quick = _room("pipeline.quick")
+    found: list[EmbeddedSentence] = quick.embed(
+        sentences, model, dtype=dtype, precision=precision, start_state=start_state, tokenizer=tokenizer, device=device
+    )
+    return found
+
+
+def _room(name: str) -> Any:
+    """The module ``name`` of ours, whatever else the user's path holds under such a common name."""
+    ours = str(Path(__file__).resolve().parent.parent)
+    for room in ("model", "transforms", "pipeline"):
+        there = sys.modules.get(room)
+        if there is not None and not str(getattr(there, "__file__", None) or ours).startswith(ours):
+            raise ImportError(f"{there.__file__} was imported as {room}, the name of a package of elmo-store: rename it")
+    sys.path.insert(0, ours)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise ImportError(f"embed needs {error.name}, which is not installed: pip install 'elmo-store[embed]'") from error
+    finally:
+        sys.path.remove(ours)

@@ -1,0 +1,72 @@
+"""`elmo_store.embed`: a store's bytes without a job and without Beam."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import elmo_store
+from elmo_store.__main__ import OUR_FOLDER
+from tests.pipeline.conftest import Command
+
+
+@pytest.mark.parametrize(("dtype", "start"), [("float16", "warm"), ("float32", "zero")])
+def test_the_bytes_are_those_of_a_store(embed: Command, tiny_model: Path, tmp_path: Path, dtype: str, start: str) -> None:
+    assert embed(tmp_path / "store", "--dtype", dtype, "--start-state", start) == 0
+    store = elmo_store.open(tmp_path / "store")
+    there = [sentence for sentence in store if sentence.tokens]
+    found = elmo_store.embed([s.tokens for s in there], str(tiny_model), dtype=dtype, start_state=start)  # type: ignore[arg-type]
+    assert len(found) == len(there) > 40
+    for mine, stored in zip(found, there, strict=True):
+        assert mine.tokens == stored.tokens
+        assert mine.read().dtype == dtype
+        assert mine.read().tobytes() == stored.read().tobytes()
+        assert np.array_equal(mine.layers(), stored.layers())
+    assert np.array_equal(found[0]["fwd1"], there[0]["fwd1"])
+
+
+def test_strings_are_tokenised_lists_are_not(tiny_model: Path) -> None:
+    a, b, empty = elmo_store.embed(["I do n't know .", ["as it", "is"], ""], str(tiny_model))
+    assert a.tokens == ("I", "do", "n't", "know", ".")
+    assert b.tokens == ("as it", "is")
+    assert empty.read().shape == (0, 5, 16)
+    assert elmo_store.embed([], str(tiny_model)) == []
+    assert elmo_store.embed(["a  b"], str(tiny_model), tokenizer="whitespace")[0].tokens == ("a", "b")
+
+
+def test_what_makes_no_sense_is_named(tiny_model: Path) -> None:
+    with pytest.raises(TypeError, match="a list of sentences"):
+        elmo_store.embed("one string", str(tiny_model))
+    with pytest.raises(TypeError, match="3 is no token"):
+        elmo_store.embed([["a", 3]], str(tiny_model))  # type: ignore[list-item]
+    with pytest.raises(KeyError, match="no state 'fwd9'"):
+        elmo_store.embed(["a"], str(tiny_model))[0]["fwd9"]
+    with pytest.raises(ValueError, match="start_state is 'hot'"):
+        elmo_store.embed(["a"], str(tiny_model), start_state="hot")  # type: ignore[arg-type]
+
+
+def test_it_needs_no_beam_and_no_safe_path(tiny_model: Path, tmp_path: Path) -> None:
+    """A process of the user's own, with a module of a common name in its folder, which it has not imported."""
+    (tmp_path / "model.py").write_text("raise SystemExit('a stray module was imported')\n", encoding="utf-8")
+    code = f"""
+import sys
+import elmo_store
+print(elmo_store.embed(["Hello there ."], {str(tiny_model)!r})[0].read().shape, "apache_beam" in sys.modules)
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), OUR_FOLDER])}
+    environment.pop("PYTHONSAFEPATH", None)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "(3, 5, 16) False\n", done.stderr
+
+
+def test_a_module_of_the_users_under_our_name_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import types
+
+    stray = types.ModuleType("model")
+    stray.__file__ = str(tmp_path / "model.py")
+    monkeypatch.setitem(sys.modules, "model", stray)
+    with pytest.raises(ImportError, match=r"model.py was imported as model.*rename it"):
+        elmo_store.embed(["a"])
