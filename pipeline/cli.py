@@ -26,6 +26,7 @@ GROUPS = {
     },
     "look at them": {
         "info": ("pipeline.info_command", "what a store holds, and how to open it"),
+        "report": ("pipeline.report_command", "a page about a store's job, text and vectors"),
         "watch": ("pipeline.watch_command", "progress of a running job, from its store alone"),
     },
     "models": {

@@ -2,7 +2,7 @@
 
 import argparse
 
-from pipeline import locations
+from pipeline import locations, report_command
 from pipeline import options as embed_options
 from pipeline.exit_codes import CommandError, Exit
 
@@ -30,10 +30,16 @@ def check(args: argparse.Namespace) -> None:
     locations.check_model(args.model)
     if args.output:
         locations.check_output(args.output)
+    report_command.check_possible(args)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began."""
+    """Run the job to its end, then its report. 0 complete, 4 if work is left; CommandError for what never began."""
+    code = _run_job(args, beam_args)
+    return code if args.dry_run or args.preview is not None else report_command.after(code, args)
+
+
+def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
     options = embed_options.parse(args)
     if options.preview is not None or options.dry_run:
         from pipeline import before

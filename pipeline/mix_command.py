@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pipeline import locations
+from pipeline import locations, report_command
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import COMPRESSIONS, DTYPES, STORES, add_engine_arguments, json_object
 
@@ -54,6 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what fsspec needs for source, weights and output (default: {})",
     )  # fmt: skip
     add_engine_arguments(parser)
+    parser.add_argument("--report", action="store_true", help="write report.html beside the finished store (default: off)")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
     parser.add_argument("--verbose", action="store_true", help="show Beam's own log (default: off)")
 
@@ -63,10 +64,15 @@ def check(args: argparse.Namespace) -> None:
     locations.check_store(args.source)
     locations.check_file(args.weights, "--weights")
     locations.check_output(args.output)
+    report_command.check_possible(args)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """Run the job to its end. 0 complete, 4 if work is left; CommandError for what never began."""
+    """Run the job to its end, then its report. 0 complete, 4 if work is left; CommandError for what never began."""
+    return report_command.after(_run_job(args, beam_args), args)
+
+
+def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
     from elmo_store.errors import JobMismatchError
     from elmo_store.storage import Root
     from pipeline import beam_options, door, running

@@ -203,6 +203,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_engine_arguments(parser)
     storage.add_argument("--verbose", action="store_true", help="also what Beam logs about itself (default: off)")
+    storage.add_argument("--report", action="store_true", help="write report.html beside the finished store (default: off)")
     storage.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
 
 

@@ -55,7 +55,7 @@ def embedder(model: str | None, precision: str = "float32", start_state: str = "
 def tokenised(sentence: str | Sequence[str], tokenizer: str) -> tuple[str, ...]:
     """The tokens of a sentence: a string by ``tokenizer``, anything else as it is. TypeError for what is neither."""
     if isinstance(sentence, str):
-        return tuple(get(tokenizer, "text")(sentence))
+        return tuple(get(tokenizer, "text").sentence(sentence))
     tokens = tuple(sentence)
     for token in tokens:
         if not isinstance(token, str):

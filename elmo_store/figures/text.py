@@ -1,0 +1,112 @@
+"""Figures of a corpus's text: pure functions over the tables of its parts. May import NumPy, pyarrow and the standard library."""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+WORD_BYTES = 48  # of a word's UTF-8 that the biLM's characters hold
+LENGTH_EDGES = (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 1024)  # lower edges; the last bin is open
+# The commonest words of English: where they are rare, the text is of another language, or no running text.
+_ENGLISH = (
+    "the of and to a in that is was for it on with as he be at by i this had not are but from or have an they which you one we "
+    "all were her she there would their will when who him been has more than them into what about other some these could out"
+)
+ENGLISH = frozenset(_ENGLISH.split(" "))
+WORDS_KEPT = 200_000  # distinct words that are counted; of more, the rarest are forgotten now and then
+
+
+@dataclass(frozen=True)
+class TextFigures:
+    """Figures of the sentences that were looked at.
+
+    Attributes:
+        n_sentences, n_tokens: looked at. n_blank: sentences of no tokens. n_distinct: distinct words (at least).
+        lengths: sentences in each bin of `LENGTH_EDGES`.
+        commonest: words with their counts, commonest first.
+        n_cut: tokens of more than 48 bytes.
+        scripts: script of a word's first letter → tokens, commonest first; "none" for digits and punctuation.
+        n_english: tokens among the commonest words of English.
+        n_repeated: sentences that stood before.
+        n_strange: tokens with U+FFFD, control, private or unassigned characters.
+    """
+
+    n_sentences: int
+    n_tokens: int
+    n_blank: int
+    n_distinct: int
+    lengths: npt.NDArray[np.int64]
+    commonest: tuple[tuple[str, int], ...]
+    n_cut: int
+    scripts: Mapping[str, int]
+    n_english: int
+    n_repeated: int
+    n_strange: int
+
+
+def text_figures(tables: Iterable[pa.Table], n_commonest: int = 25) -> TextFigures:
+    """The figures of tables with a column ``tokens`` (list of string), one after the other in bounded memory."""
+    words: Counter[str] = Counter()
+    lengths = np.zeros(len(LENGTH_EDGES), np.int64)
+    hashes: list[npt.NDArray[np.int64]] = []
+    n_sentences = n_tokens = n_blank = n_cut = 0
+    for table in tables:
+        tokens = table["tokens"].combine_chunks()
+        sizes = pc.list_value_length(tokens).to_numpy(zero_copy_only=False).astype(np.int64)
+        flat = pc.list_flatten(tokens)
+        n_sentences, n_tokens, n_blank = n_sentences + len(sizes), n_tokens + len(flat), n_blank + int((sizes == 0).sum())
+        lengths += np.bincount(np.searchsorted(LENGTH_EDGES, sizes, side="right") - 1, minlength=len(LENGTH_EDGES))
+        n_cut += int(pc.sum(pc.greater(pc.binary_length(pc.cast(flat, pa.binary())), WORD_BYTES)).as_py() or 0)
+        counted = pc.value_counts(flat)
+        words.update(dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True)))
+        if len(words) > 2 * WORDS_KEPT:
+            words = Counter(dict(words.most_common(WORDS_KEPT)))
+        sentences = pc.cast(tokens.filter(pa.array(sizes > 0)), pa.list_(pa.string()))
+        joined = pc.binary_join(sentences, "\x1f").to_pylist()
+        hashes.append(np.fromiter(map(hash, joined), np.int64, len(joined)))
+    each = np.concatenate(hashes) if hashes else np.zeros(0, np.int64)
+    scripts: Counter[str] = Counter()
+    for word, count in words.items():
+        scripts[script_of(word)] += count
+    return TextFigures(
+        n_sentences=n_sentences,
+        n_tokens=n_tokens,
+        n_blank=n_blank,
+        n_distinct=len(words),
+        lengths=lengths,
+        commonest=tuple(sorted(words.items(), key=lambda one: (-one[1], one[0]))[:n_commonest]),
+        n_cut=n_cut,
+        scripts=dict(scripts.most_common()),
+        n_english=sum(count for word, count in words.items() if word.lower() in ENGLISH),
+        n_repeated=len(each) - len(np.unique(each)),
+        n_strange=sum(count for word, count in words.items() if is_strange(word)),
+    )
+
+
+def script_of(word: str) -> str:
+    """Script of the first letter of ``word`` (Latin, Cyrillic, Cjk, …) as its Unicode name begins; "none" without a letter."""
+    for character in word:
+        if character.isalpha():
+            return unicodedata.name(character, "unnamed").partition(" ")[0].partition("-")[0].capitalize()
+    return "none"
+
+
+def is_strange(word: str) -> bool:
+    """Whether a character of ``word`` is a replacement character, a control, private or unassigned: text that was broken."""
+    return any(character == "\ufffd" or unicodedata.category(character) in ("Cc", "Co", "Cn", "Cs") for character in word)
+
+
+def visible(text: str) -> str:
+    """``text`` with control characters, and letters that turn the direction of text around, written as their codes.
+
+    So that no sentence rearranges what stands beside it; whoever puts it into a page must escape it besides.
+    """
+    return "".join(f"‹U+{ord(c):04X}›" if ord(c) in _TURNING or unicodedata.category(c) == "Cc" else c for c in text)
+
+
+_TURNING = frozenset([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C])

@@ -1,0 +1,56 @@
+"""A store whose text is hostile, and one that is mixed from it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from model.files.registry import random_weights
+from pipeline.cli import main
+from tests.pipeline.conftest import TINY
+from tests.pipeline.conftest import corpus as corpus
+from tests.pipeline.conftest import embed as embed
+from tests.pipeline.conftest import tiny_model as tiny_model
+
+HOSTILE = (
+    "<script>document.title='owned'</script> <img src=x onerror=document.title='owned'> ]]> --> </style>",
+    "\u202egnp.exe\u2066 \u200fabc '\"&amp; {{7*7}} ${1} \x1b[31m \u0007",
+    "שלום עולם mixed العربية 中文 text",
+)
+
+
+@pytest.fixture(scope="session")
+def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Some 2,500 tokens of a tiny model: plain sentences, hostile ones, refused records, duplicates."""
+    folder = tmp_path_factory.mktemp("look")
+    random_weights(TINY).save_safetensors(folder / "tiny.safetensors")
+    words = ["the", "bank", "of", "river", "money", "water", "house", "people", "state", "small", "with", "about", "other"]
+    lines = [
+        json.dumps({"id": f"doc-{i}", "text": " ".join(words[(i * 5 + j * j) % len(words)] for j in range(9))})
+        for i in range(270)
+    ]
+    lines += [json.dumps({"id": f"bad-{i}", "text": text}) for i, text in enumerate(HOSTILE)]
+    lines += ["{not json <b>bold</b>", json.dumps({"id": "x", "other": "<script>document.title='owned'</script>"})]
+    (folder / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    arguments = [
+        "--model",
+        str(folder / "tiny.safetensors"),
+        "--id-field",
+        "id",
+        "--tokenizer",
+        "whitespace",
+        "--shard-rows",
+        "512",
+    ]
+    assert main(["embed", str(folder / "in.jsonl"), "--output", str(folder / "store"), *arguments, "--quiet"]) == 0
+    return folder / "store"
+
+
+@pytest.fixture(scope="session")
+def mixed_store(hostile_store: Path) -> Path:
+    """Two weight sets over `hostile_store`."""
+    weights = hostile_store.parent / "weights.json"
+    weights.write_text(json.dumps({"ner": {"s": [0.2, 0.5, 0.3], "gamma": 1.25}, "pos": {"w": [0, 1, 0], "gamma": 0.5}}))
+    output = hostile_store.parent / "mixed"
+    assert main(["mix", str(hostile_store), "--weights", str(weights), "--output", str(output), "--quiet"]) == 0
+    return output

@@ -1,0 +1,116 @@
+"""The numbers behind pictures: against counting by hand and brute force."""
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import elmo_store
+from elmo_store.figures import gather, job, text, vectors
+from elmo_store.markers import ShardMarker
+from tests.store.support import LENGTHS, make_store
+
+WORDS = st.sampled_from(["the", "The", ",", "東京", "Москва", "x" * 49, "a\ufffdb", "7", "naïve", ""])
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.lists(WORDS, max_size=6), max_size=5), max_size=4))
+def test_text_is_counted_as_by_hand(parts: list[list[list[str]]]) -> None:
+    kind = pa.list_(pa.field("element", pa.string(), nullable=False))
+    found = text.text_figures(pa.table({"tokens": pa.array(part, kind)}) for part in parts)
+    sentences = [sentence for part in parts for sentence in part]
+    tokens = [token for sentence in sentences for token in sentence]
+    assert (found.n_sentences, found.n_tokens, found.n_distinct) == (len(sentences), len(tokens), len(set(tokens)))
+    assert found.n_blank == sum(not sentence for sentence in sentences)
+    assert found.n_cut == sum(len(token.encode()) > 48 for token in tokens)
+    assert found.n_english == sum(token.lower() == "the" for token in tokens)
+    assert found.n_strange == tokens.count("a\ufffdb")
+    assert found.n_repeated == sum(count - 1 for count in Counter(tuple(s) for s in sentences if s).values())
+    assert dict(found.commonest) == Counter(tokens)
+    assert sum(found.lengths) == len(sentences)
+    assert sum(found.scripts.values()) == len(tokens)
+
+
+@pytest.mark.parametrize(
+    ("word", "script"),
+    [("naïve", "Latin"), ("Москва", "Cyrillic"), ("東京", "Cjk"), ("3rd", "Latin"), ("…", "none"), ("", "none")],
+)
+def test_scripts(word: str, script: str) -> None:
+    assert text.script_of(word) == script
+
+
+@given(st.integers(0, 500), st.integers(1, 40))
+def test_even_choices_are_ends_and_no_more_than_asked_for(n: int, most: int) -> None:
+    chosen = gather.evenly(n, most)
+    assert len(chosen) == min(n, most)
+    assert chosen == sorted(set(chosen))
+    if n and most > 1:
+        assert (chosen[0], chosen[-1]) == (0, n - 1)
+
+
+def test_rates_give_all_tokens_back_and_workers_are_counted() -> None:
+    markers = [
+        ShardMarker(
+            i, 0, 1, (), {"tokens": 100, "finished": 110.0 + 10 * i, "worker": f"h:{i % 2}", "call_began": 100.0 + 10 * i}
+        )
+        for i in range(6)
+    ]
+    found = job.job_figures([*markers, ShardMarker(9, 0, 1, (), {})], n_bins=12)
+    seconds = np.diff(np.concatenate([[0.0], found.hours * 3600]))
+    assert float((found.tokens_per_second * seconds).sum()) == pytest.approx(600)
+    assert found.shards_by_worker == {"h:0": 3, "h:1": 3}
+    assert found.span_seconds == pytest.approx(60)
+    assert job.job_figures([]).span_seconds == 0
+
+
+def test_a_sample_knows_its_sentences_and_places(tmp_path: object) -> None:
+    written = make_store(f"{tmp_path}/store", lengths=LENGTHS)
+    sample = gather.sample_vectors(elmo_store.open(f"{tmp_path}/store"))
+    assert np.array_equal(sample.states, written.states)
+    assert np.array_equal(sample.sentence, written.sentence)
+    assert np.array_equal(sample.position, written.index)
+    assert list(sample.token) == written.row_tokens
+    assert sample.context(4) == (written.row_tokens[3], written.row_tokens[4], " ".join(written.row_tokens[5:9]))
+
+
+@pytest.mark.parametrize("parts", [(0, 0, 3, 0, 2, 3, 0), (8,), (1,) * 8])
+def test_places_are_found_whatever_the_parts(tmp_path: object, parts: tuple[int, ...]) -> None:
+    written = make_store(f"{tmp_path}/store", lengths=LENGTHS, parts=parts, boundaries=True)
+    rows = np.arange(0, written.manifest.sizes.rows, 3)
+    sentence, position = gather.places_of(written.root, written.manifest, rows)
+    assert np.array_equal(sentence, written.sentence[rows])
+    assert np.array_equal(position, written.index[rows])
+
+
+def test_vectors_against_plain_numpy() -> None:
+    random = np.random.default_rng(3)
+    states = random.standard_normal((50, 5, 8)).astype(np.float16)
+    views = vectors.views_of(states, ("x", "fwd1", "bwd1", "fwd2", "bwd2"), "states")
+    assert list(views) == ["layer 0 (x)", "layer 1", "layer 2"]
+    layer = np.concatenate([states[:, 1], states[:, 2]], axis=1).astype(np.float32)
+    assert np.array_equal(views["layer 1"], layer)
+    cosine = vectors.cosines_between_states(states)
+    assert np.allclose(np.diag(cosine), 1, atol=1e-3)
+    a, b = states[:, 0].astype(np.float64), states[:, 3].astype(np.float64)
+    by_hand = ((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).mean()
+    assert cosine[0, 3] == pytest.approx(by_hand, abs=1e-4)
+    same = vectors.nearest(layer, 7, 3, np.zeros(50, bool))
+    cosines = layer @ layer[7] / np.linalg.norm(layer, axis=1) / np.linalg.norm(layer[7])
+    assert [row for row, _ in same] == [int(i) for i in np.argsort(-cosines) if i != 7][:3]
+    assert vectors.anisotropy({"v": np.ones((9, 4), np.float32)})["v"] == pytest.approx(1)
+    assert vectors.anisotropy({"v": np.ones((1, 4), np.float32)})["v"] == 0
+
+
+def test_a_map_finds_the_plane_that_the_points_lie_in() -> None:
+    random = np.random.default_rng(5)
+    plane = random.standard_normal((400, 2)) * [5, 2]
+    axes = np.linalg.qr(random.standard_normal((10, 10)))[0][:2]
+    found = vectors.pca_map((plane @ axes).astype(np.float32), n_points=100)
+    assert sum(found.explained) == pytest.approx(1, abs=1e-4)
+    assert found.explained[0] > found.explained[1] > 0
+    distances = np.linalg.norm(found.points[:, None] - found.points[None], axis=2)
+    true = np.linalg.norm(plane[found.rows][:, None] - plane[found.rows][None], axis=2)
+    assert np.allclose(distances, true, atol=1e-2)
