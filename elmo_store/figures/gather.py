@@ -17,12 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmo_store import layout
-from elmo_store.errors import ShardCorruptError
 from elmo_store.figures.job import JobFigures, job_figures
 from elmo_store.figures.text import TextFigures, text_figures
 from elmo_store.manifest import Manifest
 from elmo_store.markers import read_marker
-from elmo_store.storage import Root
+from elmo_store.reading import text_of_rows
+from elmo_store.storage import Range, Root
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
@@ -124,10 +124,11 @@ def refused(root: Root, manifest: Manifest, parts: list[int], n_examples: int = 
     counts: Counter[str] = Counter()
     examples: dict[str, list[tuple[str, str]]] = {}
     for part in parts if manifest.sizes.rejected else []:
-        try:
-            data = root.get_range(layout.rejects_part(part), 0, REJECT_BYTES)
-        except FileNotFoundError:
+        size = root.size(layout.rejects_part(part))
+        if size is None:
             continue  # a part without any
+        data = bytearray(min(size, REJECT_BYTES))
+        root.read_ranges([Range(layout.rejects_part(part), 0, memoryview(data))])
         for line in data.decode("utf-8", "replace").split("\n"):
             try:
                 record = json.loads(line)
@@ -151,70 +152,9 @@ def sample_vectors(store: "Store", blocks: int = BLOCKS) -> VectorSample:
     spans = [(start, min(start + BLOCK_ROWS, store.n_rows)) for start in starts]
     empty = np.zeros((0, len(store.states), store.channels), store.dtype)
     states = np.concatenate([empty, *(store.read(rows=slice(first, stop)) for first, stop in spans)])
-    token = [token for first, stop in spans for token in store.tokens(slice(first, stop))]
+    text = [text_of_rows(store, first, stop) for first, stop in spans]
     row = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, stop) for first, stop in spans)])
-    sentence, position = places_of(store.root, store.manifest, row)
+    sentence = np.concatenate([np.zeros(0, np.int64), *(numbers for _, numbers, _ in text)])
+    position = np.concatenate([np.zeros(0, np.int64), *(places for _, _, places in text)])
+    token = [token for tokens, _, _ in text for token in tokens]
     return VectorSample(row, states, tuple(token), sentence, position, store.n_rows)
-
-
-def places_of(root: Root, manifest: Manifest, rows: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Sentence of each row, and the row's place in it; ``rows`` ascending. Parts are found by bisection over their footers."""
-    sentence, position = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    parts = _Parts(root, manifest)
-    todo = 0
-    while todo < len(rows):
-        part = parts.of(int(rows[todo]))
-        first, length, number = parts.places(part)
-        place = np.searchsorted(first, rows[todo:], side="right") - 1
-        inside = (place >= 0) & (rows[todo:] < (first + length)[place]) if len(first) else np.zeros(len(rows) - todo, bool)
-        n_inside = int(inside.sum())
-        if not n_inside:
-            raise ShardCorruptError(f"no part of {root.url(layout.SENTENCES)} has a sentence with row {rows[todo]}")
-        found = place[:n_inside]  # ascending rows: those inside come first
-        sentence[todo : todo + n_inside] = number[found]
-        position[todo : todo + n_inside] = rows[todo : todo + n_inside] - first[found]
-        todo += n_inside
-    return sentence, position
-
-
-class _Parts:
-    """The parts' numbers, without text."""
-
-    def __init__(self, root: Root, manifest: Manifest) -> None:
-        self._root, self._manifest = root, manifest
-        self._first: dict[int, int] = {}
-
-    def of(self, row: int) -> int:
-        """The last part that begins at or before ``row`` and is not empty."""
-        low, high = 0, self._manifest.sizes.parts  # the part wanted is in low … high - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._first_row(middle) <= row else (low, middle)
-        return low
-
-    def places(self, part: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """First row, rows and number of every sentence of a part that has rows."""
-        with self._open(part) as file:
-            table = file.read(columns=["sentence", "first_row", "n_tokens"])
-        rows = table["n_tokens"].to_numpy().astype(np.int64)
-        some = rows > 0
-        return (
-            table["first_row"].to_numpy()[some],
-            rows[some] + (2 if self._manifest.boundaries else 0),
-            table["sentence"].to_numpy()[some],
-        )
-
-    def _first_row(self, part: int) -> int:
-        """Where a part begins; one without sentences where the next one begins."""
-        if part not in self._first:
-            with self._open(part) as file:
-                column = file.read(columns=["first_row"])["first_row"]
-            if len(column):
-                self._first[part] = column[0].as_py()
-            else:
-                last = part + 1 == self._manifest.sizes.parts
-                self._first[part] = self._manifest.sizes.rows if last else self._first_row(part + 1)
-        return self._first[part]
-
-    def _open(self, part: int) -> pq.ParquetFile:
-        return pq.ParquetFile(pa.BufferReader(self._root.get(layout.sentences_part(part))))

@@ -76,15 +76,6 @@ def test_a_sample_knows_its_sentences_and_places(tmp_path: object) -> None:
     assert sample.context(4) == (written.row_tokens[3], written.row_tokens[4], " ".join(written.row_tokens[5:9]))
 
 
-@pytest.mark.parametrize("parts", [(0, 0, 3, 0, 2, 3, 0), (8,), (1,) * 8])
-def test_places_are_found_whatever_the_parts(tmp_path: object, parts: tuple[int, ...]) -> None:
-    written = make_store(f"{tmp_path}/store", lengths=LENGTHS, parts=parts, boundaries=True)
-    rows = np.arange(0, written.manifest.sizes.rows, 3)
-    sentence, position = gather.places_of(written.root, written.manifest, rows)
-    assert np.array_equal(sentence, written.sentence[rows])
-    assert np.array_equal(position, written.index[rows])
-
-
 def test_vectors_against_plain_numpy() -> None:
     random = np.random.default_rng(3)
     states = random.standard_normal((50, 5, 8)).astype(np.float16)
