@@ -226,7 +226,7 @@ class Manifest:
             input=InputInfo(source.text("fingerprint"), source.count("files")),
             job=fields.scalars("job"),
             software=fields.texts("software"),
-            mix=_mix(fields) if kind == "mix" else None,
+            mix=_mix(fields, kind),
             objects=_object_records(fields),
             checksums=_checksums(fields),
         )
@@ -279,7 +279,11 @@ def _counts(fields: Fields) -> Counts | None:
     return Counts(**{name: counts.count(name) for name in Counts.__dataclass_fields__})
 
 
-def _mix(fields: Fields) -> MixInfo:
+def _mix(fields: Fields, kind: str) -> MixInfo | None:
+    if kind != "mix":
+        if not fields.is_null("mix"):
+            raise fields.error("mix", "is there in a store of states, which is not mixed")
+        return None
     mix = fields.child("mix")
     weight_sets = tuple(
         WeightSet(

@@ -27,6 +27,7 @@ GROUPS = {
     "look at them": {
         "info": ("pipeline.info_command", "what a store holds, and how to open it"),
         "report": ("pipeline.report_command", "a page about a store's job, text and vectors"),
+        "verify": ("pipeline.verify_command", "read every object of a store and report what is wrong with it"),
         "watch": ("pipeline.watch_command", "progress of a running job, from its store alone"),
     },
     "models": {
@@ -39,7 +40,8 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 
 EXIT_CODES = """\
 exit codes: 0 complete · 2 bad usage · 3 an input, output or store location that can't be used ·
-            4 incomplete, the same command again continues · 5 refused, another job stands on that output"""
+            4 incomplete, the same command again continues · 5 refused, another job stands on that output ·
+            6 damaged, as verify found"""
 ENVIRONMENT = """\
 environment: ELMO_STORE_CACHE  folder for downloaded models (default: elmo-store in XDG_CACHE_HOME or ~/.cache)
              NO_COLOR          if set, no colour on a terminal"""

@@ -11,6 +11,7 @@ class Exit(IntEnum):
     BAD_LOCATION = 3  # an input, output or store that is not there or can't be used
     INCOMPLETE = 4  # work is left: the same command again continues
     REFUSED = 5  # another job stands on that output, or something that is not a store of ours
+    DAMAGED = 6  # verify found faults
 
 
 class CommandError(Exception):

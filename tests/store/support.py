@@ -1,7 +1,7 @@
 """A small store with known contents, written with the package's own writers, and what it must give back."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,6 +69,7 @@ def make_manifest(
     shard_rows: int = SHARD_ROWS,
     channels: int = CHANNELS,
     mix: MixInfo | None = None,
+    states: tuple[str, ...] = (),
     **changes: Any,
 ) -> Manifest:
     rows = sum(n + 2 if boundaries and n else n for n in lengths)
@@ -86,7 +87,7 @@ def make_manifest(
         dtype=dtype,
         precision="float32",
         boundaries=boundaries,
-        states=tuple(one.name for one in mix.weight_sets) if mix else layout.state_names(LAYERS),
+        states=states or (tuple(one.name for one in mix.weight_sets) if mix else layout.state_names(LAYERS)),
         channels=channels,
         shard_rows=shard_rows,
         forms=tuple(store_forms),
@@ -120,6 +121,7 @@ def make_store(
     lengths: Sequence[int] = LENGTHS,
     parts: Sequence[int] = PARTS,
     storage_options: Mapping[str, Any] | None = None,
+    values: Callable[[int, int], npt.NDArray[Any]] | None = None,
     **settings: Any,
 ) -> Written:
     """Write a complete store and say what is in it."""
@@ -130,6 +132,8 @@ def make_store(
     n_rows = starts[-1]
     random = np.random.default_rng(0)
     states = random.standard_normal((n_rows, len(manifest.states), manifest.channels)).astype(manifest.dtype)
+    if values is not None:
+        states = values(n_rows, len(manifest.states)).astype(manifest.dtype)
     tokens = [[token(starts[i] + j) for j in range(n)] for i, n in enumerate(lengths)]
     row_tokens = [t for ts in tokens for t in ([layout.BOS_TOKEN, *ts, layout.EOS_TOKEN] if manifest.boundaries and ts else ts)]
     sentence = np.repeat(np.arange(len(lengths), dtype=np.int64), rows)

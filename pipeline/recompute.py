@@ -1,0 +1,113 @@
+"""Embed some sentences of a store again and compare: does its model give its vectors? May import elmo_store and model.
+
+A sentence's states depend on the model, the start state, the precision and the sentence alone, so that a sample can be computed
+without the rest. On the same hardware and library versions the bytes are the same; elsewhere last bits differ.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from elmo_store.layout import START_STATE, state_names
+from elmo_store.store import Store
+from model.engine.embedder import Embedder
+from model.engine.settings import EngineSettings
+from model.engine.text import SentenceRows
+from model.errors import ModelError
+from model.files.registry import load_model
+from model.start_state import StartState
+
+# Largest difference that other hardware explains, by the precision that the states were computed in; a stored float16 adds
+# its own step. Wrong sentences, layers or weights differ by far more.
+TOLERANCE = {"float32": 1e-4, "tf32": 2e-2, "bfloat16": 1e-1}
+
+
+class RecomputeError(Exception):
+    """The store's vectors can't be computed again here; says why, and what would help."""
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What came of a sample.
+
+    Attributes:
+        n_sentences: sentences that were computed again.
+        n_equal: of them, those whose bytes are the same.
+        largest: largest absolute difference of two numbers.
+        faults: one line for each sentence that differs by more than other hardware explains.
+    """
+
+    n_sentences: int
+    n_equal: int
+    largest: float
+    faults: tuple[str, ...]
+
+
+def recompute(store: Store, n_sentences: int, *, model: str | None = None, seed: int = 0) -> Recomputed:
+    """Compute ``n_sentences`` random sentences of ``store`` that have tokens again.
+
+    ``model``: where the model is, by default where the store's job found it. RecomputeError for a mixed store, or if the model
+    is not the store's.
+    """
+    manifest = store.manifest
+    if manifest.kind != "states":
+        raise RecomputeError(f"{store.url} is a mixed store: verify the store that it was mixed from with --recompute")
+    weights = _weights(store, model)
+    start = StartState.from_bytes(store.root.get(START_STATE))
+    precision = manifest.precision if manifest.precision in TOLERANCE else "float32"
+    cell = str(manifest.job.get("cell") or "auto")
+    settings = EngineSettings(
+        precision=cast(Any, precision), device="cpu", cell=cast(Any, cell if cell in ("c", "torch") else "auto")
+    )
+    chosen = _sample(store, n_sentences, seed)
+    batch = store.read_sentences(chosen)
+    requests = [SentenceRows(sentence.tokens, 0, sentence.n_rows) for sentence in batch.sentences]
+    dtype: Literal["float16", "float32"] = "float32" if manifest.dtype == "float32" else "float16"
+    states = Embedder(weights, start, settings).embed(requests, boundaries=manifest.boundaries, dtype=dtype)  # [rows, 2L+1, p]
+    names = state_names(weights.options.n_layers)
+    wanted = states[:, [names.index(name) for name in store.states]]
+    return _compare(store, batch, wanted, TOLERANCE[precision])
+
+
+def _weights(store: Store, model: str | None) -> Any:
+    where = model or store.manifest.model.name
+    try:
+        _, weights = load_model(where)
+    except (ModelError, OSError) as error:
+        raise RecomputeError(f"the model {where} can't be loaded ({error}): say where it is with --model") from error
+    if weights.fingerprint != store.manifest.model.fingerprint:
+        raise RecomputeError(
+            f"the model {where} has the fingerprint {weights.fingerprint}, the store's was {store.manifest.model.fingerprint}: "
+            "say where the store's own model is with --model"
+        )
+    return weights
+
+
+def _sample(store: Store, n_sentences: int, seed: int) -> list[int]:
+    """Numbers of random sentences that have rows, in order; fewer where the store has fewer."""
+    random = np.random.default_rng(seed)
+    wanted = min(n_sentences, len(store))
+    found = {int(n) for n in random.choice(len(store), wanted, replace=False)} if wanted else set()
+    spans = store._spans(sorted(found))
+    return [n for n, (first, stop) in zip(sorted(found), spans, strict=True) if stop > first]
+
+
+def _compare(store: Store, batch: Any, wanted: Any, tolerance: float) -> Recomputed:
+    largest, n_equal = 0.0, 0
+    faults = []
+    for i, sentence in enumerate(batch.sentences):
+        rows = slice(int(batch.offsets[i]), int(batch.offsets[i + 1]))
+        there, again = batch.states[rows].astype(np.float32), wanted[rows].astype(np.float32)
+        if np.array_equal(batch.states[rows], wanted[rows]):
+            n_equal += 1
+            continue
+        step = float(np.abs(again).max()) * 2.0**-10 if store.dtype == np.float16 else 0.0
+        difference = float(np.abs(there - again).max())
+        largest = max(largest, difference)
+        if not difference <= tolerance + step:
+            faults.append(
+                f"{store.url}: sentence {sentence.index} differs by {difference:g} from what its model gives "
+                f"(other hardware explains {tolerance + step:g})"
+            )
+    return Recomputed(len(batch.sentences), n_equal, largest, tuple(faults))

@@ -1,0 +1,41 @@
+"""Stores that version 1 wrote once are read for ever: every state, token, sentence and id, and they verify."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import elmo_store
+from elmo_store import layout
+from tests.store import support
+from tests.store.write_goldens import CHANNELS, LENGTHS, STORES, expected
+
+FOLDER = Path(__file__).resolve().parent / "golden"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
+def test_a_golden_store(name: str) -> None:
+    settings = STORES[name]
+    n_rows = sum(n + 2 if settings.get("boundaries") and n else n for n in LENGTHS)
+    sets = settings["mix"].weight_sets if "mix" in settings else ()
+    states = settings.get("states") or tuple(one.name for one in sets) or layout.state_names(2)
+    values = expected(n_rows, len(states))
+    for form in settings["store_forms"]:
+        store = elmo_store.open(FOLDER / name, form=form)
+        assert (store.states, store.n_rows, store.channels) == (states, n_rows, CHANNELS)
+        np.testing.assert_array_equal(store.read(), values)
+        first = 0
+        for i, length in enumerate(LENGTHS):
+            sentence = store.sentence(id=f"doc.txt:{i}")
+            rows = length + 2 if store.boundaries and length else length
+            assert (sentence.index, sentence.first_row, sentence.n_rows) == (i, first, rows)
+            assert sentence.tokens == tuple(support.token(first + j) for j in range(length))
+            np.testing.assert_array_equal(sentence.read(), values[first : first + rows])
+            first += rows
+        assert store.verify(deep=True).faults == ()
+
+
+def test_there_is_a_golden_of_every_form_and_kind() -> None:
+    there = {path.name for path in FOLDER.iterdir()}
+    assert there == set(STORES)
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 200_000

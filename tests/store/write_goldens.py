@@ -1,0 +1,47 @@
+"""Writes the golden stores of tests/store/golden: ``python -m tests.store.write_goldens FOLDER``.
+
+Run it for a new form, kind or codec, into a new folder; the stores that are committed are never written again: they show
+that what version 1 wrote can be read for ever. Their contents are `expected`, by arithmetic that no writer is part of.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.manifest import MixInfo, WeightSet
+from tests.store import support
+
+LENGTHS = (3, 0, 5, 0, 1, 2)  # sentence 1 is a blank line, sentence 3 a record that was refused
+CHANNELS, SHARD_ROWS = 4, 8
+SETS = (WeightSet("task", (0.25, 0.25, 0.5), 2.0), WeightSet("other", (1.0, 0.0, 0.0), 1.0))
+MIX = MixInfo("golden/zarr", "3" * 64, False, SETS)
+STORES: dict[str, dict[str, Any]] = {
+    "zarr": {"store_forms": ("zarr",)},
+    "zarr-float32-zstd-crc32c": {"store_forms": ("zarr",), "dtype": "float32", "compression": "zstd", "checksum": "crc32c"},
+    "zarr-boundaries-blosc": {"store_forms": ("zarr",), "boundaries": True, "compression": "blosc"},
+    "parquet": {"store_forms": ("parquet",)},
+    "both-some-states": {"store_forms": ("zarr", "parquet"), "states": ("x", "bwd1", "fwd2")},
+    "mix": {"store_forms": ("zarr", "parquet"), "mix": MIX, "dtype": "float32"},
+}
+
+
+def expected(n_rows: int, n_states: int) -> npt.NDArray[np.float32]:
+    """[rows, states, channels]: numbers that every dtype holds exactly."""
+    row, state, channel = np.ogrid[:n_rows, :n_states, :CHANNELS]
+    return ((row * 31 + state * 7 + channel * 3) % 64 - 32).astype(np.float32) / 8
+
+
+def write(folder: Path) -> None:
+    """Every store of `STORES` that is not there yet."""
+    for name, settings in STORES.items():
+        if not (folder / name).exists():
+            shape = {"lengths": LENGTHS, "parts": (2, 4), "shard_rows": SHARD_ROWS, "channels": CHANNELS}
+            support.make_store(str(folder / name), values=expected, **shape, **settings)
+            print(name)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
