@@ -18,7 +18,7 @@ from elmo_store.mix import layers_of_states
 from elmo_store.sentences import SentenceRecord
 
 Array = npt.NDArray[Any]
-Rows = int | slice | Sequence[int] | npt.NDArray[Any]
+Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Span = tuple[int, int]  # first row, and the row after the last
 BLOCK_BYTES = 1 << 25  # that a scan fetches at a time
 
@@ -199,7 +199,7 @@ class Readable(ABC):
     @overload
     def __getitem__(self, key: str) -> StateView: ...
     @overload
-    def __getitem__(self, key: int) -> Sentence: ...
+    def __getitem__(self, key: int | np.integer[Any]) -> Sentence: ...
     @overload
     def __getitem__(self, key: slice | Sequence[int] | npt.NDArray[Any]) -> list[Sentence]: ...
     def __getitem__(self, key: str | Rows) -> StateView | Sentence | list[Sentence]:

@@ -38,7 +38,7 @@ def write(folder: Path) -> None:
     """Every store of `STORES` that is not there yet."""
     for name, settings in STORES.items():
         if not (folder / name).exists():
-            shape = {"lengths": LENGTHS, "parts": (2, 4), "shard_rows": SHARD_ROWS, "channels": CHANNELS}
+            shape: dict[str, Any] = {"lengths": LENGTHS, "parts": (2, 4), "shard_rows": SHARD_ROWS, "channels": CHANNELS}
             support.make_store(str(folder / name), values=expected, **shape, **settings)
             print(name)
 

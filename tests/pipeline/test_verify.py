@@ -1,0 +1,68 @@
+"""``elmo-store verify``: its report, its exit codes, and vectors that are computed again."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elmo_store import layout
+from elmo_store.storage import Root
+from pipeline.cli import main
+from pipeline.exit_codes import Exit
+from tests.store.support import make_store
+
+Command = Callable[..., int]
+
+
+@pytest.mark.parametrize("options", [(), ("--boundaries", "--store", "both", "--dtype", "float32", "--checksum", "crc32c")])
+def test_a_sound_store(
+    embed: Command, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
+) -> None:
+    assert embed(tmp_path / "store", *options) == Exit.COMPLETE
+    capsys.readouterr()
+    more = ["--deep", "--recompute", "20", "--model", str(tiny_model), "--json"]
+    assert main(["verify", str(tmp_path / "store"), *more]) == Exit.COMPLETE
+    report = json.loads(capsys.readouterr().out)
+    assert (report["sound"], report["faults"], report["sentences"]) == (True, [], 60)
+    assert report["recomputed"]["sentences"] == report["recomputed"]["same_bytes"] > 10
+    assert main(["verify", str(tmp_path / "store")]) == Exit.COMPLETE
+    assert "sound: " in capsys.readouterr().out
+
+
+def test_a_damaged_store(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert embed(tmp_path / "store") == Exit.COMPLETE
+    root = Root(tmp_path / "store")
+    data = bytearray(root.get(layout.zarr_states_shard(0)))
+    data[7] ^= 0x40
+    root.put(layout.zarr_states_shard(0), bytes(data))
+    root.put(layout.shard_marker(1), b"[]")
+    capsys.readouterr()
+    assert main(["verify", str(tmp_path / "store")]) == Exit.DAMAGED
+    shown = capsys.readouterr().out
+    assert "states/c/0/0/0 has SHA-256" in shown
+    assert "_shards/00001.json is not a marker" in shown
+    root.put(layout.MANIFEST, root.get(layout.MANIFEST).replace(b'"warm"', b'"zero"'))
+    assert main(["verify", str(tmp_path / "store")]) == Exit.DAMAGED
+    assert "it was changed or damaged" in capsys.readouterr().out
+
+
+def test_vectors_of_another_start_are_found(
+    embed: Command, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert embed(tmp_path / "store", "--start-state", "zero") == Exit.COMPLETE
+    assert embed(tmp_path / "warm") == Exit.COMPLETE
+    zero, warm = Root(tmp_path / "store"), Root(tmp_path / "warm")
+    for shard in range(2):
+        zero.put(layout.zarr_states_shard(shard), warm.get(layout.zarr_states_shard(shard)))
+    capsys.readouterr()
+    assert main(["verify", str(tmp_path / "store"), "--recompute", "60", "--model", str(tiny_model)]) == Exit.DAMAGED
+    assert "differs by" in capsys.readouterr().out
+
+
+def test_what_can_not_be_verified(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(tmp_path / "nothing")]) == Exit.BAD_LOCATION
+    make_store(str(tmp_path / "store"))  # of a model that is nowhere
+    assert main(["verify", str(tmp_path / "store"), "--recompute", "-1"]) == Exit.BAD_USAGE
+    assert main(["verify", str(tmp_path / "store"), "--recompute", "1"]) == Exit.BAD_USAGE
+    assert "say where it is with --model" in capsys.readouterr().err

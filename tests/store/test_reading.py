@@ -1,0 +1,276 @@
+"""Reading as NumPy and as Hugging Face datasets do it, batched, from several threads, and through views over stores."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import fsspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import elmo_store
+from elmo_store import layout, sentences, zarr_form
+from elmo_store.errors import SentenceNotFoundError, ShardMissingError, StoreError
+from tests.store.support import LENGTHS, Written, make_store
+
+FORMS = pytest.mark.parametrize("form", layout.FORMS)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return make_store(str(tmp_path_factory.mktemp("reading") / "store"), boundaries=True)
+
+
+def indices(size: int) -> st.SearchStrategy[Any]:
+    number = st.integers(-size, size - 1)
+    mask = st.lists(st.booleans(), min_size=size, max_size=size).map(np.array)
+    numbers = st.lists(number, max_size=8)
+    return st.one_of(number, st.slices(size), numbers, numbers.map(lambda n: np.array(n, np.int64)), mask)
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+@FORMS
+def test_rows_are_chosen_as_numpy_chooses_them(stored: Written, form: str, data: st.DataObject) -> None:
+    store = elmo_store.open(stored.root.url(), form=form)
+    rows = data.draw(indices(store.n_rows))
+    wanted = stored.states[rows if not isinstance(rows, list) or rows else np.zeros(0, int)]
+    np.testing.assert_array_equal(store.read(("bwd2", "x"), rows), wanted[..., [4, 0], :])
+    np.testing.assert_array_equal(store["fwd1"][rows], wanted[..., 1, :])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [(99, "no row 99 of 61 rows in"), (-62, "no row -62 of 61"), ([0, 61], "no row 61"), ([0.5], "an index of float64"),
+     ([[1]], "an index of 2 dimensions"), ([True], "a mask of 1 for 61 rows")],
+)  # fmt: skip
+def test_rows_that_are_not_there(stored: Written, rows: Any, message: str) -> None:
+    with pytest.raises(IndexError, match=message):
+        elmo_store.open(stored.root.url()).read("x", rows)
+
+
+def test_items_are_sentences_as_in_a_list(stored: Written) -> None:
+    store = elmo_store.open(stored.root.url())
+    n = len(LENGTHS)
+    assert [s.index for s in store[2:7:2]] == [2, 4, 6]
+    assert [s.index for s in store[[6, -1, 0]]] == [6, n - 1, 0]
+    assert [s.index for s in store[np.arange(n) % 2 == 1]] == [1, 3, 5, 7]
+    assert (store[-1].index, store[np.int64(3)].index) == (n - 1, 3)
+    assert store[3].tokens == tuple(stored.tokens[3])
+    assert store[3] == store.sentence(3) != store[4]
+    with pytest.raises(IndexError, match=f"no sentence {n} of {n} sentences in"):
+        store[n]
+
+
+@FORMS
+def test_without_the_rows_of_boundaries(stored: Written, form: str) -> None:
+    store = elmo_store.open(stored.root.url(), form=form)
+    inner = [
+        stored.states[a + 1 : b - 1] if b > a else stored.states[a:b]
+        for a, b in zip(stored.starts, stored.starts[1:], strict=False)
+    ]
+    for sentence, rows in zip(store, inner, strict=True):
+        np.testing.assert_array_equal(sentence.read(boundaries=False), rows)
+        assert len(rows) == len(sentence.tokens)
+    batches = [rows for batch in store.batches(3, boundaries=False) for _, rows in batch]
+    some = store.read_sentences([7, 2, 3], boundaries=False)
+    for found, wanted in zip([*batches, *(rows for _, rows in some)], [*inner, inner[7], inner[2], inner[3]], strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@settings(max_examples=40)
+@given(numbers=st.lists(st.integers(0, len(LENGTHS) - 1), max_size=12))
+@FORMS
+def test_sentences_in_any_order_in_one_call(stored: Written, form: str, numbers: list[int]) -> None:
+    store = elmo_store.open(stored.root.url(), form=form)
+    batch = store.read_sentences(numbers, states=("fwd1", "bwd2"))
+    by_id = store.read_sentences(ids=[f"doc.txt:{n}" for n in numbers], states=("fwd1", "bwd2"))
+    assert [s.index for s in batch.sentences] == [s.index for s in by_id.sentences] == numbers
+    np.testing.assert_array_equal(batch.states, by_id.states)
+    for number, (sentence, rows) in zip(numbers, batch, strict=True):
+        np.testing.assert_array_equal(rows, stored.states[stored.rows(number)][:, [1, 4]])
+        assert sentence.tokens == tuple(stored.tokens[number])
+    with pytest.raises(SentenceNotFoundError, match="no sentence 8 in"):
+        store.read_sentences([0, 8])
+    with pytest.raises(SentenceNotFoundError, match="the id 'nobody'"):
+        store.read_sentences(ids=["doc.txt:1", "nobody"])
+    with pytest.raises(TypeError, match="not both"):
+        store.read_sentences([1], ids=["doc.txt:1"])
+
+
+def test_a_row_leads_to_its_sentence(stored: Written) -> None:
+    store = elmo_store.open(stored.root.url())
+    assert [store.sentence_at(row).index for row in range(store.n_rows)] == stored.sentence.tolist()
+    with pytest.raises(IndexError, match="row 61 of 61"):
+        store.sentence_at(61)
+
+
+@FORMS
+def test_many_threads_read_one_store(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ids, tokens and rows from eight threads, with caches so small that everything is dropped while others hold it."""
+    for module, name in ((sentences, "CHUNKS_AT_HAND"), (sentences, "FOOTERS_AT_HAND"), (sentences, "GROUPS_AT_HAND"),
+                         (zarr_form, "INDICES_AT_HAND"), (zarr_form, "TOKEN_CHUNKS_AT_HAND")):  # fmt: skip
+        monkeypatch.setattr(module, name, 1)
+    lengths = [i % 5 for i in range(400)]
+    written = make_store(str(tmp_path / "store"), lengths=lengths, parts=(50,) * 8, shard_rows=64)
+    store = elmo_store.open(tmp_path / "store", form=form)
+    barrier = threading.Barrier(8)
+
+    def read(worker: int) -> int:
+        barrier.wait(30)
+        order = np.random.default_rng(worker).permutation(len(lengths))
+        for number in order[:150].tolist():
+            sentence = store.sentence(id=f"doc.txt:{number}")
+            assert (sentence.index, sentence.tokens) == (number, tuple(written.tokens[number]))
+            np.testing.assert_array_equal(sentence.read(), written.states[written.rows(number)])
+            rows = written.rows(number)
+            assert store.tokens(rows) == written.row_tokens[rows]
+        return worker
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(read, range(8))) == list(range(8))
+
+
+@FORMS
+def test_an_object_that_vanishes_after_it_was_read_is_missing_not_zeros(tmp_path: Path, form: str) -> None:
+    written = make_store(str(tmp_path / "store"))
+    store = elmo_store.open(tmp_path / "store", form=form)
+    np.testing.assert_array_equal(store.read(rows=slice(16, 20)), written.states[16:20])
+    name = layout.zarr_states_shard(1) if form == "zarr" else layout.states_part(1)
+    written.root.remove(name)
+    with pytest.raises(ShardMissingError, match=name):
+        store.read(rows=slice(20, 24))
+
+
+class FailingFileSystem(MemoryFileSystem):
+    """A filesystem in memory whose reads fail as a network does, when told so."""
+
+    protocol = "failing"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    error: ClassVar[BaseException | None] = None
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(MemoryFileSystem._strip_protocol(path.removeprefix("failing://")))
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
+        if self.error is not None and "elmo_store.json" not in path:
+            raise self.error
+        return bytes(super().cat_file(path, start, end, **kwargs))
+
+
+@FORMS
+@pytest.mark.parametrize(
+    "error", [RuntimeError("Session is closed"), ExceptionGroup("many", [OSError(5, "I/O")]), TimeoutError("slow")]
+)
+def test_trouble_of_the_network_is_not_called_damage(form: str, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec.register_implementation("failing", FailingFileSystem, clobber=True)
+    written = make_store(f"failing://{uuid4()}/store")
+    store = elmo_store.open(written.root.url(), form=form)
+    monkeypatch.setattr(FailingFileSystem, "error", error)
+    for read in (store.read, store.tokens, lambda: store.sentence(1), lambda: store.sentence(id="doc.txt:1")):
+        with pytest.raises(type(error)):
+            read()
+    monkeypatch.setattr(FailingFileSystem, "error", None)
+    np.testing.assert_array_equal(store.read(), written.states)
+
+
+def test_further_columns_and_objects_are_ignored(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "store"))
+    for name in (layout.sentences_part(0), layout.states_part(0), layout.SENTENCE_INDEX):
+        path = tmp_path / "store" / name
+        table = pq.read_table(path)
+        pq.write_table(table.append_column("colour", pa.array(["blue"] * len(table))), path)
+    (tmp_path / "store" / "notes.txt").write_text("not ours")
+    for form in layout.FORMS:
+        store = elmo_store.open(tmp_path / "store", form=form)
+        np.testing.assert_array_equal(store.read(), written.states)
+        assert [s.tokens for s in store] == [tuple(tokens) for tokens in written.tokens]
+    faults = [fault.text for fault in make_and_verify(tmp_path / "other")]
+    assert faults == []
+
+
+def make_and_verify(folder: Path) -> tuple[Any, ...]:
+    make_store(str(folder))
+    (folder / "notes.txt").write_text("not ours")
+    (folder / "exports").mkdir()
+    (folder / "exports" / "all.hdf5").write_text("not ours either")
+    return elmo_store.open(folder).verify(deep=True).faults
+
+
+def test_xarray_of_a_store(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "store"))
+    data = elmo_store.open(tmp_path / "store").to_xarray()
+    assert data.states.dims == ("row", "state", "channel")
+    assert "row" not in data.indexes
+    np.testing.assert_array_equal(data.states.sel(state="fwd2")[5:9].values, written.states[5:9, 3])
+    parquet = make_store(str(tmp_path / "parquet"), store_forms=("parquet",))
+    with pytest.raises(StoreError, match="has no Zarr form, which xarray reads: it has parquet"):
+        elmo_store.open(parquet.root.url()).to_xarray()
+
+
+def same(store: elmo_store.Readable, tokens: list[list[str]], states: list[npt.NDArray[Any]]) -> None:
+    """Sentences, their tokens and rows are these, one by one, in batches, as rows, and by the rows' own tokens."""
+    assert [list(s.tokens) for s in store] == tokens
+    assert [s.index for s in store] == list(range(len(tokens)))
+    assert (len(store), store.n_rows) == (len(tokens), sum(map(len, states)))
+    for sentence, rows in zip(store, states, strict=True):
+        np.testing.assert_array_equal(sentence.read(), rows)
+        np.testing.assert_array_equal(store.sentence(sentence.index).read("fwd1")[:, 0], rows[:, 1])
+    np.testing.assert_array_equal(store.read(), np.concatenate(states))
+    batches = [rows for batch in store.batches(3) for _, rows in batch]
+    assert all(np.array_equal(a, b) for a, b in zip(batches, states, strict=True))
+    assert len(store.tokens()) == store.n_rows
+    assert [store.sentence_at(row).index for row in range(store.n_rows)] == [i for i, rows in enumerate(states) for _ in rows]
+
+
+@pytest.mark.parametrize("numbers", [range(1, 5), [7, 3, 2, 3], [0], list(range(8))])
+def test_a_selection_and_the_store_that_it_becomes(stored: Written, tmp_path: Path, numbers: Any) -> None:
+    store = elmo_store.open(stored.root.url())
+    chosen = store.slice(1, 5) if isinstance(numbers, range) else store.select(numbers)
+    tokens = [stored.tokens[n] for n in numbers]
+    states = [stored.states[stored.rows(n)] for n in numbers]
+    same(chosen, tokens, states)
+    assert chosen.n_tokens == sum(map(len, tokens))
+    assert chosen.sentence(id=f"doc.txt:{numbers[-1]}").index == list(numbers).index(numbers[-1])
+    written = chosen.write(tmp_path / "smaller", shard_rows=8)
+    same(written, tokens, states)
+    assert written.verify(deep=True).faults == ()
+    assert written.manifest.model == store.manifest.model
+    assert written.manifest.input.fingerprint != store.manifest.input.fingerprint
+    with pytest.raises(StoreError, match="is not empty: give another folder"):
+        chosen.write(tmp_path / "smaller")
+
+
+def test_a_selection_of_nobody(stored: Written) -> None:
+    store = elmo_store.open(stored.root.url())
+    with pytest.raises(SentenceNotFoundError, match="no sentence 8 in"):
+        store.select([0, 8])
+    with pytest.raises(SentenceNotFoundError, match=r"no sentence with the id 'doc\.txt:0' in this selection"):
+        store.slice(1).sentence(id="doc.txt:0")
+    assert len(store.slice(3, 3)) == 0
+
+
+def test_stores_one_after_the_other(stored: Written, tmp_path: Path) -> None:
+    other = make_store(str(tmp_path / "other"), boundaries=True, lengths=(2, 0, 4), parts=(3,), store_forms=("zarr",))
+    first, second = elmo_store.open(stored.root.url()), elmo_store.open(other.root.url())
+    both = elmo_store.concat([first, second])
+    tokens = [*stored.tokens, *other.tokens]
+    states = [w.states[w.rows(i)] for w in (stored, other) for i in range(len(w.tokens))]
+    same(both, tokens, states)
+    assert both.read_sentences([9, 1, 10]).states.shape[0] == sum(len(states[n]) for n in (9, 1, 10))
+    assert both.sentence(id="doc.txt:2").index == 2  # the first store that has it
+    third = make_store(str(tmp_path / "third"))
+    with pytest.raises(StoreError, match="its boundaries is False, not True"):
+        elmo_store.concat([first, elmo_store.open(third.root.url())])
+    with pytest.raises(ValueError, match="no store"):
+        elmo_store.concat([])

@@ -1,0 +1,247 @@
+"""Whatever is changed in a store, `verify` names it: bytes by their hashes, and what hashes can't tell by comparing contents."""
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import elmo_store
+from elmo_store import layout, zarr_form
+from elmo_store.errors import ManifestError, StoreError
+from elmo_store.manifest import Checksums, read_manifest, write_manifest
+from elmo_store.markers import (
+    ObjectRecord,
+    checksum,
+    marked,
+    read_ids_marker,
+    read_marker,
+    read_stretch_marker,
+    write_marker,
+)
+from elmo_store.storage import Root
+from tests.store.support import Written, make_store
+
+LENGTHS = (3, 7, 0, 7, 1, 0, 12, 5)  # sentences 1 and 3 are equally long; 5 was refused
+
+
+def make(folder: Path) -> Written:
+    return make_store(str(folder), lengths=LENGTHS)
+
+
+def resign(root: Root) -> None:
+    """Make every marker and the manifest say of each object what it is now, as somebody who wrote it by hand would."""
+    markers: dict[str, list[Any]] = {}
+    for folder, read in (
+        (layout.SHARDS, read_marker), (layout.STRETCHES, read_stretch_marker), (layout.IDS, read_ids_marker)
+    ):  # fmt: skip
+        markers[folder] = []
+        for number in marked(root, folder):
+            marker: Any = read(root, number)
+            there = [record.path for record in marker.objects if root.exists(record.path)]
+            marker = replace(marker, objects=tuple(ObjectRecord.of(path, root.get(path)) for path in there))
+            write_marker(root, marker)
+            markers[folder].append(marker)
+    manifest = read_manifest(root)
+    sums = Checksums(*(checksum(markers[folder]) for folder in (layout.SHARDS, layout.STRETCHES, layout.IDS)))
+    objects = tuple(ObjectRecord.of(one.path, root.get(one.path)) for one in manifest.objects)
+    write_manifest(root, replace(manifest, checksums=sums, objects=objects))
+
+
+def faults(root: Root, *, deep: bool = True) -> str:
+    from elmo_store.verify import verify
+
+    return "\n".join(fault.text for fault in verify(elmo_store.open(root.url()), deep=deep).faults)
+
+
+def rewrite(root: Root, rel: str, change: Callable[[dict[str, list[Any]]], None]) -> None:
+    """A Parquet file with its columns changed."""
+    table = pq.read_table(io.BytesIO(root.get(rel)))
+    columns = table.to_pydict()
+    change(columns)
+    sink = io.BytesIO()
+    pq.write_table(pa.table(columns, schema=table.schema), sink)
+    root.put(rel, sink.getvalue())
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Root:
+    return make(tmp_path_factory.mktemp("sound") / "store").root
+
+
+def test_a_sound_store_stays_sound_when_it_is_signed_again(tmp_path: Path) -> None:
+    root = make(tmp_path / "store").root
+    before = root.get(layout.MANIFEST)
+    assert faults(root) == ""
+    resign(root)
+    assert faults(root) == ""
+    assert root.get(layout.MANIFEST) == before
+
+
+@settings(max_examples=120, deadline=None)
+@given(data=st.data())
+def test_one_flipped_bit_is_named_or_changes_nothing(sound: Root, data: st.DataObject) -> None:
+    rel = data.draw(st.sampled_from(sound.list()))
+    whole = sound.get(rel)
+    place = data.draw(st.integers(0, 8 * len(whole) - 1))
+    flipped = bytearray(whole)
+    flipped[place // 8] ^= 1 << (place % 8)
+    sound.put(rel, bytes(flipped))
+    try:
+        found = faults(sound, deep=False)
+    except StoreError as error:  # damage where everything begins
+        found = str(error) if rel == layout.MANIFEST else ""
+    finally:
+        sound.put(rel, whole)
+    if not found:
+        # Only JSON that says the same in other bytes, or statistics of a marker, which nobody reads as part of the store.
+        was, now = json.loads(whole), json.loads(flipped)
+        assert {k: v for k, v in now.items() if k != "stats"} == {k: v for k, v in was.items() if k != "stats"}
+    elif not rel.startswith(("_shards/", "_parts/", "_ids/")):  # a flipped marker may accuse the object that it names
+        assert rel in found
+
+
+def _swap(columns: dict[str, list[Any]], name: str, a: int, b: int) -> None:
+    columns[name][a], columns[name][b] = columns[name][b], columns[name][a]
+
+
+def _change_token(columns: dict[str, list[Any]]) -> None:
+    columns["tokens"][0] = ["changed", *columns["tokens"][0][1:]]
+
+
+def _marker_swap(root: Root) -> None:
+    """Shards 0 and 1 change places, with their markers."""
+    for name in (layout.zarr_states_shard, layout.zarr_token_chunk, layout.states_part):
+        first, second = root.get(name(0)), root.get(name(1))
+        root.put(name(0), second)
+        root.put(name(1), first)
+
+
+def _consolidated(root: Root) -> None:
+    rel = f"{layout.ZARR}/zarr.json"
+    value = root.get_json(rel)
+    value["consolidated_metadata"]["metadata"]["states"]["shape"][0] += 1
+    root.put_json(rel, value)
+
+
+def _starts(root: Root) -> None:
+    manifest = read_manifest(root)
+    (entries,) = zarr_form.read_sentence_chunks(root, manifest, [0])
+    entries[2] += 1
+    root.put(*zarr_form.encode_sentence_chunk(manifest, 0, entries))
+
+
+def _reject_moved(root: Root) -> None:
+    data = root.get(layout.rejects_part(2))
+    reject = {**json.loads(data), "sentence": 6}
+    root.put(layout.rejects_part(2), (json.dumps(reject) + "\n").encode())
+
+
+def _one_form(root: Root) -> None:
+    rewrite(root, layout.states_part(0), lambda c: c["fwd1"].__setitem__(0, c["fwd1"][1]))
+
+
+STRUCTURAL: dict[str, tuple[Callable[[Root], None], str]] = {
+    "a token": (lambda r: rewrite(r, layout.sentences_part(0), _change_token), "not those of their sentences"),
+    "two ids": (lambda r: rewrite(r, layout.sentences_part(0), lambda c: _swap(c, "id", 0, 1)), "which leads to sentence"),
+    "two sentences' tokens": (
+        lambda r: rewrite(r, layout.sentences_part(2), lambda c: _swap(c, "tokens", 0, 3)), "n_tokens is not the length",
+    ),
+    "a first row": (
+        lambda r: rewrite(r, layout.sentences_part(0), lambda c: c["first_row"].__setitem__(1, 2)), "first_row does not follow",
+    ),
+    "a number": (lambda r: rewrite(r, layout.sentences_part(0), lambda c: c["sentence"].__setitem__(1, 7)), "without gaps"),
+    "sentence_start": (_starts, "does not say where its sentences begin"),
+    "the consolidated shape": (_consolidated, "its copy of the metadata of states"),
+    "a reject's place": (_reject_moved, "was refused, and has tokens"),
+    "two shards": (_marker_swap, "not those of their sentences"),
+    "one form": (_one_form, "are not the same in both forms"),
+    "a row's sentence": (
+        lambda r: rewrite(r, layout.states_part(1), lambda c: c["sentence"].__setitem__(0, 0)), "column sentence",
+    ),
+    "an id table": (lambda r: rewrite(r, layout.id_table(0), lambda c: _swap(c, "sentence", 0, 1)), "leads to sentence"),
+    "the table of parts": (lambda r: rewrite(r, layout.SENTENCE_INDEX, lambda c: c["n_rows"].__setitem__(0, 3)), "index.parquet"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", STRUCTURAL)
+def test_contents_that_contradict_each_other_are_found_though_every_hash_is_right(tmp_path: Path, what: str) -> None:
+    root = make(tmp_path / "store").root
+    change, message = STRUCTURAL[what]
+    change(root)
+    assert faults(root, deep=False) != ""  # the hashes tell, as long as nobody signs
+    resign(root)
+    assert message in faults(root)
+
+
+def test_an_absent_chunk_with_a_right_checksum_is_no_zeros(tmp_path: Path) -> None:
+    from elmo_store.zarr_shard import crc32c
+
+    root = make(tmp_path / "store").root
+    rel = layout.zarr_states_shard(1)
+    data = bytearray(root.get(rel))
+    data[-4 - 5 * 16 : -4 - 4 * 16] = b"\xff" * 16  # the entry of the first state
+    data[-4:] = crc32c(bytes(data[-4 - 5 * 16 : -4]))
+    root.put(rel, bytes(data))
+    resign(root)
+    assert "marks inner chunk (0, 0) as absent" in faults(root)
+    with pytest.raises(StoreError, match="as absent, which has rows"):
+        elmo_store.open(root.url()).read("x", 20)
+
+
+@pytest.mark.parametrize(
+    "rel", [layout.sentences_part(7), layout.rejects_part(1), "_shards/00009.json", layout.zarr_sentence_chunk(4)]
+)
+def test_an_object_too_many_is_named(tmp_path: Path, rel: str) -> None:
+    root = make(tmp_path / "store").root
+    root.put(rel, root.get("_shards/00000.json"))
+    assert f"{rel} stands among the store's objects" in faults(root, deep=False)
+
+
+def test_the_first_chunk_of_sentence_start_is_missed(tmp_path: Path) -> None:
+    root = make(tmp_path / "store").root
+    root.remove(layout.zarr_sentence_chunk(0))
+    assert "sentence_start/c/0 is missing" in faults(root)
+    with pytest.raises(StoreError, match="sentence_start/c/0 is missing"):
+        elmo_store.open(root.url()).sentence(0)
+
+
+def test_one_bad_marker_does_not_end_the_look(tmp_path: Path) -> None:
+    root = make(tmp_path / "store").root
+    root.put(layout.shard_marker(0), b"{")
+    root.put(layout.zarr_states_shard(2), b"cut")
+    found = faults(root)
+    assert "00000.json is not JSON" in found
+    assert "states/c/2/0/0 has 3 bytes" in found
+
+
+def test_a_changed_fingerprint_is_found_at_the_door(tmp_path: Path) -> None:
+    root = make(tmp_path / "store").root
+    text = root.get(layout.MANIFEST).replace(b"sha256:1", b"sha256:2")
+    root.put(layout.MANIFEST, text)
+    with pytest.raises(ManifestError, match="it was changed or damaged"):
+        faults(root)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "blosc"])
+def test_with_checksums_no_reader_gives_wrong_numbers(tmp_path: Path, compression: str) -> None:
+    written = make_store(str(tmp_path / "store"), checksum="crc32c", compression=compression, store_forms=("zarr",))
+    rel = layout.zarr_states_shard(1)
+    whole = written.root.get(rel)
+    random = np.random.default_rng(0)
+    for place in random.integers(0, len(whole), 60).tolist():
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(random.integers(8))
+        written.root.put(rel, bytes(damaged))
+        with pytest.raises(StoreError, match=rel):
+            elmo_store.open(written.root.url()).read(rows=slice(16, 32))
+    written.root.put(rel, whole)
+    np.testing.assert_array_equal(elmo_store.open(written.root.url()).read(), written.states)
