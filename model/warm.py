@@ -2,15 +2,26 @@
 
 The published models were trained with state carried from sentence to sentence, so that zeros are a state they seldom
 saw. `warm` is a function of the model alone, never of an earlier batch.
+
+At full size it takes seconds, so it is kept: beside a packaged model, and in the cache of downloaded models.
+`python -m model.warm FOLDER` writes it beside the weights of a packaged model.
 """
 
+import hashlib
+import logging
+import os
+import sys
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from model.bilm import char_cnn, lstm_layers, run_layers
 from model.characters import BOS, EOS, char_ids
+from model.errors import WeightsError
+from model.files.locate import cache_folder
+from model.files.registry import packaged_folders
 from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS
 from model.start_state import StartState
@@ -31,6 +42,49 @@ WARM_TEXT = (
     "Oh dear !",
     "I shall be late ! ''",
 )
+
+
+_LOG = logging.getLogger(__name__)
+
+
+def warm_state(weights: BiLMWeights) -> StartState:
+    """The warm state of a model: from beside the packaged one, from the cache, or computed and put there."""
+    name = file_name(weights)
+    folders = [*packaged_folders(), cache_folder() / "warm"]
+    for folder in folders:
+        try:
+            state = StartState.from_bytes((folder / name).read_bytes())
+            state.check(weights.options)
+        except FileNotFoundError:
+            continue
+        except (OSError, WeightsError) as error:
+            _LOG.warning("the warm state in %s can't be used, computing it: %s", folder / name, error)
+            continue
+        if state.kind == "warm":
+            return state
+    state = compute_warm(weights)
+    try:
+        _write(folders[-1] / name, state)
+    except OSError as error:  # a read-only home: it is computed each time
+        _LOG.info("the warm state can't be kept in %s: %s", folders[-1], error)
+    return state
+
+
+def file_name(weights: BiLMWeights) -> str:
+    """Under which the warm state of a model is kept: it follows from the weights and the text, and so does the name."""
+    key = hashlib.sha256("\n".join([weights.fingerprint, *WARM_TEXT]).encode()).hexdigest()
+    return f"warm-{key[:32]}.safetensors"
+
+
+def _write(path: Path, state: StartState) -> None:
+    """Whole or not at all: two jobs may begin at once."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_bytes(state.to_bytes())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def compute_warm(weights: BiLMWeights) -> StartState:
@@ -70,3 +124,15 @@ def _run_warm(weights: BiLMWeights, direction: str, sentences: list[Tensor]) -> 
         read = x if direction == "fwd" else x.flip(0)
         _, h, c = run_layers(layers, read[:, None], h, c, options.use_skip_connections)
     return h[:, 0], c[:, 0]
+
+
+def main(folder: Path) -> None:
+    """Write the warm state beside the weights of a packaged model, instead of one of other weights."""
+    weights = BiLMWeights.load(str(folder))
+    for old in folder.glob("warm-*.safetensors"):
+        old.unlink()
+    _write(folder / file_name(weights), compute_warm(weights))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -45,6 +45,9 @@ def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
         from pipeline import before
 
         return before.preview(options) if options.preview is not None else before.dry_run(options)
+    from pipeline.model_loading import LoadingModel
+
+    loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
     from elmo_store.errors import JobMismatchError
     from pipeline import beam_options, door, embed_job, running
     from pipeline.embed_corpus import EmbedCorpus
@@ -54,7 +57,7 @@ def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
         beam_args = beam_options.with_local_workers(beam_args, options.workers)
     with door.opened(beam_args, wait=not options.no_wait) as pipeline_options:
         try:
-            job = embed_job.open_job(options, pipeline_options)
+            job = embed_job.open_job(options, pipeline_options, loading)
         except JobMismatchError as error:
             raise CommandError(Exit.REFUSED, str(error)) from error
         if job.settings is None:

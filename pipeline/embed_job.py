@@ -22,21 +22,20 @@ from elmo_store.layout import INPUTS, START_STATE, state_names
 from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
 from elmo_store.storage import Root
 from model.errors import ModelError
-from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
-from model.warm import compute_warm
-from pipeline.beam_options import ENGINES, is_local, runner_name
+from pipeline.beam_options import ENGINES, is_local, n_local_processes, runner_name
 from pipeline.before import check_size
 from pipeline.door import check_reach
 from pipeline.embed_corpus import JobSettings
 from pipeline.embed_input import STDIN, Input
 from pipeline.exit_codes import CommandError, Exit
+from pipeline.model_loading import LoadingModel
 from pipeline.options import EmbedOptions
 from pipeline.output import check_same_job, reach, standing
 from pipeline.software import versions
 from pipeline.workers import workers_of
-from transforms.embed import EmbedSettings, remember_weights
+from transforms.embed import EmbedSettings, build_ahead
 from transforms.pieces import read_tasks
 from transforms.plan import shards_per_call
 from transforms.records import Piece, ReadSettings, describe_files, input_fingerprint
@@ -68,18 +67,20 @@ class EmbedJob:
     n_files: int
 
 
-def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJob:
+def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: LoadingModel | None = None) -> EmbedJob:
     """Check everything that can be checked before the work, and put the job's start into the store.
 
+    ``loading`` is the job's model where its loading began earlier.
     CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
     """
+    loading = loading or LoadingModel(options.model, options.start_state)
     root = Root(options.output, options.storage_options)
     places = [("output", options.output), *(("input", one) for one in options.inputs if one != STDIN)]
     check_reach(pipeline_options, places, shared_disk=options.shared_disk)
     reach(root, "output")
     given = Input(options)
     read, pieces = given.settings, given.pieces
-    name, weights = _model(options)
+    name, weights, start = loading.result()
     device = resolve_device(options.device, is_local(pipeline_options))
     options = replace(options, precision=resolve_precision(options.precision, device))
     manifest = new_manifest(options, read, pieces, name, weights, resolve_cell(device))
@@ -92,10 +93,14 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions) -> EmbedJ
     if there is None:
         row_bytes = len(manifest.states) * manifest.channels * np.dtype(manifest.dtype).itemsize * len(manifest.forms)
         check_size(options, given, root, row_bytes)
-    manifest = _put_start(root, manifest, weights, given, fresh=there is None)
-    remember_weights(weights)
+    local = is_local(pipeline_options)
+    state = start if there is None else _start_state_there(root, manifest) or start
+    manifest = replace(manifest, start_state=StartStateInfo(state.kind, state.sha256))
+    _put_start(root, manifest, state, None if local else weights, given)
     weight_bytes = sum(tensor.nbytes for tensor in weights.tensors.values())
     settings = job_settings(options, root, manifest, given, pipeline_options, weight_bytes)
+    if local and n_local_processes(pipeline_options) == 1:
+        build_ahead(settings.embed, weights, state)
     return EmbedJob(options, root, manifest, settings, manifest.input.files)
 
 
@@ -131,6 +136,7 @@ def job_settings(
             most=CUDA_SHARDS_PER_TASK if cuda else CPU_SHARDS_PER_TASK,
         ),
         writers=CUDA_WRITERS if cuda else 1,
+        model=options.model,
     )
     return JobSettings(
         embed=embed,
@@ -255,27 +261,13 @@ def new_manifest(
     )
 
 
-def _model(options: EmbedOptions) -> tuple[str, BiLMWeights]:
+def _put_start(root: Root, manifest: Manifest, state: StartState, weights: BiLMWeights | None, given: Input) -> None:
+    """Put manifest, start state, weights and list of pieces. Weights are None where workers find them on this machine."""
     try:
-        return load_model(options.model)
-    except ModelError as error:
-        raise CommandError(Exit.BAD_USAGE, f"--model: {error}") from error
-    except OSError as error:
-        raise CommandError(Exit.BAD_LOCATION, f"the model {options.model} can't be read: {error}") from error
-
-
-def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, given: Input, *, fresh: bool) -> Manifest:
-    """Put manifest, start state, weights and list of pieces, what is there already left as it is; returns the manifest."""
-    try:
-        state = None if fresh else _start_state_there(root, manifest)
-        if state is None:
-            kind = manifest.start_state.kind
-            state = compute_warm(weights) if kind == "warm" else StartState.zero(weights.options)
-            manifest = replace(manifest, start_state=StartStateInfo(state.kind, state.sha256))
         # Counts are the plan's to write; a job that goes on keeps those it had.
         write_manifest(root, manifest)
         root.put(START_STATE, state.to_bytes())
-        if root.size(MODEL) is None:
+        if weights is not None and root.size(MODEL) is None:
             root.put(MODEL, weights.to_safetensors())
         root.put(INPUTS, encode_inputs(describe_files(list(given.pieces))))
         tasks = list(read_tasks(given.pieces))
@@ -288,7 +280,6 @@ def _put_start(root: Root, manifest: Manifest, weights: BiLMWeights, given: Inpu
         root.put_json(START, {"started": time.time(), "n_pieces": len(tasks), "n_bytes": n_bytes})
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
-    return manifest
 
 
 def _start_state_there(root: Root, manifest: Manifest) -> StartState | None:

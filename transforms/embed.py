@@ -28,6 +28,7 @@ from elmo_store.markers import read_marker
 from elmo_store.storage import Root
 from model.engine.embedder import Embedder, EngineSettings, Prepared, Running
 from model.errors import DeviceLostError
+from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from transforms.memory import give_back
@@ -45,7 +46,7 @@ class WorkerError(RuntimeError):
 
 @dataclass(frozen=True)
 class EmbedSettings:
-    """Everything a worker needs, small and picklable: the weights come from the store itself."""
+    """Everything a worker needs, small and picklable: the weights come from the store itself, or by name on this machine."""
 
     root: Root
     run_id: str  # names this run's model among the processes of a machine
@@ -54,31 +55,45 @@ class EmbedSettings:
     engine: Mapping[str, Any]  # fields of EngineSettings, which only a worker can check: the launcher may have no GPU
     shards_at_once: int = 1  # shards that go to the engine in one call
     writers: int = 1  # threads that encode and put
+    model: str | None = None  # as asked for: where the weights are if the store does not hold them
 
 
-# Weights that this process has loaded already, by fingerprint: launcher and worker are one process on the local runner.
-_LOADED: dict[str, BiLMWeights] = {}
+# Engines that the launcher is building for a worker in its own process, by run: on the local runner they are one.
+_READY: dict[str, Future[Embedder]] = {}
 
 
-def remember_weights(weights: BiLMWeights) -> None:
-    """Spare a worker in this process the loading of weights that the launcher holds."""
-    _LOADED.clear()
-    _LOADED[weights.fingerprint] = weights
+def build_ahead(settings: EmbedSettings, weights: BiLMWeights, start: StartState) -> None:
+    """Begin to build the engine of a worker in this process, while the job reads its input."""
+    ready: Future[Embedder] = Future()
+
+    def build() -> None:
+        try:
+            ready.set_result(Embedder(_apart(weights), start, EngineSettings(**settings.engine)))
+        except BaseException as error:  # the worker gets it
+            ready.set_exception(error)
+
+    _READY.clear()
+    _READY[settings.run_id] = ready
+    threading.Thread(target=build, name="engine", daemon=True).start()
 
 
-def load_weights(root: Root, fingerprint: str) -> BiLMWeights:
-    """The job's weights from the store. WorkerError if they are not those of ``fingerprint``."""
-    if fingerprint in _LOADED:
-        return _LOADED.pop(fingerprint)  # the engine packs them for itself: nobody else need hold them
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "model.safetensors")
-        with open(path, "wb") as file:
-            file.write(root.get(MODEL))
-        weights = BiLMWeights.load_safetensors(path)
+def load_weights(root: Root, fingerprint: str, model: str | None = None) -> BiLMWeights:
+    """The job's weights, from the store, or by name where a job of this machine left them where they are.
+
+    WorkerError if they are not those of ``fingerprint``.
+    """
+    if root.size(MODEL) is None:
+        place, (_, weights) = str(model or "the default model"), load_model(model)
+    else:
+        place = root.url(MODEL)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.safetensors")
+            with open(path, "wb") as file:
+                file.write(root.get(MODEL))
+            weights = BiLMWeights.load_safetensors(path)
     if weights.fingerprint != fingerprint:
         raise WorkerError(
-            f"{root.url(MODEL)} holds the model {weights.fingerprint}, the job was started with {fingerprint}: "
-            "start the job again"
+            f"{place} holds the model {weights.fingerprint}, the job was started with {fingerprint}: start the job again"
         )
     return weights
 
@@ -124,7 +139,11 @@ class ShardWorker:
     """The "model" of RunInference: an engine with its reading and writing around it. One a process; thread-safe."""
 
     def __init__(self, settings: EmbedSettings) -> None:
-        weights = _apart(load_weights(settings.root, settings.fingerprint))
+        ready = _READY.pop(settings.run_id, None)
+        if ready is not None:
+            self._prepare(settings, ready.result())
+            return
+        weights = _apart(load_weights(settings.root, settings.fingerprint, settings.model))
         start = load_start_state(settings.root, settings.start_sha256)
         self._prepare(settings, Embedder(weights, start, EngineSettings(**settings.engine)))
 

@@ -18,6 +18,8 @@ from torch import Tensor
 _BLOCK = 1024
 
 NAME = "triton"
+# Products and sums may become one operation. Said explicitly: bytes rest on it, and Triton's default is going to change.
+FP_FUSION = True
 
 __all__ = ["NAME", "cell", "finish", "load_h"]
 
@@ -107,12 +109,12 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     tl.store(h + lane * h_stride + column, stored, mask=inside)
     end = tl.load(target + lane) + tl.zeros([BLOCK], dtype=tl.int64)
     tl.store(slot_h + end * p + column, stored, mask=inside & (end < last_slot))
+    value = stored.to(tl.float32)  # what recurs is what is shown: rounded, where h is
     if HAS_SKIP:
         value += tl.load(skip + lane * skip_stride + column, mask=inside, other=0.0).to(tl.float32)
-    total = value.to(output.dtype.element_ty)
-    tl.store(output + lane * p + column, total, mask=inside)
+    tl.store(output + lane * p + column, value, mask=inside)
     if HAS_FOLLOWING:
-        tl.store(following + lane * following_stride + column, total, mask=inside)
+        tl.store(following + lane * following_stride + column, value.to(following.dtype.element_ty), mask=inside)
 
 
 def _grid(lanes: int, width: int) -> tuple[tuple[int, int], int]:
@@ -123,7 +125,7 @@ def _grid(lanes: int, width: int) -> tuple[tuple[int, int], int]:
 def load_h(h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
     """See `cell.load_h`."""
     grid, block = _grid(*h.shape)
-    _load_h_kernel[grid](h, slot_h, source, h.shape[1], h.stride(0), BLOCK=block)
+    _load_h_kernel[grid](h, slot_h, source, h.shape[1], h.stride(0), BLOCK=block, enable_fp_fusion=FP_FUSION)
 
 
 def cell(
@@ -155,6 +157,7 @@ def cell(
         HAS_TABLE=table is not None,
         HAS_CLIP=has_clip,
         BLOCK=block,
+        enable_fp_fusion=FP_FUSION,
     )
 
 
@@ -189,6 +192,7 @@ def finish(
         HAS_FOLLOWING=following is not None,
         HAS_CLIP=has_clip,
         BLOCK=block,
+        enable_fp_fusion=FP_FUSION,
     )
 
 

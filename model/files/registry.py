@@ -63,7 +63,7 @@ def available_models() -> list[ModelInfo]:
     """Every model that has a name: packaged ones first, then the generated one, then the published ones."""
     models = [
         ModelInfo(folder.name, _description(folder), str(folder), (folder / "weights.safetensors").stat().st_size)
-        for folder in _packaged_folders()
+        for folder in packaged_folders()
     ]
     models.append(ModelInfo(RANDOM_SMALL, "random weights, 2 × 1024/128: for trying things out", "generated", 0))
     models += [ModelInfo(name, m.description, _published_url(m), m.n_bytes) for name, m in _PUBLISHED.items()]
@@ -100,7 +100,7 @@ def load_model(spec: str | None = None) -> tuple[str, BiLMWeights]:
         UnknownModelError: there is no such model.
         WeightsError, OptionsError: its files can't be used.
     """
-    packaged = {folder.name: folder for folder in _packaged_folders()}
+    packaged = {folder.name: folder for folder in packaged_folders()}
     if spec is None:
         if DEFAULT_MODEL not in packaged:
             raise UnknownModelError(
@@ -154,7 +154,8 @@ def random_weights(options: BiLMOptions, seed: int = 0) -> BiLMWeights:
     return BiLMWeights(options, tensors)
 
 
-def _packaged_folders() -> list[Path]:
+def packaged_folders() -> list[Path]:
+    """Folders of the models that came with this installation."""
     if not _PACKAGED.is_dir():
         return []
     return sorted(folder for folder in _PACKAGED.iterdir() if (folder / "weights.safetensors").is_file())
