@@ -1,11 +1,20 @@
 """Fixtures that every test folder shares. May import pytest, benchmarks.data and the standard library only."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.data import data_folder
 from tests.s3_server import s3_url as s3_url  # one server a session, for every folder's tests
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Downloaded models and warm states go into a folder of the session's, not into the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ELMO_STORE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")
