@@ -1,6 +1,6 @@
 """Files with the weights of mixes: JSON, safetensors, torch state dicts. What is ambiguous is refused, never guessed.
 
-May import NumPy, safetensors, storage, manifest (WeightSet), mix, errors; `elmo_store.torch_weights`, when a torch file is read.
+May import NumPy, safetensors, storage, manifest (WeightSet), mix, errors; torch when a torch file is read.
 
 A weight set is w (logits) or s (normalised weights), one number a layer, and gamma. Layouts:
 - JSON: one set ``{"w": […], "gamma": 1.0}`` or several ``{"NAME": {"s": […], "gamma": 1.0}, …}``;
@@ -11,6 +11,7 @@ A weight set is w (logits) or s (normalised weights), one number a layer, and ga
 import json
 import re
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -50,8 +51,6 @@ def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None)
         except SafetensorError as error:
             raise WeightSetError(f"{url} is not a safetensors file: {error}") from error
     if name.endswith(TORCH_SUFFIXES):
-        from elmo_store.torch_weights import parse_torch
-
         return parse_torch(data, url)
     raise WeightSetError(
         f"{url}: its name does not tell what it is: known are .json, .safetensors, and for torch {', '.join(TORCH_SUFFIXES)}"
@@ -131,6 +130,32 @@ def parse_allennlp(tensors: Tensors, where: str) -> tuple[WeightSet, ...]:
         one["gamma"] = _single(tensors[gamma].reshape(-1).tolist(), gamma, where)  # type: ignore[assignment]
         sets.append(_set(name if short.count(name) == 1 else prefix or UNNAMED, one, where))
     return _distinct(sets, where)
+
+
+def parse_torch(data: bytes, where: str) -> tuple[WeightSet, ...]:
+    """The weight sets of a torch file's bytes: a state dict, or a dict that has one as ``state_dict``, by AllenNLP's names.
+
+    Nothing in the file is executed (``weights_only=True``). WeightSetError, naming ``where``, for anything else.
+    """
+    import torch
+
+    try:
+        value = torch.load(BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch documents none: damaged bytes lead its unpickler into errors of any kind
+        raise WeightSetError(
+            f"{where} can't be read as a torch state dict of plain tensors ({type(error).__name__}): save "
+            "model.state_dict(), not the model"
+        ) from error
+    if isinstance(value, Mapping) and isinstance(value.get("state_dict"), Mapping):
+        value = value["state_dict"]
+    if not isinstance(value, Mapping):
+        raise WeightSetError(f"{where} holds a {type(value).__name__}, not a state dict")
+    tensors = {
+        key: tensor.detach().to(torch.float64).numpy()
+        for key, tensor in value.items()
+        if isinstance(key, str) and isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
+    }
+    return parse_allennlp(tensors, where)
 
 
 def _set(name: str, value: Mapping[str, Any], where: str) -> WeightSet:

@@ -170,13 +170,10 @@ class _Sprung:
 
 def test_torch_state_dicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    from elmo_store.torch_weights import read_torch_mix_weights
-
     state = {name: torch.tensor([value]) for name, value in ALLENNLP.items()}
     state["lstm.weight"] = torch.zeros(3, 3)
     torch.save(state, tmp_path / "weights.th")
     assert_allennlp_sets(read_weight_sets(str(tmp_path / "weights.th")))
-    assert_allennlp_sets(read_torch_mix_weights(tmp_path / "weights.th"))
     torch.save({"state_dict": state, "epoch": 3}, tmp_path / "model.ckpt")
     assert_allennlp_sets(read_weight_sets(str(tmp_path / "model.ckpt")))
     torch.save({"lstm.weight": torch.zeros(1)}, tmp_path / "other.pt")
