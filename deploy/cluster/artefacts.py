@@ -62,6 +62,16 @@ def resolve(pom: Path) -> list[Path]:
     return [Path(name) for name in remembered.read_text("utf-8").strip().split(os.pathsep)]
 
 
+def jars_of(pom: Path, folder: Path | None) -> list[Path]:
+    """The engine's jars: those of ``folder`` (``mvn dependency:copy-dependencies``), or as Maven resolves ``pom``."""
+    if folder is None:
+        return resolve(pom)
+    jars = sorted(folder.glob("*.jar"))
+    if not jars:
+        raise ClusterError(f"--jars {folder} holds no jars: mvn -f {pom} dependency:copy-dependencies -DoutputDirectory={folder}")
+    return [jar.absolute() for jar in jars]
+
+
 def cache_folder() -> Path:
     """Where class paths are remembered."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elmo-store" / "artefacts"

@@ -42,6 +42,14 @@ def run_on_engine(
         help="for a cluster that exists: the workers' program on each of its machines (default: elmo-store-worker)",
     )  # fmt: skip
     parser.add_argument(
+        "--pool", metavar="HOST:PORT",
+        help="for a cluster that exists: the worker pool beside each TaskManager or executor, such as localhost:50000, instead "
+        "of PROGRAM (default: none)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--jars", metavar="FOLDER", help="for a cluster that exists: the engine's jars (default: Maven resolves and keeps them)"
+    )
+    parser.add_argument(
         "--logs", metavar="FOLDER", help="keep the engine's files and logs there (default: a folder that is removed)"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="embed …, mix …: a command of elmo-store with its options")

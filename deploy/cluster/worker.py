@@ -17,6 +17,11 @@ def worker_script(folder: Path) -> Path:
     return script
 
 
+def pool_options(address: str) -> list[str]:
+    """Beam's options for workers that a pool starts: each machine (or pod) has one of its own at ``address``, HOST:PORT."""
+    return ["--environment_type=EXTERNAL", f"--environment_config={address}"]
+
+
 def environment_options(program: str) -> list[str]:
     """Beam's options for workers that are processes of ``program``, which every machine of the cluster has."""
     return ["--environment_type=PROCESS", f"--environment_config={json.dumps({'command': program})}"]

@@ -8,12 +8,12 @@ import json
 import shutil
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy.cluster.artefacts import java_flags, pathing_jar, resolve
+from deploy.cluster.artefacts import jars_of, java_flags, pathing_jar
 from deploy.cluster.processes import ClusterError, Service, free_port, service
 from deploy.cluster.worker import environment_options, worker_script
 
@@ -26,18 +26,18 @@ REGISTERED_SECONDS = 90.0
 LOG_TIMES = "-Dorg.slf4j.simpleLogger.showDateTime=true"
 
 
-def job_server_jar(folder: Path) -> Path:
-    """A jar in ``folder`` that Beam can start as Flink's job server (``--flink_job_server_jar``)."""
-    return pathing_jar(folder / "flink-job-server.jar", resolve(POM), JOB_SERVER)
+def job_server_jar(folder: Path, jars: Path | None = None) -> Path:
+    """A jar in ``folder`` that Beam can start as Flink's job server (``--flink_job_server_jar``); ``jars``: as `jars_of`."""
+    return pathing_jar(folder / "flink-job-server.jar", jars_of(POM, jars), JOB_SERVER)
 
 
-def job_options(master: str, jar: Path, program: str) -> list[str]:
-    """Beam's options for a job on the Flink at ``master`` whose workers start ``program``."""
+def job_options(master: str, jar: Path, environment: Sequence[str]) -> list[str]:
+    """Beam's options for a job on the Flink at ``master`` whose workers are those of ``environment``."""
     return [
         "--runner=FlinkRunner",
         f"--flink_master={master}",
         f"--flink_job_server_jar={jar}",
-        *environment_options(program),
+        *environment,
     ]
 
 
@@ -65,7 +65,8 @@ class FlinkCluster:
     def beam_options(self) -> list[str]:
         """What a job needs to run here."""
         # The TaskManagers have these classes already; by default each job ships every jar to each.
-        return [*job_options(self.master, self.jar, str(worker_script(self.folder))), f"--files_to_stage={self.jar}"]
+        environment = environment_options(str(worker_script(self.folder)))
+        return [*job_options(self.master, self.jar, environment), f"--files_to_stage={self.jar}"]
 
     def add_task_manager(self) -> int:
         """Start one more; returns its number. It is waited for by ``wait_registered``."""

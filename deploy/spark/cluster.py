@@ -8,12 +8,12 @@ import json
 import os
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from deploy.cluster.artefacts import java_flags, pathing_jar, resolve
+from deploy.cluster.artefacts import jars_of, java_flags, pathing_jar, resolve
 from deploy.cluster.processes import ClusterError, Service, free_port, service, worker_environment
 from deploy.cluster.worker import environment_options, worker_script
 
@@ -34,13 +34,13 @@ SETTINGS = {
 }
 
 
-def job_server_jar(folder: Path) -> Path:
-    """A jar in ``folder`` that Beam can start as Spark's job server (``--spark_job_server_jar``)."""
-    return pathing_jar(folder / "spark-job-server.jar", resolve(POM), JOB_SERVER)
+def job_server_jar(folder: Path, jars: Path | None = None) -> Path:
+    """A jar in ``folder`` that Beam can start as Spark's job server (``--spark_job_server_jar``); ``jars``: as `jars_of`."""
+    return pathing_jar(folder / "spark-job-server.jar", jars_of(POM, jars), JOB_SERVER)
 
 
-def job_options(master: str, jar: Path, program: str) -> list[str]:
-    """Beam's options for a job on the Spark at ``master`` whose workers start ``program``.
+def job_options(master: str, jar: Path, environment: Sequence[str]) -> list[str]:
+    """Beam's options for a job on the Spark at ``master`` whose workers are those of ``environment``.
 
     Spark's own settings are the job server's JVM properties: the driver runs there.
     """
@@ -49,7 +49,7 @@ def job_options(master: str, jar: Path, program: str) -> list[str]:
         f"--spark_master_url={master}",
         f"--spark_job_server_jar={jar}",
         *(f"--job_server_jvm_properties=-D{key}={value}" for key, value in SETTINGS.items()),
-        *environment_options(program),
+        *environment,
     ]
 
 
@@ -73,9 +73,9 @@ class SparkCluster:
 
     def beam_options(self) -> list[str]:
         """What a job needs to run here, with a thread for each worker's one core."""
-        program = str(worker_script(self.folder))
+        environment = environment_options(str(worker_script(self.folder)))
         n_workers = sum(worker.process.poll() is None for worker in self.workers)
-        options = job_options(self.master, self.jar, program)
+        options = job_options(self.master, self.jar, environment)
         # The workers have these classes already; by default each job ships every jar to each.
         return [*options, f"--files_to_stage={self.jar}", f"--parallelism={n_workers}", "--threads=1"]
 

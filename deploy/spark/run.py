@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from deploy.cluster.command import run_on_engine
+from deploy.cluster.worker import environment_options, pool_options
 from deploy.spark.cluster import job_options, job_server_jar, spark_cluster
 
 
@@ -27,7 +28,9 @@ def options_for(args: argparse.Namespace, folder: Path, stack: ExitStack) -> lis
     """Beam's options for the cluster that ``args`` ask for, started into ``stack`` if it does not exist."""
     if args.master is None:
         return stack.enter_context(spark_cluster(folder, args.workers)).beam_options()
-    return job_options(args.master, job_server_jar(folder), args.worker)
+    jar = job_server_jar(folder, Path(args.jars) if args.jars else None)
+    environment = pool_options(args.pool) if args.pool else environment_options(args.worker)
+    return job_options(args.master, jar, environment)
 
 
 if __name__ == "__main__":

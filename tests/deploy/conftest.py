@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -81,3 +82,16 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
         pytest.skip(f"Flink can't be started: {problem}")
     with flink_cluster(tmp_path_factory.mktemp("flink"), N_TASK_MANAGERS) as cluster:
         yield cluster
+
+
+def markers(store: Path) -> int:
+    """Shards that are written."""
+    return len(list((store / "_shards").glob("[0-9]*.json")))
+
+
+def wait_until(what: str, true: Callable[[], bool], seconds: float = 180) -> None:
+    """Return when ``true()``; AssertionError if the time is up before."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"{what}: not in {seconds:.0f} s"
+        time.sleep(0.05)

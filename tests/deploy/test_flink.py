@@ -1,8 +1,6 @@
 """The same command on a real Flink cluster of two TaskManagers: bytes, spread, a lost machine, Ctrl-C, what is refused."""
 
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,10 +9,8 @@ from deploy.flink.cluster import FlinkCluster
 from elmo_store.manifest import read_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import Exit
-from tests.deploy.conftest import N_TASK_MANAGERS, ran, started
+from tests.deploy.conftest import N_TASK_MANAGERS, Arguments, markers, ran, started, wait_until
 from tests.pipeline.support import digests
-
-Arguments = Callable[..., list[str]]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("flink")]
 
@@ -31,17 +27,6 @@ def embedding_task_managers(flink: FlinkCluster, job: str) -> set[str]:
             shares = flink.get(f"jobs/{job}/vertices/{vertex['id']}/taskmanagers")["taskmanagers"]
             return {share["taskmanager-id"] for share in shares if share["metrics"]["read-records"]}
     raise AssertionError("no stage embeds")
-
-
-def markers(store: Path) -> int:
-    return len(list((store / "_shards").glob("[0-9]*.json")))
-
-
-def wait_until(what: str, true: Callable[[], bool], seconds: float = 180) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"{what}: not in {seconds:.0f} s"
-        time.sleep(0.05)
 
 
 def test_every_byte_is_the_local_runs_and_every_task_manager_embeds(
@@ -95,8 +80,8 @@ def test_ctrl_c_cancels_the_job_on_the_cluster_and_the_same_command_continues(
 def test_options_that_nobody_knows_are_refused_before_anything_is_written(
     flink: FlinkCluster, embed_arguments: Arguments, tmp_path: Path
 ) -> None:
-    done = ran(embed_arguments(tmp_path / "store", *flink.beam_options(), "--files_to_stge=x"))
+    done = ran(embed_arguments(tmp_path / "store", *flink.beam_options(), "--object_reuse=true", "--object_rouse=true"))
     assert done.returncode == Exit.BAD_USAGE
-    assert "--files_to_stge" in done.stderr
-    assert "--files_to_stage" not in done.stderr  # only the job service declares it, and it is known
+    assert "--object_rouse" in done.stderr
+    assert "--object_reuse" not in done.stderr  # only the job service declares it, and it is known
     assert not (tmp_path / "store").exists()

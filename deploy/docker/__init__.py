@@ -1,0 +1,1 @@
+"""Container images: one Dockerfile, a target a use."""

@@ -1,0 +1,107 @@
+"""What travels between workers, and what a worker loads: asserted on the portable graph, at every edge of it and in a process."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.portability import common_urns
+from apache_beam.runners.portability.fn_api_runner import execution
+
+from deploy.cluster.processes import worker_environment
+from pipeline.beam_options import pipeline_options
+from pipeline.embed_corpus import EmbedCorpus
+from pipeline.embed_job import EmbedJob, open_job
+from pipeline.options import EmbedOptions
+
+WORD = "Zyzzyvagerund"  # stands in every sentence of the corpus
+N_SHARDS, SHARD_BYTES = 13, 64 * 5 * 16 * 2  # of the states of one shard: rows, states, channels, float16
+
+
+@pytest.fixture
+def job(tmp_path: Path, job_folder: Path) -> EmbedJob:
+    """A job at its door: 40 sentences of 20 words, 13 shards."""
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"{WORD} {' '.join(f'w{i}_{j}' for j in range(19))}\n" for i in range(40)), encoding="utf-8")
+    model = str(job_folder / "model.safetensors")
+    options = EmbedOptions((str(text),), str(tmp_path / "store"), model, "lines", shard_rows=64)
+    return open_job(options, pipeline_options([]))
+
+
+@pytest.fixture
+def crossed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """Everything that leaves a fused stage of a job in this process, encoded, as it comes."""
+    seen: list[bytes] = []
+    for buffer in (execution.ListBuffer, execution.GroupingBuffer):
+        sound = buffer.append
+
+        def append(self: Any, elements: bytes, sound: Any = sound) -> None:
+            seen.append(bytes(elements))
+            sound(self, elements)
+
+        monkeypatch.setattr(buffer, "append", append)
+    return seen
+
+
+def test_text_between_stages_would_be_seen(crossed: list[bytes]) -> None:
+    with beam.Pipeline(options=pipeline_options([])) as pipeline:
+        _ = pipeline | beam.Create([0]) | beam.Map(lambda _: [WORD, "and"]) | beam.Reshuffle() | beam.Map(len)
+    assert any(WORD.encode() in elements for elements in crossed)
+
+
+def test_no_edge_of_the_graph_carries_text_or_vectors(job: EmbedJob, crossed: list[bytes]) -> None:
+    assert job.settings is not None
+    pipeline = beam.Pipeline(options=pipeline_options([]))
+    _ = pipeline | EmbedCorpus(job.settings)
+    pipeline.run().wait_until_finish()
+    assert not any(WORD.encode() in elements for elements in crossed)
+    assert 0 < sum(map(len, crossed)) < N_SHARDS * SHARD_BYTES / 5  # of all stages and elements
+
+
+def test_one_transform_of_the_graph_embeds_and_all_share_one_environment(job: EmbedJob) -> None:
+    assert job.settings is not None
+    pipeline = beam.Pipeline(options=pipeline_options([]))
+    _ = pipeline | EmbedCorpus(job.settings)
+    graph = pipeline.to_runner_api().components
+    pardos = [t for t in graph.transforms.values() if t.spec.urn == common_urns.primitives.PAR_DO.urn]
+    assert ["Shards/Embed" in t.unique_name for t in pardos].count(True) >= 1
+    assert all(
+        "Shards/Embed" in t.unique_name for t in pardos if b"transforms.embed" in t.spec.payload and b"BiLM" in t.spec.payload
+    )
+    # A second environment would be a second worker process on every machine of Flink and Spark.
+    assert len({t.environment_id for t in pardos}) == 1
+
+
+ALL_BUT_EMBED = """
+import sys
+import apache_beam as beam
+from elmo_store.storage import Root
+from pipeline.beam_options import pipeline_options
+from transforms.index_ids import IndexIds
+from transforms.number import NumberParts
+from transforms.plan_shards import NUMBER, PlanShards
+from transforms.records import ReadSettings
+from transforms.task_list import listed_tasks
+from transforms.tokenise import TokeniseTasks
+
+root, read = Root(sys.argv[1]), ReadSettings()
+pipeline = beam.Pipeline(options=pipeline_options([]))
+tasks = pipeline | beam.Create([root]) | beam.FlatMap(listed_tasks)
+read_all = tasks | TokeniseTasks(root, read, None, processes=1) | beam.CombineGlobally(beam.combiners.CountCombineFn())
+planned = read_all | PlanShards(root, read, most_shards_per_task=8, workers=1)
+_ = planned[NUMBER] | NumberParts(root) | IndexIds(root)
+pipeline.run().wait_until_finish()
+assert root.size("_work/plan.json"), "the plan did not run"
+print("torch" in sys.modules)
+"""
+
+
+def test_a_worker_of_every_stage_but_the_one_that_embeds_never_loads_torch(job: EmbedJob) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALL_BUT_EMBED, str(job.root)],
+        env=worker_environment(), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,175 @@
+"""The door of a runner: what is refused before anything is written, what an engine is asked, what its failures say."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import door
+from pipeline.beam_options import pipeline_options, runner_name, split_arguments, undeclared
+from pipeline.exit_codes import CommandError, Exit
+from pipeline.submission import worker_error
+from pipeline.workers import Workers, set_parallelism, threads_by_slot, workers_of
+from tests.pipeline.conftest import Command
+
+OURS = {"--output", "--shard-rows"}
+
+
+@pytest.mark.parametrize(
+    ("given", "beams"),
+    [
+        (["a", "--runner=FlinkRunner", "--object_reuse=x"], ["--runner=FlinkRunner", "--object_reuse=x"]),
+        (["--object_reuse=x", "a", "--runner", "FlinkRunner"], ["--object_reuse=x", "--runner", "FlinkRunner"]),
+        (["a", "--object_reuse=x"], []),  # no job service to ask: a typing error
+        (["a", "--runner=DataflowRunner", "--wrker_zone=x"], ["--runner=DataflowRunner"]),
+        (["a", "--runner=FlinkRunner", "--shard-rws=64"], ["--runner=FlinkRunner"]),  # not Beam's spelling
+        (["a", "--runner=FlinkRunner", "--output=b"], ["--runner=FlinkRunner"]),
+    ],
+)
+def test_options_that_nobody_here_knows_go_to_an_engine_that_can_be_asked(given: list[str], beams: list[str]) -> None:
+    assert split_arguments(given, OURS)[1] == beams
+
+
+def test_what_no_option_class_declares_is_listed_by_name() -> None:
+    assert undeclared(["--runner=FlinkRunner", "--object_reuse=x", "--parallelism", "2"]) == ["object_reuse"]
+
+
+def test_a_job_services_unknown_option_is_bad_usage() -> None:
+    door.check_declared(["a"], {"a", "b"}, "FlinkRunner")
+    with pytest.raises(CommandError, match="--c: no option") as refused:
+        door.check_declared(["a", "c"], {"a", "b"}, "FlinkRunner")
+    assert refused.value.code == Exit.BAD_USAGE
+
+
+@pytest.mark.parametrize(
+    ("spelled", "name"),
+    [("flink", "FlinkRunner"), ("DATAFLOWRUNNER", "DataflowRunner"), ("a.b.FlinkRunner", "FlinkRunner"), ("Other", "Other")],
+)
+def test_a_runner_has_one_name_however_it_is_spelled(spelled: str, name: str) -> None:
+    assert runner_name(pipeline_options([f"--runner={spelled}"])) == name
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--runner=NoSuchRunner"], "NoSuchRunner"),
+        (["--runner=PortableRunner"], "--job_endpoint"),
+        (["--runner=PortableRunner", "--job_endpoint=localhost:1"], "no job service answers"),
+        (["--runner=FlinkRunner", "--flink_master=localhost:1"], "no Flink answers"),
+        (["--runner=SparkRunner", "--spark_job_server_jar=/no/such.jar"], "deploy.spark.run"),
+        (["--runner=PrismRunner", "--prism_location=/no/such/prism"], "--prism_location"),
+        (["--no-wait"], "runs the job in this process"),
+    ],
+)
+def test_an_engine_that_is_not_there_is_refused_before_anything_is_written(
+    options: list[str], words: str, embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("pipeline.job_service.ANSWER_SECONDS", 1.0)
+    assert embed(tmp_path / "store", *options) in (Exit.BAD_USAGE, Exit.BAD_LOCATION)
+    err = capsys.readouterr().err
+    assert words in err
+    assert "the same command again continues" not in err
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("place", ["/data/store", "store", "file:///data", "memory://store"])
+def test_paths_of_this_machine_are_refused_for_workers_on_others(place: str) -> None:
+    remote = pipeline_options(["--runner=FlinkRunner", "--flink_master=cluster.example:8081"])
+    with pytest.raises(CommandError, match="a path of this machine"):
+        door.check_reach(remote, [("output", place)], shared_disk=False)
+    door.check_reach(remote, [("output", place)], shared_disk=True)
+    door.check_reach(remote, [("output", "s3://bucket/store")], shared_disk=False)
+    for here in (["--runner=FlinkRunner", "--flink_master=localhost:8081"], ["--runner=SparkRunner"], []):
+        door.check_reach(pipeline_options(here), [("output", place)], shared_disk=False)
+
+
+def manager(host: str, cores: int) -> dict[str, Any]:
+    return {"path": f"pekko.tcp://flink@{host}:4711/user/rpc/taskmanager_0", "hardware": {"cpuCores": cores}}
+
+
+def test_task_managers_of_one_host_share_its_cores() -> None:
+    assert threads_by_slot([]) is None
+    assert threads_by_slot([manager("a", 8), manager("b", 16)]) == 8
+    assert threads_by_slot([manager("a", 8), manager("a", 8), manager("b", 16)]) == 4
+    assert threads_by_slot([manager("a", 2)] * 4) == 1
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 64)), min_size=1, max_size=9))
+def test_threads_never_exceed_any_hosts_cores(hosts: list[tuple[str, int]]) -> None:
+    threads = threads_by_slot([manager(*host) for host in hosts])
+    assert threads is not None
+    assert threads >= 1
+    for host, cores in hosts:
+        here = sum(name == host for name, _ in hosts)
+        assert threads * here <= max(cores, here)
+
+
+@pytest.fixture
+def flink_rest() -> Iterator[str]:
+    """Flink's REST service as far as a launcher asks it: five slots on two hosts."""
+    answers = {
+        "/overview": {"slots-total": 5},
+        "/taskmanagers": {"taskmanagers": [manager("a", 8), manager("b", 8), manager("b", 8)]},
+    }
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            """Silence."""
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answers[self.path]).encode())
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"localhost:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_flink_clusters_slots_are_the_workers_unless_parallelism_says_otherwise(flink_rest: str) -> None:
+    options = pipeline_options(["--runner=FlinkRunner", f"--flink_master={flink_rest}"])
+    set_parallelism(options)
+    assert workers_of(options) == Workers(5, 4)
+    fewer = pipeline_options(["--runner=FlinkRunner", f"--flink_master={flink_rest}", "--parallelism=2"])
+    set_parallelism(fewer)
+    assert workers_of(fewer) == Workers(2, 4)
+
+
+def test_dataflow_has_one_process_a_machine_unless_one_a_cpu_is_asked_for() -> None:
+    one = pipeline_options(["--runner=DataflowRunner", "--max_num_workers=7"])
+    assert workers_of(one) == Workers(7, None)
+    assert one.get_all_options()["experiments"] == ["no_use_multiple_sdk_containers"]
+    many = pipeline_options(["--runner=DataflowRunner", "--max_num_workers=7", "--experiments=use_multiple_sdk_containers"])
+    assert workers_of(many) == Workers(7, 1)
+
+
+JAVA = """Pipeline BeamApp failed in state FAILED: java.lang.RuntimeException: org.apache.flink.JobExecutionException: Job failed.
+\tat org.apache.beam.A.run(A.java:1)
+Caused by: java.lang.RuntimeException: Error received from SDK harness for instruction 4: Traceback (most recent call last):
+  File "x.py", line 4, in f
+    raise ValueError("a part is missing")
+ValueError: a part is missing [while running 'EmbedCorpus/Plan']
+
+\tat org.apache.beam.B.run(B.java:2)
+\t... 1 more"""
+
+
+def test_a_workers_exception_is_what_the_user_is_told() -> None:
+    assert worker_error(JAVA) == "ValueError: a part is missing [while running 'EmbedCorpus/Plan']"
+
+
+def test_without_a_workers_exception_the_first_line_and_the_last_cause_are_told() -> None:
+    text = "Pipeline J failed in state FAILED: java.lang.E: x\n\tat a.B\nCaused by: java.net.ConnectException: refused\n\tat c.D"
+    assert worker_error(text).splitlines() == [
+        "Pipeline J failed in state FAILED: java.lang.E: x",
+        "Caused by: java.net.ConnectException: refused",
+    ]
