@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks import gemm
+from benchmarks import gemm, gpu_model
 from benchmarks.data import data_folder
 from benchmarks.processes import peak_resident
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
@@ -46,6 +46,7 @@ SAVINGS: dict[str, dict[str, Any]] = {
     "shared sentences and beginnings": {"share": "none"},
     "short words at their own width": {"short_words": False},
     "packed products": {"packed": False},
+    "the cell in C": {"cell": "torch"},
 }
 
 Sentences = list[list[str]]
@@ -198,6 +199,8 @@ def bench_precision(
         f"(c) engine {tokens_s:,.0f} tokens/s (from {min(per_second):,.0f} to {max(per_second):,.0f}; the first call, tables "
         f"empty, {cold.tokens / cold.seconds:,.0f}); median of {args.repeats} × {args.tokens:,} tokens"
     )
+    if device.type == "cuda":
+        say(gpu_model.beside(options, lanes, precision, machine(device), tokens_s))
     say(
         f"    lane fill {stats.lane_fill:.1%}, table hits {stats.table_hits:.1%}, word hits {stats.word_hits:.1%}, shared "
         f"{1 - stats.cells_used / stats.cells_asked:.1%} of cells, peak memory {peak_gib():.2f} GiB"
@@ -233,11 +236,13 @@ def bench_baseline(
     """Tokens/s of the padded stack."""
     stack = PlainStack(options, dtype, device, args.baseline_batch)
     lengths = [len(s) for s in sentences]
-    seconds = gemm.median_seconds(lambda: stack.run(lengths), args.repeats, device)
-    rate = sum(lengths) / seconds
     say(f"(d) torch.nn.LSTM(proj_size) × {2 * options.n_layers}, batches of {args.baseline_batch}, no characters, no output:")
-    say(f"    {rate:,.0f} tokens/s; the engine is {engine / rate:.1f} × as fast")
-    return rate
+    rates = []
+    for name, ordered in (("as they come", lengths), ("sorted by length", sorted(lengths))):
+        seconds = gemm.median_seconds(lambda ordered=ordered: stack.run(ordered), args.repeats, device)  # type: ignore[misc]
+        rates.append(sum(lengths) / seconds)
+        say(f"    sentences {name:18s} {rates[-1]:,.0f} tokens/s; the engine is {engine / rates[-1]:.1f} × as fast")
+    return max(rates)
 
 
 def bench_savings(
@@ -258,10 +263,16 @@ def bench_savings(
         pair = [Embedder(weights, start, settings), Embedder(weights, start, replace(settings, **change))]
         runs = [[measure(embedder, part) for embedder in pair] for part in parts][1:]
         without, with_it = (statistics.median(run[k].tokens / run[k].seconds for run in runs) for k in (1, 0))
-        found[name] = statistics.median(run[1].seconds / run[0].seconds for run in runs) - 1
+        low, middle, high = statistics.quantiles([run[1].seconds / run[0].seconds - 1 for run in runs], n=4, method="inclusive")
+        found[name] = middle
+        verdict = (
+            f"gains {middle:.0%} (quartiles {low:.0%} … {high:.0%})"
+            if low > 0 or high < 0
+            else f"no gain to be seen ({low:.0%} … {high:.0%})"
+        )
         del pair
         gc.collect()
-        say(f"    {name:42s} {with_it:9,.0f} {without:9,.0f}  gains {found[name]:.0%}")
+        say(f"    {name:42s} {with_it:9,.0f} {without:9,.0f}  {verdict}")
     return found
 
 
@@ -291,7 +302,11 @@ def main() -> None:
     add("--skip-baseline", action="store_true")
     add("--skip-savings", action="store_true")
     add("--json", type=Path, help="also write the figures here")
+    add("--model-only", action="store_true", help="print what GPUs should reach on paper, and compute nothing")
     args = parser.parse_args()
+    if args.model_only:
+        say("\n".join(gpu_model.table(SHAPES[args.shape])))
+        return
     device = torch.device("cuda" if EngineSettings(device=args.device).on_cuda else "cpu")
     on_gpu = device.type == "cuda"
     args.tokens = args.tokens or (1 << 20 if on_gpu else 1 << 15)

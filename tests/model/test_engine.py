@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from model.engine import onednn
+from model.engine import cell_c, onednn
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import random_weights
 from model.files.weights import BiLMWeights
@@ -139,6 +139,24 @@ def test_bytes_do_not_depend_on_company(small: BiLMWeights, warm: StartState, pr
         np.testing.assert_array_equal(alone, rows[i], err_msg=f"sentence {i}")
 
 
+@pytest.mark.parametrize("cell", ["c", "torch"])
+def test_bytes_do_not_depend_on_company_where_no_width_is_a_multiple_of_a_vector(cell: str) -> None:
+    if cell == "c" and cell_c.problem() is not None:
+        pytest.skip(f"no C cell: {cell_c.problem()}")
+    options = BiLMOptions(3.0, 3.0, True, 30, 75, 2, "relu", ((1, 7), (3, 12)), 1, 5)
+    weights = random_weights(options, seed=2)
+    start = compute_warm(weights)
+    settings = replace(CPU, lanes=64, cell=cell)  # type: ignore[arg-type]
+    sentences = text(60, seed=3)
+    together = Embedder(weights, start, settings).embed(whole(sentences), dtype="float32")
+    rows = np.split(together, np.cumsum([len(s) for s in sentences])[:-1])
+    used = Embedder(weights, start, settings)
+    turned = used.embed(whole(sentences[::-1]), dtype="float32")
+    np.testing.assert_array_equal(np.concatenate(rows[::-1]), turned)
+    for i, alone in enumerate(_alone(used, sentences[:12])):
+        np.testing.assert_array_equal(alone, rows[i], err_msg=f"sentence {i}")
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "change",
@@ -227,6 +245,28 @@ def test_an_endless_sentence_beside_short_ones(tiny: BiLMWeights) -> None:
     np.testing.assert_array_equal(states[-40:, backward], ends[-40:, backward])
     assert embedder.stats.cells_asked == 2 * (5_000 + 1 + 4 + 1)  # each with the boundary it starts from
     assert embedder.stats.cells_used == 2 * (5_000 + 1 + 4)  # which they share
+
+
+def test_the_end_of_a_long_line_is_computed_with_few_lanes_and_the_same_bytes(
+    small: BiLMWeights, warm: StartState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sentences = [*text(80, seed=9), [f"w{i % 23}" for i in range(400)]]
+    embedder, plain = Embedder(small, warm, replace(CPU, lanes=64)), Embedder(small, warm, replace(CPU, lanes=64))
+    for each in (embedder, plain):
+        monkeypatch.setattr(each._device, "lane_choices", [64])
+    monkeypatch.setattr(plain._device, "narrower", [])
+    narrow = embedder.embed(whole(sentences), dtype="float32")
+    np.testing.assert_array_equal(narrow, plain.embed(whole(sentences), dtype="float32"))
+    assert embedder.stats.cells < plain.stats.cells / 2
+
+
+def test_two_phases_may_overlap_and_a_call_that_is_never_run_costs_nothing(small: BiLMWeights, warm: StartState) -> None:
+    embedder = Embedder(small, warm, replace(CPU, word_capacity=150))
+    calls = [text(30, seed=k) for k in (10, 11, 12, 13)]
+    want = [Embedder(small, warm, CPU).embed(whole(call), dtype="float32") for call in calls]
+    prepared = [embedder.prepare(whole(call)) for call in calls]  # the book is emptied between them
+    for k in (3, 0, 2):  # in whatever order they are run
+        np.testing.assert_array_equal(embedder.run(prepared[k], dtype="float32").result(), want[k])
 
 
 def test_nothing_in_nothing_out(tiny: BiLMWeights) -> None:

@@ -19,6 +19,7 @@ from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine.planner import plan_direction
 from model.engine.sequences import Sequences
 from model.engine.word_vectors import WordVectors
+from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from model.warm import compute_warm
@@ -115,9 +116,41 @@ def test_out_of_memory_halves_the_lanes_and_goes_on(
     np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
     assert lanes[0] == 64
     assert lanes[-1] == 32
-    assert "out of GPU memory with 64 lanes; going on with 32" in caplog.text
+    assert f"out of GPU memory with 64 lanes; going on with 32, and {cuda.GROUP_ROWS // 2} rows at once" in caplog.text
     embed(model)  # and it stays so
     assert lanes[-1] == 32
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_out_of_memory_cuts_a_group_into_smaller_ones(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = StartState.zero(tiny.options)
+    want = embed(Embedder(tiny, start, SETTINGS))
+    monkeypatch.setattr(cuda, "GROUP_ROWS", 800)
+    monkeypatch.setattr(cuda, "LEAST_GROUP_ROWS", 10)
+    buffer, asked = CudaDevice.buffer, []
+
+    def picky(self: CudaDevice, host: torch.Tensor) -> torch.Tensor:
+        asked.append(len(host))
+        if len(host) > 300:
+            raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+        return buffer(self, host)
+
+    monkeypatch.setattr(CudaDevice, "buffer", picky)
+    got = embed(Embedder(tiny, start, replace(SETTINGS, lanes=128)))
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
+    assert asked[0] > 300
+    assert sum(rows for rows in asked if rows <= 300) == len(want)
+
+
+def test_errors_of_memory_are_told_from_a_lost_device_and_from_others(tiny: BiLMWeights) -> None:
+    device = CudaDevice(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu"))
+    for said in ("CUDA error: out of memory", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"):
+        assert device.out_of_memory(RuntimeError(said))
+    assert device.out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
+    assert not device.out_of_memory(RuntimeError("shapes do not match"))
+    for said in ("an illegal memory access was encountered", "device-side assert triggered", "unspecified launch failure"):
+        with pytest.raises(DeviceLostError, match="start it again"):
+            device.out_of_memory(RuntimeError(f"CUDA error: {said}"))
 
 
 @pytest.mark.usefixtures("on_cpu")
