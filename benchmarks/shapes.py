@@ -1,18 +1,20 @@
 """Which shape of a small model is worth its price: the same text, lanes, rate and negatives for each, the whole schedule.
 
     python -m benchmarks.shapes TEXT… --heldout TEXT [--vocabulary FILE] [--shapes 512/128 1024/128 …] [--tokens N …]
+    python -m benchmarks.shapes --cost [--shapes 512/128 1024/128 …]
 
 TEXT is one tokenised sentence a line, plain or .xz. Each shape trains at a constant rate; at each number of tokens a copy of it
 falls to zero over the last quarter. That is the run which would have had this end from the start: before the fall the rate does
 not depend on the end. All shapes reach one end before any goes on to the next; what is there already in --work is not computed
 again. Perplexity is the full softmax's, in float32; --upos adds the accuracy of a linear probe on the mix (UD-EWT, ten epochs).
-What a shape costs, `python -m benchmarks.train --dim D --projection P` measures, and `benchmarks.engine --model FOLDER` for
-`embed`. May import every room.
+--cost trains nothing to an end and prints what a shape costs instead: tokens/s of training and of the engine, medians of
+rounds that the shapes take in turn. May import every room.
 """
 
 import argparse
 import json
 import shutil
+import statistics
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,13 +26,17 @@ from model.training.memory import keep_freed_memory
 
 keep_freed_memory()
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from benchmarks import probe  # noqa: E402
-from benchmarks.engine import read_lines  # noqa: E402
-from model.files.registry import SMALL_OPTIONS  # noqa: E402
+from benchmarks.engine import measure, read_lines  # noqa: E402
+from benchmarks.train import made_up_text, measured  # noqa: E402
+from model.engine.embedder import Embedder, EngineSettings  # noqa: E402
+from model.files.registry import SMALL_OPTIONS, random_weights  # noqa: E402
 from model.options import BiLMOptions  # noqa: E402
-from model.training.corpus import Corpus  # noqa: E402
+from model.start_state import StartState  # noqa: E402
+from model.training.corpus import Corpus, Epoch  # noqa: E402
 from model.training.evaluate import evaluate  # noqa: E402
 from model.training.network import Network  # noqa: E402
 from model.training.run import CHECKPOINT, Report, resume, run  # noqa: E402
@@ -135,12 +141,39 @@ def table(rows: Iterable[Row]) -> Iterator[str]:
         )
 
 
+def cost(shapes: Sequence[Shape], lanes: int, sampled: int, rounds: int = 3) -> Iterator[str]:
+    """Markdown: what training and embedding cost, on made-up text."""
+    text = made_up_text(lanes * 60)
+    epoch = Epoch(text, 0, lanes, Recipe.unroll, 1)
+    recipe = Recipe(lanes=lanes, sampled=sampled)
+    types, sentences = text.vocabulary.types, np.split(text.types, text.starts[1:-1])
+    calls = [[types[i] for i in sentence[1:-1]] for sentence in sentences[:700]]  # about 16,000 tokens
+    trainers = [Trainer.fresh(shape.options, recipe, text) for shape in shapes]
+    embedders = []
+    for shape in shapes:
+        weights = random_weights(shape.options)
+        embedders.append(Embedder(weights, StartState.zero(weights.options), EngineSettings()))
+    found: list[list[tuple[float, float]]] = [[] for _ in shapes]
+    for number in range(rounds + 1):  # the first one warms up
+        batches = range(4 * number, 4 * number + 4)
+        for trainer, embedder, measurements in zip(trainers, embedders, found, strict=True):
+            called = measure(embedder, calls)
+            measurements.append((measured(trainer, epoch, batches)["tokens_per_s"], called.tokens / called.seconds))
+    yield "| shape | parameters | training, tokens/s | embed, tokens/s |"
+    yield "|---|---|---|---|"
+    for shape, trainer, measurements in zip(shapes, trainers, found, strict=True):
+        parameters = sum(value.numel() for value in trainer.network.parameters.values())
+        training, embedding = (statistics.median(column) for column in list(zip(*measurements[1:], strict=True)))
+        yield f"| {shape.dim}/{shape.projection} | {parameters:,} | {training:,.0f} | {embedding:,.0f} |"
+
+
 def parser() -> argparse.ArgumentParser:
     """The options."""
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = found.add_argument
-    add("texts", nargs="+", type=Path, metavar="TEXT")
-    add("--heldout", type=Path, required=True, metavar="TEXT", help="measured on its first --heldout-sentences (required)")
+    add("texts", nargs="*", type=Path, metavar="TEXT")
+    add("--cost", action="store_true", help="instead: what each shape costs, on made-up text (default: off)")
+    add("--heldout", type=Path, metavar="TEXT", help="measured on its first --heldout-sentences (required)")
     add("--heldout-sentences", type=int, default=1500, help="(default: 1500)")
     add("--vocabulary", type=Path, metavar="FILE", help="commonest first, first column (default: counted in the text)")
     add("--shapes", nargs="+", type=Shape.parse, default=[Shape(512, 128), Shape(1024, 128), Shape(512, 256), Shape(768, 192)],
@@ -158,6 +191,12 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Everything, in order; 0 when the table is printed, 4 when a signal came first."""
     args = parser().parse_args(argv)
+    if args.cost:
+        print("\n".join(cost(args.shapes, args.lanes, args.sampled)))
+        return 0
+    if not args.texts or not args.heldout:
+        print("give TEXT to train on and --heldout to measure on, or --cost", file=sys.stderr)
+        return 2
     order = None
     if args.vocabulary:
         order = [word for line in read_lines([args.vocabulary]) if (word := line.split("\t", 1)[0])]

@@ -144,7 +144,7 @@ def markdown(results: Sequence[Result]) -> str:
     """One table, in percent: a row for each feature, a column for each score of each task."""
     heads = [f"{result.task}, {column}" for result in results for column in result.columns]
     lines = [f"| feature | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
-    for feature in _in_order(feature for result in results for feature in result.rows):
+    for feature in _guesses_first(_in_order(feature for result in results for feature in result.rows)):
         cells = []
         for result in results:
             scores = result.rows.get(feature, (None,) * len(result.columns))
@@ -251,3 +251,8 @@ def _layer_names(mixes: Mixes) -> list[str]:
 def _in_order(features: Iterable[str]) -> list[str]:
     """Each once, as first met."""
     return list(dict.fromkeys(features))
+
+
+def _guesses_first(names: Sequence[str]) -> list[str]:
+    """Baselines before features, each in its order; a task may have a baseline that the first one lacks."""
+    return sorted(names, key=lambda name: not name.startswith("most frequent"))
