@@ -8,6 +8,7 @@ import builtins
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal, TypeVar
 
 from elmo_store import layout
@@ -15,6 +16,7 @@ from elmo_store.errors import ShardCorruptError
 from elmo_store.storage import Root
 
 Verify = Literal["none", "size", "sha256"]
+CHECKSUM_RUN = 1024  # markers whose objects are hashed together, so that many workers can hash them
 Stats = Mapping[str, float | int | str]
 
 
@@ -204,11 +206,26 @@ def object_fault(root: Root, record: ObjectRecord, verify: Verify, size: int | N
 
 
 def checksum(markers: Iterable[AnyMarker]) -> str:
-    """SHA-256 over the objects that ``markers`` name, in their order: of the lines ``path TAB sha256 LF``, 64 digits."""
+    """SHA-256 over all that ``markers`` name, in their order, 64 digits: over the digests of runs of `CHECKSUM_RUN` of them."""
+    every = iter(markers)
+    runs = iter(lambda: list(islice(every, CHECKSUM_RUN)), [])
+    return checksum_of_runs(map(run_digest, runs))
+
+
+def run_digest(markers: Iterable[AnyMarker]) -> str:
+    """SHA-256 over the objects that one run of markers names, in their order: of the lines ``path TAB sha256 LF``."""
     digest = hashlib.sha256()
     for marker in markers:
         for record in marker.objects:
             digest.update(f"{record.path}\t{record.sha256}\n".encode())
+    return digest.hexdigest()
+
+
+def checksum_of_runs(digests: Iterable[str]) -> str:
+    """SHA-256 over the digests of the runs, in order: of the lines ``digest LF``."""
+    digest = hashlib.sha256()
+    for one in digests:
+        digest.update(f"{one}\n".encode())
     return digest.hexdigest()
 
 

@@ -39,7 +39,7 @@ PART_SENTENCES = 16_384  # of a part that `write_view` writes
 def complete_store(
     root: Root,
     manifest: Manifest,
-    shards: Iterable[ShardMarker],
+    shards_checksum: str,
     stretches: Sequence[StretchMarker],
     id_tables: Sequence[IdsMarker],
 ) -> Manifest:
@@ -48,7 +48,7 @@ def complete_store(
     Args:
         root: the store; every object that the markers name is there.
         manifest: its manifest, with its counts.
-        shards: markers of all shards, in order.
+        shards_checksum: `checksum` of the markers of all shards, in order.
         stretches: markers of all parts, in order.
         id_tables: markers of all id tables, in order.
 
@@ -67,7 +67,7 @@ def complete_store(
         manifest,
         complete=True,
         objects=tuple(ObjectRecord.of(rel, root.get(rel)) for rel in single_objects(manifest)),
-        checksums=Checksums(checksum(shards), checksum(stretches), checksum(id_tables)),
+        checksums=Checksums(shards_checksum, checksum(stretches), checksum(id_tables)),
     )
     write_manifest(root, complete)
     return complete
@@ -145,7 +145,7 @@ def write_view(
     zarr_form.create(root, manifest)
     parts = _write_parts(root, manifest, view)
     tables = _write_ids(root, manifest, view)
-    return root, complete_store(root, manifest, _write_shards(root, manifest, view), [parts], [tables])
+    return root, complete_store(root, manifest, checksum(_write_shards(root, manifest, view)), [parts], [tables])
 
 
 def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, settings: Mapping[str, Any]) -> Manifest:

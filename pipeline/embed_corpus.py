@@ -12,6 +12,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.storage import Root
+from transforms.done import FindDone
 from transforms.embed import EmbedSettings, EmbedShards
 from transforms.finish import FinishStore
 from transforms.index_ids import IndexIds
@@ -36,6 +37,7 @@ class JobSettings:
     hints: Mapping[str, str]  # Beam's resource hints for workers that embed
     unpack: bool = False  # the input has large streams that can't be read from their middle
     read_processes: int = 1  # of each worker, to read and tokenise
+    resumed: bool = False  # an earlier run of this job may have done some of it
 
     @property
     def root(self) -> Root:
@@ -64,9 +66,13 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
             | "All text" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
         )
         planned = read | "Plan" >> PlanShards(
-            root, settings.read, most_shards_per_task=settings.most_shards_per_task, workers=settings.workers
-        )
+            root, settings.read,
+            most_shards_per_task=settings.most_shards_per_task, workers=settings.workers, resumed=settings.resumed,
+        )  # fmt: skip
+        shards = planned[SHARDS]
+        if settings.resumed:
+            shards |= "Done" >> FindDone(root, settings.most_shards_per_task)
         numbered = planned[NUMBER] | "Parts" >> NumberParts(root)
-        embedded = planned[SHARDS] | "Shards" >> EmbedShards(settings.embed, device=settings.device, hints=settings.hints)
+        embedded = shards | "Shards" >> EmbedShards(settings.embed, device=settings.device, hints=settings.hints)
         indexed = numbered | "Ids" >> IndexIds(root)
         return (numbered, indexed, embedded) | "All results" >> beam.Flatten() | "Finish" >> FinishStore(root)

@@ -96,9 +96,10 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     local = is_local(pipeline_options)
     state = start if there is None else _start_state_there(root, manifest) or start
     manifest = replace(manifest, start_state=StartStateInfo(state.kind, state.sha256))
-    _put_start(root, manifest, state, None if local else weights, given)
+    _put_start(root, manifest, state, None if local else weights, given, waits=not options.no_wait)
     weight_bytes = sum(tensor.nbytes for tensor in weights.tensors.values())
     settings = job_settings(options, root, manifest, given, pipeline_options, weight_bytes)
+    settings = replace(settings, resumed=there is not None)
     if local and n_local_processes(pipeline_options) == 1:
         build_ahead(settings.embed, weights, state)
     return EmbedJob(options, root, manifest, settings, manifest.input.files)
@@ -261,7 +262,9 @@ def new_manifest(
     )
 
 
-def _put_start(root: Root, manifest: Manifest, state: StartState, weights: BiLMWeights | None, given: Input) -> None:
+def _put_start(
+    root: Root, manifest: Manifest, state: StartState, weights: BiLMWeights | None, given: Input, *, waits: bool
+) -> None:
     """Put manifest, start state, weights and list of pieces. Weights are None where workers find them on this machine."""
     try:
         # Counts are the plan's to write; a job that goes on keeps those it had.
@@ -277,7 +280,7 @@ def _put_start(root: Root, manifest: Manifest, state: StartState, weights: BiLMW
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)
         n_bytes = sum({piece.url: piece.identity.size for piece in given.pieces}.values())
-        root.put_json(START, {"started": time.time(), "n_pieces": len(tasks), "n_bytes": n_bytes})
+        root.put_json(START, {"started": time.time(), "n_pieces": len(tasks), "n_bytes": n_bytes, "waits": waits})
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
 

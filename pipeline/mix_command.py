@@ -74,6 +74,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
 def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
     from elmo_store.errors import JobMismatchError
+    from elmo_store.layout import MANIFEST
     from elmo_store.storage import Root
     from pipeline import beam_options, door, running
     from pipeline.mix_store import MixStore
@@ -85,13 +86,14 @@ def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
     with door.opened(beam_args, wait=not args.no_wait) as pipeline_options:
         door.check_reach(pipeline_options, [("source", args.source), ("output", args.output)], shared_disk=args.shared_disk)
         manifest = mixed_manifest(args, source)
+        resumed = target.exists(MANIFEST) and not args.overwrite
         try:
-            manifest = put_start(source, target, manifest, overwrite=args.overwrite)
+            manifest = put_start(source, target, manifest, overwrite=args.overwrite, waits=not args.no_wait)
         except JobMismatchError as error:
             raise CommandError(Exit.REFUSED, str(error)) from error
         if manifest.complete:
             return running.complete_already(target)
-        transform = MixStore(source, target)
+        transform = MixStore(source, target, resumed=resumed)
         return running.run_to_end("mix", target, transform, pipeline_options, quiet=args.quiet, wait=not args.no_wait)
 
 
@@ -149,7 +151,7 @@ def job_fields(mixed: "Manifest", weight_sets: Sequence["WeightSet"]) -> dict[st
     }
 
 
-def put_start(source: "Root", target: "Root", manifest: "Manifest", *, overwrite: bool) -> "Manifest":
+def put_start(source: "Root", target: "Root", manifest: "Manifest", *, overwrite: bool, waits: bool = True) -> "Manifest":
     """Put start state and incomplete manifest, or find the same job there; returns the manifest that stands there now.
 
     JobMismatchError if another job does; CommandError if the output can't be written.
@@ -172,7 +174,7 @@ def put_start(source: "Root", target: "Root", manifest: "Manifest", *, overwrite
         target.put(INPUTS, source.get(INPUTS))
         for name in (PLAN, PROBLEM):  # of an earlier run
             target.remove(name)
-        target.put_json(START, {"started": time.time(), "n_pieces": 0})
+        target.put_json(START, {"started": time.time(), "n_pieces": 0, "waits": waits})
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {target} can't be written: {error}") from error
     return manifest

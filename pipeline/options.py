@@ -148,7 +148,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     writing.add_argument(
         "--shard-rows", type=int, default=DEFAULT_SHARD_ROWS, metavar="N",
-        help=f"tokens (rows) in a shard: a multiple of {ZARR_CHUNK_ROWS}, or fewer than that (default: {DEFAULT_SHARD_ROWS})",
+        help=f"tokens (rows) in a shard, a multiple of {ZARR_CHUNK_ROWS} (default: {DEFAULT_SHARD_ROWS})",
     )  # fmt: skip
     writing.add_argument(
         "--compression",

@@ -12,8 +12,8 @@ from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.progress import shown
-from pipeline.summary import all_markers, next_steps, summary
-from transforms.work import PROBLEM
+from pipeline.summary import Totals, next_steps, of_sums, summary
+from transforms.work import PROBLEM, SUMMARY, WORK
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -41,7 +41,7 @@ def run_to_end(
     from pipeline.beam_options import quiet_workers
     from pipeline.submission import SubmittedJob, only_prepares, submit
 
-    since, began = time.time(), time.perf_counter()
+    began = time.perf_counter()
     failure: Exception | None = None
     job: SubmittedJob | None = None
     try:
@@ -73,7 +73,7 @@ def run_to_end(
         print(f"elmo-store {command}: incomplete{of}: {explain(root, failure)}", file=sys.stderr)
         print("What is written stays; the same command again continues with the rest.", file=sys.stderr)
         return Exit.INCOMPLETE
-    report(root, manifest, since=since, seconds=time.perf_counter() - began)
+    report(root, manifest, left_summary(root), seconds=time.perf_counter() - began)
     return Exit.COMPLETE
 
 
@@ -103,14 +103,24 @@ def interrupted(job: "SubmittedJob | None") -> Exit:
 def complete_already(root: Root) -> Exit:
     """Say that there is nothing to do, and what there is."""
     print(f"{root} is complete already: the same job wrote it; nothing was done.")
-    report(root, read_manifest(root), since=time.time(), seconds=0.0)
+    report(root, read_manifest(root), None, seconds=0.0)
     return Exit.COMPLETE
 
 
-def report(root: Root, manifest: Manifest, *, since: float, seconds: float) -> None:
+def left_summary(root: Root) -> tuple[Totals, Totals] | None:
+    """What the last stage left for this command: sums over all shards, and over those of this run. Taken away."""
+    try:
+        left = root.get_json(SUMMARY)
+    except (OSError, ValueError):
+        return None
+    root.remove_tree(WORK)
+    return of_sums(left["everything"], int(left["bytes"])), of_sums(left["this_run"], 0)
+
+
+def report(root: Root, manifest: Manifest, sums: tuple[Totals, Totals] | None, *, seconds: float) -> None:
     """Print the summary and what to do next."""
-    markers = all_markers(root, manifest.sizes.shards)
-    for line in summary(root, manifest, markers, since=since, seconds=seconds):
+    everything, this_run = sums if sums is not None else (None, None)
+    for line in summary(root, manifest, everything, this_run, seconds=seconds):
         print(line)
     print("next, in Python:")
     for line in next_steps(root, manifest):

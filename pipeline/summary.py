@@ -58,9 +58,14 @@ def totals(markers: Iterable[ShardMarker]) -> Totals:
         for name, value in marker.stats.items():
             if isinstance(value, int | float):
                 sums[name] = sums.get(name, 0.0) + value
+    return of_sums(sums, total_bytes(listed))
+
+
+def of_sums(sums: Mapping[str, float], n_bytes: int) -> Totals:
+    """The totals of markers whose numbers add up to ``sums`` and whose objects have ``n_bytes``."""
     return Totals(
         tokens=int(sums.get("tokens", 0)),
-        bytes=total_bytes(listed),
+        bytes=n_bytes,
         seconds_reading=sums.get("seconds_reading", 0.0),
         seconds_computing=sums.get("seconds_computing", 0.0),
         seconds_writing=sums.get("seconds_writing", 0.0),
@@ -74,20 +79,22 @@ def all_markers(root: Root, n_shards: int) -> list[ShardMarker]:
         return [marker for marker in pool.map(lambda k: read_marker(root, k), range(n_shards)) if marker is not None]
 
 
-def summary(root: Root, manifest: Manifest, markers: Iterable[ShardMarker], *, since: float, seconds: float) -> list[str]:
-    """The block that ends a run. ``since``: when it began (Unix seconds); ``seconds``: how long it took."""
-    listed = list(markers)
-    counts, everything = manifest.sizes, totals(listed)
-    this_run = totals(marker for marker in listed if float(marker.stats.get("finished", 0)) >= since)
-    per_token = everything.bytes / counts.tokens if counts.tokens else 0.0
+def summary(root: Root, manifest: Manifest, everything: Totals | None, this_run: Totals | None, *, seconds: float) -> list[str]:
+    """The block that ends a run, which took ``seconds``. Without totals it says what the manifest does."""
+    counts = manifest.sizes
+    if everything is None or this_run is None:
+        size = {"size": f"{counts.shards:,} shards"}
+        everything = this_run = of_sums({}, 0)
+    else:
+        per_token = everything.bytes / counts.tokens if counts.tokens else 0.0
+        size = {"size": f"{human_bytes(everything.bytes)} in {counts.shards:,} shards, {per_token:,.0f} bytes a token"}
     forms = " and ".join({"zarr": "Zarr (states.zarr)", "parquet": "Parquet (states/)"}[f] for f in manifest.forms)
     refused = f"{counts.rejected:,} records refused" + (f" (see {root.url(REJECTS)})" if counts.rejected else "")
     rows = {
         "text": f"{counts.sentences:,} sentences, {counts.tokens:,} tokens",
         "problems": f"{refused}, {counts.words_cut:,} words cut at 48 bytes",
         "states": f"{', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}; {forms}",
-        "size": f"{human_bytes(everything.bytes)} in {counts.shards:,} shards, {per_token:,.0f} bytes a token",
-    }
+    } | size
     if this_run.tokens < everything.tokens:
         rows["earlier"] = f"{everything.tokens - this_run.tokens:,} tokens were there already from an earlier run"
     if this_run.tokens:

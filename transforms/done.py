@@ -1,23 +1,72 @@
-"""Which shards of a store are done. May import elmo_store and the standard library."""
+"""Which shards of a store are done: what earlier runs left, and whether all are there at the end. By many workers.
 
-from collections.abc import Mapping
+May import apache_beam, elmo_store and transforms. Nobody reads all markers alone: a look at what earlier runs wrote and the
+last look at everything are both tasks of a few hundred shards.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import apache_beam as beam
+from apache_beam.pvalue import PCollection
 
 from elmo_store.errors import ShardCorruptError
-from elmo_store.markers import ShardMarker, Verify, marked_shards, object_fault, read_marker
+from elmo_store.layout import shard_marker
+from elmo_store.markers import (
+    CHECKSUM_RUN,
+    ShardMarker,
+    Verify,
+    checksum_of_runs,
+    object_fault,
+    read_marker,
+    run_digest,
+    total_bytes,
+)
 from elmo_store.storage import Root
+from transforms.plan import ShardTask, grouped
+from transforms.progress_files import ShardProgress
+from transforms.results import Outcome
+from transforms.work import PLAN, START
 
 IO_THREADS = 16
+SHOWN = 10  # missing shards that are named
 
 
-def done_shards(
-    root: Root, plan: str, n_shards: int, sizes: Mapping[str, int], verify: Verify = "size"
-) -> dict[int, ShardMarker]:
-    """Markers of the shards that this very plan wrote and that are as their markers say.
+class FindDone(beam.PTransform[PCollection[list[ShardTask]], PCollection[list[ShardTask]]]):
+    """Lists of shard tasks → what is left of them, after those that an earlier run did. For jobs that are resumed."""
 
-    ``plan``: the id of the plan; a shard of another plan counts as not done. ``sizes``: bytes of the objects that are in the
-    store, by one listing. A marker or an object that is missing, cut or changed means "do it again", never an error.
-    ``verify``: as in ``elmo_store.markers``.
+    def __init__(self, root: Root, most_shards_per_task: int) -> None:
+        super().__init__()
+        self._arguments = (root, most_shards_per_task)
+
+    def expand(self, tasks: PCollection[list[ShardTask]]) -> PCollection[list[ShardTask]]:
+        """Wire `left_to_do`."""
+        return tasks | "Spread checks" >> beam.Reshuffle() | "Check" >> beam.FlatMap(left_to_do, *self._arguments)
+
+
+def left_to_do(tasks: Sequence[ShardTask], root: Root, most_shards_per_task: int) -> Iterator[list[ShardTask]]:
+    """Those of ``tasks`` without a valid marker of this very plan, in lists; markers that are not valid are removed.
+
+    On a local disk every byte is hashed; elsewhere sizes must do, puts there are whole or absent.
+    """
+    plan = str(root.get_json(PLAN)["id"])
+    done = done_shards(root, plan, [task.shard for task in tasks], "sha256" if root.is_local else "size")
+    progress = ShardProgress(root)
+    progress.found(sorted(done))
+    progress.last()
+    left = [task for task in tasks if task.shard not in done]
+    for task in left:
+        root.remove(shard_marker(task.shard))  # so that a marker means "done" to workers too
+    yield from grouped(iter(left), most_shards_per_task)
+
+
+def done_shards(root: Root, plan: str, shards: Sequence[int], verify: Verify) -> dict[int, ShardMarker]:
+    """Markers of those of ``shards`` that this very plan wrote and that are as their markers say.
+
+    ``plan``: the id of the plan; a shard of another plan counts as not done. A marker or an object that is missing, cut or
+    changed means "do it again", never an error. ``verify``: as in ``elmo_store.markers``; "none" looks at no object.
     """
 
     def check(shard: int) -> ShardMarker | None:
@@ -27,10 +76,117 @@ def done_shards(
             return None
         if marker is None or marker.stats.get("plan") != plan:
             return None
-        if any(object_fault(root, record, verify, sizes.get(record.path)) for record in marker.objects):
+        if verify != "none" and any(object_fault(root, one, verify, root.size(one.path)) for one in marker.objects):
             return None
         return marker
 
-    shards = [shard for shard in marked_shards(root) if shard < n_shards]
     with ThreadPoolExecutor(IO_THREADS) as pool:
         return {shard: marker for shard, marker in zip(shards, pool.map(check, shards), strict=True) if marker}
+
+
+@dataclass(frozen=True)
+class CheckTask:
+    """A run of shards to look at when all work is over; the first one carries what the work came to."""
+
+    first: int
+    stop: int
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What stands in the store: digests of runs by their first shard, sums over markers, and a few shards that are missing."""
+
+    outcome: Outcome = field(default_factory=Outcome)
+    digests: tuple[tuple[int, str], ...] = ()
+    n_missing: int = 0
+    missing: tuple[int, ...] = ()
+    n_bytes: int = 0
+    everything: Counter[str] = field(default_factory=Counter)  # sums of the markers' numbers
+    this_run: Counter[str] = field(default_factory=Counter)  # of those that this run wrote
+
+    def __add__(self, other: "Checked") -> "Checked":
+        return Checked(
+            self.outcome + other.outcome,
+            self.digests + other.digests,
+            self.n_missing + other.n_missing,
+            tuple(sorted(self.missing + other.missing)[:SHOWN]),
+            self.n_bytes + other.n_bytes,
+            self.everything + other.everything,
+            self.this_run + other.this_run,
+        )
+
+    @property
+    def checksum(self) -> str:
+        """Over all shards, as the manifest has it."""
+        return checksum_of_runs(digest for _, digest in sorted(self.digests))
+
+
+class CheckAll(beam.PTransform[PCollection[Outcome], PCollection[Checked]]):
+    """What all work came to → what stands in the store, looked at by many workers."""
+
+    def __init__(self, root: Root) -> None:
+        super().__init__()
+        self._root = root
+
+    def expand(self, outcome: PCollection[Outcome]) -> PCollection[Checked]:
+        """Wire `check_tasks` and `check`."""
+        return (
+            outcome
+            | "Runs of shards" >> beam.FlatMap(check_tasks, self._root).with_output_types(CheckTask)
+            | "Spread runs of shards" >> beam.Reshuffle()
+            | "Look" >> beam.Map(check, self._root).with_output_types(Checked)
+            | "All looks" >> beam.CombineGlobally(_CombineChecked())
+        )
+
+
+def check_tasks(outcome: Outcome, root: Root) -> Iterator[CheckTask]:
+    """The runs of shards of the plan; one at least, which carries ``outcome``."""
+    n_shards = int(root.get_json(PLAN)["n_shards"]) if root.exists(PLAN) else 0  # no plan: the store is complete already
+    for first in range(0, max(1, n_shards), CHECKSUM_RUN):
+        yield CheckTask(first, min(first + CHECKSUM_RUN, n_shards), outcome if first == 0 else None)
+
+
+def check(task: CheckTask, root: Root) -> Checked:
+    """Read the markers of a run of shards."""
+    found = Checked(task.outcome or Outcome())
+    if task.first == task.stop:
+        return found
+    plan, began = str(root.get_json(PLAN)["id"]), float(root.get_json(START)["started"])
+    shards = range(task.first, task.stop)
+    # A marker of this plan is proof enough here: what earlier runs wrote was looked at before the work, the rest is new.
+    done = done_shards(root, plan, shards, "none")
+    missing = [shard for shard in shards if shard not in done]
+    return found + Checked(
+        digests=((task.first, run_digest(done.values())),),
+        n_missing=len(missing),
+        missing=tuple(missing[:SHOWN]),
+        n_bytes=total_bytes(list(done.values())),
+        everything=_sums(done.values()),
+        this_run=_sums(marker for marker in done.values() if float(marker.stats.get("finished", 0)) >= began),
+    )
+
+
+def _sums(markers: Iterable[ShardMarker]) -> Counter[str]:
+    sums: Counter[str] = Counter()
+    for marker in markers:
+        sums.update({name: value for name, value in marker.stats.items() if isinstance(value, int | float)})
+    return sums
+
+
+class _CombineChecked(beam.CombineFn):
+    def create_accumulator(self) -> Checked:
+        """Nothing yet."""
+        return Checked()
+
+    def add_input(self, mutable_accumulator: Checked, element: Checked) -> Checked:
+        """One more."""
+        return mutable_accumulator + element
+
+    def merge_accumulators(self, accumulators: Iterable[Checked]) -> Checked:
+        """Sum of sums."""
+        return sum(accumulators, Checked())
+
+    def extract_output(self, accumulator: Checked) -> Checked:
+        """The sum."""
+        return accumulator

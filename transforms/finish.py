@@ -4,7 +4,7 @@ May import apache_beam and elmo_store. Doing it again is harmless: every step ov
 what it wrote before.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -13,12 +13,12 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from elmo_store.manifest import Manifest, read_manifest
-from elmo_store.markers import IdsMarker, StretchMarker, object_fault, read_ids_marker, read_stretch_marker
+from elmo_store.markers import IdsMarker, StretchMarker, read_ids_marker, read_stretch_marker
 from elmo_store.storage import TEMPORARY_PREFIX, Root
 from elmo_store.writer import complete_store
-from transforms.done import IO_THREADS, done_shards
-from transforms.results import CombineOutcomes, NumberResult, Outcome, ShardResult, outcome_of
-from transforms.work import PLAN, PROBLEM, WORK
+from transforms.done import IO_THREADS, CheckAll, Checked
+from transforms.results import CombineOutcomes, NumberResult, ShardResult, outcome_of
+from transforms.work import PLAN, PROBLEM, START, SUMMARY, WORK
 
 M = TypeVar("M", StretchMarker, IdsMarker)
 
@@ -40,27 +40,28 @@ class FinishStore(beam.PTransform[PCollection[ShardResult | NumberResult], PColl
             results
             | "Outcomes" >> beam.Map(outcome_of)
             | "All outcomes" >> beam.CombineGlobally(CombineOutcomes())
-            | "Complete" >> beam.Map(lambda outcome, root: finish_job(root, outcome).complete, self._root).with_output_types(bool)
+            | "All shards" >> CheckAll(self._root)
+            | "Complete" >> beam.Map(lambda found, root: finish_job(root, found).complete, self._root).with_output_types(bool)
         )
 
 
-def finish_job(root: Root, outcome: Outcome) -> Manifest:
+def finish_job(root: Root, found: Checked) -> Manifest:
     """Complete the store at ``root``. IncompleteJobError, also left in the scratch area for the launcher, if work is left."""
     manifest = read_manifest(root)
     if manifest.complete:  # a runner that runs the last step twice
         root.remove_tree(WORK)
         return manifest
     counts, plan = manifest.sizes, root.get_json(PLAN)
-    sizes = root.sizes()
-    done = done_shards(root, plan["id"], counts.shards, sizes)
-    missing = [shard for shard in range(counts.shards) if shard not in done]
-    if outcome.n_failed or missing:
-        raise IncompleteJobError(_leave_problem(root, outcome, missing, counts.shards))
-    stretches = _all_there(root, "stretches of parts", plan["n_stretches"], read_stretch_marker, sizes)
-    tables = _all_there(root, "runs of id tables", plan["n_id_runs"], read_ids_marker, sizes)
+    if found.outcome.n_failed or found.n_missing:
+        raise IncompleteJobError(_leave_problem(root, found, counts.shards))
+    stretches = _all_there(root, "stretches of parts", plan["n_stretches"], read_stretch_marker)
+    tables = _all_there(root, "runs of id tables", plan["n_id_runs"], read_ids_marker)
     _remove_half_written(root)
-    complete = complete_store(root, manifest, [done[shard] for shard in range(counts.shards)], stretches, tables)
+    waits = root.get_json(START).get("waits", False)
+    complete = complete_store(root, manifest, found.checksum, stretches, tables)
     root.remove_tree(WORK)
+    if waits:  # the launcher, who removes it
+        root.put_json(SUMMARY, {"bytes": found.n_bytes, "everything": found.everything, "this_run": found.this_run})
     return complete
 
 
@@ -71,20 +72,19 @@ def _remove_half_written(root: Root) -> None:
             path.unlink(missing_ok=True)
 
 
-def _all_there(root: Root, what: str, n: int, read: Callable[[Root, int], M | None], sizes: Mapping[str, int]) -> list[M]:
-    """The markers 0 … ``n``, whose objects are in the store. IncompleteJobError naming those that are not."""
+def _all_there(root: Root, what: str, n: int, read: Callable[[Root, int], M | None]) -> list[M]:
+    """The markers 0 … ``n``. IncompleteJobError naming those that are missing."""
     with ThreadPoolExecutor(IO_THREADS) as pool:
         markers = list(pool.map(lambda number: read(root, number), range(n)))
-    there = [m for m in markers if m and not any(object_fault(root, o, "size", sizes.get(o.path)) for o in m.objects)]
-    if len(there) < n:
-        missing = [number for number, marker in enumerate(markers) if marker not in there]
+    missing = [number for number, marker in enumerate(markers) if marker is None]
+    if missing:
         raise IncompleteJobError(f"{what} {missing[:10]} are not in the store: run the same command again")
-    return there
+    return [marker for marker in markers if marker is not None]
 
 
-def _leave_problem(root: Root, outcome: Outcome, missing: list[int], n_shards: int) -> str:
+def _leave_problem(root: Root, found: Checked, n_shards: int) -> str:
     """What is wrong, as a text that also stands in the scratch area: on a cluster the launcher sees no worker's exception."""
-    shown = ", ".join(map(str, missing[:10])) + (" …" if len(missing) > 10 else "")
-    lines = [f"{len(missing)} of {n_shards} shards are not in the store ({shown})", *outcome.errors]
+    shown = ", ".join(map(str, found.missing)) + (" …" if found.n_missing > len(found.missing) else "")
+    lines = [f"{found.n_missing} of {n_shards} shards are not in the store ({shown})", *found.outcome.errors]
     root.put_json(PROBLEM, {"message": "\n".join(lines)})
     return "\n".join(lines)

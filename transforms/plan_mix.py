@@ -1,4 +1,4 @@
-"""The plan of a mix job: sizes come from the source, so do the shards; what has a valid marker is not mixed again.
+"""The plan of a mix job: sizes come from the source, so do the shards.
 
 May import apache_beam, elmo_store and transforms.
 """
@@ -18,7 +18,6 @@ from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import marked
 from elmo_store.sentences import read_index
 from elmo_store.storage import Root
-from transforms.done import done_shards
 from transforms.plan import PartSlice, grouped, shard_tasks, shards_per_task
 from transforms.work import PLAN
 
@@ -59,17 +58,16 @@ def plan_mix(source: Root, target: Root) -> Iterable[Any]:
     counts = manifest.sizes
     zarr_form.create(target, manifest)
     identity = plan_id(manifest)
-    done = done_shards(target, identity, counts.shards, target.sizes(), "sha256" if target.is_local else "size")
     stretches, tables = marked(source, STRETCHES), marked(source, IDS)
     target.put_json(
         PLAN,
         {"id": identity, "n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
         | {"n_parts": counts.parts, "n_stretches": len(stretches), "n_id_runs": len(tables)}
-        | {"planned": time.time(), "shards_done": len(done)},
+        | {"planned": time.time()},
     )
     yield from (TaggedOutput(PARTS, (STRETCHES, number)) for number in stretches)
     yield from (TaggedOutput(PARTS, (IDS, number)) for number in tables)
     slices = source_slices(source, read_manifest(source))
-    tasks = shard_tasks(slices, counts.rows, manifest.shard_rows, done.keys())
+    tasks = shard_tasks(slices, counts.rows, manifest.shard_rows)
     for batch in grouped(tasks, shards_per_task(counts.shards, most=SHARDS_PER_TASK)):
         yield TaggedOutput(SHARDS, batch)

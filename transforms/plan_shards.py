@@ -1,7 +1,7 @@
 """Stage B: from the markers of all reading tasks to sizes, empty arrays, and the tasks that are still to do.
 
 May import apache_beam, elmo_store and transforms. The arithmetic is `transforms.plan`; here it meets the store. Tasks are
-pointers, and what has a valid marker is not done again.
+pointers; which shards an earlier run has done is found by many workers (`transforms.done`).
 """
 
 import hashlib
@@ -16,27 +16,26 @@ import apache_beam as beam
 from apache_beam.pvalue import DoOutputsTuple, PCollection, TaggedOutput
 
 from elmo_store import zarr_form
-from elmo_store.layout import FORMS, shard_marker
+from elmo_store.layout import FORMS, REJECTS, SENTENCES, ZARR
 from elmo_store.manifest import Counts, Manifest, read_manifest, write_manifest
-from elmo_store.markers import marked_shards
 from elmo_store.storage import Root
-from transforms.done import IO_THREADS, done_shards
 from transforms.number import NumberTask, id_runs, is_numbered
 from transforms.plan import CorpusPlan, grouped, make_plan, part_counts, shards_per_task, stretches
 from transforms.records import ReadSettings, ReadTask, TaskResult
 from transforms.scratch import first_sentences, marked_result
 from transforms.task_list import all_tasks
-from transforms.work import PLAN
+from transforms.work import IDS, PLAN
 
 NUMBER, SHARDS = "number", "shards"
+IO_THREADS = 16
 
 
 class PlanShards(beam.PTransform[PCollection[int], DoOutputsTuple]):
     """The number of tasks, once all are tokenised → `NUMBER`: tasks that number parts, `SHARDS`: lists of shard tasks."""
 
-    def __init__(self, root: Root, read: ReadSettings, *, most_shards_per_task: int, workers: int) -> None:
+    def __init__(self, root: Root, read: ReadSettings, *, most_shards_per_task: int, workers: int, resumed: bool) -> None:
         super().__init__()
-        self._arguments = (root, read, most_shards_per_task, workers)
+        self._arguments = (root, read, most_shards_per_task, workers, resumed)
 
     def expand(self, n_tasks: PCollection[int]) -> DoOutputsTuple:
         """Wire `plan_job`."""
@@ -84,8 +83,8 @@ def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:
     return digest.hexdigest()[:32]
 
 
-def plan_job(root: Root, read: ReadSettings, most_shards_per_task: int, workers: int) -> Iterable[Any]:
-    """Sizes into the manifest, empty arrays into the store, and the tasks that are still to do."""
+def plan_job(root: Root, read: ReadSettings, most_shards_per_task: int, workers: int, resumed: bool) -> Iterable[Any]:
+    """Sizes into the manifest, empty arrays into the store, and the tasks; of a job that is resumed some may be done."""
     manifest = read_manifest(root)
     if manifest.complete:
         return
@@ -97,23 +96,24 @@ def plan_job(root: Root, read: ReadSettings, most_shards_per_task: int, workers:
     write_manifest(root, manifest)
     zarr_form.create(root, manifest)
     identity = id_of_plan(manifest, plan)
-    # On a local disk a look into every byte costs little; elsewhere sizes must do, puts there are whole or absent.
-    sizes = root.sizes()
-    done = done_shards(root, identity, plan.n_shards, sizes, "sha256" if root.is_local else "size")
     runs = stretches(plan.parts, plan.n_sentences, manifest.sentence_chunk)
     root.put_json(
         PLAN,
         {"id": identity, "n_tokens": plan.n_tokens, "n_rows": plan.n_rows, "n_shards": plan.n_shards}
         | {"n_parts": len(plan.parts), "n_stretches": len(runs), "n_id_runs": id_runs(plan.n_sentences)}
-        | {"planned": time.time(), "shards_done": len(done)},
+        | {"planned": time.time()},
     )
-    for shard in marked_shards(root):
-        if shard not in done:
-            root.remove(shard_marker(shard))  # so that a marker means "done" to workers too
+    sizes = numbered_sizes(root) if resumed else {}
     for run in runs:
         task = NumberTask(run, manifest.boundaries, plan.n_sentences, plan.n_rows)
-        if not is_numbered(root, task, sizes):
+        if not resumed or not is_numbered(root, task, sizes):
             yield TaggedOutput(NUMBER, task)
     size = shards_per_task(plan.n_shards, most=most_shards_per_task, workers=workers)
-    for batch in grouped(plan.shard_tasks(done.keys()), size):
+    for batch in grouped(plan.shard_tasks(), size):
         yield TaggedOutput(SHARDS, batch)
+
+
+def numbered_sizes(root: Root) -> dict[str, int]:
+    """Bytes of the objects that number tasks write, by listings of their folders alone."""
+    folders = (SENTENCES, REJECTS, f"{ZARR}/sentence_start", IDS)
+    return {path: size for folder in folders for path, size in root.sizes(folder).items()}

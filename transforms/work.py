@@ -14,6 +14,7 @@ READ = "_work/read"  # by stage A: one marker a task
 PROGRESS = "_work/progress"  # by workers: how far each is
 PLAN = "_work/plan.json"  # by stage B: the sizes of the corpus
 IDS = "_work/ids"  # by the number tasks: hashes of ids, a file for each stretch of parts and each run of id tables
+SUMMARY = "_work/summary.json"  # by stage D, for a launcher that waits: sums over the markers of all shards
 PROBLEM = "_work/problem.json"  # by stage D, when work is left: why
 SHARDS = "_shards"  # by stage C: one marker a shard
 

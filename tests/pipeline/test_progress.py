@@ -107,7 +107,7 @@ def test_a_look_is_ten_requests_at_most_and_hears_every_worker_in_turn(root: Roo
 
         monkeypatch.setattr(Root, name, counted)
 
-    for name in ("get", "ranges", "sizes", "size", "put"):  # what every other method is made of
+    for name in ("get", "read_ranges", "sizes", "size", "put"):  # what every other method is made of
         counting(name)
     reader = ProgressReader(root)
     heard = []

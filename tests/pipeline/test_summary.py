@@ -1,12 +1,12 @@
 """The summary's numbers, ``info``, and sizes for people."""
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import elmo_store
 from elmo_store.manifest import read_manifest
 from elmo_store.markers import ObjectRecord, ShardMarker
 from elmo_store.storage import Root
@@ -40,12 +40,29 @@ def test_the_block_at_the_end_says_what_was_done_and_claims_nothing_of_the_words
     root = Root(out)
     manifest = read_manifest(root)
     markers = all_markers(root, manifest.sizes.shards)
-    lines = summary(root, manifest, markers, since=0.0, seconds=2.0)
+    everything = totals(markers)
+    assert everything.tokens == manifest.sizes.tokens
+    lines = summary(root, manifest, everything, everything, seconds=2.0)
     assert lines[0] == f"complete: {out}"
     assert [line[2:11].strip() for line in lines[1:]] == ["text", "problems", "states", "size", "this run", "engine"]
     assert "known words" not in "".join(lines)
-    later = summary(root, manifest, markers, since=time.time() + 1, seconds=2.0)
+    later = summary(root, manifest, everything, totals([]), seconds=2.0)
     assert any("were there already from an earlier run" in line for line in later)
+
+
+def test_a_job_that_ends_reads_no_marker_for_its_summary(
+    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the last stage left is all that the command reads, and takes away; a store that was complete says its sizes."""
+    assert embed(tmp_path / "store") == Exit.COMPLETE
+    said = capsys.readouterr().out
+    markers = all_markers(Root(tmp_path / "store"), elmo_store.open(str(tmp_path / "store")).manifest.sizes.shards)
+    everything = totals(markers)
+    assert f"{everything.bytes / 1000:,.1f} kB in {len(markers)} shards" in said
+    assert f"this run  {everything.tokens:,} tokens in" in said
+    assert not (tmp_path / "store/_work").exists()
+    assert embed(tmp_path / "store") == Exit.COMPLETE
+    assert f"size      {len(markers)} shards" in capsys.readouterr().out
 
 
 def test_an_empty_store_has_totals_too() -> None:

@@ -22,7 +22,7 @@ from elmo_store.manifest import (
     StartStateInfo,
     write_manifest,
 )
-from elmo_store.markers import IdsMarker, ObjectRecord, PartRange, ShardMarker, StretchMarker, write_marker
+from elmo_store.markers import IdsMarker, ObjectRecord, PartRange, ShardMarker, StretchMarker, checksum, write_marker
 from elmo_store.sentences import encode_part
 from elmo_store.storage import Root
 from elmo_store.verify import start_state_sha256
@@ -146,7 +146,7 @@ def make_store(
     written = _write_sentences(root, manifest, tokens, starts, parts)
     tables = _write_ids(root, manifest)
     markers = [write_shard(root, manifest, shard, states, row_tokens, sentence, index) for shard in range(manifest.sizes.shards)]
-    complete = complete_store(root, manifest, markers, [written], [tables])
+    complete = complete_store(root, manifest, checksum(markers), [written], [tables])
     if not manifest.complete:
         write_manifest(root, manifest)
     return Written(root, complete if manifest.complete else manifest, states, row_tokens, sentence, index, tokens, starts)

@@ -73,8 +73,12 @@ class TinyReader:
     def content_hash(self) -> str:
         """checksums.shards, from the markers."""
         markers = [json.loads((self.folder / f"_shards/{k:05d}.json").read_text()) for k, _ in self.shards()]
-        lines = [f"{one['path']}\t{one['sha256']}\n" for marker in markers for one in marker["objects"]]
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
+        digests = []
+        for first in range(0, len(markers), 1024):
+            run = markers[first : first + 1024]
+            lines = [f"{one['path']}\t{one['sha256']}\n" for marker in run for one in marker["objects"]]
+            digests.append(hashlib.sha256("".join(lines).encode()).hexdigest() + "\n")
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
 
     def own_hash(self) -> str:
         """The manifest's sha256."""
