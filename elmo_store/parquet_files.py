@@ -80,12 +80,13 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
 
 
 def read_table(root: Root, rel: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A small file, read whole by one request."""
+    """A small file, read whole by one request. ShardMissingError; ShardCorruptError, also for a column that it has not."""
     with errors_name(root, rel):
-        data = pa.BufferReader(root.get(rel))
-        return pq.ParquetFile(data, page_checksum_verification=True).read(
-            columns=None if columns is None else list(columns), use_threads=False
-        )
+        file = pq.ParquetFile(pa.BufferReader(root.get(rel)), page_checksum_verification=True)
+        missing = [name for name in columns or () if name not in file.schema_arrow.names]
+        if missing:  # pyarrow leaves them out without a word
+            raise ValueError(f"it has no column {', '.join(missing)}")
+        return file.read(columns=None if columns is None else list(columns), use_threads=False)
 
 
 def column_bytes(metadata: pq.FileMetaData, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:

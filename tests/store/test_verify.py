@@ -86,7 +86,7 @@ def test_a_sound_store_stays_sound_when_it_is_signed_again(tmp_path: Path) -> No
     assert root.get(layout.MANIFEST) == before
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_one_flipped_bit_is_named_or_changes_nothing(sound: Root, data: st.DataObject) -> None:
     rel = data.draw(st.sampled_from(sound.list()))
@@ -245,3 +245,15 @@ def test_with_checksums_no_reader_gives_wrong_numbers(tmp_path: Path, compressio
             elmo_store.open(written.root.url()).read(rows=slice(16, 32))
     written.root.put(rel, whole)
     np.testing.assert_array_equal(elmo_store.open(written.root.url()).read(), written.states)
+
+
+def test_a_table_without_a_column_is_damaged(tmp_path: Path) -> None:
+    root = make(tmp_path / "store").root
+    for rel, name in ((layout.SENTENCE_INDEX, "n_rows"), (layout.id_table(0), "hash_low")):
+        whole = root.get(rel)
+        sink = io.BytesIO()
+        pq.write_table(pq.read_table(io.BytesIO(whole)).drop_columns([name]), sink)
+        root.put(rel, sink.getvalue())
+        with pytest.raises(StoreError, match=f"{rel} is damaged .it has no column {name}"):
+            _ = elmo_store.open(root.url()).sentence(id="doc.txt:1").tokens
+        root.put(rel, whole)
