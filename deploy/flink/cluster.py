@@ -45,6 +45,7 @@ class FlinkCluster:
     """The processes of one cluster. TaskManagers are numbered from 0 in the order in which they were started."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.jar = job_server_jar(folder)
         self.rest_port = free_port()

@@ -57,6 +57,7 @@ class SparkCluster:
     """The processes of one cluster. Workers are numbered from 0 in the order in which they were started."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
         self.jar = job_server_jar(folder)
         self._stack = stack
