@@ -61,8 +61,8 @@ def _cut(held: bytes, unit: str, at_end: bool) -> int | None:
         return held.find(b"\n") + 1 or None
     window = held if unit == BLOCK else held[: LIMIT + 1]
     found = _BLANK.search(window)
-    # A run of blank lines that touches the end of what was seen may go on.
-    if found and (found.end() < len(window) or at_end or len(window) > LIMIT):
+    # A run of blank lines after which nothing but white space was seen may go on.
+    if found and (window[found.end() :].strip(_WHITE) or at_end or len(window) > LIMIT):
         return found.end()
     if unit == TEXT and len(held) > LIMIT:
         found = _ENDED.search(window) or _LINE.search(held, LIMIT)

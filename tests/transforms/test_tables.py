@@ -1,0 +1,176 @@
+"""CSV, TSV, JSON arrays, columns as in CoNLL-2003, encodings, blobs of large streams: what people have."""
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elmo_store.storage import Root
+from tests.transforms.reading import one_piece, records, rejects, tokens, write
+from transforms import unpack as unpack_stage
+from transforms.boundaries import BLOCK, LINE, TEXT, boundary
+from transforms.pieces import plan_pieces, read_tasks
+from transforms.readers import read_piece
+from transforms.records import InputError, ReadSettings, Sentence
+from transforms.scratch import first_sentences, tokenise_task
+from transforms.unpack import unpack
+
+WORDS = ReadSettings(tokenizer="whitespace")
+
+
+def test_csv_has_names_quotes_and_ids(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", '﻿id,text,n\r\n7,"One, two.\nThree ""x"".",1\r\n\r\n8,,2\r\n9,a b\r\n'.encode())
+    found = records(path, settings=replace(WORDS, id_field="id"))
+    assert found[:-1] == [
+        Sentence(("One,", "two."), "7", 0, within=0),
+        Sentence(("Three", '"x".'), "7", 0, within=1),
+        Sentence((), "8", 1, within=0),
+    ]
+    assert [(reject.position, reject.reason, reject.raw) for reject in rejects(found)] == [(2, "2 fields instead of 3", "9\ta b")]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "|", "\t"])
+def test_the_separator_is_the_one_under_which_the_text_field_is_there(tmp_path: Path, separator: str) -> None:
+    path = write(tmp_path / "a.csv", f"n{separator}text\n1{separator}a b\n".encode())
+    assert tokens(records(path, settings=WORDS)) == [["a", "b"]]
+
+
+def test_tsv_has_no_quotes_and_a_number_is_a_column_of_a_file_without_names(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tsv", b'x\t"a b\ny\tc"\n')
+    assert tokens(records(path, settings=replace(WORDS, text_field="2"))) == [['"a', "b"], ['c"']]
+    with pytest.raises(InputError, match="no field 'text', but 'x', '\"a b': name one with --text-field"):
+        records(path)
+
+
+def test_what_is_not_utf8_refuses_a_row(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b"text\ngood\nb\xffd\nlast\n")
+    found = records(path)
+    assert tokens(found) == [["good"], [], ["last"]]
+    assert [reject.reason for reject in rejects(found)] == ["field 'text' has invalid UTF-8 (0xff)"]
+
+
+def test_a_json_array_is_read_element_by_element(tmp_path: Path) -> None:
+    values = [{"text": "One here. Two."}, {"text": ["a", "b c"]}, 3, {"id": 1}, {"text": "x"}]
+    path = write(tmp_path / "a.json", json.dumps(values, indent=1).encode())
+    found = records(path)
+    assert tokens(found) == [["One", "here", "."], ["Two", "."], ["a", "b c"], [], [], ["x"]]
+    assert [(r.position, r.reason) for r in rejects(found)] == [
+        (2, "the element is a number, not a JSON object"), (3, "field 'text' is missing"),
+    ]  # fmt: skip
+    cut = write(tmp_path / "b.json", json.dumps(values[:2]).encode()[:-20])
+    found = records(cut)
+    assert tokens(found)[:2] == [["One", "here", "."], ["Two", "."]]
+    assert rejects(found)[-1].reason.startswith("not JSON from here on")
+
+
+def test_a_json_file_may_be_json_lines(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.json", b'\n{"text": "a"}\n{"text": "b"}\n')
+    assert tokens(records(path)) == [[], ["a"], ["b"]]
+
+
+CONLL = b"""-DOCSTART- -X- -X- O
+
+EU NNP B-NP B-ORG
+rejects VBZ B-VP O
+
+# a comment
+1 CD O O
+short
+"""
+
+
+def test_columns_as_in_conll_2003(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", CONLL)
+    assert records(path) == [Sentence(("EU", "rejects"), "", 2), Sentence(("1", "short"), "", 6)]
+    found = records(path, settings=ReadSettings(text_field="2"))
+    assert tokens(found) == [["NNP", "VBZ"], []]
+    assert rejects(found)[0].reason == "no column 2 in 1 (line 7, counted from 0)"
+    universal = b"# sent_id = s1\n1\tGo\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
+    assert records(write(tmp_path / "b.conll", universal)) == [Sentence(("Go",), "s1", 0)]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252", "utf-8-sig"])
+def test_encodings(tmp_path: Path, encoding: str) -> None:
+    text = "naïve café ünder\nzwei\n"
+    path = write(tmp_path / "a.tok", text.encode(encoding))
+    assert tokens(records(path, settings=ReadSettings(encoding=encoding))) == [["naïve", "café", "ünder"], ["zwei"]]
+
+
+def test_what_an_encoding_does_not_have_is_refused_by_the_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tok", b"good\nb\x81d\nlast\n")
+    found = records(path, settings=ReadSettings(encoding="cp1252"))
+    assert tokens(found) == [["good"], [], ["last"]]
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    text=st.text(alphabet="a. \n\r", max_size=60).map(str.encode),
+    unit=st.sampled_from([LINE, BLOCK, TEXT]),
+    step=st.integers(1, 7),
+)
+def test_boundaries_never_fall_and_begin_units(text: bytes, unit: str, step: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("transforms.boundaries.STEP", step)
+        found = [boundary(lambda a, b: text[a:b], place, len(text), unit) for place in range(len(text) + 2)]
+    assert found == sorted(found)
+    assert all(cut >= place for place, cut in enumerate(found) if place <= len(text))
+    for cut in found:
+        if 0 < cut < len(text):
+            before = text[:cut].replace(b" ", b"").replace(b"\r", b"")
+            assert before.endswith(b"\n" if unit == LINE else b"\n\n")
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("kind", ["lines", "text", "jsonl"])
+def test_a_large_stream_becomes_blobs_that_read_as_it_does(
+    tmp_path: Path, kind: str, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = {"lines": "word {} here\n", "text": "It is {} here. And there.\n\n", "jsonl": '{{"text": "It is {}. So."}}\n'}[kind]
+    data = "".join(line.format(i) for i in range(3000)).encode()
+    path = write(tmp_path / f"a{suffix}", gzip.compress(data) if suffix else data.decode().encode("utf-16"))
+    read = ReadSettings(encoding="utf-8" if suffix else "utf-16")
+    monkeypatch.setattr(unpack_stage, "BLOB_BYTES", 10_000)
+    for place in ("unpack.SAMPLE_BYTES", "byte_source.READ_BYTES", "decompress.OUTPUT_BYTES"):
+        monkeypatch.setattr(f"transforms.{place}", 3000)
+    root = Root(tmp_path / "store")
+    (task,) = read_tasks(plan_pieces([str(path)], kind, read, range_bytes=1000))
+    assert task.pieces[0].unpack
+    blobs = unpack(task, root, read)
+    assert len(blobs) > 3
+    found = [tuple(r.tokens) for blob in blobs for r in read_piece(blob.pieces[0], read, root=root) if isinstance(r, Sentence)]
+    whole = replace(task.pieces[0], unpack=False)
+    assert found == [tuple(r.tokens) for r in read_piece(whole, read) if isinstance(r, Sentence)]
+    path.unlink()
+    assert unpack(task, root, read) == blobs  # done is not done again
+
+
+def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path) -> None:
+    for i in range(600):
+        write(tmp_path / f"in/{i:03d}.tok", b"a b\n" * 3)
+    tasks = list(read_tasks(plan_pieces([str(tmp_path / "in")])))
+    assert [len(task.pieces) for task in tasks] == [256, 256, 88]
+    root = Root(tmp_path / "store")
+    result = tokenise_task(root, tasks[0], ReadSettings())
+    assert (len(result.parts), result.n_sentences) == (1, 768)
+
+
+def test_the_first_sentences_cut_the_part_in_which_the_last_stands(tmp_path: Path) -> None:
+    (task,) = read_tasks([one_piece(write(tmp_path / "a.tok", b"a b\n\xff\n" * 10), "lines")])
+    root = Root(tmp_path / "store")
+    whole = tokenise_task(root, task, ReadSettings(part_sentences=8))
+    (cut,) = first_sentences(root, [whole], 11)
+    assert [part.n_sentences for part in cut.parts] == [8, 3]
+    assert (cut.parts[1].n_tokens, cut.parts[1].n_rejected, cut.parts[1].n_nonempty) == (4, 1, 2)
+    assert next(iter(first_sentences(root, [whole], 8))).parts == whole.parts[:1]
+
+
+def test_a_sample_is_the_same_every_time_and_about_as_large_as_asked(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tok", b"".join(b"line %d\n" % i for i in range(2000)))
+    found = records(path, settings=ReadSettings(sample=0.25))
+    assert found == records(path, settings=ReadSettings(sample=0.25))
+    assert 400 < len(found) < 600
+    assert [r.position for r in found] == sorted({r.position for r in found})
