@@ -99,6 +99,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="the rate falls to zero over the last N (default: a quarter of --max-tokens)",
     )
+    recipe.add_argument(
+        "--shuffle", action="store_true",
+        help="the first pass too reads the sentences in an order drawn by --seed, as later ones do (default: the text's own)",
+    )  # fmt: skip
     recipe.add_argument("--seed", type=int, default=1, metavar="N", help="of everything drawn (default: 1)")
     length = parser.add_argument_group("how long and where")
     length.add_argument("--max-tokens", type=int, metavar="N", help="words of text to train on (default: the text once)")
@@ -351,6 +355,7 @@ def _recipe(args: argparse.Namespace) -> "Recipe":
         seed=args.seed,
         lanes=args.lanes,
         unroll=args.unroll,
+        shuffle=args.shuffle,
         n_words=args.words,
         sampled=args.sampled,
         optimiser=args.optimiser,

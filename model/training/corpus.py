@@ -201,14 +201,14 @@ class Batch:
 class Epoch:
     """One pass over a corpus in batches of [T, B]."""
 
-    def __init__(self, corpus: Corpus, number: int, lanes: int, unroll: int, seed: int) -> None:
-        """Epoch `number` (from 0) of a run: the first in the text's own order, the later ones shuffled.
+    def __init__(self, corpus: Corpus, number: int, lanes: int, unroll: int, seed: int, shuffle: bool = False) -> None:
+        """Epoch `number` (from 0) of a run: the first in the text's own order unless `shuffle`, the later ones shuffled.
 
         Raises:
             TrainingError: the text is too short for one batch.
         """
         types, starts = corpus.types, corpus.starts
-        if number > 0:
+        if number > 0 or shuffle:
             types, starts = shuffle_sentences(types, starts, seed + number)
         self._vocabulary = corpus.vocabulary
         self._rows = types, reverse_sentences(types, starts)

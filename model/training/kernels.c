@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define LANES 16   // numbers side by side in a sum or a maximum
+#define LANES 32   // numbers side by side in a sum or a maximum
 #define BLOCK 512  // filters of a convolution at a time: their sums stay in the first cache, however many filters there are
 
 static inline float widen(uint16_t v) {

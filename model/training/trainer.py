@@ -42,6 +42,7 @@ class Recipe:
     Attributes:
         seed: of the parameters, the negatives, the dropout and the order of later epochs.
         lanes, unroll: a batch is [unroll, lanes] tokens in each direction; gradients go back `unroll` tokens.
+        shuffle: whether the first pass over the text shuffles its sentences too; a text that stands source by source needs it.
         n_words: words that the softmax tells apart.
         sampled: negatives a batch; 0 = the full softmax.
         optimiser: "adamw" or "adagrad", of all but the softmax's rows.
@@ -57,6 +58,7 @@ class Recipe:
     seed: int = 1
     lanes: int = 128
     unroll: int = 20
+    shuffle: bool = False
     n_words: int = 100_000
     sampled: int = 2048
     optimiser: Literal["adamw", "adagrad"] = "adamw"
@@ -193,7 +195,9 @@ class Trainer:
     def train(self) -> Iterator[StepReport]:
         """Train batch by batch from where `progress` stands, without end; the caller stops asking."""
         while True:
-            epoch = Epoch(self.corpus, self.progress.epoch, self.recipe.lanes, self.recipe.unroll, self.recipe.seed)
+            epoch = Epoch(
+                self.corpus, self.progress.epoch, self.recipe.lanes, self.recipe.unroll, self.recipe.seed, self.recipe.shuffle
+            )
             while self.progress.batch < epoch.n_batches:
                 yield self.step(epoch.batch(self.progress.batch))
             self.progress.epoch += 1

@@ -91,3 +91,13 @@ def test_later_epochs_have_an_order_of_their_own_that_the_seed_fixes(corpus: Cor
 def test_a_text_too_short_for_a_batch_is_refused() -> None:
     with pytest.raises(TrainingError, match="fewer lanes"):
         Epoch(Corpus.encode(TEXT, 5), 0, 8, 20, 1)
+
+
+def test_the_first_epoch_is_shuffled_when_asked(corpus: Corpus) -> None:
+    plain, shuffled = Epoch(corpus, 0, 1, 50, seed=1), Epoch(corpus, 0, 1, 50, seed=1, shuffle=True)
+    assert plain.batch(0).inputs.tolist() != shuffled.batch(0).inputs.tolist()
+    again = Epoch(corpus, 0, 1, 50, seed=1, shuffle=True)
+    np.testing.assert_array_equal(again.batch(3).targets, shuffled.batch(3).targets)
+    types, starts = shuffle_sentences(corpus.types, corpus.starts, 1)
+    expected = Epoch(Corpus(types, starts, corpus.vocabulary), 0, 1, 50, seed=9)
+    np.testing.assert_array_equal(expected.batch(2).targets, shuffled.batch(2).targets)
