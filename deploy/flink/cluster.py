@@ -9,7 +9,7 @@ import shutil
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +83,9 @@ class FlinkCluster:
             for manager in self.task_managers:
                 if manager.process.returncode is None:  # one that was killed on purpose is no news
                     manager.check_alive()
-            if self.get("overview")["slots-total"] >= n_slots:
-                return
+            with suppress(OSError):  # it answers 503 until it leads
+                if self.get("overview")["slots-total"] >= n_slots:
+                    return
             time.sleep(0.2)
         raise ClusterError(f"{n_slots} slots did not register in {REGISTERED_SECONDS:.0f} s, see the logs in {self.folder}")
 
