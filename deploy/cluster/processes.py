@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,3 +115,21 @@ def service(
             yield started
         finally:
             started.stop(stop)
+
+
+def wait_registered(members: Sequence[Service], n: int, registered: Callable[[], int], folder: Path) -> None:
+    """Return when ``registered()`` says that an engine's leader knows ``n`` members.
+
+    ClusterError if one of ``members`` ends (but for those that were killed on purpose), or the time is up before. ``folder``:
+    where the logs are.
+    """
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        for member in members:
+            if member.process.returncode is None:
+                member.check_alive()
+        with suppress(OSError):  # a leader's pages are not there as soon as its port is
+            if registered() >= n:
+                return
+        time.sleep(0.2)
+    raise ClusterError(f"{n} members did not register in {START_SECONDS:.0f} s, see the logs in {folder}")

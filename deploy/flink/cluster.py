@@ -6,15 +6,14 @@ that Flink's scripts start, with the configuration of ``config.yaml``.
 
 import json
 import shutil
-import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from deploy.cluster.artefacts import jars_of, java_flags, pathing_jar
-from deploy.cluster.processes import ClusterError, Service, free_port, service
+from deploy.cluster.processes import Service, free_port, service, wait_registered
 from deploy.cluster.worker import environment_options, worker_script
 
 HERE = Path(__file__).resolve().parent
@@ -22,7 +21,6 @@ POM, CONFIGURATION = HERE / "pom.xml", HERE / "config.yaml"
 JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 JOB_MANAGER = "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint"
 TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
-REGISTERED_SECONDS = 90.0
 LOG_TIMES = "-Dorg.slf4j.simpleLogger.showDateTime=true"
 
 
@@ -78,16 +76,7 @@ class FlinkCluster:
 
     def wait_registered(self, n_slots: int) -> None:
         """Return when so many slots are known to the JobManager. ClusterError if a process ends or the time is up before."""
-        end = time.monotonic() + REGISTERED_SECONDS
-        while time.monotonic() < end:
-            for manager in self.task_managers:
-                if manager.process.returncode is None:  # one that was killed on purpose is no news
-                    manager.check_alive()
-            with suppress(OSError):  # it answers 503 until it leads
-                if self.get("overview")["slots-total"] >= n_slots:
-                    return
-            time.sleep(0.2)
-        raise ClusterError(f"{n_slots} slots did not register in {REGISTERED_SECONDS:.0f} s, see the logs in {self.folder}")
+        wait_registered(self.task_managers, n_slots, lambda: self.get("overview")["slots-total"], self.folder)
 
     def get(self, path: str) -> Any:
         """An answer of Flink's REST service."""

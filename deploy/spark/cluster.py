@@ -6,22 +6,20 @@ here. Each job's driver is Beam's job service, which runs beside the command; ea
 
 import json
 import os
-import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from deploy.cluster.artefacts import jars_of, java_flags, pathing_jar, resolve
-from deploy.cluster.processes import ClusterError, Service, free_port, service, worker_environment
+from deploy.cluster.processes import Service, free_port, service, wait_registered, worker_environment
 from deploy.cluster.worker import environment_options, worker_script
 
 POM = Path(__file__).resolve().parent / "pom.xml"
 JOB_SERVER = "org.apache.beam.runners.spark.SparkJobServerDriver"
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
-REGISTERED_SECONDS = 90.0
 WORKER_MEMORY, EXECUTOR_MEMORY = "1g", "768m"  # an executor must fit into its worker
 # How soon an executor that is gone is noticed, and how often a task may be lost before the job ends.
 SETTINGS = {
@@ -100,16 +98,7 @@ class SparkCluster:
 
     def wait_registered(self, n_workers: int) -> None:
         """Return when the master knows so many live workers. ClusterError if a process ends or the time is up before."""
-        end = time.monotonic() + REGISTERED_SECONDS
-        while time.monotonic() < end:
-            for worker in self.workers:
-                if worker.process.returncode is None:  # one that was killed on purpose is no news
-                    worker.check_alive()
-            with suppress(OSError):  # the page is not there as soon as its port is
-                if self.get()["aliveworkers"] >= n_workers:
-                    return
-            time.sleep(0.2)
-        raise ClusterError(f"{n_workers} workers did not register in {REGISTERED_SECONDS:.0f} s, see the logs in {self.folder}")
+        wait_registered(self.workers, n_workers, lambda: self.get()["aliveworkers"], self.folder)
 
     def get(self) -> Any:
         """What the master's web page says, as JSON."""
