@@ -1,43 +1,29 @@
 """`python -m benchmarks.int8`: what 8-bit products gain. A step's products, u8 × s8 and bfloat16 in turn. Imports torch, model.
 
-Weights are quantised by channel, rows of x and h by row (their scale is applied behind the product). One thread, as a direction
-has on two cores; the fastest of many short turns counts, so that a machine that others use can still tell the two apart. What
-quantising costs, and what the product's error is against float32, stand beside it.
+Weights are quantised by channel, rows by row; quantising and scaling are in the time. One thread, as a direction has on two
+cores; the fastest of many short turns counts, so that a machine that others use can still tell the two apart. The error is the
+product's against float32; `python -m benchmarks.precision --precision bfloat16 int8` has the states'. Last, the whole engine.
 """
 
 import argparse
+import os
+import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
-from torch import Tensor
 
+from benchmarks.engine import SHAPES as SHAPES_OF_MODELS
+from benchmarks.engine import made_up_text, measure, read_held_out, take
 from benchmarks.processes import machine
+from model.engine.embedder import Embedder, EngineSettings
+from model.engine.int8 import Int8Linear
 from model.engine.onednn import PackedLinear
+from model.files.registry import random_weights
+from model.start_state import StartState
 
 SHAPES = {"second layer's gates": (1024, 16384), "first layer's gates": (512, 16384), "projection": (4096, 512)}
-
-
-def quantised_product(weight: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
-    """x uint8 [rows, in], its zero at 128 → (x - 128) · Wᵀ by channel's scale, bfloat16 [rows, out]."""
-    scale = weight.abs().amax(dim=1) / 127  # [out]
-    levels = (weight / scale[:, None]).round().to(torch.int8)  # [out, in]
-    packed = torch.ops.onednn.qlinear_prepack(levels, [rows, weight.shape[1]])
-    zero = torch.zeros(len(weight), dtype=torch.int64)
-
-    def product(x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.onednn.qlinear_pointwise(
-            x, 1.0, 128, packed, scale, zero, None, 1.0, 0, torch.bfloat16, "none", [], ""
-        )
-        return y
-
-    return product
-
-
-def quantise(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x [rows, in] → uint8 with zero at 128, and each row's scale."""
-    scale = x.abs().amax(dim=1, keepdim=True) / 127  # [rows, 1]
-    return (x / scale).round_().add_(128).to(torch.uint8), scale
 
 
 def fastest(jobs: dict[str, Callable[[], object]], turns: int) -> dict[str, float]:
@@ -56,31 +42,49 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.int8", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--lanes", type=int, default=128, help="rows of a step (default: 128)")
     parser.add_argument("--turns", type=int, default=60, help="of which the fastest counts (default: 60)")
+    parser.add_argument("--tokens", type=int, default=8192, help="of a call of the whole engine, 0 = none (default: 8192)")
+    parser.add_argument("--repeats", type=int, default=5, help="calls of the engine (default: 5)")
     args = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{machine()}; {args.lanes} lanes, one thread, fastest of {args.turns} turns")
-    print(f"{'product':22s}{'bfloat16 ms':>12s}{'u8 × s8 ms':>12s}{'quantising':>12s}{'as fast':>9s}{'error':>8s}")
+    print(f"{'product':22s}{'bfloat16 ms':>12s}{'int8 ms':>9s}{'as fast':>9s}{'error':>8s}")
     step = {"bfloat16": 0.0, "int8": 0.0}
     generator = torch.Generator().manual_seed(0)
     for name, (inputs, outputs) in SHAPES.items():
         weight = torch.randn(outputs, inputs, generator=generator) * 0.03
         x = torch.randn(args.lanes, inputs, generator=generator)
-        rough, exact = PackedLinear(weight, None, torch.bfloat16, args.lanes), x @ weight.t()
-        eighth, (levels, scale), short = quantised_product(weight, args.lanes), quantise(x), x.bfloat16()
-        error = ((eighth(levels).float() * scale - exact).abs().mean() / exact.abs().mean()).item()
-        jobs: dict[str, Callable[[], object]] = {
-            "bfloat16": lambda rough=rough, short=short: rough(short),  # type: ignore[misc]
-            "int8": lambda eighth=eighth, levels=levels: eighth(levels),  # type: ignore[misc]
-            "quantise": lambda x=x: quantise(x),  # type: ignore[misc]
+        exact, short = x @ weight.t(), x.bfloat16()
+        products: dict[str, PackedLinear | Int8Linear] = {
+            "bfloat16": PackedLinear(weight, None, torch.bfloat16, args.lanes),
+            "int8": Int8Linear(weight, None, args.lanes),
         }
-        took = fastest(jobs, args.turns)
-        step["bfloat16"] += took["bfloat16"]
-        step["int8"] += took["int8"] + took["quantise"]
-        ratio = took["bfloat16"] / (took["int8"] + took["quantise"])
-        print(
-            f"{name:22s}{took['bfloat16']:12.2f}{took['int8']:12.2f}{took['quantise']:12.2f}{ratio:8.2f}×{error:8.2%}", flush=True
-        )
-    print(f"{'all three':22s}{step['bfloat16']:12.2f}{step['int8']:12.2f}{'':12s}{step['bfloat16'] / step['int8']:8.2f}×")
+        error = ((products["int8"](short).float() - exact).abs().mean() / exact.abs().mean()).item()
+        took = fastest({key: partial(product, short) for key, product in products.items()}, args.turns)
+        for key, milliseconds in took.items():
+            step[key] += milliseconds
+        ratio = took["bfloat16"] / took["int8"]
+        print(f"{name:22s}{took['bfloat16']:12.2f}{took['int8']:9.2f}{ratio:8.2f}×{error:8.2%}", flush=True)
+    print(f"{'all three':22s}{step['bfloat16']:12.2f}{step['int8']:9.2f}{step['bfloat16'] / step['int8']:8.2f}×")
+    if args.tokens:
+        engines(args.tokens, args.repeats)
+
+
+def engines(tokens: int, repeats: int) -> None:
+    """The engine at full size in both precisions, call by call in turn, on the same stretches of text."""
+    torch.set_num_threads(os.cpu_count() or 1)
+    weights = random_weights(SHAPES_OF_MODELS["full"])
+    start, text = StartState.zero(weights.options), read_held_out() or made_up_text()
+    settings = [EngineSettings(precision="bfloat16", device="cpu"), EngineSettings(precision="int8", device="cpu")]
+    pair = [Embedder(weights, start, each) for each in settings]
+    runs = []
+    for _ in range(repeats + 1):
+        part = take(text, tokens)
+        runs.append([measure(embedder, part) for embedder in pair])
+    rough, eighth = (statistics.median(run[k].tokens / run[k].seconds for run in runs[1:]) for k in (0, 1))
+    gains = [run[0].seconds / run[1].seconds for run in runs[1:]]
+    low, middle, high = statistics.quantiles(gains, n=4, method="inclusive")
+    print(f"engine, {repeats} × {tokens:,} tokens: bfloat16 {rough:,.0f} tokens/s, int8 {eighth:,.0f}: ", end="")
+    print(f"{middle:.2f} × (quartiles {low:.2f} … {high:.2f})")
 
 
 if __name__ == "__main__":

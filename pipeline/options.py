@@ -25,7 +25,7 @@ USED_BY = {  # option → the input formats that use it
 }
 STORES = {"zarr": ("zarr",), "parquet": ("parquet",), "both": ("zarr", "parquet")}
 DTYPES = ("float16", "float32")
-PRECISIONS = ("auto", "float32", "tf32", "bfloat16")
+PRECISIONS = ("auto", "float32", "tf32", "bfloat16", "int8")
 COMPRESSIONS = ("none", "zstd", "blosc")
 CHECKSUMS = ("none", "crc32c")
 DEFAULT_SHARD_ROWS = 16_384
@@ -169,7 +169,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--precision",
         choices=PRECISIONS,
         default="auto",
-        help="of products: float32, tf32 (GPU), bfloat16 (up to 1.8 × as fast where a CPU has it; cosine to float32 0.9999); "
+        help="of products: float32, tf32 (GPU), bfloat16 (up to 1.8 × as fast where a CPU has it; cosine to float32 0.9999), "
+        "int8 (CPUs with VNNI: faster and rougher, see docs/performance.md); "
         "auto = float32 on a CPU, tf32 on a GPU (default: auto)",
     )
     computing.add_argument(

@@ -12,7 +12,7 @@ To be read in this order:
     words           what is known of a word is not computed again: its number, its slot in the table of first-layer gates
     word_vectors    x of new words, as three products, kept by number
     device          one direction, window by window; what a device must offer around it
-    onednn          products with weights that are packed once
+    onednn, int8    products with weights that are packed once; the same in 8 bits
     cell            what a step does beside its products; cell_c (and _cell.c) and cell_triton: the same in one pass
     cpu, cuda       the two devices
     stats           what is counted meanwhile

@@ -11,6 +11,7 @@ from torch import Tensor
 from model.engine import cell, cell_c
 from model.engine.cell import CellOps
 from model.engine.device import Device, Direction
+from model.engine.int8 import int8_problem
 from model.engine.onednn import largest_stable
 from model.engine.settings import EngineSettings
 from model.engine.word_vectors import WORDS_PER_BLOCK, WordVectors
@@ -53,6 +54,8 @@ class CpuDevice(Device):
 
     def __init__(self, weights: BiLMWeights, start: StartState, settings: EngineSettings) -> None:
         options = weights.options
+        if settings.quantised and (problem := int8_problem()) is not None:
+            raise ValueError(f"precision int8 can't be had here: {problem}; take bfloat16 or float32")
         ops = cpu_cell(settings.cell)
         self.cell = ops.NAME
         lanes = settings.lanes or (128 if options.dim > 2048 else 256)
@@ -84,6 +87,7 @@ class CpuDevice(Device):
                 table_block=TABLE_BLOCK,
                 ops=ops,
                 packed=settings.packed,
+                quantised=settings.quantised,
             )
             for k, direction in enumerate(DIRECTIONS)
         ]

@@ -196,6 +196,8 @@ class CudaDevice(Device):
     narrower = ()  # a row's bytes can depend on how many there are
 
     def __init__(self, weights: BiLMWeights, start: StartState, settings: EngineSettings, device: torch.device) -> None:
+        if settings.quantised:
+            raise ValueError("precision int8 is for CPUs; a GPU takes bfloat16, tf32 or float32")
         super().__init__(len(DIRECTIONS), 1)
         self.device = device
         self.group_rows = GROUP_ROWS

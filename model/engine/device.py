@@ -18,7 +18,8 @@ from torch import Tensor
 
 from model.bilm import FORGET_BIAS
 from model.engine.cell import CellOps
-from model.engine.onednn import PackedLinear
+from model.engine.int8 import Int8Linear
+from model.engine.onednn import Linear, PackedLinear
 from model.engine.planner import START_SLOT, DirectionPlan, Moves
 from model.engine.words import GateTable
 from model.options import BiLMOptions
@@ -68,6 +69,7 @@ class Direction:
         table_block: words whose gates are computed in one product, always that many rows.
         ops: what computes the cell.
         packed: see `PackedLinear`.
+        quantised: multiply in 8 bits; dtype is then bfloat16, the device a CPU.
         slots: of saved states that there is room for from the start, the start state's included.
     """
 
@@ -87,6 +89,7 @@ class Direction:
         ops: CellOps,
         packed: bool,
         slots: int = 1,
+        quantised: bool = False,
     ) -> None:
         d, p, n_layers = options.dim, options.projection_dim, options.n_layers
         self._options, self._dtype, self._device, self._ops = options, dtype, device, ops
@@ -95,16 +98,19 @@ class Direction:
         def linear(weight: Tensor, bias: Tensor | None, rows: int) -> PackedLinear:
             return PackedLinear(weight.to(device), None if bias is None else bias.to(device), dtype, rows, packed)
 
+        def recurrent(weight: Tensor, bias: Tensor | None) -> Linear:
+            return Int8Linear(weight, bias, lanes) if quantised else linear(weight, bias, lanes)
+
         biases = []
         for layer in tensors:
             bias = layer["bias"].clone()  # [4d]
             bias[d : 2 * d] += FORGET_BIAS
             biases.append(bias)
         self._words = linear(tensors[0]["weight_ih"], biases[0], table_block)  # p → 4d
-        self._gates = [linear(tensors[0]["weight_hh"], None, lanes)]  # p → 4d
+        self._gates = [recurrent(tensors[0]["weight_hh"], None)]  # p → 4d
         for layer, bias in zip(tensors[1:], biases[1:], strict=True):
-            self._gates.append(linear(torch.cat([layer["weight_ih"], layer["weight_hh"]], dim=1), bias, lanes))  # 2p → 4d
-        self._projections = [linear(layer["weight_proj"], None, lanes) for layer in tensors]  # d → p
+            self._gates.append(recurrent(torch.cat([layer["weight_ih"], layer["weight_hh"]], dim=1), bias))  # 2p → 4d
+        self._projections = [recurrent(layer["weight_proj"], None) for layer in tensors]  # d → p
 
         self._block = table_block
         n_table = max(lanes, table_block, table_rows)
@@ -131,7 +137,7 @@ class Direction:
         self._slot_h[:, START_SLOT], self._slot_c[:, START_SLOT] = self._start_h, self._start_c
 
     @property
-    def step_linears(self) -> list[PackedLinear]:
+    def step_linears(self) -> list[Linear]:
         """The products whose rows are lanes."""
         return [*self._gates, *self._projections]
 

@@ -14,7 +14,7 @@ same, slower, and a log line says so once. docs/performance.md lists these inter
 import functools
 import logging
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 Activation = Literal["none", "clip"]
 
-__all__ = ["PackedLinear", "largest_stable", "onednn_problem"]
+__all__ = ["Linear", "PackedLinear", "largest_stable", "onednn_problem", "stable_rows"]
 
 
 @functools.cache
@@ -91,25 +91,45 @@ class PackedLinear:
         y = F.linear(x, self._weight, self._bias)
         return y.clamp_(-bound, bound) if activation == "clip" else y
 
-    def stable_rows(self, counts: Sequence[int]) -> list[int]:
-        """Which of these row counts give every row the bytes it has in the largest, wherever in the batch it stands."""
-        largest = max(counts)
-        generator = torch.Generator().manual_seed(largest)
-        x = torch.randn(largest, self.in_features, generator=generator).to(self._weight.device, self.dtype)  # [largest, in]
-        want = self(x)
-        stable = []
-        for count in counts:
-            turned = (torch.arange(count, device=x.device) * 7 + 3) % largest  # other rows beside it, other places
-            if torch.equal(self(x[turned]), want[turned]):
-                stable.append(count)
-        return stable
+    @property
+    def device(self) -> torch.device:
+        """Where x must be."""
+        return self._weight.device
 
 
-def largest_stable(linears: Sequence[PackedLinear], counts: Sequence[int]) -> list[int]:
+class Linear(Protocol):
+    """A product with fixed weights: `PackedLinear`, or `int8.Int8Linear`."""
+
+    in_features: int
+    dtype: torch.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where x must be."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Product of x [rows, in] → [rows, out]."""
+
+
+def stable_rows(linear: Linear, counts: Sequence[int]) -> list[int]:
+    """Which of these row counts give every row the bytes it has in the largest, wherever in the batch it stands."""
+    largest = max(counts)
+    generator = torch.Generator().manual_seed(largest)
+    x = torch.randn(largest, linear.in_features, generator=generator).to(linear.device, linear.dtype)  # [largest, in]
+    want = linear(x)
+    stable = []
+    for count in counts:
+        turned = (torch.arange(count, device=x.device) * 7 + 3) % largest  # other rows beside it, other places
+        if torch.equal(linear(x[turned]), want[turned]):
+            stable.append(count)
+    return stable
+
+
+def largest_stable(linears: Sequence[Linear], counts: Sequence[int]) -> list[int]:
     """The row counts that all of these products agree on; the largest count is always among them."""
     kept = set(counts)
     for linear in linears:
-        kept &= set(linear.stable_rows(counts))
+        kept &= set(stable_rows(linear, counts))
     if max(counts) not in kept:
         logger.warning("products on this machine depend on a row's place in the batch; last digits may vary with it")
     return sorted(kept | {max(counts)})

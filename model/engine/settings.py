@@ -5,8 +5,8 @@ from typing import Literal
 
 import torch
 
-Precision = Literal["float32", "bfloat16", "tf32"]
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "tf32": torch.float32}
+Precision = Literal["float32", "bfloat16", "tf32", "int8"]
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "tf32": torch.float32, "int8": torch.bfloat16}
 
 __all__ = ["EngineSettings", "Precision"]
 
@@ -16,7 +16,8 @@ class EngineSettings:
     """How to compute; everything here but `precision` leaves the numbers as they are (on one machine).
 
     Attributes:
-        precision: of products: "float32", "bfloat16", or "tf32" (CUDA only; on a CPU it is float32). Cells are float32.
+        precision: of products: "float32", "bfloat16", or "tf32" (CUDA only; on a CPU it is float32), or "int8" (a CPU
+            with VNNI: the LSTM's products of 8-bit numbers, all else bfloat16). Cells are float32.
         device: "cpu", "cuda", or "auto" = cuda where there is one.
         lanes: rows of a step, at most; None = 128 on a CPU (256 where cells are 2048 wide or less), 2048 on a GPU. On a
             GPU it can show in the last bits.
@@ -66,5 +67,10 @@ class EngineSettings:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of weights and inputs of products."""
+        """Of weights and inputs of products; with int8 of what they are quantised from."""
         return _DTYPES[self.precision]
+
+    @property
+    def quantised(self) -> bool:
+        """Whether the LSTM's products are of 8-bit numbers."""
+        return self.precision == "int8"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from model.engine import cell_c, onednn
+from model.engine import cell_c, cpu, int8, onednn
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import random_weights
 from model.files.weights import BiLMWeights
@@ -118,6 +118,34 @@ def test_carried_states_agree_with_the_reference(tiny: BiLMWeights, tiny_referen
 
 def _alone(embedder: Embedder, sentences: list[list[str]]) -> list[npt.NDArray[np.floating]]:
     return [embedder.embed(whole([s]), dtype="float32") for s in sentences]
+
+
+NEEDS_INT8 = pytest.mark.skipif(int8.int8_problem() is not None, reason=f"no 8-bit products: {int8.int8_problem()}")
+
+
+@NEEDS_INT8
+def test_8_bit_products_stay_near_and_bytes_do_not_depend_on_company(small: BiLMWeights, warm: StartState) -> None:
+    settings = replace(CPU, precision="int8", lanes=64)
+    sentences = text(50, seed=1)
+    exact = Embedder(small, warm, CPU).embed(whole(sentences), dtype="float32")
+    together = Embedder(small, warm, settings).embed(whole(sentences), dtype="float32")
+    for state in range(5):
+        a, b = exact[:, state].astype(np.float64), together[:, state].astype(np.float64)
+        cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+        assert cosine.min() > 0.995, f"state {state}"
+    rows = np.split(together, np.cumsum([len(s) for s in sentences])[:-1])
+    turned = Embedder(small, warm, settings).embed(whole(sentences[::-1]), dtype="float32")
+    np.testing.assert_array_equal(np.concatenate(rows[::-1]), turned)
+    for i, alone in enumerate(_alone(Embedder(small, warm, settings), sentences[:8])):
+        np.testing.assert_array_equal(alone, rows[i], err_msg=f"sentence {i}")
+
+
+def test_8_bit_products_are_refused_where_they_would_be_slow(
+    small: BiLMWeights, warm: StartState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu, "int8_problem", lambda: "taken away by a test")
+    with pytest.raises(ValueError, match="int8 can't be had here: taken away by a test; take bfloat16"):
+        Embedder(small, warm, replace(CPU, precision="int8"))
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
