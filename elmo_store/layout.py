@@ -183,6 +183,11 @@ def shard_pieces(spans: Sequence[tuple[int, int]], shard_rows: int) -> Iterator[
     """
     place = 0
     for first, stop in spans:
+        shard = first // shard_rows
+        if first < stop <= (shard + 1) * shard_rows:  # the usual case: one sentence
+            yield shard, first - shard * shard_rows, stop - shard * shard_rows, place
+            place += stop - first
+            continue
         for shard in range(first // shard_rows, -(-stop // shard_rows) if stop > first else 0):
             lo, hi = max(first, shard * shard_rows), min(stop, (shard + 1) * shard_rows)
             yield shard, lo - shard * shard_rows, hi - shard * shard_rows, place

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -19,8 +20,9 @@ from elmo_store.sentences import SentenceRecord
 
 Array = npt.NDArray[Any]
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
+Int64 = npt.NDArray[np.int64]
 Span = tuple[int, int]  # first row, and the row after the last
-BLOCK_BYTES = 1 << 25  # that a scan fetches at a time
+BLOCK_BYTES = 1 << 23  # that a scan fetches at a time; memory of this size is used again without new pages
 
 
 class Sentence:
@@ -106,25 +108,36 @@ class Batch:
     """Sentences and all their rows.
 
     Attributes:
-        sentences: in the order asked for.
-        offsets: int64 [len(sentences) + 1]; rows ``offsets[i] … offsets[i + 1]`` of ``states`` are those of sentence i.
+        store: what they were read from.
+        numbers: the sentences' numbers in it, in the order asked for.
+        spans: int64 [len(numbers), 2], first row in the store of each sentence and the row after its last.
+        offsets: int64 [len(numbers) + 1]; rows ``offsets[i] … offsets[i + 1]`` of ``states`` are those of sentence i.
         states: [rows, states asked for, channels] in the store's dtype; no padding. It may be a view of a larger array.
     """
 
-    sentences: tuple[Sentence, ...]
-    offsets: npt.NDArray[np.int64]
+    store: "Readable"
+    numbers: Sequence[int]
+    spans: Int64
+    offsets: Int64
     states: Array
 
+    @cached_property
+    def sentences(self) -> tuple[Sentence, ...]:
+        """The sentences, in the order asked for; made when they are asked for, so that a scan of vectors doesn't pay for them."""
+        spans = map(tuple, self.spans.tolist())
+        return tuple(Sentence(self.store, n, span) for n, span in zip(self.numbers, spans, strict=True))
+
     def __len__(self) -> int:
-        return len(self.sentences)
+        return len(self.numbers)
 
     def __repr__(self) -> str:
         return f"<Batch of {len(self)} sentences, {self.offsets[-1]} rows of {self.states.shape[1]} × {self.states.shape[2]}>"
 
     def __iter__(self) -> Iterator[tuple[Sentence, Array]]:
         """Each sentence with its rows [n_rows, states asked for, channels]."""
+        edges = self.offsets.tolist()
         for i, sentence in enumerate(self.sentences):
-            yield sentence, self.states[self.offsets[i] : self.offsets[i + 1]]
+            yield sentence, self.states[edges[i] : edges[i + 1]]
 
 
 class StateView:
@@ -164,8 +177,13 @@ class Readable(ABC):
     n_rows: int  # the tokens, and with boundaries BOS and EOS of every sentence that has tokens
 
     @abstractmethod
-    def _spans(self, numbers: Sequence[int]) -> list[Span]:
-        """Rows of each sentence. SentenceNotFoundError."""
+    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
+        """Rows of each sentence, first and the one after the last: [n, 2]. SentenceNotFoundError."""
+
+    def _span(self, number: int) -> Span:
+        """Rows of one sentence. SentenceNotFoundError."""
+        first, stop = self._spans([number])[0].tolist()
+        return first, stop
 
     @abstractmethod
     def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
@@ -183,9 +201,9 @@ class Readable(ABC):
     def _tokens(self, first: int, stop: int) -> list[str]:
         """The tokens of rows ``first … stop``."""
 
-    def _block_stop(self, first: int) -> int:
-        """Where a scan's block that begins with row ``first`` had best end at the latest: at the end of a shard."""
-        return self.n_rows
+    def _block_stop(self, first: int, most: int) -> int:
+        """Where a scan's block of at most ``most`` rows from row ``first`` on had best end: where something stored ends."""
+        return first + most
 
     def __len__(self) -> int:
         return self.n_sentences
@@ -210,14 +228,15 @@ class Readable(ABC):
         chosen = _chosen(key, self.n_sentences, "sentence", self.url)
         if isinstance(chosen, int):
             return self.sentence(chosen)
-        return [Sentence(self, n, span) for n, span in zip(chosen, self._spans(chosen), strict=True)]
+        spans = map(tuple, self._spans(chosen).tolist())
+        return [Sentence(self, n, span) for n, span in zip(chosen, spans, strict=True)]
 
     def sentence(self, index: int | None = None, *, id: str | None = None) -> Sentence:
         """Sentence number ``index`` (from 0), or the first one that has ``id``. SentenceNotFoundError if there is none."""
         if (index is None) == (id is None):
             raise TypeError("give a sentence's number, or id=…, and not both")
         number = self._find([str(id)])[0] if index is None else int(index)
-        return Sentence(self, number, self._spans([number])[0])
+        return Sentence(self, number, self._span(number))
 
     def sentence_at(self, row: int) -> Sentence:
         """The sentence that row ``row`` (from 0) belongs to, found by bisection. IndexError if there is no such row."""
@@ -226,8 +245,8 @@ class Readable(ABC):
         low, high = 0, self.n_sentences
         while low < high:  # the first sentence that ends after the row
             middle = (low + high) // 2
-            low, high = (middle + 1, high) if self._spans([middle])[0][1] <= row else (low, middle)
-        return Sentence(self, low, self._spans([low])[0])
+            low, high = (middle + 1, high) if self._span(middle)[1] <= row else (low, middle)
+        return Sentence(self, low, self._span(low))
 
     def sentences(self, first: int = 0, stop: int | None = None) -> Iterator[Sentence]:
         """Sentences ``first … stop`` in order, with their text; their states are not read."""
@@ -238,7 +257,9 @@ class Readable(ABC):
 
     def state_indices(self, states: Sequence[str] | str | None = None) -> list[int]:
         """Places of the named states (all by default) among `states`. StateNotFoundError naming the first that isn't there."""
-        names = self.states if states is None else (states,) if isinstance(states, str) else states
+        if states is None:
+            return list(range(len(self.states)))
+        names = (states,) if isinstance(states, str) else states
         for name in names:
             if name not in self.states:
                 raise StateNotFoundError(f"{self.url} has no state {name!r}: it has {', '.join(self.states)}")
@@ -294,10 +315,9 @@ class Readable(ABC):
             raise TypeError("give the sentences' numbers, or ids=…, and not both")
         wanted = self._find(list(ids)) if ids is not None else [int(n) for n in (() if numbers is None else numbers)]
         spans = self._spans(wanted)
-        kept = spans if boundaries else [self.without_boundaries(span) for span in spans]
-        rows = self._read(self.state_indices(states), kept)
-        sentences = tuple(Sentence(self, n, span) for n, span in zip(wanted, spans, strict=True))
-        return Batch(sentences, _offsets(kept), rows)
+        kept = spans if boundaries else self._inner(spans)
+        rows = self._read(self.state_indices(states), [(first, stop) for first, stop in kept.tolist()])
+        return Batch(self, wanted, spans, _offsets(kept), rows)
 
     def batches(
         self,
@@ -318,19 +338,24 @@ class Readable(ABC):
         first = max(first, 0)
         if first >= last:
             return
-        begin, end = self._spans([first])[0][0], self._spans([last - 1])[0][1]
+        begin, end = self._span(first)[0], self._span(last - 1)[1]
         with _Blocks(self, self.state_indices(states), begin, end) as blocks:
             for start in range(first, last, n_sentences):
                 numbers = range(start, min(start + n_sentences, last))
                 spans = self._spans(numbers)
-                rows = blocks.rows(spans[0][0], spans[-1][1])
-                sentences = tuple(Sentence(self, n, span) for n, span in zip(numbers, spans, strict=True))
+                base = int(spans[0, 0])
+                rows = blocks.rows(base, int(spans[-1, 1]))
                 if boundaries or not self.boundaries:
-                    yield Batch(sentences, _offsets(spans), rows)
+                    yield Batch(self, numbers, spans, _offsets(spans), rows)
                 else:
-                    kept = [self.without_boundaries(span) for span in spans]
-                    inner = [rows[a - spans[0][0] : b - spans[0][0]] for a, b in kept]
-                    yield Batch(sentences, _offsets(kept), np.concatenate(inner))
+                    kept = self._inner(spans)
+                    inner = [rows[a - base : b - base] for a, b in kept.tolist()]
+                    yield Batch(self, numbers, spans, _offsets(kept), np.concatenate(inner))
+
+    def _inner(self, spans: Int64) -> Int64:
+        """`without_boundaries` of each of the spans [n, 2]."""
+        filled = spans[:, 1] > spans[:, 0]
+        return spans + (filled[:, None] * np.array([1, -1]) if self.boundaries else 0)
 
 
 def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
@@ -370,7 +395,7 @@ class _Blocks:
         if first >= self._stop:
             self._ahead = None
             return
-        stop = min(first + self._most, self._stop, self._store._block_stop(first))
+        stop = min(self._stop, self._store._block_stop(first, self._most))
         self._ahead = (first, self._pool.submit(self._store._read, self._states, [(first, stop)]))
 
     def rows(self, first: int, stop: int) -> Array:
@@ -388,12 +413,14 @@ class _Blocks:
             return parts[0]
         if not parts:
             return np.empty((0, len(self._states), self._store.channels), self._store.dtype)
-        return np.concatenate(parts)
+        # One state after the other, as forms store them: whole runs are copied.
+        return np.concatenate([part.transpose(1, 0, 2) for part in parts], axis=1).transpose(1, 0, 2)
 
 
-def _offsets(spans: Sequence[Span]) -> npt.NDArray[np.int64]:
-    lengths = [stop - first for first, stop in spans]
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+def _offsets(spans: Int64) -> Int64:
+    offsets = np.zeros(len(spans) + 1, np.int64)
+    np.cumsum(spans[:, 1] - spans[:, 0], out=offsets[1:])
+    return offsets
 
 
 def _chosen(key: Rows, size: int, what: str, where: str) -> int | range | list[int]:

@@ -119,24 +119,43 @@ class SentenceTable:
     def __len__(self) -> int:
         return self._manifest.sizes.sentences
 
-    def check(self, numbers: Sequence[int]) -> None:
+    def check(self, numbers: Sequence[int] | Int64) -> None:
         """SentenceNotFoundError unless each of ``numbers`` is a sentence's."""
-        for number in numbers:
-            if not 0 <= number < len(self):
-                raise SentenceNotFoundError(f"no sentence {number} in {self._root}: it has {len(self)}, counted from 0")
+        wanted = _as_array(numbers)
+        outside = wanted[(wanted < 0) | (wanted >= len(self))]
+        if len(outside):
+            raise SentenceNotFoundError(f"no sentence {outside[0]} in {self._root}: it has {len(self)}, counted from 0")
 
-    def rows(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
-        """First row and the row after the last of each sentence."""
+    def span(self, number: int) -> tuple[int, int]:
+        """First row and the row after the last of one sentence: the quickest way to them."""
+        size = self._manifest.sentence_chunk
+        chunk, place = divmod(number, size)
+        if 0 <= number < len(self) and place + 1 < size:
+            starts = self._chunks.get(chunk, self._read_chunk)
+            first, stop = int(starts[place]), int(starts[place + 1])
+            if 0 <= first <= stop <= self._manifest.sizes.rows:
+                return first, stop
+        first, stop = self.rows([number])[0].tolist()
+        return first, stop
+
+    def rows(self, numbers: Sequence[int] | Int64) -> Int64:
+        """First row and the row after the last of each sentence: [n, 2]."""
         self.check(numbers)
         size = self._manifest.sentence_chunk
-        edges = [edge for number in numbers for edge in (number, number + 1)]
-        chunks = self._chunks.get_all([edge // size for edge in edges], self._read_chunks)
-        starts = [int(chunk[edge % size]) for chunk, edge in zip(chunks, edges, strict=True)]
-        spans = list(zip(starts[::2], starts[1::2], strict=True))
-        for number, (first, stop) in zip(numbers, spans, strict=True):
-            if not 0 <= first <= stop <= self._manifest.sizes.rows:
-                where = self._root.url(layout.zarr_sentence_chunk(number // size))
-                raise ShardCorruptError(f"{where}: sentence {number} has rows {first} … {stop}, which can't be: restore it")
+        edges: Int64 = _as_array(numbers)[:, None] + np.arange(2)  # [n, 2]
+        if isinstance(numbers, range) and numbers and numbers.step == 1:  # neighbours: one table of starts
+            low = numbers.start // size
+            starts = self._chunks.get_all(range(low, numbers.stop // size + 1), self._read_chunks)
+            spans: Int64 = (np.concatenate(starts) if len(starts) > 1 else starts[0])[edges - low * size]
+        else:
+            chunk_of, place = (part.reshape(-1).tolist() for part in np.divmod(edges, size))
+            starts = self._chunks.get_all(chunk_of, self._read_chunks)
+            spans = np.array([chunk[i] for chunk, i in zip(starts, place, strict=True)], np.int64).reshape(-1, 2)
+        wrong = (spans[:, 0] < 0) | (spans[:, 0] > spans[:, 1]) | (spans[:, 1] > self._manifest.sizes.rows)
+        if wrong.any():
+            number, (first, stop) = int(edges[wrong][0, 0]), spans[wrong][0].tolist()
+            where = self._root.url(layout.zarr_sentence_chunk(number // size))
+            raise ShardCorruptError(f"{where}: sentence {number} has rows {first} … {stop}, which can't be: restore it")
         return spans
 
     def find(self, ids: Sequence[str]) -> list[int]:
@@ -196,6 +215,9 @@ class SentenceTable:
     def _not_numbered(self, number: int) -> ShardMissingError:
         return ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
 
+    def _read_chunk(self, chunk: int) -> Int64:
+        return self._read_chunks([chunk])[0]
+
     def _read_chunks(self, chunks: list[int]) -> list[Int64]:
         return read_sentence_chunks(self._root, self._manifest, chunks)
 
@@ -241,6 +263,13 @@ class SentenceTable:
             n_rows=n_tokens + 2 if self._manifest.boundaries and n_tokens else n_tokens,
             tokens=tuple(columns["tokens"][place].as_py()),
         )
+
+
+def _as_array(numbers: Sequence[int] | Int64) -> Int64:
+    """The numbers as an array; of a range without going through its numbers one by one."""
+    if isinstance(numbers, range):
+        return np.arange(numbers.start, numbers.stop, numbers.step)
+    return np.asarray(numbers, np.int64)
 
 
 def check_schema(found: pa.Schema, where: str) -> None:

@@ -10,9 +10,7 @@ import os
 import posixpath
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import fsspec
 from fsspec.core import url_to_fs
@@ -21,12 +19,12 @@ from fsspec.implementations.local import LocalFileSystem
 from elmo_store.errors import StoreError
 
 TEMPORARY_PREFIX = ".writing-"
+_PLACELESS = frozenset(("", ".", ".."))  # names that a path inside the store has none of
 MERGE_GAP_BYTES = 4096  # ranges of one object that lie closer are asked for as one: a request costs more than these bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Bytes to read: of object ``rel`` from byte ``start`` on, as many as the writable buffer ``into`` has bytes."""
+class Range(NamedTuple):
+    """Bytes to read: of object ``rel`` from byte ``start`` on, as many as the writable buffer of bytes ``into`` has."""
 
     rel: str
     start: int
@@ -189,10 +187,10 @@ class Root:
 
         FileNotFoundError if an object is not there, ShortReadError if it ends too early.
         """
-        groups = merged(ranges)
         if self.is_local:
-            self._read_local(groups)
+            self._read_local(ranges)
             return
+        groups = merged(ranges)
         stops = [max(one.stop for one in group) for group in groups]
         found = self.filesystem.cat_ranges(
             [self.path(group[0].rel) for group in groups], [group[0].start for group in groups], stops, on_error="return"
@@ -206,17 +204,18 @@ class Root:
                 offset = one.start - group[0].start
                 one.into[:] = view[offset : offset + one.into.nbytes]
 
-    def _read_local(self, groups: Sequence[Sequence[Range]]) -> None:
-        rel, descriptor = "", -1
+    def _read_local(self, ranges: Sequence[Range]) -> None:
+        # A file is opened anew for every call: 4 µs, and one that has vanished or was replaced since is noticed.
+        open_rel, descriptor = "", -1
         try:
-            for group in groups:
-                if group[0].rel != rel:
+            for rel, start, into in ranges:
+                if rel != open_rel:
                     if descriptor >= 0:
                         os.close(descriptor)
-                    rel, descriptor = group[0].rel, -1
+                    open_rel, descriptor = rel, -1
                     descriptor = os.open(self.path(rel), os.O_RDONLY)
-                for one in group:
-                    _read_fully(descriptor, one)
+                if os.preadv(descriptor, (into,), start) != len(into):
+                    _read_fully(descriptor, Range(rel, start, into))
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -307,7 +306,6 @@ def _read_fully(descriptor: int, one: Range) -> None:
 
 def _checked(rel: str) -> str:
     """``rel`` if it stays inside the root; StoreError otherwise."""
-    path = PurePosixPath(rel)
-    if not rel or "\\" in rel or "\0" in rel or path.is_absolute() or ".." in path.parts or str(path) != rel:
+    if "\\" in rel or "\0" in rel or not _PLACELESS.isdisjoint(rel.split("/")):
         raise StoreError(f"{rel!r} is not a path inside the store: it must be relative, without '..', '.', '\\' or empty names")
     return rel

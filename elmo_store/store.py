@@ -14,7 +14,7 @@ from elmo_store.errors import ShardMissingError, StoreError, StoreIncompleteErro
 from elmo_store.forms import RowReader, row_reader
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import marked_shards, read_marker
-from elmo_store.reading import Array, Readable, Span
+from elmo_store.reading import Array, Int64, Readable, Span
 from elmo_store.sentences import SentenceRecord, SentenceTable
 from elmo_store.storage import Root
 from elmo_store.verify import VerifyReport, verify
@@ -82,7 +82,10 @@ class Store(Readable):
             readers = self._readers = _Readers(self.root, self.manifest, self.form)
         return readers
 
-    def _spans(self, numbers: Sequence[int]) -> list[Span]:
+    def _span(self, number: int) -> Span:
+        return self._now.sentences.span(number)
+
+    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
         return self._now.sentences.rows(numbers)
 
     def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
@@ -101,8 +104,12 @@ class Store(Readable):
         self._check_marked(readers, [(first, stop)])
         return readers.rows.tokens(first, stop)
 
-    def _block_stop(self, first: int) -> int:
-        return (first // self.manifest.shard_rows + 1) * self.manifest.shard_rows
+    def _block_stop(self, first: int, most: int) -> int:
+        for whole in (self.manifest.shard_rows, layout.ROW_GROUP_ROWS, self.manifest.chunk_rows):
+            stop = (first + most) // whole * whole
+            if stop > first:
+                return stop
+        return first + most
 
     def _check_marked(self, readers: _Readers, spans: Sequence[Span]) -> None:
         """ShardMissingError for a shard of an unfinished store that has no marker, whatever objects are there."""

@@ -3,13 +3,14 @@
 May import torch, NumPy and the rest of elmo_store.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import nn
 from torch.utils.data import Dataset
 
+from elmo_store.layout import n_layers
 from elmo_store.store import Store
 from elmo_store.store import open as open_store
 
@@ -127,13 +128,17 @@ def _batch_layer_norm(layers: torch.Tensor, mask: torch.Tensor | None) -> torch.
 class SentenceDataset(Dataset[dict[str, Any]]):
     """The sentences of a store as PyTorch items; picklable, so DataLoader workers may read side by side.
 
-    An item is a dict: `index` (number of the sentence), `id`, `tokens` (list of strings), and `layers` float32
-    [n_rows, L+1, 2p]; of a mixed store, or with `states` given, `states` [n_rows, len(states), channels] instead.
+    Item i is sentence i, also where it has no tokens, unless ``indices`` says otherwise; nothing is read to make the dataset.
+
+    An item is a dict: `index` (number of the sentence), `id`, `tokens` (strings), and `layers` [n_rows, L+1, 2p] in the
+    store's dtype, which is what travels from a worker (`ScalarMix` computes in float32); of a mixed store, of one that holds
+    some of the states only, or with `states` given, `states` [n_rows, len(states), channels] instead.
 
     Args:
         store: an open store, or its URL.
         states: names to read instead of all layers; the other states are not read from the store.
-        indices: numbers of the sentences to take, in that order; by default every sentence that has rows.
+        indices: numbers of the sentences to take, in that order; by default every sentence, those without tokens too.
+        text: False leaves out `id` and `tokens`: in random order they cost more than the vectors.
     """
 
     def __init__(
@@ -142,13 +147,13 @@ class SentenceDataset(Dataset[dict[str, Any]]):
         *,
         states: Sequence[str] | None = None,
         indices: Sequence[int] | None = None,
+        text: bool = True,
     ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
         self._states = tuple(states) if states is not None else self.store.states
-        self._as_layers = states is None and self.store.manifest.kind == "states"
-        if indices is None:
-            indices = [sentence.index for sentence in self.store.sentences() if sentence.n_rows]
-        self.indices = list(indices)
+        self._as_layers = states is None and _has_layers(self.store)
+        self._text = text
+        self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -157,18 +162,31 @@ class SentenceDataset(Dataset[dict[str, Any]]):
         return self.__getitems__([item])[0]
 
     def __getitems__(self, items: Sequence[int]) -> list[dict[str, Any]]:
-        """The items of a batch; sentences that are neighbours in the store are read together."""
-        wanted = sorted({self.indices[item] for item in items})
+        """The items of a batch, all of them read at once, in the order of the store."""
+        numbers = [int(self.indices[item]) for item in items]
+        wanted = sorted(set(numbers))
+        batch = self.store.read_sentences(wanted, states=self._states)
+        rows = torch.from_numpy(batch.states)  # [rows, S, C], of a state after the other
+        # One copy either way: rows one after the other, and of states their layers.
+        name, vectors = ("layers", layers_of_states(rows)) if self._as_layers else ("states", rows.contiguous())
+        edges = batch.offsets.tolist()
         read: dict[int, dict[str, Any]] = {}
-        for run in _runs(wanted):
-            sentences = [self.store.sentence(index) for index in run]
-            first, stop = sentences[0].first_row, sentences[-1].first_row + sentences[-1].n_rows
-            rows = torch.from_numpy(self.store.read(self._states, slice(first, stop)).astype("float32"))  # [n, S, C]
-            for index, sentence in zip(run, sentences, strict=True):
-                own = rows[sentence.first_row - first :][: sentence.n_rows]
-                vectors = {"layers": layers_of_states(own)} if self._as_layers else {"states": own}
-                read[index] = {"index": index, "id": sentence.id, "tokens": sentence.tokens, **vectors}
-        return [read[self.indices[item]] for item in items]
+        for place, number in enumerate(wanted):
+            read[number] = {"index": number, name: vectors[edges[place] : edges[place + 1]]}
+        if self._text:
+            for record in self.store._records(wanted):
+                read[record.index] |= {"id": record.id, "tokens": record.tokens}
+        return [read[number] for number in numbers]
+
+
+def _has_layers(store: Store) -> bool:
+    """True for a store of all 2L+1 states."""
+    if store.manifest.kind != "states":
+        return False
+    try:
+        return n_layers(store.states) > 0
+    except ValueError:
+        return False
 
 
 def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -183,15 +201,3 @@ def collate(items: Sequence[dict[str, Any]]) -> dict[str, Any]:
             batch[name] = nn.utils.rnn.pad_sequence(batch[name], batch_first=True)  # [B, n_max, …]
             batch["mask"] = torch.arange(batch[name].shape[1])[None] < lengths[:, None]  # [B, n_max]
     return batch
-
-
-def _runs(indices: Sequence[int]) -> Iterator[list[int]]:
-    """Ascending indices cut where they are not consecutive."""
-    run: list[int] = []
-    for index in indices:
-        if run and index != run[-1] + 1:
-            yield run
-            run = []
-        run.append(index)
-    if run:
-        yield run

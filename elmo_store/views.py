@@ -11,17 +11,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
-from elmo_store.reading import Array, Readable, Span
+from elmo_store.reading import Array, Int64, Readable, Span
 from elmo_store.sentences import SentenceRecord
 from elmo_store.writer import write_view
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
-
-Int64 = npt.NDArray[np.int64]
 
 
 class Selection(Readable):
@@ -68,27 +65,29 @@ class Selection(Readable):
     @cached_property
     def _firsts(self) -> Int64:
         """First row in the store of each sentence [n]."""
-        return np.array([first for first, _ in self._store_spans], np.int64)
+        return self._store_spans[:, 0]
 
     @cached_property
     def _edges(self) -> Int64:
         """First row in the view of each sentence, and at last the number of rows [n + 1]."""
-        return np.cumsum([0, *(stop - first for first, stop in self._store_spans)], dtype=np.int64)
+        lengths = self._store_spans[:, 1] - self._store_spans[:, 0]
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
     @cached_property
-    def _store_spans(self) -> list[Span]:
+    def _store_spans(self) -> Int64:
         return self.store._spans(self.numbers)
 
-    def _own(self, numbers: Sequence[int]) -> list[int]:
+    def _own(self, numbers: Sequence[int] | Int64) -> list[int]:
         """Numbers in the store of the view's sentences. SentenceNotFoundError."""
         for number in numbers:
             if not 0 <= number < len(self):
                 raise SentenceNotFoundError(f"no sentence {number} in this selection of {self.url}: it has {len(self)}")
         return [self.numbers[number] for number in numbers]
 
-    def _spans(self, numbers: Sequence[int]) -> list[Span]:
+    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
         self._own(numbers)
-        return [(int(self._edges[number]), int(self._edges[number + 1])) for number in numbers]
+        spans: Int64 = self._edges[np.asarray(numbers, np.int64)[:, None] + np.arange(2)]
+        return spans
 
     def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         records = self.store._records(self._own(numbers))
@@ -166,7 +165,7 @@ class Concatenation(Readable):
     def __repr__(self) -> str:
         return f"<Concatenation of {len(self.stores)} stores: {self.n_sentences} sentences, {self.n_rows} rows>"
 
-    def _by_store(self, numbers: Sequence[int]) -> list[tuple[int, int]]:
+    def _by_store(self, numbers: Sequence[int] | Int64) -> list[tuple[int, int]]:
         """(place of the store, number in it) of each sentence. SentenceNotFoundError."""
         for number in numbers:
             if not 0 <= number < len(self):
@@ -174,13 +173,13 @@ class Concatenation(Readable):
         places = [bisect_right(self._first_sentences, number) - 1 for number in numbers]
         return [(place, number - self._first_sentences[place]) for place, number in zip(places, numbers, strict=True)]
 
-    def _spans(self, numbers: Sequence[int]) -> list[Span]:
-        found: dict[int, Span] = {}
-        for place, store in enumerate(self.stores):
-            own = [(i, n) for i, (p, n) in enumerate(self._by_store(numbers)) if p == place]
-            for (i, _), (first, stop) in zip(own, store._spans([n for _, n in own]), strict=True):
-                found[i] = (first + self._first_rows[place], stop + self._first_rows[place])
-        return [found[i] for i in range(len(numbers))]
+    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
+        held = np.array(self._by_store(numbers), np.int64).reshape(-1, 2)  # place of the store, number in it
+        spans = np.empty((len(held), 2), np.int64)
+        for place in np.unique(held[:, 0]).tolist():
+            own = held[:, 0] == place
+            spans[own] = self.stores[place]._spans(held[own, 1]) + self._first_rows[place]
+        return spans
 
     def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         found: dict[int, SentenceRecord] = {}

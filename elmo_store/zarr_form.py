@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -158,7 +158,9 @@ class ZarrRows:
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
         self._root, self._manifest = root, manifest
-        self._indices: Recent[int, ShardIndex] = Recent(INDICES_AT_HAND)
+        self._indices: Recent[int, _Shard] = Recent(INDICES_AT_HAND)
+        self._dtype = np.dtype(manifest.dtype).newbyteorder("<")
+        self._stored_as_is = manifest.compression == "none" and manifest.checksum == "none"
         self._tokens: Recent[int, list[str]] = Recent(TOKEN_CHUNKS_AT_HAND)
 
     def read(self, states: Sequence[int], spans: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
@@ -168,11 +170,11 @@ class ZarrRows:
         """
         m = self._manifest
         total = sum(stop - first for first, stop in spans)
-        out = np.empty((len(states), total, m.channels), np.dtype(m.dtype).newbyteorder("<"))
+        out = np.empty((len(states), total, m.channels), self._dtype)
         pieces = list(layout.shard_pieces(spans, m.shard_rows))
-        found = self._indices.get_all((shard for shard, _, _, _ in pieces), self._read_indices)
+        found = self._indices.get_all([piece[0] for piece in pieces], self._read_indices)
         with _errors_name(self._root):
-            if m.compression == "none" and m.checksum == "none":
+            if self._stored_as_is:
                 self._read_exactly(states, pieces, found, out)
             else:
                 self._read_chunks(states, pieces, found, out)
@@ -184,7 +186,7 @@ class ZarrRows:
         found = self._tokens.get_all((shard for shard, _, _, _ in pieces), self._read_tokens)
         return [token for tokens, (_, lo, hi, _) in zip(found, pieces, strict=True) for token in tokens[lo:hi]]
 
-    def _read_indices(self, shards: list[int]) -> list[ShardIndex]:
+    def _read_indices(self, shards: list[int]) -> list["_Shard"]:
         m = self._manifest
         n_chunks, n_states = m.shard_rows // m.chunk_rows, len(m.states)
         rels = [layout.zarr_states_shard(shard) for shard in shards]
@@ -194,7 +196,12 @@ class ZarrRows:
         for shard, rel in zip(shards, rels, strict=True):
             first, stop = m.shard_range(shard)
             with _errors_name(self._root, rel):
-                indices.append(ShardIndex.parse(tails[rel], n_chunks, n_states, -(-(stop - first) // m.chunk_rows)))
+                used = -(-(stop - first) // m.chunk_rows)
+                index = ShardIndex.parse(tails[rel], n_chunks, n_states, used)
+                starts = (
+                    index.state_starts(used, m.chunk_rows * m.channels * self._dtype.itemsize) if self._stored_as_is else None
+                )
+                indices.append(_Shard(rel, index, starts))
         return indices
 
     def _read_tokens(self, shards: list[int]) -> list[list[str]]:
@@ -207,34 +214,42 @@ class ZarrRows:
                 decoded.append(decode_tokens(data, self._manifest.shard_rows))
         return decoded
 
-    def _read_exactly(self, states: Sequence[int], pieces: Sequence["_Piece"], found: Sequence[ShardIndex], out: Any) -> None:
-        """Where bytes are stored as they are: the rows' own bytes, straight into ``out``."""
-        m = self._manifest
-        row_bytes = m.channels * out.dtype.itemsize
-        chunk_bytes = m.chunk_rows * row_bytes
-        target = memoryview(out.reshape(-1).view(np.uint8)) if out.size else memoryview(b"")
-        n_rows = out.shape[1]
+    def _read_exactly(self, states: Sequence[int], pieces: Sequence["_Piece"], found: Sequence["_Shard"], out: Any) -> None:
+        """Where bytes are stored as they are: the rows' own bytes, straight into ``out`` [states, rows, channels]."""
+        if not out.size:
+            return
+        row_bytes = self._manifest.channels * self._dtype.itemsize
+        target = memoryview(out.reshape(-1).view(np.uint8))
+        state_bytes = out.shape[1] * row_bytes
         ranges = []
-        for (shard, lo, hi, start), index in zip(pieces, found, strict=True):
-            rel = layout.zarr_states_shard(shard)
-            chunks = slice(lo // m.chunk_rows, -(-hi // m.chunk_rows))
-            for place, state in enumerate(states):
-                if (index.lengths[chunks, state] != chunk_bytes).any():
-                    raise DamagedErrorAt(rel, f"an inner chunk of {m.states[state]} has not {chunk_bytes} bytes")
-                for offset, a, b in _stored_runs(
-                    index.offsets[chunks, state].tolist(), chunks.start, lo, hi, m.chunk_rows, row_bytes
-                ):
-                    first = (place * n_rows + start + a - lo) * row_bytes
-                    ranges.append(Range(rel, offset, target[first : first + (b - a) * row_bytes]))
+        for (_, lo, hi, start), shard in zip(pieces, found, strict=True):
+            at, n_bytes = start * row_bytes, (hi - lo) * row_bytes
+            for state in states:
+                if shard.starts is not None:
+                    ranges.append(Range(shard.rel, shard.starts[state] + lo * row_bytes, target[at : at + n_bytes]))
+                else:
+                    ranges += self._scattered(shard, state, lo, hi, target[at : at + n_bytes])
+                at += state_bytes
         self._root.read_ranges(ranges)
 
-    def _read_chunks(self, states: Sequence[int], pieces: Sequence["_Piece"], found: Sequence[ShardIndex], out: Any) -> None:
+    def _scattered(self, shard: "_Shard", state: int, lo: int, hi: int, target: memoryview) -> Iterator[Range]:
+        """Ranges of rows ``lo … hi`` of a state whose inner chunks lie in an order of another writer's."""
+        m = self._manifest
+        row_bytes = m.channels * self._dtype.itemsize
+        chunks = slice(lo // m.chunk_rows, -(-hi // m.chunk_rows))
+        if (shard.index.lengths[chunks, state] != m.chunk_rows * row_bytes).any():
+            raise DamagedErrorAt(shard.rel, f"an inner chunk of {m.states[state]} has not {m.chunk_rows * row_bytes} bytes")
+        offsets = shard.index.offsets[chunks, state].tolist()
+        for offset, a, b in _stored_runs(offsets, chunks.start, lo, hi, m.chunk_rows, row_bytes):
+            yield Range(shard.rel, offset, target[(a - lo) * row_bytes : (b - lo) * row_bytes])
+
+    def _read_chunks(self, states: Sequence[int], pieces: Sequence["_Piece"], found: Sequence["_Shard"], out: Any) -> None:
         """Where inner chunks are compressed or have checksums: whole ones, decoded by several threads."""
         m = self._manifest
         wanted: dict[tuple[int, int, int], ShardIndex] = {}
-        for (shard, lo, hi, _), index in zip(pieces, found, strict=True):
+        for (shard, lo, hi, _), place in zip(pieces, found, strict=True):
             for chunk in range(lo // m.chunk_rows, -(-hi // m.chunk_rows)):
-                wanted.update(((shard, chunk, state), index) for state in states)
+                wanted.update(((shard, chunk, state), place.index) for state in states)
         stored = {key: memoryview(bytearray(int(index.lengths[key[1], key[2]]))) for key, index in wanted.items()}
         self._root.read_ranges(
             [
@@ -260,6 +275,14 @@ class ZarrRows:
                 for place, state in enumerate(states):
                     rows = decoded[shard, chunk, state][a - chunk * m.chunk_rows : b - chunk * m.chunk_rows]
                     out[place, start + a - lo : start + b - lo] = rows
+
+
+class _Shard(NamedTuple):
+    """What is known of a shard object: its path, its index, and where states begin if each lies in one piece, uncompressed."""
+
+    rel: str
+    index: ShardIndex
+    starts: list[int] | None
 
 
 _Piece = tuple[int, int, int, int]  # shard, its rows lo … hi (counted within it), their place in the result

@@ -1,5 +1,6 @@
 """Sentences of a store as PyTorch batches: the right vectors, padding that is masked, and workers in processes of their own."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import elmo_store
 from elmo_store.torch import SentenceDataset, collate, layers_of_states
 from tests.store.support import LENGTHS, Written, make_store
 
-WITH_ROWS = [i for i, n in enumerate(LENGTHS) if n]
+ALL = list(range(len(LENGTHS)))
 
 
 @pytest.fixture
@@ -21,40 +22,62 @@ def written(tmp_path: Path) -> Written:
 
 def test_items_are_sentences_with_their_layers(written: Written) -> None:
     data = SentenceDataset(written.root.url())
-    assert data.indices == WITH_ROWS
-    for item, sentence in enumerate(WITH_ROWS):
-        got = data[item]
+    assert len(data) == len(LENGTHS)
+    for sentence in ALL:  # those without tokens too
+        got = data[sentence]
         assert (got["index"], got["tokens"]) == (sentence, tuple(written.tokens[sentence]))
-        expected = layers_of_states(torch.from_numpy(written.states[written.rows(sentence)].astype(np.float32)))
+        expected = layers_of_states(torch.from_numpy(written.states[written.rows(sentence)]))
+        assert (got["layers"].dtype, got["layers"].shape) == (torch.float16, (LENGTHS[sentence], 3, 16))
         assert torch.equal(got["layers"], expected)
 
 
 def test_a_batch_keeps_its_order_and_repeats(written: Written) -> None:
     data = SentenceDataset(written.root.url())
-    items = data.__getitems__([4, 0, 1, 4])
-    assert [item["index"] for item in items] == [WITH_ROWS[i] for i in (4, 0, 1, 4)]
+    items = data.__getitems__([4, 0, 2, 1, 4])
+    assert [item["index"] for item in items] == [4, 0, 2, 1, 4]
     for item in items:
-        assert torch.equal(item["layers"], data[WITH_ROWS.index(item["index"])]["layers"])
+        assert torch.equal(item["layers"], data[item["index"]]["layers"])
+        assert item["id"] == f"doc.txt:{item['index']}"
 
 
-def test_neighbours_are_read_together(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_one_read(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     data = SentenceDataset(written.root.url(), indices=[0, 1, 3, 4])
-    reads: list[slice] = []
-    real = elmo_store.Store.read
+    reads: list[int] = []
+    real = elmo_store.Store._read
 
-    def counting(self: elmo_store.Store, states: object = None, rows: slice | None = None) -> object:
-        reads.append(rows or slice(None))
-        return real(self, states, rows)  # type: ignore[arg-type]
+    def counting(self: elmo_store.Store, states: Sequence[int], spans: Sequence[tuple[int, int]]) -> object:
+        reads.append(len(spans))
+        return real(self, states, spans)
 
-    monkeypatch.setattr(elmo_store.Store, "read", counting)
+    monkeypatch.setattr(elmo_store.Store, "_read", counting)
     data.__getitems__([3, 2, 1, 0])
-    assert len(reads) == 2
+    assert reads == [4]
+
+
+def test_a_dataset_reads_nothing_to_be_made(written: Written) -> None:
+    store = elmo_store.open(written.root.url())
+    for name in ("states.zarr", "states", "sentences"):
+        written.root.remove_tree(name)
+    assert len(SentenceDataset(store)) == len(LENGTHS)
+
+
+def test_vectors_without_text(written: Written) -> None:
+    written.root.remove_tree("sentences")
+    item = SentenceDataset(written.root.url(), text=False)[3]
+    assert sorted(item) == ["index", "layers"]
+    assert torch.equal(item["layers"], layers_of_states(torch.from_numpy(written.states[written.rows(3)])))
+
+
+def test_some_states_are_no_layers(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "some"), states=("x", "fwd2"))
+    item = SentenceDataset(written.root.url())[1]
+    np.testing.assert_array_equal(item["states"].numpy(), written.states[written.rows(1)])
 
 
 def test_chosen_states(written: Written) -> None:
     item = SentenceDataset(written.root.url(), states=["bwd2", "x"], indices=[1])[0]
     assert "layers" not in item
-    np.testing.assert_array_equal(item["states"].numpy(), written.states[written.rows(1)][:, [4, 0]].astype(np.float32))
+    np.testing.assert_array_equal(item["states"].numpy(), written.states[written.rows(1)][:, [4, 0]])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -69,4 +92,4 @@ def test_batches_through_a_data_loader(written: Written, workers: int) -> None:
         assert batch["mask"].sum(1).tolist() == [LENGTHS[i] for i in batch["index"]]
         assert not batch["layers"][~batch["mask"]].any()
         seen += batch["index"]
-    assert seen == WITH_ROWS
+    assert seen == ALL
