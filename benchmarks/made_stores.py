@@ -19,7 +19,7 @@ from elmo_store import forms, ids, layout, zarr_form
 from elmo_store.errors import StoreError
 from elmo_store.inputs import encode_inputs
 from elmo_store.manifest import Counts, InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
-from elmo_store.markers import IdsMarker, ObjectRecord, PartRange, ShardMarker, StretchMarker, write_marker
+from elmo_store.markers import IdsMarker, ObjectRecord, PartRange, ShardMarker, StretchMarker, checksum, write_marker
 from elmo_store.sentences import encode_part
 from elmo_store.storage import Root
 from elmo_store.writer import complete_store, encode_id_tables
@@ -102,7 +102,7 @@ def make_store(url: str, shape: Shape) -> None:
     tokens = words()[word_numbers(manifest.sizes.rows)]
     stretch = _write_sentences(root, manifest, edges, tokens)
     tables = _write_ids(root, shape.sentences)
-    complete_store(root, manifest, _write_shards(root, manifest, edges, tokens), [stretch], [tables])
+    complete_store(root, manifest, checksum(_write_shards(root, manifest, edges, tokens)), [stretch], [tables])
 
 
 def make_hdf5(path: Path, sentences: int, channels: int = 16) -> None:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,8 +108,8 @@ def local(folder: Path, sizes: list[int], rounds: int, samples: int) -> None:
             for form in layout.FORMS:
                 store = stores.open(url, form=form)
                 few = numbers if form == "zarr" else numbers[: max(1, samples // 10)]
-                works[f"{form} one"] = lambda store=store, few=few: one_by_one(store, few)
-                works[f"{form} batched"] = lambda store=store, few=few: batched(store, few)
+                works[f"{form} one"] = partial(one_by_one, store, few)
+                works[f"{form} batched"] = partial(batched, store, few)
             taken = in_turns(works, rounds)
         of_hdf5 = taken["hdf5"] / samples
         print(f"{size:>10,} {'hdf5':<9}{1 / of_hdf5:>11,.0f}{1:>8.1f}")
@@ -149,7 +150,7 @@ def opening(folder: Path, sizes: list[int], rounds: int) -> None:
             runs.append([float(value) for value in found])
         imported, first, peak, _ = (statistics.median(values) for values in zip(*runs, strict=True))
         store = stores.open(url)
-        ready = statistics.median(seconds(lambda store=store: SentenceDataset(store)) for _ in range(rounds))
+        ready = statistics.median(seconds(partial(SentenceDataset, store)) for _ in range(rounds))
         print(f"{size:>10,}{imported * 1e3:>12.0f}{first * 1e3:>15.1f}{peak * 1.048576:>10.0f}{ready * 1e3:>12.2f}", flush=True)
 
 

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -31,7 +32,9 @@ class CountingStore(LocalStore):
     requests = 0
     bytes = 0
 
-    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
         """As LocalStore."""
         found = await super().get(key, prototype, byte_range)
         self.requests += 1
@@ -61,12 +64,11 @@ def chunk_sizes(folder: Path, rounds: int) -> None:
         url = str(folder / shape.name)
         make_store(url, shape)
         index = zarr_shard.index_bytes(SHARD_ROWS // rows, 2 * LAYERS + 1)
-        encode = median_seconds(
-            lambda rows=rows: zarr_shard.encode(states, shard_rows=SHARD_ROWS, chunk_rows=rows, compression="none"), rounds
-        )
+        one = partial(zarr_shard.encode, states, shard_rows=SHARD_ROWS, chunk_rows=rows, compression="none")
+        encode = median_seconds(one, rounds)
         requests, n_bytes, share, spent = by_zarr(url)
         array = zarr.open_array(LocalStore(f"{url}/{layout.ZARR}/states", read_only=True), mode="r")
-        whole = median_seconds(lambda array=array: array[:SHARD_ROWS], rounds)
+        whole = median_seconds(partial(array.__getitem__, slice(SHARD_ROWS)), rounds)
         size = states[: min(SHARD_ROWS, array.shape[0])].nbytes
         print(
             f"{rows:>6}{index:>13,}{requests:>10g}{n_bytes:>13,.0f}{share:>11.1f}{spent * 1e3:>7.1f}{size / whole / 1e6:>11,.0f}"

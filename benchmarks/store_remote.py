@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,14 +48,18 @@ def measured(url: str, form: str, traffic: Traffic) -> dict[str, tuple[float, ..
     cold, warm = [], []
     for number in numbers:
         store = stores.open(url, form=form)
-        cold.append(once(lambda store=store, number=number: store.sentence(number).read(), traffic))
+        cold.append(once(partial(sentence, store, number), traffic))
         beside = number + 1 if number + 1 < size else number - 1
-        warm.append(once(lambda store=store, beside=beside: store.sentence(beside).read(), traffic))
+        warm.append(once(partial(sentence, store, beside), traffic))
     store = stores.open(url, form=form)
     many = np.random.default_rng(6).integers(0, size, 256)
     store.read_sentences(many)
     batch = once(lambda: store.read_sentences(many + 1 - 2 * (many + 1 == size)).states, traffic)
     return {"cold": medians(cold), "warm": medians(warm), "256": batch}
+
+
+def sentence(store: stores.Store, number: int) -> Any:
+    return store.sentence(number).read()
 
 
 def once(work: Callable[[], Any], traffic: Traffic) -> tuple[float, ...]:
