@@ -165,7 +165,7 @@ def _write_sentences(root: Root, manifest: Manifest, edges: Int64, tokens: npt.N
         )
         columns = [
             pa.array(numbers),
-            pa.array([_id(n) for n in numbers]),
+            pa.array([_id(n) for n in numbers.tolist()]),
             pa.array(["made-up.txt"] * len(numbers)),
             pa.array(numbers),
             pa.array(own[:-1]),
@@ -199,7 +199,9 @@ def _write_shards(root: Root, manifest: Manifest, edges: Int64, tokens: npt.NDAr
         rows = np.arange(first, stop)
         sentence = np.searchsorted(edges, rows, "right") - 1
         index = (rows - edges[sentence]).astype(np.int32)
-        objects = forms.encode_shard(manifest, shard, pool_rows(states, first, stop), tokens[first:stop], sentence, index)
+        objects = forms.encode_shard(
+            manifest, shard, pool_rows(states, first, stop), tokens[first:stop].tolist(), sentence, index
+        )
         marker = ShardMarker(shard, first, stop - first, tuple(_put(root, objects)))
         write_marker(root, marker)
         yield marker

@@ -222,13 +222,13 @@ class ZarrRows:
         target = memoryview(out.reshape(-1).view(np.uint8))
         state_bytes = out.shape[1] * row_bytes
         ranges = []
-        for (_, lo, hi, start), shard in zip(pieces, found, strict=True):
+        for (_, lo, hi, start), one in zip(pieces, found, strict=True):
             at, n_bytes = start * row_bytes, (hi - lo) * row_bytes
             for state in states:
-                if shard.starts is not None:
-                    ranges.append(Range(shard.rel, shard.starts[state] + lo * row_bytes, target[at : at + n_bytes]))
+                if one.starts is not None:
+                    ranges.append(Range(one.rel, one.starts[state] + lo * row_bytes, target[at : at + n_bytes]))
                 else:
-                    ranges += self._scattered(shard, state, lo, hi, target[at : at + n_bytes])
+                    ranges += self._scattered(one, state, lo, hi, target[at : at + n_bytes])
                 at += state_bytes
         self._root.read_ranges(ranges)
 
@@ -237,9 +237,9 @@ class ZarrRows:
         m = self._manifest
         row_bytes = m.channels * self._dtype.itemsize
         chunks = slice(lo // m.chunk_rows, -(-hi // m.chunk_rows))
-        if (shard.index.lengths[chunks, state] != m.chunk_rows * row_bytes).any():
+        if (shard.chunks.lengths[chunks, state] != m.chunk_rows * row_bytes).any():
             raise DamagedErrorAt(shard.rel, f"an inner chunk of {m.states[state]} has not {m.chunk_rows * row_bytes} bytes")
-        offsets = shard.index.offsets[chunks, state].tolist()
+        offsets = shard.chunks.offsets[chunks, state].tolist()
         for offset, a, b in _stored_runs(offsets, chunks.start, lo, hi, m.chunk_rows, row_bytes):
             yield Range(shard.rel, offset, target[(a - lo) * row_bytes : (b - lo) * row_bytes])
 
@@ -247,9 +247,9 @@ class ZarrRows:
         """Where inner chunks are compressed or have checksums: whole ones, decoded by several threads."""
         m = self._manifest
         wanted: dict[tuple[int, int, int], ShardIndex] = {}
-        for (shard, lo, hi, _), place in zip(pieces, found, strict=True):
+        for (shard, lo, hi, _), known in zip(pieces, found, strict=True):
             for chunk in range(lo // m.chunk_rows, -(-hi // m.chunk_rows)):
-                wanted.update(((shard, chunk, state), place.index) for state in states)
+                wanted.update(((shard, chunk, state), known.chunks) for state in states)
         stored = {key: memoryview(bytearray(int(index.lengths[key[1], key[2]]))) for key, index in wanted.items()}
         self._root.read_ranges(
             [
@@ -281,7 +281,7 @@ class _Shard(NamedTuple):
     """What is known of a shard object: its path, its index, and where states begin if each lies in one piece, uncompressed."""
 
     rel: str
-    index: ShardIndex
+    chunks: ShardIndex
     starts: list[int] | None
 
 
