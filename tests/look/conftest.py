@@ -2,15 +2,20 @@
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import elmo_store
 from model.files.registry import random_weights
 from pipeline.cli import main
 from tests.pipeline.conftest import TINY
 from tests.pipeline.conftest import corpus as corpus
 from tests.pipeline.conftest import embed as embed
 from tests.pipeline.conftest import tiny_model as tiny_model
+
+if TYPE_CHECKING:
+    from pipeline.explore.service import Service
 
 HOSTILE = (
     "<script>document.title='owned'</script> <img src=x onerror=document.title='owned'> ]]> --> </style>",
@@ -54,3 +59,13 @@ def mixed_store(hostile_store: Path) -> Path:
     output = hostile_store.parent / "mixed"
     assert main(["mix", str(hostile_store), "--weights", str(weights), "--output", str(output), "--quiet"]) == 0
     return output
+
+
+@pytest.fixture(scope="session")
+def service(hostile_store: Path) -> "Service":
+    """The explorer's service over `hostile_store`, its sample read."""
+    from pipeline.explore.service import Service
+
+    made = Service(elmo_store.open(hostile_store))
+    made.wait()
+    return made

@@ -1,0 +1,144 @@
+"""An approximate index of all rows of a store, for any mix of its layers: one FAISS inverted file, kept beside the store.
+
+May import faiss (extra ``explore``), NumPy and elmo_store. A row is kept as all its states side by side, each layer divided by
+its length, in 8 bits a number; the lengths stand in a file of their own. One inner product with a query that is weighed layer by
+layer ranks rows by any mix, so one index serves every s; the best are ranked again by the mix's true cosine, from the same bytes.
+"""
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.errors import StoreError
+from elmo_store.figures.gather import evenly
+from elmo_store.figures.vectors import Float
+from elmo_store.layout import MANIFEST
+from elmo_store.storage import Root
+from elmo_store.store import Store
+from pipeline.explore.vectors import Found
+
+FOLDER = "index"
+INDEX, LENGTHS, FACTS = f"{FOLDER}/rows.faiss", f"{FOLDER}/lengths.npy", f"{FOLDER}/index.json"
+BLOCK_ROWS = 32_768
+MOST_LISTS = 4096
+TRAINING_ROWS_A_LIST, TRAINING_BLOCK = 40, 64  # neighbouring rows are read together
+LISTS_LOOKED_AT = 24
+CANDIDATES = 256
+
+
+def layer_slices(n_states: int, channels: int, kind: str) -> list[slice]:
+    """Columns of each layer among a row's states side by side: x, then pairs; of a mixed store one a set."""
+    if kind == "mix":
+        return [slice(k * channels, (k + 1) * channels) for k in range(n_states)]
+    pairs = [slice((2 * j - 1) * channels, (2 * j + 1) * channels) for j in range(1, (n_states + 1) // 2)]
+    return [slice(0, channels), *pairs]
+
+
+def unit_rows(states: npt.NDArray[Any], kind: str) -> tuple[Float, Float]:
+    """Rows with each layer divided by its length, and the lengths: [n, S, p] → [n, S·p], [n, layers]."""
+    n, n_states, channels = states.shape
+    rows = states.reshape(n, n_states * channels).astype(np.float32)
+    slices = layer_slices(n_states, channels, kind)
+    lengths = np.stack([np.linalg.norm(rows[:, one], axis=1) for one in slices], axis=1)
+    for k, one in enumerate(slices):
+        rows[:, one] /= np.maximum(lengths[:, k : k + 1], np.float32(1e-12))
+    return rows, lengths.astype(np.float32)
+
+
+def build(store: Store, tell: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Any]:
+    """Build the index of a store and put it beside it; returns the facts that stand with it. ``tell``: rows done, of how many."""
+    import faiss
+
+    n, width = store.n_rows, len(store.states) * store.channels
+    kind = store.manifest.kind
+    n_lists = int(max(1, min(MOST_LISTS, n // TRAINING_ROWS_A_LIST, round(n**0.5))))
+    index = faiss.index_factory(width, f"IVF{n_lists},SQ8", faiss.METRIC_INNER_PRODUCT)
+    blocks = evenly(-(-n // TRAINING_BLOCK), max(1, n_lists * TRAINING_ROWS_A_LIST // TRAINING_BLOCK))
+    rows = np.concatenate([np.arange(b * TRAINING_BLOCK, min((b + 1) * TRAINING_BLOCK, n)) for b in blocks])
+    sample = store.read(rows=rows)
+    index.train(unit_rows(sample, kind)[0])
+    lengths = np.empty((n, len(layer_slices(len(store.states), store.channels, kind))), np.float16)
+    for first in range(0, n, BLOCK_ROWS):
+        stop = min(first + BLOCK_ROWS, n)
+        units, lengths[first:stop] = unit_rows(store.read(rows=slice(first, stop)), kind)
+        index.add(units)
+        tell(stop, n)
+    facts = {"rows": n, "lists": n_lists, "store": _identity(store.root), "kind": kind, "states": list(store.states)}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, write in ((INDEX, lambda p: faiss.write_index(index, p)), (LENGTHS, lambda p: np.save(p, lengths))):
+            path = str(Path(folder) / Path(name).name)
+            write(path)
+            _put_file(store.root, name, path)
+    store.root.put_json(FACTS, facts)  # last: without it there is no index
+    return facts
+
+
+def _put_file(root: Root, rel: str, path: str) -> None:
+    root.filesystem.makedirs(root.path(FOLDER), exist_ok=True)
+    root.filesystem.put_file(path, root.path(rel))
+
+
+def _identity(root: Root) -> str:
+    """Of the store that an index belongs to: its manifest's bytes."""
+    return hashlib.sha256(root.get(MANIFEST)).hexdigest()
+
+
+class Index:
+    """An index that was built, opened: of a local store it is read where it lies, from elsewhere it is fetched once."""
+
+    def __init__(self, store: Store) -> None:
+        import faiss
+
+        root = store.root
+        facts = root.get_json(FACTS)
+        if facts.get("store") != _identity(root):
+            raise StoreError(f"{root.url(FOLDER)} is the index of another store: run `elmo-store index` again")
+        self._fetched = None if root.is_local else tempfile.TemporaryDirectory()
+        paths = [self._local(root, name) for name in (INDEX, LENGTHS)]
+        index: Any = faiss.read_index(paths[0], faiss.IO_FLAG_MMAP)
+        index.nprobe = LISTS_LOOKED_AT
+        self._index = index
+        self._lengths = np.load(paths[1], mmap_mode="r")
+        self._slices = layer_slices(len(store.states), store.channels, store.manifest.kind)
+        self._doubled = store.manifest.kind == "states"
+        some = self._lengths[:: max(1, len(self._lengths) // 10_000)]
+        self._usual = np.asarray(some, np.float32).mean(axis=0)  # [layers]
+
+    def __len__(self) -> int:
+        return int(self._index.ntotal)
+
+    def _local(self, root: Root, rel: str) -> str:
+        if self._fetched is None:
+            return root.path(rel)
+        path = str(Path(self._fetched.name) / Path(rel).name)
+        root.filesystem.get_file(root.path(rel), path)
+        return path
+
+    def nearest(self, query: Float, s: Sequence[float], n: int, without: int | None = None) -> list[Found]:
+        """About the ``n`` rows nearest to the query's mix. ``query``: [L+1, 2p], as `vectors.query_layers` gives it."""
+        weights = np.asarray(s, np.float32)
+        m = weights @ query
+        parts = [m.reshape(2, -1).sum(axis=0) if self._doubled and k == 0 else m for k in range(len(weights))]
+        wanted = np.concatenate([w * usual * part for w, usual, part in zip(weights, self._usual, parts, strict=True)])
+        _, rows, kept = self._index.search_and_reconstruct(wanted[None].astype(np.float32), min(CANDIDATES, len(self)))
+        there = (rows[0] >= 0) & (rows[0] != (-1 if without is None else without))
+        rows, kept = rows[0][there], kept[0][there]  # [c], [c, S·p] with layers of length 1
+        lengths = np.asarray(self._lengths[rows], np.float32)
+        mixes = np.zeros((len(rows), len(m)), np.float32)
+        for k, one in enumerate(self._slices):
+            layer = kept[:, one] * lengths[:, k : k + 1]
+            mixes += weights[k] * (np.concatenate([layer, layer], axis=1) if self._doubled and k == 0 else layer)
+        size = np.linalg.norm(mixes, axis=1) * np.linalg.norm(m)
+        cosines = np.divide(mixes @ m, size, out=np.zeros(len(rows), np.float32), where=size > 1e-12)
+        best = np.lexsort((rows, -cosines))[:n]
+        return [Found(int(rows[i]), -1, float(cosines[i])) for i in best]
+
+
+def open_index(store: Store) -> Index | None:
+    """The index beside a store, None without one. StoreError if it is another store's."""
+    return Index(store) if store.root.exists(FACTS) else None

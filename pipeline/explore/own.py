@@ -1,0 +1,36 @@
+"""A sentence of the user's own, by the store's own model and start state. May import elmo_store and, by name, pipeline.quick."""
+
+import importlib
+from typing import Any
+
+from elmo_store.embedded import EmbeddedSentence
+from elmo_store.manifest import Manifest
+
+MOST_CHARACTERS = 2000
+
+
+class OwnSentenceError(ValueError):
+    """The sentence can't be embedded as the store's were; says why."""
+
+
+def embed_own(text: str, manifest: Manifest) -> EmbeddedSentence:
+    """The states of ``text``. OwnSentenceError if it is too long, or the store's model is not to be had here any more."""
+    if manifest.kind != "states":
+        raise OwnSentenceError("a mixed store holds no states to compare with")
+    if len(text) > MOST_CHARACTERS:
+        raise OwnSentenceError(f"{len(text):,} characters are too many for this box: at most {MOST_CHARACTERS:,}")
+    try:
+        quick: Any = importlib.import_module("pipeline.quick")
+    except ModuleNotFoundError as error:
+        raise OwnSentenceError(f"this needs {error.name}: pip install 'elmo-store[embed]'") from error
+    try:
+        model = quick.embedder(manifest.model.name, manifest.precision, manifest.start_state.kind, "cpu")
+    except Exception as error:  # not to be found, not readable: whatever it is, the rest of the page goes on
+        raise OwnSentenceError(f"the store's model {manifest.model.name} can't be loaded here: {error}") from error
+    if model.fingerprint != manifest.model.fingerprint:
+        raise OwnSentenceError(f"the model {manifest.model.name} of this machine is not the one that made the store")
+    tokens = quick.tokenised(text, "ptb")
+    if not tokens:
+        raise OwnSentenceError("there are no words in it")
+    found: list[EmbeddedSentence] = model.embed([tokens], "float16" if manifest.dtype == "float16" else "float32")
+    return found[0]

@@ -1,0 +1,138 @@
+"""The explorer's server: routes, token, headers. May import Starlette, uvicorn (extra ``explore``) and `service`.
+
+Read-only. The page's own files hold nothing of the store and are open; everything of the store needs the token, which stands in
+the address that is printed (after #, so that it is sent nowhere) and travels in a header. Only requests that name this very host
+are answered, so that no other site's name can be pointed here. The page may load from and ask this server only.
+"""
+
+import secrets
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from elmo_store.errors import StoreError
+from pipeline.explore.own import OwnSentenceError
+from pipeline.explore.service import BadRequestError, Service
+
+STATIC = Path(__file__).parent / "static"
+TOKEN_HEADER = "x-elmo-token"
+BODY_BYTES = 64 << 10
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+Call = Callable[[Request], Awaitable[Response]]
+
+
+def application(service: Service, token: str, hosts: frozenset[str]) -> Starlette:
+    """The application. ``hosts``: what a request's Host may say, ports included."""
+
+    def api(ask: Callable[[dict[str, str]], Any]) -> Call:
+        async def answer(request: Request) -> Response:
+            return await _answer(ask, dict(request.query_params))
+
+        return answer
+
+    async def embed(request: Request) -> Response:
+        body = await request.body()
+        if len(body) > BODY_BYTES:
+            return JSONResponse({"error": "the text is too long"}, 413)
+        return await _answer(lambda _: service.embed(body.decode("utf-8", "replace")), {})
+
+    routes = [
+        Route("/api/about", api(lambda _: service.about())),
+        Route("/api/search", api(lambda q: service.search(q.get("q", ""), _whole(q, "offset", 0)))),
+        Route("/api/sentence", api(lambda q: service.sentence(_whole(q, "number")))),
+        Route(
+            "/api/neighbours",
+            api(
+                lambda q: service.neighbours(
+                    q.get("token", ""),
+                    _numbers(q),
+                    _whole(q, "n", 8),
+                    layers=q.get("layers") != "0",
+                    approximate=q.get("approximate") == "1",
+                )
+            ),
+        ),
+        Route("/api/word", api(lambda q: service.word(q.get("word", ""), _numbers(q) or ()))),
+        Route("/api/embed", embed, methods=["POST"]),
+        Mount("/", StaticFiles(directory=STATIC, html=True)),
+    ]
+    guard = Middleware(BaseHTTPMiddleware, dispatch=_guard(token, hosts))
+    return Starlette(routes=routes, middleware=[guard])
+
+
+def _guard(token: str, hosts: frozenset[str]) -> Callable[[Request, Call], Awaitable[Response]]:
+    async def dispatch(request: Request, call_next: Call) -> Response:
+        response: Response
+        given = request.headers.get(TOKEN_HEADER, "")
+        if request.headers.get("host", "") not in hosts:
+            response = PlainTextResponse("this server answers to its own address only", 421)
+        elif request.url.path.startswith("/api/") and not secrets.compare_digest(given.encode(), token.encode()):
+            response = JSONResponse({"error": "open the address that elmo-store printed: it holds the token"}, 403)
+        else:
+            response = await call_next(request)
+        response.headers.update(HEADERS)
+        return response
+
+    return dispatch
+
+
+async def _answer(ask: Callable[[dict[str, str]], Any], query: dict[str, str]) -> Response:
+    try:
+        return JSONResponse(await run_in_threadpool(ask, query))
+    except (BadRequestError, OwnSentenceError) as error:
+        return JSONResponse({"error": str(error)}, 400)
+    except (StoreError, OSError) as error:
+        return JSONResponse({"error": f"the store can't be read: {error}"}, 502)
+
+
+def _whole(query: dict[str, str], name: str, default: int | None = None) -> int:
+    try:
+        return int(query[name]) if name in query or default is None else default
+    except (KeyError, ValueError) as error:
+        raise BadRequestError(f"{name} must be a whole number") from error
+
+
+def _numbers(query: dict[str, str]) -> list[float] | None:
+    if "s" not in query:
+        return None
+    try:
+        return [float(one) for one in query["s"].split(",")]
+    except ValueError as error:
+        raise BadRequestError("s must be numbers with commas between them") from error
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A listening socket; OSError if the address is taken. Port 0 takes a free one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind((host, port))
+    listener.listen(128)
+    return listener
+
+
+def server(service: Service, token: str, listener: socket.socket, host: str) -> uvicorn.Server:
+    """A server for that socket; ``run(sockets=[listener])`` serves until Ctrl-C."""
+    port = listener.getsockname()[1]
+    names = {host, "127.0.0.1", "localhost"} if host in ("127.0.0.1", "localhost") else {host, socket.gethostname(), "127.0.0.1"}
+    hosts = frozenset(f"[{name}]:{port}" if ":" in name else f"{name}:{port}" for name in names)
+    config = uvicorn.Config(application(service, token, hosts), log_config=None, log_level="warning", access_log=False)
+    return uvicorn.Server(config)

@@ -1,0 +1,233 @@
+"""What the page asks for, as plain functions of a store: JSON in, JSON out. May import elmo_store, and this room but `server`."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from elmo_store.embedded import EmbeddedSentence
+from elmo_store.errors import SentenceNotFoundError, StoreError
+from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
+from elmo_store.figures.vectors import Float, pca_map
+from elmo_store.reading import Sentence
+from elmo_store.store import Store
+from pipeline.explore.ann import Index, open_index
+from pipeline.explore.own import embed_own
+from pipeline.explore.text_search import TextSearch
+from pipeline.explore.vectors import Found, Sample, layer_names, query_layers, two_groups
+
+SAMPLE_ROWS = 200_000
+CONTEXT = 6  # tokens shown on each side of a neighbour
+OCCURRENCES = 1500  # of a word, that its map shows
+HITS = 30
+OWN_AT_HAND = 16
+MOST_NEIGHBOURS = 50
+
+
+class BadRequestError(ValueError):
+    """What was asked for makes no sense, or is not there; the message is for the page."""
+
+
+class Service:
+    """One store being looked at. The sample is read in the background: until it is there, questions about it say so."""
+
+    def __init__(self, store: Store, sample_rows: int = SAMPLE_ROWS) -> None:
+        self._store = store
+        self._kind = store.manifest.kind
+        self._text = TextSearch(store.root, store.manifest.sizes.parts)
+        self._sample: Sample | None = None
+        self._index: Index | None = None
+        self._problem = ""
+        self._own: OrderedDict[str, EmbeddedSentence] = OrderedDict()
+        self._lock = threading.Lock()
+        self._names = layer_names(store.states, self._kind)
+        self._n_blocks = max(1, sample_rows // BLOCK_ROWS)
+        self._loading = threading.Thread(target=self._load, name="sample", daemon=True)
+        self._loading.start()
+
+    def _load(self) -> None:
+        try:
+            self._index = open_index(self._store)
+        except (ImportError, StoreError, OSError) as error:
+            self._problem = str(error)
+        try:
+            self._sample = Sample(sample_vectors(self._store, self._n_blocks), self._kind)
+        except Exception as error:  # shown on the page, which goes on without neighbours
+            self._problem = f"{type(error).__name__}: {error}"
+
+    def wait(self) -> None:
+        """Until the sample is read, or could not be."""
+        self._loading.join()
+
+    def about(self) -> dict[str, Any]:
+        """What the page's head says."""
+        counts, manifest = self._store.manifest.sizes, self._store.manifest
+        mix = manifest.mix
+        return {
+            "url": self._store.url,
+            "kind": self._kind,
+            "model": manifest.model.name,
+            "sentences": counts.sentences,
+            "tokens": counts.tokens,
+            "rows": self._store.n_rows,
+            "states": list(self._store.states),
+            "layers": self._names,
+            "sample": None if self._sample is None else len(self._sample),
+            "index": None if self._index is None else len(self._index),
+            "problem": self._problem,
+            "sets": [{"name": one.name, "s": list(one.s), "gamma": one.gamma} for one in mix.weight_sets] if mix else [],
+        }
+
+    def search(self, asked: str, offset: int = 0) -> dict[str, Any]:
+        """Sentences by number (``#12``), by id (``id:NAME``), or by words."""
+        asked = asked.strip()
+        try:
+            if asked.startswith("#"):
+                found = [self._store.sentence(int(asked[1:].replace(",", "")))]
+            elif asked.startswith("id:"):
+                found = [self._store.sentence(id=asked[3:])]
+            else:
+                hits = self._text.find(asked, offset, HITS + 1)
+                return {
+                    "hits": [{"number": hit.number, "id": hit.id, "tokens": hit.tokens} for hit in hits[:HITS]],
+                    "more": len(hits) > HITS,
+                }
+        except (SentenceNotFoundError, ValueError, IndexError) as error:
+            raise BadRequestError(str(error)) from error
+        return {"hits": [{"number": s.index, "id": s.id, "tokens": s.tokens} for s in found], "more": False}
+
+    def sentence(self, number: int) -> dict[str, Any]:
+        """A sentence: tokens, where it came from, the norm of each token in each layer, and the code that reads it."""
+        try:
+            found = self._store.sentence(number)
+        except (SentenceNotFoundError, IndexError) as error:
+            raise BadRequestError(str(error)) from error
+        first, _ = self._store.without_boundaries(found.span)
+        states = found.read(boundaries=False)
+        return {
+            "number": found.index,
+            "id": found.id,
+            "source": found.source,
+            "position": found.position,
+            "tokens": found.tokens,
+            "first_row": first,
+            "norms": self._norms(states),
+            "code": self._code(found),
+        }
+
+    def embed(self, text: str) -> dict[str, Any]:
+        """A sentence of the user's: as `sentence`, with a key by which its tokens can be asked about."""
+        own = embed_own(text, self._store.manifest)
+        with self._lock:
+            key = f"own{len(self._own)}-{abs(hash(own.tokens)):x}"
+            self._own[key] = own
+            while len(self._own) > OWN_AT_HAND:
+                self._own.popitem(last=False)
+        code = f"import elmo_store\n[sentence] = elmo_store.embed([{list(own.tokens)!r}], {self._store.manifest.model.name!r})"
+        return {"own": key, "tokens": own.tokens, "norms": self._norms(own.rows), "code": f"{code}\nstates = sentence.read()"}
+
+    def neighbours(
+        self, token: str, s: Sequence[float] | None, n: int = 8, *, layers: bool = True, approximate: bool = False
+    ) -> dict[str, Any]:
+        """The nearest occurrences to a token: of each layer by itself, and of the mix with these weights.
+
+        ``token``: a row's number, or KEY:PLACE in an own sentence.
+        """
+        row, query = self._query(token)
+        searcher = self._searcher(approximate)
+        n = max(1, min(n, MOST_NEIGHBOURS))
+        size = len(self._names)
+        answer: dict[str, Any] = {"layers": [], "mix": None, "of": len(searcher), "norm": None}
+        if layers:
+            for layer, name in enumerate(self._names):
+                alone = [float(k == layer) for k in range(size)]
+                answer["layers"].append({"name": name, "found": self._shown(searcher.nearest(query, alone, n, row))})
+        if s is not None and self._kind == "states":
+            weights = self._weights(s)
+            answer["mix"] = self._shown(searcher.nearest(query, weights, n, row))
+            answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
+        return answer
+
+    def word(self, word: str, s: Sequence[float]) -> dict[str, Any]:
+        """A word's occurrences in the sample, in two dimensions and in two groups, by the mix with these weights."""
+        sample = self._ready()
+        places = np.flatnonzero(np.fromiter((token == word for token in sample.text.token), bool, len(sample)))[:OCCURRENCES]
+        if not len(places):
+            raise BadRequestError(f"{word!r} does not occur in the sample of {len(sample):,} tokens")
+        weights = self._weights(s) if self._kind == "states" else [float(k == 0) for k in range(len(self._names))]
+        mixed = sample.mixed(places, weights)
+        groups, found = two_groups(mixed), pca_map(mixed, len(mixed))
+        return {
+            "word": word,
+            "of": len(sample),
+            "points": [
+                {
+                    "row": int(sample.text.row[place]),
+                    "x": float(x),
+                    "y": float(y),
+                    "group": int(group),
+                    **self._context(int(place)),
+                }
+                for place, (x, y), group in zip(places, found.points, groups, strict=True)
+            ],
+            "explained": list(found.explained),
+        }
+
+    def _ready(self) -> Sample:
+        if self._sample is None:
+            raise BadRequestError(self._problem or "the sample is still being read; in a moment")
+        return self._sample
+
+    def _searcher(self, approximate: bool) -> Sample | Index:
+        if not approximate:
+            return self._ready()
+        if self._index is None:
+            raise BadRequestError(f"there is no index: elmo-store index {self._store.url} makes one")
+        return self._index
+
+    def _query(self, token: str) -> tuple[int | None, Float]:
+        key, colon, place = token.partition(":")
+        try:
+            if colon:
+                with self._lock:
+                    own = self._own[key]
+                return None, query_layers(own.rows[int(place)], self._kind)
+            row = int(key)
+            if self._sample is not None and (at := self._sample.place(row)) is not None:
+                return row, self._sample.layers_at(at)
+            return row, query_layers(self._store.read(rows=slice(row, row + 1))[0], self._kind)
+        except (ValueError, IndexError, KeyError) as error:
+            raise BadRequestError(f"there is no token {token}") from error
+
+    def _weights(self, s: Sequence[float]) -> list[float]:
+        if len(s) != len(self._names) or not all(np.isfinite(one) and one >= 0 for one in s) or sum(s) <= 0:
+            raise BadRequestError(f"s needs {len(self._names)} numbers of 0 or more, not all of them 0")
+        return [float(one) / float(sum(s)) for one in s]
+
+    def _shown(self, found: Sequence[Found]) -> list[dict[str, Any]]:
+        return [{"row": one.row, "cosine": round(one.cosine, 4), **self._context(one.place, one.row)} for one in found]
+
+    def _context(self, place: int, row: int = -1) -> dict[str, Any]:
+        """A token among its neighbours in its sentence, and the sentence's number."""
+        if place >= 0 and self._sample is not None:
+            before, word, after = self._sample.text.context(place, CONTEXT)
+            return {"sentence": int(self._sample.text.sentence[place]), "before": before, "word": word, "after": after}
+        sentence = self._store.sentence_at(row)
+        at = row - self._store.without_boundaries(sentence.span)[0]
+        if not 0 <= at < len(sentence.tokens):
+            return {"sentence": sentence.index, "before": "", "word": "(boundary)", "after": ""}
+        words = sentence.tokens
+        before, after = " ".join(words[max(0, at - CONTEXT) : at]), " ".join(words[at + 1 : at + 1 + CONTEXT])
+        return {"sentence": sentence.index, "before": before, "word": words[at], "after": after}
+
+    def _norms(self, states: Any) -> list[list[float]]:
+        """[tokens][layers]."""
+        return [[round(float(one), 3) for one in np.linalg.norm(query_layers(row, self._kind), axis=1)] for row in states]
+
+    def _code(self, sentence: Sentence) -> str:
+        lines = ["import elmo_store", f"store = elmo_store.open({self._store.url!r})"]
+        if self._kind == "mix":
+            return "\n".join([*lines, f"vectors = store.sentence({sentence.index})[{self._store.states[0]!r}]"])
+        return "\n".join([*lines, f"vectors = elmo_store.ScalarMix(s=S, gamma=GAMMA)(store.sentence({sentence.index}).read())"])

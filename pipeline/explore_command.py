@@ -1,0 +1,60 @@
+"""``elmo-store explore STORE``: a local page to look into a store. May import elmo_store and, when it runs, pipeline.explore."""
+
+import argparse
+import secrets
+
+from pipeline import locations
+from pipeline.exit_codes import CommandError, Exit
+from pipeline.options import json_object
+
+EPILOG = """\
+The page is read-only and for this machine: it is served on 127.0.0.1, answers only to whoever has the address with its token, and
+asks nothing of any other. Neighbours are exact over a sample of the rows, which the page names as one; `elmo-store index` makes
+an approximate index of all rows, which the page then offers. Needs the extra: pip install 'elmo-store[explore]'.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``explore``."""
+    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
+    parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="port to listen on (default: 0, a free one)")
+    parser.add_argument(
+        "--sample-rows", type=int, default=200_000, metavar="N",
+        help="rows (tokens) held in memory for exact neighbours, 4 bytes a number (default: 200000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the store (default: {})"
+    )
+
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for a folder that is not there and numbers that make no sense."""
+    locations.check_store(args.store)
+    if args.sample_rows < 512:
+        raise CommandError(Exit.BAD_USAGE, f"--sample-rows {args.sample_rows}: give 512 or more")
+    if not 0 <= args.port < 65536:
+        raise CommandError(Exit.BAD_USAGE, f"--port {args.port} is none: give 1 to 65535, or 0 for a free one")
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Serve until Ctrl-C."""
+    from elmo_store.errors import StoreError
+    from elmo_store.store import open as open_store
+    from pipeline.explore.server import bound, server
+    from pipeline.explore.service import Service
+
+    try:
+        store = open_store(args.store, storage_options=args.storage_options)
+        listener = bound(args.host, args.port)
+    except (StoreError, OSError, ImportError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{args.store}: {error}") from error
+    token = secrets.token_urlsafe(24)
+    shown = f"[{args.host}]" if ":" in args.host else args.host
+    with listener:
+        serving = server(Service(store, args.sample_rows), token, listener, args.host)
+        print(f"exploring {store.url}: http://{shown}:{listener.getsockname()[1]}/#{token}", flush=True)
+        print("Ctrl-C ends it.", flush=True)
+        serving.run(sockets=[listener])
+    return Exit.COMPLETE

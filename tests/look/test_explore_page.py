@@ -1,0 +1,144 @@
+"""The explorer's door, and its page in a real browser: by keyboard, with hostile text, asking nothing of anyone else."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.explore import server
+from pipeline.explore.service import Service
+from tests.look import browser
+
+ENTER, LEFT, RIGHT = "\ue007", "\ue012", "\ue014"
+
+
+@dataclass
+class Running:
+    url: str
+    token: str
+
+
+@pytest.fixture(scope="module")
+def running(service: Service) -> Iterator[Running]:
+    listener = server.bound("127.0.0.1", 0)
+    serving = server.server(service, "s3cret", listener, "127.0.0.1")
+    thread = threading.Thread(target=serving.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    while not serving.started:
+        time.sleep(0.02)
+    yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", "s3cret")
+    serving.should_exit = True
+    thread.join(20)
+
+
+def fetch(url: str, **headers: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=20) as answer:
+            assert "default-src 'none'" in answer.headers["content-security-policy"]
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_the_door(running: Running) -> None:
+    token = {"X-Elmo-Token": running.token}
+    assert fetch(f"{running.url}/api/about", **token)[0] == 200
+    assert fetch(f"{running.url}/api/about")[0] == 403
+    assert fetch(f"{running.url}/api/about", **{"X-Elmo-Token": "na\xefve"})[0] == 403
+    assert fetch(f"{running.url}/api/about", Host="evil.example", **token)[0] == 421
+    assert fetch(f"{running.url}/")[0] == 200
+    assert fetch(f"{running.url}/%2e%2e/service.py")[0] == 404
+    status, said = fetch(f"{running.url}/api/sentence?number=x", **token)
+    assert (status, "whole number" in said) == (400, True)
+
+
+@pytest.fixture(scope="module")
+def page(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with browser.chromium(tmp_path_factory.mktemp("browser")) as driver:
+        driver.get(f"{running.url}/#{running.token}")
+        until(driver, "document.body.dataset.sample === 'ready'")
+        yield driver
+
+
+def until(driver: Any, condition: str, seconds: float = 40) -> None:
+    end = time.monotonic() + seconds
+    while not driver.execute_script(f"return Boolean({condition})"):
+        assert time.monotonic() < end, condition
+        time.sleep(0.05)
+
+
+def keys(driver: Any, selector: str, *typed: str) -> None:
+    driver.find_element("css selector", selector).send_keys(*typed)
+
+
+def test_one_can_find_look_and_mix_by_keyboard(page: Any, running: Running) -> None:
+    keys(page, "#q", "river", ENTER)
+    until(page, "document.querySelectorAll('#hits button').length === 30")
+    keys(page, "#hits button", ENTER)
+    until(page, "document.querySelectorAll('#tokens button').length === 9")
+    keys(page, "#tokens button:nth-child(2)", ENTER)
+    until(page, "document.querySelectorAll('#lists li').length === 32 && document.querySelectorAll('#map circle').length > 20")
+    before = page.execute_script("return document.querySelector('#mix').textContent")
+    keys(page, "#sliders input", *[LEFT] * 100)  # s of layer 0 becomes 0
+    until(page, "document.querySelector('output').textContent === '0.00'")
+    until(page, f"(document.querySelector('#mix')?.textContent ?? {before!r}) !== {before!r}")
+    assert page.execute_script("return document.activeElement.type") == "range"
+    norm = page.find_element("css selector", "#norm").text
+    keys(page, "#sliders label:last-child input", *[RIGHT] * 50)  # γ
+    until(page, f"document.querySelector('#norm').textContent !== {norm!r}")
+    browser.keep(page, "explore")
+    assert browser.console(page) == []
+    assert all(url.startswith((running.url, "data:")) for url in browser.requested(page))
+
+
+def test_hostile_text_is_shown_as_text(page: Any) -> None:
+    for number in (270, 271, 272):
+        page.execute_script("document.querySelector('#q').value = arguments[0]", f"#{number}")
+        keys(page, "#find button", ENTER)
+        until(page, f"document.querySelector('#hits small')?.textContent === '#{number} '")
+        keys(page, "#hits button", ENTER)
+        until(page, f"document.querySelector('#where').textContent.startsWith('#{number},')")
+        keys(page, "#tokens button", ENTER)
+        until(page, "document.querySelector('#tokens button').ariaPressed === 'true' && !document.querySelector('#near').hidden")
+        text = page.execute_script("return document.body.innerText + document.title")
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\x1b\x07]", text)
+        assert page.execute_script("return document.querySelectorAll('body script, body img').length") == 0
+        assert "owned" not in page.title
+        assert page.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth") <= 0
+        if number == 270:
+            assert "<script>document.title='owned'</script>" in text
+    browser.keep(page, "explore-hostile")
+    assert browser.console(page) == []
+
+
+def test_a_wrong_token_is_told_on_the_page(page: Any, running: Running) -> None:
+    page.get("about:blank")
+    page.get(f"{running.url}/#wrong")
+    until(page, "!document.querySelector('#problem').hidden")
+    assert "holds the token" in page.find_element("css selector", "#problem").text
+    assert "tokens in" not in page.find_element("css selector", "#about").text
+
+
+def test_the_command_prints_an_address_and_ends_by_ctrl_c(hostile_store: Path) -> None:
+    command = [sys.executable, "-m", "elmo_store", "explore", str(hostile_store)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            found = re.search(r"(http://127\.0\.0\.1:\d+)/#(\S+)", process.stdout.readline())
+            assert found
+            assert fetch(f"{found[1]}/api/about", **{"X-Elmo-Token": found[2]})[0] == 200
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) in (0, 4)
+        finally:
+            process.kill()
