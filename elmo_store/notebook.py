@@ -25,11 +25,14 @@ def store_html(store: "Store") -> str:
     if counts is not None:
         rows.append(("text", f"{counts.sentences:,} sentences, {counts.tokens:,} tokens, {counts.rejected:,} refused"))
     rows += [
-        ("what", f"{' × '.join([f'{counts.rows:,}' if counts else '?', str(len(store.states)), str(store.channels)])} {store.dtype}"),
+        (
+            "what",
+            f"{' × '.join([f'{counts.rows:,}' if counts else '?', str(len(store.states)), str(store.channels)])} {store.dtype}",
+        ),
         ("states", ", ".join(store.states)),
         ("model", f"{manifest.model.name}, {manifest.start_state.kind} start state"),
         ("forms", ", ".join(manifest.forms)),
-        ("next", "store[0] · store.sentence(id=…) · store[\"" + store.states[0] + "\"][0:100] · store.plot.norms()"),
+        ("next", 'store[0] · store.sentence(id=…) · store["' + store.states[0] + '"][0:100] · store.plot.norms()'),
     ]
     return _box(f"elmo_store.Store ({manifest.kind}, {'complete' if manifest.complete else 'incomplete'})", rows)
 
@@ -54,7 +57,9 @@ def mix_html(mix: "ScalarMix") -> str:
         f"<tr><th scope='row'>s of layer {layer}</th><td>{share:.4f} <meter min='0' max='1' value='{share:.4f}'></meter></td></tr>"
         for layer, share in enumerate(mix.s)
     )
-    return _table("elmo_store.ScalarMix", rows + _rows([("γ", f"{mix.gamma:.4g}"), ("layer norm", "yes" if mix.layer_norm else "no")]))
+    return _table(
+        "elmo_store.ScalarMix", rows + _rows([("γ", f"{mix.gamma:.4g}"), ("layer norm", "yes" if mix.layer_norm else "no")])
+    )
 
 
 def _box(title: str, rows: Iterable[Sequence[Any]]) -> str:

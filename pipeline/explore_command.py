@@ -53,8 +53,12 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     token = secrets.token_urlsafe(24)
     shown = f"[{args.host}]" if ":" in args.host else args.host
     with listener:
-        serving = server(Service(store, args.sample_rows), token, listener, args.host)
+        service = Service(store, args.sample_rows)
+        serving = server(service, token, listener, args.host)
         print(f"exploring {store.url}: http://{shown}:{listener.getsockname()[1]}/#{token}", flush=True)
         print("Ctrl-C ends it.", flush=True)
-        serving.run(sockets=[listener])
+        try:
+            serving.run(sockets=[listener])
+        finally:
+            service.wait()  # an interpreter that ends under a thread that reads may abort
     return Exit.COMPLETE

@@ -1,6 +1,7 @@
 """A store whose text is hostile, and one that is mixed from it."""
 
 import json
+import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,10 +31,8 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("look")
     random_weights(TINY).save_safetensors(folder / "tiny.safetensors")
     words = ["the", "bank", "of", "river", "money", "water", "house", "people", "state", "small", "with", "about", "other"]
-    lines = [
-        json.dumps({"id": f"doc-{i}", "text": " ".join(words[(i * 5 + j * j) % len(words)] for j in range(9))})
-        for i in range(270)
-    ]
+    chosen = random.Random(7)
+    lines = [json.dumps({"id": f"doc-{i}", "text": " ".join(chosen.choices(words, k=8) + ["river"])}) for i in range(270)]
     lines += [json.dumps({"id": f"bad-{i}", "text": text}) for i, text in enumerate(HOSTILE)]
     lines += ["{not json <b>bold</b>", json.dumps({"id": "x", "other": "<script>document.title='owned'</script>"})]
     (folder / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -88,18 +88,18 @@ def test_the_index_finds_what_exact_search_finds(tmp_path: Path, form: str) -> N
 def test_an_index_of_another_store_is_refused(tmp_path: Path) -> None:
     make_store(str(tmp_path / "store"), lengths=(40,) * 6, parts=(6,))
     ann.build(elmo_store.open(tmp_path / "store"))
-    manifest = tmp_path / "store" / "elmo_store.json"
-    manifest.write_text(manifest.read_text().replace('"tiny"', '"other"'))
+    facts = tmp_path / "store" / "index" / "index.json"
+    facts.write_text(facts.read_text().replace('"store": "', '"store": "0'))
     with pytest.raises(elmo_store.errors.StoreError, match="another store"):
         ann.open_index(elmo_store.open(tmp_path / "store"))
 
 
 def test_text_search_takes_what_is_asked_as_text(service: Service) -> None:
-    assert [hit["id"] for hit in service.search("<SCRIPT>")["hits"]] == ["bad-0"]
+    assert [hit["id"] for hit in service.search("<SCRIPT>")["hits"]] == ["bad-0:0"]
     assert service.search("' OR 1=1 --")["hits"] == []
     assert service.search("% _")["hits"] == []
     assert service.search("#0")["hits"][0]["number"] == 0
-    assert service.search("id:doc-7")["hits"][0]["number"] == 7
+    assert service.search("id:doc-7:0")["hits"][0]["number"] == 7
     assert service.search("river")["more"]
     assert service.search("river", 30)["hits"][0]["number"] > service.search("river")["hits"][-1]["number"]
     for wrong in ("#9999", "#x", "id:nobody"):
