@@ -70,6 +70,11 @@ class ScalarMix:
             return cls(weights.w, gamma=weights.gamma, layer_norm=layer_norm)
         return cls(s=weights.s, gamma=weights.gamma, layer_norm=layer_norm)
 
+    def _repr_html_(self) -> str:
+        from elmo_store.notebook import mix_html
+
+        return mix_html(self)
+
     def __repr__(self) -> str:
         return f"ScalarMix(s={list(self.s)}, gamma={self.gamma}, layer_norm={self.layer_norm})"
 

@@ -1,4 +1,4 @@
-"""How a store, a sentence and a mix show themselves in a notebook: small HTML tables, as xarray's. May import the standard library.
+"""How a store, a sentence and a mix show themselves in a notebook: small HTML tables, as xarray's. May import figures.text.
 
 Nothing is read but what opening has read; text is escaped, and characters that turn directions are shown by their codes.
 """
@@ -54,7 +54,8 @@ def sentence_html(sentence: "Sentence") -> str:
 def mix_html(mix: "ScalarMix") -> str:
     """A mix: s with bars, γ, layer norm."""
     rows = "".join(
-        f"<tr><th scope='row'>s of layer {layer}</th><td>{share:.4f} <meter min='0' max='1' value='{share:.4f}'></meter></td></tr>"
+        f"<tr><th scope='row'>s of layer {layer}</th>"
+        f"<td>{share:.4f} <meter min='0' max='1' value='{share:.4f}'></meter></td></tr>"
         for layer, share in enumerate(mix.s)
     )
     return _table(

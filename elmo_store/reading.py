@@ -43,6 +43,11 @@ class Sentence:
         self._store, self._record = store, record
         self.index, self.first_row, self.n_rows = index, span[0], span[1] - span[0]
 
+    def _repr_html_(self) -> str:
+        from elmo_store.notebook import sentence_html
+
+        return sentence_html(self)
+
     def __repr__(self) -> str:
         return f"<Sentence {self.index} of {self._store.url}: rows {self.first_row} … {self.first_row + self.n_rows}>"
 

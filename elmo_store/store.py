@@ -5,6 +5,7 @@ Opening reads the manifest and nothing else. Everything later reads what was ask
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from elmo_store.views import Selection
 
 if TYPE_CHECKING:
     import xarray
+
+    from elmo_store.plot import StorePlots
 
 
 class _Readers:
@@ -54,6 +57,18 @@ class Store(Readable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Store, (self.root, self.manifest, self.form)
+
+    def _repr_html_(self) -> str:
+        from elmo_store.notebook import store_html
+
+        return store_html(self)
+
+    @cached_property
+    def plot(self) -> "StorePlots":
+        """The report's pictures, one by one: ``store.plot.norms()``. Needs the extra ``plot``."""
+        from elmo_store.plot import StorePlots
+
+        return StorePlots(self)
 
     def __repr__(self) -> str:
         counts = self.manifest.counts

@@ -32,7 +32,7 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     random_weights(TINY).save_safetensors(folder / "tiny.safetensors")
     words = ["the", "bank", "of", "river", "money", "water", "house", "people", "state", "small", "with", "about", "other"]
     chosen = random.Random(7)
-    lines = [json.dumps({"id": f"doc-{i}", "text": " ".join(chosen.choices(words, k=8) + ["river"])}) for i in range(270)]
+    lines = [json.dumps({"id": f"doc-{i}", "text": " ".join([*chosen.choices(words, k=8), "river"])}) for i in range(270)]
     lines += [json.dumps({"id": f"bad-{i}", "text": text}) for i, text in enumerate(HOSTILE)]
     lines += ["{not json <b>bold</b>", json.dumps({"id": "x", "other": "<script>document.title='owned'</script>"})]
     (folder / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -94,7 +94,8 @@ async function find(more = false) {
 
 async function open(number, place = null) {
   const found = await ask("sentence", { number });
-  $("where").replaceChildren(`#${found.number}, `, words(found.id), ", from ", words(found.source), ` (${found.position})`);
+  $("where").replaceChildren(`#${found.number}, `, words(found.id), ", from ", words(found.source.split("/").pop()), ` (${found.position})`);
+  $("where").title = visible(found.source);
   show(found, (i) => String(found.first_row + i), place);
 }
 

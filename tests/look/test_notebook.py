@@ -1,0 +1,47 @@
+"""What a notebook shows of a store, a sentence and a mix: what they are, with hostile text as text; and pictures one by one."""
+
+from pathlib import Path
+
+import pytest
+
+import elmo_store
+from elmo_store import plot
+from tests.store.support import make_store
+
+
+def test_a_store_and_its_sentences_show_themselves(hostile_store: Path) -> None:
+    store = elmo_store.open(hostile_store)
+    shown = store._repr_html_()
+    assert all(text in shown for text in (str(hostile_store), "2,450 tokens", "fwd2", "tiny", "complete"))
+    sentence = store.sentence(270)._repr_html_()
+    assert "bad-0:0" in sentence
+    assert "&lt;script&gt;" in sentence
+    assert "<script>" not in sentence
+    assert "‹U+202E›" in store.sentence(271)._repr_html_()
+
+
+def test_a_mix_shows_its_weights() -> None:
+    shown = elmo_store.ScalarMix(s=[0.25, 0.75], gamma=1.5)._repr_html_()
+    assert "0.7500" in shown
+    assert "1.5" in shown
+
+
+def test_an_empty_sentence_and_an_unfinished_store(tmp_path: Path) -> None:
+    make_store(str(tmp_path / "store"))
+    store = elmo_store.open(tmp_path / "store")
+    assert "none" in store.sentence(2)._repr_html_()
+
+
+def test_pictures_one_by_one(hostile_store: Path, tmp_path: Path) -> None:
+    store = elmo_store.open(hostile_store)
+    assert set(plot.PICTURES) <= set(dir(store.plot))
+    picture = store.plot.norms()
+    assert picture._repr_svg_().startswith("<svg")
+    assert "var(--ink" in picture.svg()
+    picture.save(str(tmp_path / "norms.png"))
+    assert (tmp_path / "norms.png").stat().st_size > 1000
+    assert picture.numbers[0][0] == "state"
+    with pytest.raises(ValueError, match="nothing to show as weights"):
+        store.plot.weights()
+    with pytest.raises(AttributeError, match="there is no picture 'nosuch'"):
+        store.plot.nosuch()
