@@ -128,7 +128,7 @@ def wait_registered(members: Sequence[Service], n: int, registered: Callable[[],
         for member in members:
             if member.process.returncode is None:
                 member.check_alive()
-        with suppress(OSError):  # a leader's pages are not there as soon as its port is
+        with suppress(OSError, ValueError):  # a leader's pages are not there, or not whole, as soon as its port is
             if registered() >= n:
                 return
         time.sleep(0.2)
