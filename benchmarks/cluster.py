@@ -70,7 +70,7 @@ def phases(cluster: FlinkCluster, began: float, ended: float) -> Phases:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=120_000, help="of the corpus (default: 120,000)")
+    parser.add_argument("--tokens", type=int, default=400_000, help="of the corpus (default: 400,000)")
     parser.add_argument("--repeats", type=int, default=1, help="runs of each, medians are printed (default: 1)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

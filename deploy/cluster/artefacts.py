@@ -25,9 +25,13 @@ OPENED = (
 )  # fmt: skip
 
 
+# The JVMs of a short job load thousands of classes once and pass pointers on: the quick compiler alone starts them sooner.
+QUICK_START = "-XX:TieredStopAtLevel=1"
+
+
 def java_flags() -> list[str]:
-    """What every JVM of an engine gets before its class."""
-    return [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    """What every JVM of an engine on this machine gets before its class."""
+    return [QUICK_START, *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED)]
 
 
 def missing_tools() -> str | None:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy.cluster.artefacts import jars_of, java_flags, pathing_jar
+from deploy.cluster.artefacts import QUICK_START, jars_of, java_flags, pathing_jar
 from deploy.cluster.processes import Service, free_port, service, wait_registered
 from deploy.cluster.worker import environment_options, worker_script
 
@@ -35,6 +35,7 @@ def job_options(master: str, jar: Path, environment: Sequence[str]) -> list[str]
         "--runner=FlinkRunner",
         f"--flink_master={master}",
         f"--flink_job_server_jar={jar}",
+        f"--job_server_jvm_properties={QUICK_START}",
         *environment,
     ]
 

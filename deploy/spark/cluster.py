@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from deploy.cluster.artefacts import jars_of, java_flags, pathing_jar, resolve
+from deploy.cluster.artefacts import QUICK_START, jars_of, java_flags, pathing_jar, resolve
 from deploy.cluster.processes import Service, free_port, service, wait_registered, worker_environment
 from deploy.cluster.worker import environment_options, worker_script
 
@@ -46,6 +46,7 @@ def job_options(master: str, jar: Path, environment: Sequence[str]) -> list[str]
         "--runner=SparkRunner",
         f"--spark_master_url={master}",
         f"--spark_job_server_jar={jar}",
+        f"--job_server_jvm_properties={QUICK_START}",
         *(f"--job_server_jvm_properties=-D{key}={value}" for key, value in SETTINGS.items()),
         *environment,
     ]
