@@ -14,7 +14,7 @@ from benchmarks.made_stores import Shape, make_store
 from benchmarks.s3 import Traffic, counted, server
 
 # Wide enough that vectors outweigh the tables that lead to them; narrow as on the local disk.
-SHAPES = (Shape(20_000, channels=512, forms=("zarr",)), Shape(20_000, channels=512, forms=("parquet",)), Shape(10_000))
+SHAPES = (Shape(2_000, channels=512, forms=("zarr",)), Shape(2_000, channels=512, forms=("parquet",)), Shape(10_000))
 SENTENCES = 20
 
 

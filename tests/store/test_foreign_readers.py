@@ -1,24 +1,58 @@
-"""Other programs read a store without this package's help: xarray, zarr, DuckDB, Polars, pyarrow."""
+"""Other programs read a store without this package's help: tensorstore, xarray, zarr, DuckDB, Polars, pyarrow."""
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
+import tensorstore
 import xarray
 import zarr
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import LocalStore
 
+import elmo_store
 from tests.store.support import LENGTHS, Written, make_store
 
 DTYPES = pytest.mark.parametrize("dtype", ["float16", "float32"])
 
 
+CODECS = pytest.mark.parametrize("compression", ["none", "zstd", "blosc"])
+CHECKSUMS = pytest.mark.parametrize("checksum", ["none", "crc32c"])
+
+
 @DTYPES
-@pytest.mark.parametrize("compression", ["none", "zstd", "blosc"])
-def test_xarray(tmp_path: Path, dtype: str, compression: str) -> None:
-    written = make_store(str(tmp_path / "store"), dtype=dtype, compression=compression)
+@CODECS
+@CHECKSUMS
+def test_tensorstore(tmp_path: Path, dtype: str, compression: str, checksum: str) -> None:
+    """tensorstore has no strings: the states' names come from the manifest, the tokens from sentences/, as the page says."""
+    written = make_store(str(tmp_path / "store"), dtype=dtype, compression=compression, checksum=checksum)
+
+    def array(name: str) -> Any:
+        kvstore = {"driver": "file", "path": str(tmp_path / "store" / "states.zarr" / name)}
+        return tensorstore.open({"driver": "zarr3", "kvstore": kvstore}, read=True, open=True).result()
+
+    states = array("states")
+    assert states.domain.labels == ("row", "state", "channel")
+    assert states.dtype.name == dtype
+    np.testing.assert_array_equal(states.read().result(), written.states)
+    starts = array("sentence_start").read().result()
+    assert starts.tolist() == written.starts
+    for sentence in range(len(LENGTHS)):
+        rows = states[int(starts[sentence]) : int(starts[sentence + 1])].read().result()
+        np.testing.assert_array_equal(rows, written.states[written.rows(sentence)])
+    np.testing.assert_array_equal(states.read().result(), elmo_store.open(written.root.url()).read())
+
+
+@DTYPES
+@CODECS
+@CHECKSUMS
+def test_xarray(tmp_path: Path, dtype: str, compression: str, checksum: str) -> None:
+    written = make_store(str(tmp_path / "store"), dtype=dtype, compression=compression, checksum=checksum)
     with xarray.open_zarr(tmp_path / "store" / "states.zarr") as data:
         assert data.states.dims == ("row", "state", "channel")
         assert data.states.dtype == dtype
@@ -29,10 +63,30 @@ def test_xarray(tmp_path: Path, dtype: str, compression: str) -> None:
         assert data.attrs == {"format": "elmo-store", "format_version": 1}
 
 
-def test_xarray_without_reading_the_tokens(tmp_path: Path) -> None:
+class _Counting(LocalStore):
+    """A folder for zarr that remembers which keys it was asked for."""
+
+    def __init__(self, root: Path, asked: list[str]) -> None:
+        super().__init__(root, read_only=True)
+        self.asked = asked
+
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
+        self.asked.append(key)
+        return await super().get(key, prototype, byte_range)
+
+
+def test_xarray_opens_without_reading_rows_or_tokens(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "store"))
-    with xarray.open_zarr(tmp_path / "store" / "states.zarr", drop_variables="token") as data:
+    asked: list[str] = []
+    with xarray.open_zarr(_Counting(tmp_path / "store" / "states.zarr", asked), chunks=None) as data:
+        assert "token" not in data.indexes
+        assert not [key for key in asked if key.startswith(("states/c", "token/c", "sentence_start/c"))]
         np.testing.assert_array_equal(data.states[3].values, written.states[3])
+        assert not [key for key in asked if key.startswith("token/c")]
+        assert [str(token) for token in data.token[20:22].values] == written.row_tokens[20:22]
+        assert {key for key in asked if key.startswith("token/c")} == {"token/c/1"}
 
 
 def test_zarr_with_and_without_the_gathered_metadata(tmp_path: Path) -> None:
@@ -72,8 +126,9 @@ def test_duckdb(tmp_path: Path, dtype: str, compression: str) -> None:
 
 
 @DTYPES
-def test_polars(tmp_path: Path, dtype: str) -> None:
-    written = make_store(str(tmp_path / "store"), store_forms=("parquet",), dtype=dtype)
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_polars(tmp_path: Path, dtype: str, compression: str) -> None:
+    written = make_store(str(tmp_path / "store"), store_forms=("parquet",), dtype=dtype, compression=compression)
     frame = pl.read_parquet(tmp_path / "store" / "states" / "*.parquet").sort("row")
     assert frame["token"].to_list() == written.row_tokens
     for i, name in enumerate(written.manifest.states):
