@@ -8,7 +8,6 @@ The names below are imported when they are first used: the command line looks at
 """
 
 import importlib
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -58,6 +57,8 @@ def __dir__() -> list[str]:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # half of what importing this package would cost
+
     try:
         return version("elmo-store")
     except PackageNotFoundError:
