@@ -22,8 +22,6 @@ pytest.importorskip("google.cloud.dataflow", reason="the Dataflow client is not 
 
 from tests.deploy.cloud import JOB_ID, Cloud, cloud_server  # it needs what the extra brings
 
-pytestmark = pytest.mark.xdist_group("dataflow")
-
 IMAGE = "europe-docker.pkg.dev/my-project/elmo/elmo-store-cuda:0.1.0"
 ACCELERATOR = "type:nvidia-l4;count:1;install-nvidia-driver"
 CANCELLED = 5  # of the API's JobState

@@ -12,7 +12,7 @@ from pipeline.exit_codes import Exit
 from tests.deploy.conftest import N_TASK_MANAGERS, Arguments, markers, ran, started, wait_until
 from tests.pipeline.support import digests
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("flink")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def newest_job(flink: FlinkCluster) -> str:

@@ -12,7 +12,7 @@ from pipeline.exit_codes import Exit
 from tests.deploy.conftest import Arguments, markers, started, wait_until
 from tests.pipeline.support import digests
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
