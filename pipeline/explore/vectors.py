@@ -99,7 +99,7 @@ class Sample:
             if weights[k]:
                 vector = m.reshape(2, -1).sum(axis=0) if self._doubled and k == 0 else m
                 dots += weights[k] * (block @ vector)
-        squares = np.einsum("njk,j,k->n", self._gram, weights, weights, optimize=True)
+        squares = self._gram.reshape(len(self), -1) @ np.outer(weights, weights).reshape(-1)
         lengths = np.sqrt(np.maximum(squares, 0)) * np.linalg.norm(m)
         found: Float = np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > 1e-12)
         return found
