@@ -17,10 +17,12 @@ def python_blocks(path: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the store `out/sample` that the pages speak of: some 2,000 rows of a tiny model."""
+    """A folder with what the pages speak of: text in `corpus`, and `out/sample`, some 2,000 rows of a tiny model."""
     from model.files.registry import random_weights
 
     folder = tmp_path_factory.mktemp("docs")
+    (folder / "corpus").mkdir()
+    (folder / "corpus" / "a.txt").write_text("I sat on the bank of the river.\n", encoding="utf-8")
     random_weights(TINY).save_safetensors(folder / "tiny.safetensors")
     lines = [json.dumps({"id": f"doc-{i}", "text": [token(i + j) for j in range(20)]}) for i in range(110)]
     (folder / "in.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
