@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from fsspec.asyn import sync_wrapper
+
 BUCKET = "elmo"
 SECONDS_TO_START = 60
 
@@ -78,6 +80,7 @@ def counted(filesystem: Any) -> Traffic:
         return data
 
     filesystem._cat_file = counting_fetch
+    filesystem.cat_file = sync_wrapper(counting_fetch, obj=filesystem)
     for name in ("cat_file", "cat", "cat_ranges"):
         _count_rounds(filesystem, name, traffic)
     return traffic

@@ -26,18 +26,19 @@ from elmo_store import layout
 
 TABLES = ("local", "open", "loader", "s3", "chunks")
 CHANNELS = 16
+SCANNED = {"zarr": 10**6, "parquet": 10**4}  # sentences of a scan, at most
 BATCH = 256  # sentences of a call of read_sentences
 WIDE = Shape(20_000, channels=512, forms=("zarr",))  # 1,024-wide layers, as of the published models
 
 OPEN = """
-import sys, time
+import pathlib, sys, time
 began = time.perf_counter()
-import elmo_store
+from elmo_store import open as open_store
 imported = time.perf_counter()
-store = elmo_store.open(sys.argv[1])
+store = open_store(sys.argv[1])
 rows = store.sentence(int(sys.argv[2])).read()
 done = time.perf_counter()
-peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
+peak = next(line.split()[1] for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(imported - began, done - imported, int(peak) / 1024, len(rows))
 """
 
@@ -70,8 +71,8 @@ def batched(store: stores.Store, numbers: list[int]) -> None:
         store.read_sentences(numbers[start : start + BATCH])
 
 
-def scan(store: stores.Store) -> None:
-    for batch in store.batches(1024):
+def scan(store: stores.Store, sentences: int) -> None:
+    for batch in store.batches(1024, stop=sentences):
         batch.states[:1]
 
 
@@ -128,8 +129,10 @@ def scan_rates(url: str, form: str, rounds: int) -> tuple[float, float]:
     """MB/s of a scan of all states, and its share of the rate at which the files' bytes are read."""
     store = stores.open(url, form=form)
     paths = state_files(url, form)
-    taken = in_turns({"scan": lambda: scan(store), "plain": lambda: read_plainly(paths)}, rounds)
-    of_states = store.n_rows * len(store.states) * store.channels * store.dtype.itemsize
+    sentences = min(len(store), SCANNED[form])
+    taken = in_turns({"scan": lambda: scan(store, sentences), "plain": lambda: read_plainly(paths)}, rounds)
+    rows = store.sentence(sentences - 1).span[1]
+    of_states = rows * len(store.states) * store.channels * store.dtype.itemsize
     of_files = sum(path.stat().st_size for path in paths)
     rate = of_states / taken["scan"]
     return rate / 1e6, rate / (of_files / taken["plain"])
