@@ -90,7 +90,7 @@ root, read = Root(sys.argv[1]), ReadSettings()
 pipeline = beam.Pipeline(options=pipeline_options([]))
 tasks = pipeline | beam.Create([root]) | beam.FlatMap(listed_tasks)
 read_all = tasks | TokeniseTasks(root, read, None, processes=1) | beam.CombineGlobally(beam.combiners.CountCombineFn())
-planned = read_all | PlanShards(root, read, most_shards_per_task=8, workers=1)
+planned = read_all | PlanShards(root, read, most_shards_per_task=8, workers=1, resumed=False)
 _ = planned[NUMBER] | NumberParts(root) | IndexIds(root)
 pipeline.run().wait_until_finish()
 assert root.size("_work/plan.json"), "the plan did not run"
