@@ -1,12 +1,16 @@
 """Released Java artefacts of an engine: resolved by Maven from a pom, kept in Maven's own cache, named by one thin jar.
 
+    python -m deploy.cluster.artefacts POM…        resolves them now, so that a later start needs no network
+
 May import the standard library only. Nothing is copied: the jar names Maven's files, so a second start needs no network.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +60,12 @@ def resolve(pom: Path) -> list[Path]:
         if all(jar.is_file() for jar in jars):
             return jars
     remembered.parent.mkdir(parents=True, exist_ok=True)
+    with open(remembered.parent / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two of them at once may spoil Maven's cache
+        return _ask_maven(pom, remembered)
+
+
+def _ask_maven(pom: Path, remembered: Path) -> list[Path]:
     found = remembered.with_suffix(f".{os.getpid()}")
     command = ["mvn", "-q", "-B", "-f", str(pom), MAVEN_GOAL, f"-Dmdep.outputFile={found}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False)
@@ -103,3 +113,8 @@ def folded(line: str) -> str:
     first, rest = line[:MANIFEST_BYTES], line[MANIFEST_BYTES:]
     size = MANIFEST_BYTES - 1
     return "\r\n ".join([first, *(rest[i : i + size] for i in range(0, len(rest), size))]) + "\r\n"
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        print(f"{name}: {len(resolve(Path(name)))} jars")

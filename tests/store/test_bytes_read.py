@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -34,6 +34,7 @@ class CountingFileSystem(MemoryFileSystem):
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     fetched: ClassVar[Counter[str]] = Counter()
+    requests: ClassVar[int] = 0
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -41,6 +42,7 @@ class CountingFileSystem(MemoryFileSystem):
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any) -> bytes:
         data: bytes = self.store[self._find(path)].getvalue()[start:end]
+        CountingFileSystem.requests += 1
         self.fetched[self._find(path)] += len(data)
         return data
 
@@ -117,6 +119,22 @@ def test_a_sentence_costs_one_part(fetched: Counter[str]) -> None:
     assert _vectors(fetched) == 0
 
 
+def test_a_number_and_an_id_are_found_with_three_requests(fetched: Counter[str]) -> None:
+    written = make_store(f"counting://{uuid4()}", lengths=(3,) * 60, parts=(20,) * 3)
+
+    def requests(look: Callable[[elmo_store.Store], object]) -> int:
+        store = elmo_store.open(written.root.url())
+        CountingFileSystem.requests = 0
+        look(store)
+        return CountingFileSystem.requests
+
+    assert requests(lambda store: store.sentence(id="doc.txt:47")) == 2  # the table of its hash, and where its rows begin
+    assert requests(lambda store: store.sentence(47)) == 1
+    assert requests(lambda store: store._records([47])) == 3  # the table of parts, a footer, a row group
+    assert requests(lambda store: store.sentence(47).read()) == 3  # where it begins, an index, the rows
+    assert requests(lambda store: [store.sentence(47).read() for _ in range(2)]) == 3 + 1
+
+
 def test_batches_fetch_nothing_twice(fetched: Counter[str]) -> None:
     written = _store("zarr", fetched)
     store = elmo_store.open(written.root.url())
@@ -158,16 +176,32 @@ if __name__ == "__main__":
     print("equal")
 """
 
+SPAWNED = """
+import multiprocessing, sys
+import elmo_store
+
+def total(store, i):
+    return float(store.sentence(i).read().astype("f8").sum())
+
+if __name__ == "__main__":
+    store = elmo_store.open(sys.argv[1], form=sys.argv[2])
+    alone = [total(store, i) for i in range(8)]
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.starmap(total, [(store, i) for i in range(8)]) == alone
+    print("equal")
+"""
+
 
 @pytest.mark.parametrize("form", layout.FORMS)
 @pytest.mark.parametrize("place", ["local", "s3"])
-def test_an_open_store_is_read_after_a_fork(
-    place: str, form: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, repo_dir: Any
+@pytest.mark.parametrize("program", [FORKED, SPAWNED], ids=["fork", "spawn"])
+def test_an_open_store_is_read_in_other_processes(
+    program: str, place: str, form: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, repo_dir: Any
 ) -> None:
     folder = str(tmp_path_factory.mktemp("fork")) if place == "local" else request.getfixturevalue("s3_url")
     make_store(f"{folder}/forked")
     script = tmp_path_factory.mktemp("script") / "forked.py"
-    script.write_text(FORKED)
+    script.write_text(program)
     done = subprocess.run(
         [sys.executable, str(script), f"{folder}/forked", form],
         capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(repo_dir)},
