@@ -2,7 +2,7 @@
 
 May import elmo_store, PyTorch, h5py, the other benchmarks. Stores of made-up states (benchmarks.made_stores) of a narrow model,
 5 states x 16 channels in float16; the same sentences in HDF5, one dataset a sentence, float32, as earlier tools write them.
-What is compared is measured in turns, medians of --rounds, from files that the system has in its memory. --folder keeps
+What is compared is measured in turns, medians of --rounds, other sentences each round. --folder keeps
 the files for the next run: 10^6 sentences take 10 GB and ten minutes to make.
 """
 
@@ -61,12 +61,19 @@ def in_turns(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, floa
     return {name: statistics.median(values) for name, values in taken.items()}
 
 
-def one_by_one(store: stores.Store, numbers: list[int]) -> None:
-    for number in numbers:
+def drawn(random: np.random.Generator, size: int, n: int) -> list[int]:
+    """Numbers of sentences, others for every round, so that nobody meets a sentence again."""
+    numbers: list[int] = random.integers(0, size, n).tolist()
+    return numbers
+
+
+def one_by_one(store: stores.Store, random: np.random.Generator, n: int) -> None:
+    for number in drawn(random, len(store), n):
         store.sentence(number).read()
 
 
-def batched(store: stores.Store, numbers: list[int]) -> None:
+def batched(store: stores.Store, random: np.random.Generator, n: int) -> None:
+    numbers = drawn(random, len(store), n)
     for start in range(0, len(numbers), BATCH):
         store.read_sentences(numbers[start : start + BATCH])
 
@@ -98,19 +105,19 @@ def local(folder: Path, sizes: list[int], rounds: int, samples: int) -> None:
         url = made(folder, Shape(size, CHANNELS))
         hdf5_path = folder / f"{size}x{CHANNELS}.hdf5"
         make_hdf5(hdf5_path, size, CHANNELS)
-        numbers = np.random.default_rng(4).integers(0, size, samples).tolist()
+        random = np.random.default_rng(4)
         with h5py.File(hdf5_path, "r") as hdf5:
 
-            def from_hdf5(keys: list[int] = numbers, file: Any = hdf5) -> None:
-                for number in keys:
+            def from_hdf5(file: Any = hdf5, size: int = size, random: np.random.Generator = random) -> None:
+                for number in drawn(random, size, samples):
                     file[str(number)][...]
 
             works: dict[str, Callable[[], Any]] = {"hdf5": from_hdf5}
             for form in layout.FORMS:
                 store = stores.open(url, form=form)
-                few = numbers if form == "zarr" else numbers[: max(1, samples // 10)]
-                works[f"{form} one"] = partial(one_by_one, store, few)
-                works[f"{form} batched"] = partial(batched, store, few)
+                few = samples if form == "zarr" else max(1, samples // 10)
+                works[f"{form} one"] = partial(one_by_one, store, random, few)
+                works[f"{form} batched"] = partial(batched, store, random, few)
             taken = in_turns(works, rounds)
         of_hdf5 = taken["hdf5"] / samples
         print(f"{size:>10,} {'hdf5':<9}{1 / of_hdf5:>11,.0f}{1:>8.1f}")

@@ -26,9 +26,9 @@ WORK = "_work"  # scratch of a running job; gone when the store is complete
 
 BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundaries adds
 # What this version writes. A reader takes these sizes from the store.
-CHUNK_ROWS = 128  # rows of an inner chunk: the least that a Zarr library reads of a state
+CHUNK_ROWS = 128  # rows of an inner chunk: the least that a Zarr library reads of a state; docs/performance.md says why
 SENTENCE_CHUNK = 4096  # entries of a chunk of sentence_start
-ROW_GROUP_ROWS = 512  # rows of a row group of the Parquet form
+ROW_GROUP_ROWS = 256  # rows of a row group of the Parquet form; docs/performance.md says why
 ROW_GROUP_SENTENCES = 1024  # sentences of a row group of a part
 IDS_OF_TABLE = 16_384  # ids that an id table has at most, on average
 DTYPES = ("float16", "float32")

@@ -1,7 +1,7 @@
 """The Parquet form of a store: one file a shard, one row a token, one fixed-size list a state.
 
 May import pyarrow, NumPy, layout, manifest, storage, recent, parquet_files, errors. Written so that reading one state, or a
-few rows, fetches little else: row groups of 512 rows, checksums on pages.
+few rows, fetches little else: row groups of 256 rows, checksums on pages.
 """
 
 from collections.abc import Iterator, Sequence

@@ -22,7 +22,7 @@ Array = npt.NDArray[Any]
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Int64 = npt.NDArray[np.int64]
 Span = tuple[int, int]  # first row, and the row after the last
-BLOCK_BYTES = 1 << 23  # that a scan fetches at a time; memory of this size is used again without new pages
+BLOCK_BYTES = 1 << 24  # that a scan fetches at a time: larger blocks leave the caches and take new pages each time
 
 
 class Sentence:
