@@ -1,4 +1,4 @@
-"""From a sentence's id to its number: tables of hashes, one request each.
+"""From a sentence's id to its number: tables of hashes, one request each; text_index keeps its hashes in such tables too.
 
 May import pyarrow, NumPy, layout, recent, storage, parquet_files, errors. The hash of an id is the first 16 bytes of the SHA-256
 of its UTF-8, two uint64 (big-endian): high and low. The leading bits of the high one name the table that has it; a table is
@@ -6,7 +6,7 @@ sorted by (high, low, sentence). 128 bits need no second look: that any two of 1
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from io import BytesIO
 
 import numpy as np
@@ -50,33 +50,36 @@ def encode_table(pairs: UInt64, sentences: Int64) -> bytes:
     return sink.getvalue()
 
 
-class IdTables:
-    """Finds sentences by id. Safe for threads."""
+class HashTables:
+    """Finds sentences by the hash of an id, or of something else. Safe for threads.
 
-    def __init__(self, root: Root, n_sentences: int) -> None:
-        self._root, self._n_sentences = root, n_sentences
+    ``path_of``: from a table's number to its path in the store.
+    """
+
+    def __init__(self, root: Root, n_sentences: int, path_of: Callable[[int], str] = layout.id_table) -> None:
+        self._root, self._n_sentences, self._path_of = root, n_sentences, path_of
         self._bits = layout.id_bits(n_sentences)
         self._tables: Recent[int, tuple[UInt64, UInt64, Int64]] = Recent(TABLES_AT_HAND)
 
-    def find(self, ids: Sequence[str]) -> list[int | None]:
-        """The number of the first sentence that has each id, None where there is none."""
-        pairs = hashes(ids)
+    def find(self, pairs: UInt64) -> list[int | None]:
+        """The number of the first sentence that has each hash [n, 2], None where there is none."""
         tables = self._tables.get_all(tables_of(pairs[:, 0], self._bits).tolist(), self._read)
-        return [_find(table, high, low) for table, (high, low) in zip(tables, pairs, strict=True)]
+        return [find_in(table, high, low) for table, (high, low) in zip(tables, pairs, strict=True)]
 
     def _read(self, numbers: list[int]) -> list[tuple[UInt64, UInt64, Int64]]:
         return [self._read_one(number) for number in numbers]
 
     def _read_one(self, number: int) -> tuple[UInt64, UInt64, Int64]:
-        rel = layout.id_table(number)
+        rel = self._path_of(number)
         table = read_table(self._root, rel, layout.IDS_SCHEMA.names)
         high, low, sentence = (table[name].to_numpy() for name in layout.IDS_SCHEMA.names)
         if (high[1:] < high[:-1]).any() or (len(sentence) and not 0 <= sentence.min() <= sentence.max() < self._n_sentences):
-            raise ShardCorruptError(f"{self._root.url(rel)} is not a sorted table of ids of this store: restore it")
+            raise ShardCorruptError(f"{self._root.url(rel)} is not a sorted table of hashes of this store: restore it")
         return high, low, sentence
 
 
-def _find(table: tuple[UInt64, UInt64, Int64], high: np.uint64, low: np.uint64) -> int | None:
+def find_in(table: tuple[UInt64, UInt64, Int64], high: np.uint64, low: np.uint64) -> int | None:
+    """The sentence of the first row with this hash in a table sorted by it (high, low, sentence); None without one."""
     highs, lows, sentences = table
     for place in range(int(np.searchsorted(highs, high, "left")), int(np.searchsorted(highs, high, "right"))):
         if lows[place] == low:

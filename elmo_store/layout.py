@@ -22,6 +22,7 @@ ZARR = "states.zarr"
 SHARDS = "_shards"  # markers of shards
 STRETCHES = "_parts"  # markers of stretches of parts
 IDS = "_ids"  # markers of the id tables
+TEXT_INDEX = "index/text"  # optional: from a sentence's tokens to its number
 WORK = "_work"  # scratch of a running job; gone when the store is complete
 
 BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundaries adds
@@ -139,6 +140,11 @@ def zarr_sentence_chunk(chunk: int) -> str:
 def id_table(table: int) -> str:
     """Parquet file of the ids whose hashes begin with the bits of ``table``."""
     return f"{SENTENCE_IDS}/{_number(table)}.parquet"
+
+
+def text_table(table: int) -> str:
+    """Parquet file of the sentences whose tokens' hashes begin with the bits of ``table``."""
+    return f"{TEXT_INDEX}/{_number(table)}.parquet"
 
 
 def shard_marker(shard: int) -> str:

@@ -1,4 +1,6 @@
-"""What every readable thing of this package offers: sentences and rows of states as NumPy. Imports mix, sentences, errors.
+"""What every readable thing of this package offers: sentences and rows of states as NumPy.
+
+Imports mix, sentences, text_index, errors.
 
 `Readable` is what a store and the views over stores share; a subclass says where the rows and the sentences come from.
 """
@@ -14,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store import layout
-from elmo_store.errors import StateNotFoundError
+from elmo_store.errors import SentenceNotFoundError, StateNotFoundError
 from elmo_store.mix import layers_of_states
 from elmo_store.sentences import SentenceRecord
+from elmo_store.text_index import Text, words
 
 Array = npt.NDArray[Any]
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
@@ -199,6 +202,10 @@ class Readable(ABC):
         """Number of the first sentence that has each id. SentenceNotFoundError."""
 
     @abstractmethod
+    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        """Number of the first sentence that has each text, None without one."""
+
+    @abstractmethod
     def _read(self, states: Sequence[int], spans: Sequence[Span]) -> Array:
         """Rows of the states with these indices, span after span: [rows, len(states), channels]."""
 
@@ -236,12 +243,31 @@ class Readable(ABC):
         spans = map(tuple, self._spans(chosen).tolist())
         return [Sentence(self, n, span) for n, span in zip(chosen, spans, strict=True)]
 
-    def sentence(self, index: int | None = None, *, id: str | None = None) -> Sentence:
-        """Sentence number ``index`` (from 0), or the first one that has ``id``. SentenceNotFoundError if there is none."""
-        if (index is None) == (id is None):
-            raise TypeError("give a sentence's number, or id=…, and not both")
-        number = self._find([str(id)])[0] if index is None else int(index)
+    def sentence(self, index: int | None = None, *, id: str | None = None, text: Text | None = None) -> Sentence:
+        """Sentence number ``index`` (from 0), or the first one that has ``id``, or ``text`` as `find_text` takes it.
+
+        SentenceNotFoundError if there is none.
+        """
+        if [index, id, text].count(None) != 2:
+            raise TypeError("give a sentence's number, or id=…, or text=…, and one of them only")
+        if text is not None:
+            found = self._find_text([text])[0]
+            if found is None:
+                raise SentenceNotFoundError(f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text)))!r}")
+            number = found
+        else:
+            number = self._find([str(id)])[0] if index is None else int(index)
         return Sentence(self, number, self._span(number))
+
+    def find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        """The number of the first sentence that has each text, None where none has it.
+
+        A text is a sequence of tokens (str, or bytes in UTF-8), or one string of tokens with single spaces between them; nothing
+        is tokenised. Tokens are compared as the model reads them, so what it cuts off a long word (48 bytes are read) does not
+        count. ``elmo-store index STORE --by text`` makes this three requests a call at any size; without that index a store's
+        hashes are gathered in memory at the first call: `elmo_store.text_index` tells the form and the bound (StoreError).
+        """
+        return self._find_text(texts)
 
     def sentence_at(self, row: int) -> Sentence:
         """The sentence that row ``row`` (from 0) belongs to, found by bisection. IndexError if there is no such row."""

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from elmo_store import layout
 from elmo_store.errors import SentenceNotFoundError, ShardCorruptError, ShardMissingError
-from elmo_store.ids import IdTables
+from elmo_store.ids import HashTables, hashes
 from elmo_store.manifest import Manifest
 from elmo_store.markers import PartRange, marked, read_stretch_marker
 from elmo_store.parquet_files import GroupsOf, read_footers, read_table, read_tables
@@ -30,6 +30,7 @@ Int64 = npt.NDArray[np.int64]
 CHUNKS_AT_HAND = 1024  # of sentence_start, 32 KB each
 FOOTERS_AT_HAND = 256
 GROUPS_AT_HAND = 64  # row groups of 1,024 sentences
+GROUPS_AT_ONCE = 16  # that a scan of tokens reads
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class SentenceTable:
         self._chunks: Recent[int, Int64] = Recent(CHUNKS_AT_HAND)
         self._footers: Recent[int, _Footer] = Recent(FOOTERS_AT_HAND)
         self._groups: Recent[tuple[int, int], dict[str, Any]] = Recent(GROUPS_AT_HAND)
-        self._ids = IdTables(root, manifest.sizes.sentences)
+        self._ids = HashTables(root, manifest.sizes.sentences)
         self._lock = Lock()
         self._parts: tuple[list[PartRange], Int64] | None = None
 
@@ -161,7 +162,7 @@ class SentenceTable:
     def find(self, ids: Sequence[str]) -> list[int]:
         """The number of the first sentence that has each id. SentenceNotFoundError naming the first id that none has."""
         try:
-            numbers = self._ids.find(ids)
+            numbers = self._ids.find(hashes(ids))
         except ShardMissingError as error:
             if self._manifest.complete:
                 raise
@@ -198,6 +199,16 @@ class SentenceTable:
         """Sentences ``first … stop`` in order, a row group's worth in memory at a time."""
         for start in range(first, stop, layout.ROW_GROUP_SENTENCES):
             yield from self.records(range(start, min(stop, start + layout.ROW_GROUP_SENTENCES)))
+
+    def token_lists(self) -> Iterator[tuple[int, pa.ListArray]]:
+        """Number of a first sentence, and the tokens of it and of those after it; all sentences, in order."""
+        for held, part in enumerate(self._index()[0]):
+            footer = self._read_footers([held])[0]
+            for group in range(0, footer.metadata.num_row_groups, GROUPS_AT_ONCE):
+                groups = tuple(range(group, min(group + GROUPS_AT_ONCE, footer.metadata.num_row_groups)))
+                request = GroupsOf(layout.sentences_part(part.part), footer.metadata, groups, ("tokens",))
+                tokens = read_tables(self._root, [request])[0]["tokens"].combine_chunks()
+                yield part.first_sentence + int(footer.before[group]), tokens
 
     def _index(self) -> tuple[list[PartRange], Int64]:
         """The parts that have sentences, and the first sentence of each. Of an unfinished store those that are numbered."""

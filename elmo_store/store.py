@@ -4,7 +4,7 @@ Opening reads the manifest and nothing else. Everything later reads what was ask
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from elmo_store.markers import marked_shards, read_marker
 from elmo_store.reading import Array, Int64, Readable, Span
 from elmo_store.sentences import SentenceRecord, SentenceTable
 from elmo_store.storage import Root
+from elmo_store.text_index import Text, TextIndex, build
 from elmo_store.verify import VerifyReport, verify
 from elmo_store.views import Selection
 
@@ -34,6 +35,7 @@ class _Readers:
         self.pid = os.getpid()
         self.sentences = SentenceTable(root, manifest)
         self.rows: RowReader = row_reader(root, manifest, form)
+        self.texts = TextIndex(root, manifest, self.sentences)
         self.marked: set[int] = set()  # shards of an unfinished store that were found to be written
 
 
@@ -109,6 +111,9 @@ class Store(Readable):
     def _find(self, ids: Sequence[str]) -> list[int]:
         return self._now.sentences.find(ids)
 
+    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        return self._now.texts.find(texts)
+
     def _read(self, states: Sequence[int], spans: Sequence[Span]) -> Array:
         readers = self._now
         self._check_marked(readers, spans)
@@ -137,6 +142,16 @@ class Store(Readable):
                     "run the job again to continue it"
                 )
             readers.marked.add(shard)
+
+    def index_texts(self, tell: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
+        """Write the index of sentences' texts beside the store, which must be complete, as `elmo-store index --by text` does.
+
+        ``tell`` is called with the number of sentences done. Returns the index's facts.
+        """
+        readers = self._now
+        facts = build(self.root, self.manifest, readers.sentences, tell)
+        readers.texts = TextIndex(self.root, self.manifest, readers.sentences)
+        return facts
 
     def slice(self, first: int = 0, stop: int | None = None) -> Selection:
         """Sentences ``first … stop`` as a view, numbered from 0; `Selection.write` makes it a store of its own."""

@@ -1,6 +1,6 @@
 """Views over stores: some sentences of one, or several stores as one. Nothing is read or copied until rows are asked for.
 
-May import NumPy, reading, sentences, writer, errors.
+May import NumPy, pyarrow, reading, sentences, text_index, writer, errors.
 """
 
 import os
@@ -11,10 +11,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.reading import Array, Int64, Readable, Span
 from elmo_store.sentences import SentenceRecord
+from elmo_store.text_index import GatheredTexts, Text, check_size, cut_bytes
 from elmo_store.writer import write_view
 
 if TYPE_CHECKING:
@@ -102,6 +104,17 @@ class Selection(Readable):
             if number not in self.numbers:
                 raise SentenceNotFoundError(f"no sentence with the id {one!r} in this selection of {self.url}")
         return [self.numbers.index(number) for number in found]
+
+    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        return self._texts.find(texts)
+
+    @cached_property
+    def _texts(self) -> GatheredTexts:
+        # The store's own index knows a text's first sentence alone, which the selection may be without.
+        check_size(len(self), f"this selection of {self.url}")
+        blocks = (range(start, min(start + 1024, len(self))) for start in range(0, len(self), 1024))
+        lists = ((b.start, pa.array([one.tokens for one in self._records(b)], pa.list_(pa.string()))) for b in blocks)
+        return GatheredTexts(lists, cut_bytes(self.store.manifest))
 
     def _read(self, states: Sequence[int], spans: Sequence[Span]) -> Array:
         return self.store._read(states, [one for span in spans for one in self._in_store(span)])
@@ -192,6 +205,14 @@ class Concatenation(Readable):
 
     def _find(self, ids: Sequence[str]) -> list[int]:
         return [self._find_one(one) for one in ids]
+
+    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        found: list[int | None] = [None] * len(texts)
+        for first, store in zip(self._first_sentences, self.stores, strict=True):
+            left = [place for place, number in enumerate(found) if number is None]
+            for place, number in zip(left, store._find_text([texts[place] for place in left]), strict=True):
+                found[place] = None if number is None else first + number
+        return found
 
     def _find_one(self, sentence_id: str) -> int:
         for first, store in zip(self._first_sentences, self.stores, strict=True):

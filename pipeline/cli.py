@@ -29,7 +29,7 @@ GROUPS = {
         "report": ("pipeline.report_command", "a page about a store's job, text and vectors"),
         "verify": ("pipeline.verify_command", "read every object of a store and report what is wrong with it"),
         "explore": ("pipeline.explore_command", "a local page: sentences, neighbours in context, what a mix would do"),
-        "index": ("pipeline.index_command", "an approximate index of a store's rows, for explore"),
+        "index": ("pipeline.index_command", "an index of a store's rows by vectors, for explore, or of its sentences by text"),
         "watch": ("pipeline.watch_command", "progress of a running job, from its store alone"),
     },
     "models": {

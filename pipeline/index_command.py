@@ -1,18 +1,27 @@
-"""``elmo-store index STORE``: an approximate index of its rows, for the explorer. May import elmo_store, pipeline.explore.ann."""
+"""``elmo-store index STORE``: of its rows by their vectors, for the explorer, or of its sentences by their text.
+
+May import elmo_store, pipeline.explore.ann (FAISS) for vectors alone.
+"""
 
 import argparse
 import sys
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
 
-LOADS = "FAISS"
+if TYPE_CHECKING:
+    from elmo_store.store import Store
 
 EPILOG = """\
-The index is kept in the folder index/ of the store and takes a byte a number of every state: half of a float16 store. One index
-serves any mix of the layers. `elmo-store explore` offers it. Needs the extra: pip install 'elmo-store[explore]'.
+Both are kept in the folder index/ of the store, beside each other; neither is needed to read it.
+--by vectors: rows, approximately, by any mix of the layers; a byte a number of every state, half of a float16 store.
+  `elmo-store explore` offers it. Needs the extra: pip install 'elmo-store[explore]'.
+--by text: sentences by their tokens, for programs that ask for the vectors of a text: store.sentence(text="I sat on the bank")
+  and store.find_text([...]) in Python. About 20 bytes a sentence.
 """
 
 
@@ -20,6 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``index``."""
     parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
     parser.add_argument("store", metavar="STORE", help="a complete store that can be written; any fsspec URL")
+    parser.add_argument(
+        "--by", choices=("vectors", "text"), default="vectors",
+        help="what will be looked up: rows near a vector, or the sentence that has some tokens (default: vectors)",
+    )  # fmt: skip
     parser.add_argument(
         "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the store (default: {})"
     )
@@ -37,17 +50,33 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
     from elmo_store.errors import StoreError
     from elmo_store.store import open as open_store
-    from pipeline.explore import ann
 
     began = time.monotonic()
     try:
         store = open_store(args.store, storage_options=args.storage_options)
-        if not store.n_rows:
-            raise CommandError(Exit.BAD_LOCATION, f"{store.url} has no rows to index")
-        with tqdm(total=store.n_rows, unit=" rows", unit_scale=True, disable=args.quiet or not sys.stderr.isatty()) as bar:
-            facts = ann.build(store, lambda done, _: bar.update(done - bar.n) and None)
+        total, unit = (len(store), " sentences") if args.by == "text" else (store.n_rows, " rows")
+        if not total:
+            raise CommandError(Exit.BAD_LOCATION, f"{store.url} has no{unit} to index")
+        with tqdm(total=total, unit=unit, unit_scale=True, disable=args.quiet or not sys.stderr.isatty()) as bar:
+            build = _by_text if args.by == "text" else _by_vectors
+            line, place = build(store, lambda done: bar.update(done - bar.n) and None)
     except (StoreError, OSError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"{args.store}: {error}") from error
-    seconds = time.monotonic() - began
-    print(f"{facts['rows']:,} rows in {facts['lists']:,} lists, in {seconds:,.1f} s: {store.root.url(ann.FOLDER)}")
+    print(f"{line}, in {time.monotonic() - began:,.1f} s: {store.root.url(place)}")
     return Exit.COMPLETE
+
+
+def _by_vectors(store: "Store", tell: Callable[[int], None]) -> tuple[str, str]:
+    """What was indexed, and where it lies."""
+    from pipeline.explore import ann
+
+    facts = ann.build(store, lambda done, _: tell(done))
+    return f"{facts['rows']:,} rows in {facts['lists']:,} lists", ann.FOLDER
+
+
+def _by_text(store: "Store", tell: Callable[[int], None]) -> tuple[str, str]:
+    """What was indexed, and where it lies."""
+    from elmo_store.layout import TEXT_INDEX
+
+    facts = store.index_texts(tell)
+    return f"{facts['sentences']:,} sentences, {facts['texts']:,} of them different", TEXT_INDEX
