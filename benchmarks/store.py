@@ -172,7 +172,7 @@ def loader(folder: Path, rounds: int) -> None:
     from elmo_store.torch import ScalarMix, SentenceDataset, collate
 
     url = made(folder, WIDE)
-    mix = ScalarMix(3)
+    mix = ScalarMix(n_layers=3)
     print("\nDataLoader of 2 workers, 5 x 512 states in float16, shuffled, 64 sentences a batch, mixed to 1,024 in float32")
     print(f"{'items':<22}{'tokens/s':>10}")
     for name, text in (("vectors", False), ("vectors and text", True)):
@@ -183,7 +183,7 @@ def loader(folder: Path, rounds: int) -> None:
             tokens, began = 0, 0.0
             with torch.inference_mode():
                 for number, batch in enumerate(batches):
-                    mix(batch["layers"], batch["mask"])
+                    mix(states=batch["states"])
                     if number == 4:  # workers have started
                         tokens, began = 0, time.perf_counter()
                     tokens += int(batch["mask"].sum())

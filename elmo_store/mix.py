@@ -5,7 +5,7 @@ May import NumPy, manifest (for WeightSet) and errors.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from elmo_store.errors import WeightSetError
 from elmo_store.manifest import WeightSet
 
 Array = npt.NDArray[Any]
+LayerNorm = Literal["none", "token", "batch"]
 EPSILON = 1e-12  # added to the variance, as AllenNLP's ScalarMix does
 
 
@@ -32,19 +33,22 @@ def layers_of_states(states: Array) -> Array:
 def softmax(logits: Sequence[float]) -> tuple[float, ...]:
     """s of w, in float64."""
     highest = max(logits)
+    if highest == -math.inf:
+        raise WeightSetError(f"w is {list(logits)}: one logit must be finite")
     powers = [math.exp(w - highest) for w in logits]
     total = math.fsum(powers)
     return tuple(power / total for power in powers)
 
 
 class ScalarMix:
-    """One mix of a biLM's layers, with fixed weights. `elmo_store.torch.ScalarMix` is the one that learns them.
+    """One mix of a biLM's layers, with fixed weights. `elmo_store.torch.ScalarMix` takes the same, and learns them.
 
     Attributes:
         s: the weights of layers 0 … L.
         w: the logits they are the softmax of; None if ``s`` was given.
         gamma: γ.
-        layer_norm: whether each layer of each token is first normalised over its 2p channels (no scale, no shift).
+        layer_norm: what happens to each layer first: "none"; "token" = each layer of each token is normalised over its 2p
+            channels (no scale, no shift); "batch" = over all unmasked tokens of the call at once, as AllenNLP's do_layer_norm.
     """
 
     def __init__(
@@ -52,19 +56,20 @@ class ScalarMix:
         w: Sequence[float] | None = None,
         *,
         s: Sequence[float] | None = None,
+        n_layers: int | None = None,
         gamma: float = 1.0,
-        layer_norm: bool = False,
+        layer_norm: LayerNorm = "none",
     ) -> None:
-        """Give ``w``, logits that are softmaxed, or ``s``, weights used as they are: it is never guessed which they are."""
-        if (w is None) == (s is None):
-            raise WeightSetError("give w (logits, softmaxed) or s (weights used as they are), and not both")
-        self.w = None if w is None else _finite("w", w)
-        self.s = softmax(self.w) if self.w is not None else normalised(() if s is None else s)
+        """Give ``w``, logits that are softmaxed, ``s``, weights used as they are, or ``n_layers`` = L+1 for equal weights.
+
+        It is never guessed which numbers are meant. WeightSetError for none or several of them, and for what is no weight.
+        """
+        self.w, self.s = chosen_weights(w, s, n_layers)
         self.gamma = _finite("gamma", (gamma,))[0]
-        self.layer_norm = layer_norm
+        self.layer_norm: LayerNorm = checked_layer_norm(layer_norm)
 
     @classmethod
-    def of(cls, weights: WeightSet, layer_norm: bool = False) -> "ScalarMix":
+    def of(cls, weights: WeightSet, layer_norm: LayerNorm = "none") -> "ScalarMix":
         """The mix of a weight set."""
         if weights.w is not None:
             return cls(weights.w, gamma=weights.gamma, layer_norm=layer_norm)
@@ -76,32 +81,99 @@ class ScalarMix:
         return mix_html(self)
 
     def __repr__(self) -> str:
-        return f"ScalarMix(s={list(self.s)}, gamma={self.gamma}, layer_norm={self.layer_norm})"
+        return f"ScalarMix(s={list(self.s)}, gamma={self.gamma}, layer_norm={self.layer_norm!r})"
 
-    def __call__(self, states: Array) -> npt.NDArray[np.float32]:
-        """Mix a biLM's states: [n, 2L+1, p] → float32 [n, 2p], computed in float32, every row by itself.
+    def __call__(
+        self, *, states: Array | None = None, layers: Array | None = None, mask: npt.NDArray[np.bool_] | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Mix, in float32; every row by itself, but for the norm over a batch.
 
-        WeightSetError if the states have not as many layers as there are weights.
+        Args:
+            states: [..., 2L+1, p] in the store's order x, fwd1, bwd1, …; or
+            layers: [..., L+1, 2p], as `layers_of_states` gives.
+            mask: bool [...], True for real tokens, which alone enter the norm over a batch; all by default.
+
+        Returns:
+            float32 [..., 2p].
+
+        Raises:
+            TypeError: neither states nor layers, or both.
+            WeightSetError: they have not as many layers as there are weights.
         """
-        n, n_states, width = states.shape
-        if n_states != 2 * len(self.s) - 1:
-            raise WeightSetError(
-                f"{len(self.s)} weights mix {len(self.s)} layers, {2 * len(self.s) - 1} states; there are {n_states} states"
-            )
-        mixed = np.zeros((n, 2, width), np.float32)  # [n, forward | backward, p]
+        given = check_mixable(len(self.s), states, layers)
+        real = np.ones(given.shape[:-2], bool) if mask is None else np.asarray(mask, bool)
+        width = given.shape[-1] * (2 if states is not None else 1)
+        mixed = np.zeros((*given.shape[:-2], width), np.float32)
         for layer, weight in enumerate(self.s):
-            pair = states[:, [0, 0]] if layer == 0 else states[:, 2 * layer - 1 : 2 * layer + 1]
-            values = pair.astype(np.float32)  # [n, 2, p]
-            if self.layer_norm:
-                values = _normalised(values.reshape(n, 2 * width)).reshape(n, 2, width)
+            values = _layer(layer, states, layers).astype(np.float32).reshape(mixed.shape)  # [..., 2p]
+            if self.layer_norm == "token":
+                values = _normalised(values)
+            elif self.layer_norm == "batch" and real.any():
+                kept = values[real]  # [real tokens, 2p]
+                values = (values - kept.mean()) / np.sqrt(kept.var() + np.float32(EPSILON))
             mixed += np.float32(self.gamma * weight) * values
-        return mixed.reshape(n, 2 * width)
+        return mixed
+
+
+def chosen_weights(
+    w: Sequence[float] | None, s: Sequence[float] | None, n_layers: int | None
+) -> tuple[tuple[float, ...] | None, tuple[float, ...]]:
+    """The logits (None if weights were given) and the weights that one of ``w``, ``s``, ``n_layers`` says. WeightSetError."""
+    if sum(one is not None for one in (w, s, n_layers)) != 1:
+        raise WeightSetError(
+            "give w (logits, softmaxed), s (weights used as they are) or n_layers (equal weights), one of them and not several"
+        )
+    if s is not None:
+        return None, normalised(s)
+    if n_layers is not None:
+        if n_layers < 1:
+            raise WeightSetError(f"a mix of {n_layers} layers: give n_layers=L+1, 1 or more")
+        logits = (0.0,) * n_layers
+    else:
+        if w is None or isinstance(w, int | float):
+            raise WeightSetError(f"w is {w!r}: give one logit for each layer; n_layers={w!r} for as many layers of equal weight")
+        logits = _finite("w", [0.0 if value == -math.inf else value for value in w])  # -∞: a layer that is left out
+        logits = tuple(float(value) for value in w)
+    return logits, softmax(logits)
+
+
+def checked_layer_norm(layer_norm: LayerNorm) -> LayerNorm:
+    """``layer_norm`` if it is known. ValueError otherwise."""
+    if layer_norm not in ("none", "token", "batch"):
+        raise ValueError(f"layer_norm={layer_norm!r} is none of 'none', 'token', 'batch'")
+    return layer_norm
+
+
+def check_mixable(n_weights: int, states: Any, layers: Any) -> Any:
+    """The one of ``states`` [..., 2L+1, p] and ``layers`` [..., L+1, 2p] that is given, if ``n_weights`` is L+1.
+
+    Arrays or tensors. TypeError for none or both, WeightSetError for another number of layers.
+    """
+    if (states is None) == (layers is None):
+        raise TypeError("say what is mixed: states=… [..., 2L+1, p] as a store has them, or layers=… [..., L+1, 2p], one of them")
+    given = layers if states is None else states
+    name, wanted = ("layers", n_weights) if states is None else ("states", 2 * n_weights - 1)
+    if given.ndim < 2 or given.shape[-2] != wanted:
+        raise WeightSetError(
+            f"{n_weights} weights mix {n_weights} layers, that is {name} of shape [..., {wanted}, width]; "
+            f"these are {tuple(given.shape)}"
+        )
+    return given
+
+
+def _layer(layer: int, states: Array | None, layers: Array | None) -> Array:
+    """Layer ``layer``, as [..., 2, p] of states, as [..., 2p] of layers."""
+    if layers is not None:
+        found: Array = layers[..., layer, :]
+    elif states is not None:
+        found = states[..., [0, 0], :] if layer == 0 else states[..., 2 * layer - 1 : 2 * layer + 1, :]
+    return found
 
 
 def _normalised(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Each row [2p] with mean 0 and variance 1."""
-    centred = values - values.mean(axis=1, keepdims=True)
-    variance = np.square(centred).mean(axis=1, keepdims=True)
+    """Each row [..., 2p] with mean 0 and variance 1."""
+    centred = values - values.mean(axis=-1, keepdims=True)
+    variance = np.square(centred).mean(axis=-1, keepdims=True)
     normal: npt.NDArray[np.float32] = centred / np.sqrt(variance + np.float32(EPSILON))
     return normal
 

@@ -58,9 +58,7 @@ def mix_html(mix: "ScalarMix") -> str:
         f"<td>{share:.4f} <meter min='0' max='1' value='{share:.4f}'></meter></td></tr>"
         for layer, share in enumerate(mix.s)
     )
-    return _table(
-        "elmo_store.ScalarMix", rows + _rows([("γ", f"{mix.gamma:.4g}"), ("layer norm", "yes" if mix.layer_norm else "no")])
-    )
+    return _table("elmo_store.ScalarMix", rows + _rows([("γ", f"{mix.gamma:.4g}"), ("layer norm", mix.layer_norm)]))
 
 
 def _box(title: str, rows: Iterable[Sequence[Any]]) -> str:

@@ -23,12 +23,12 @@ class MixTagger(nn.Module):
 
     def __init__(self, n_layers: int, channels: int, n_labels: int) -> None:
         super().__init__()
-        self.mix = ScalarMix(n_layers, dropout=0.1, l2=0.001)
+        self.mix = ScalarMix(n_layers=n_layers, dropout=0.1, l2=0.001)
         self.out = nn.Linear(channels, n_labels)
 
     def forward(self, batch: dict[str, Any]) -> torch.Tensor:
-        """Scores [B, n, labels] of a batch with `layers` [B, n, L+1, 2p]."""
-        vectors = self.mix(batch["layers"], batch["mask"])  # [B, n, 2p]
+        """Scores [B, n, labels] of a batch with `states` [B, n, 2L+1, p]."""
+        vectors = self.mix(states=batch["states"])  # [B, n, 2p]
         scores: torch.Tensor = self.out(vectors)
         return scores
 
@@ -41,8 +41,8 @@ def main() -> None:
     torch.manual_seed(args.seed)
     train = open_or_explain(args.train, args.train_labels)
     test = open_or_explain(args.test, args.test_labels)
-    _, n_layers, channels = train[0]["layers"].shape
-    model = MixTagger(n_layers, channels, len(label_names(train)))
+    _, n_states, p = train[0]["states"].shape
+    model = MixTagger((n_states + 1) // 2, 2 * p, len(label_names(train)))
     accuracy = train_and_test(model, model, model.mix.penalty, train, test, args.epochs)
     print(f"test accuracy {100 * accuracy:.2f}")
     print(f"s {' '.join(f'{share:.3f}' for share in model.mix.s.tolist())}  gamma {model.mix.gamma.item():.3f}")

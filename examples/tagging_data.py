@@ -85,7 +85,7 @@ def open_or_explain(store: str, labels: Path) -> LabelledSentences:
 
 
 def batches(data: LabelledSentences, *, shuffle: bool) -> DataLoader[dict[str, Any]]:
-    """Batches of 32 sentences: `layers` [B, n, L+1, 2p], `mask` [B, n], `tokens`, `labels`."""
+    """Batches of 32 sentences: `states` [B, n, 2L+1, p], `mask` [B, n], `tokens`, `labels`."""
     return DataLoader(data, batch_size=32, shuffle=shuffle, collate_fn=collate)
 
 

@@ -19,7 +19,7 @@ import torch
 from tagging_data import arguments, label_names, open_or_explain, train_and_test
 from torch import nn
 
-from elmo_store.torch import ScalarMix
+from elmo_store.torch import ScalarMix, layers_of_states
 
 UNKNOWN = 0
 
@@ -40,26 +40,26 @@ class TaskModel(nn.Module):
         super().__init__()
         self.vocabulary = vocabulary
         self.words = nn.Embedding(len(vocabulary) + 1, width)
-        self.elmo_in = ScalarMix(n_layers, dropout=0.1, l2=0.001)
-        self.elmo_out = ScalarMix(n_layers, dropout=0.1, l2=0.001)
+        self.elmo_in = ScalarMix(n_layers=n_layers, dropout=0.1, l2=0.001)
+        self.elmo_out = ScalarMix(n_layers=n_layers, dropout=0.1, l2=0.001)
         self.projection = nn.Linear(n_layers * channels, projection) if projection else None
         self.lstm = nn.LSTM(width + channels + projection, width // 2, batch_first=True, bidirectional=True)
         self.out = nn.Linear(width + channels, n_labels)
 
     def forward(self, batch: dict[str, Any]) -> torch.Tensor:
-        """Scores [B, n, labels] of a batch with `tokens`, `layers` [B, n, L+1, 2p] and `mask` [B, n]."""
-        layers, mask = batch["layers"], batch["mask"]
+        """Scores [B, n, labels] of a batch with `tokens`, `states` [B, n, 2L+1, p] and `mask` [B, n]."""
+        states, mask = batch["states"], batch["mask"]
         numbers = torch.zeros(mask.shape, dtype=torch.int64)  # [B, n]
         for row, tokens in zip(numbers, batch["tokens"], strict=True):
             row[: len(tokens)] = torch.tensor([self.vocabulary.get(token, UNKNOWN) for token in tokens])
-        given = [self.words(numbers), self.elmo_in(layers, mask)]  # [x; ELMo_in]: [B, n, width], [B, n, 2p]
+        given = [self.words(numbers), self.elmo_in(states=states)]  # [x; ELMo_in]: [B, n, width], [B, n, 2p]
         if self.projection is not None:
-            given.append(torch.relu(self.projection(layers.float().flatten(2))))  # [B, n, projection]
+            given.append(torch.relu(self.projection(layers_of_states(states).float().flatten(2))))  # [B, n, projection]
         packed = nn.utils.rnn.pack_padded_sequence(
             torch.cat(given, dim=-1), mask.sum(dim=1), batch_first=True, enforce_sorted=False
         )
         h, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)  # [B, n, width]
-        scores: torch.Tensor = self.out(torch.cat([h, self.elmo_out(layers, mask)], dim=-1))  # [h; ELMo_out]
+        scores: torch.Tensor = self.out(torch.cat([h, self.elmo_out(states=states)], dim=-1))  # [h; ELMo_out]
         return scores
 
     def penalty(self) -> torch.Tensor:
@@ -77,9 +77,9 @@ def main() -> None:
     test = open_or_explain(args.test, args.test_labels)
     count = Counter(token for sentence in train.sentences.store.sentences() for token in sentence.tokens)
     words = sorted(word for word, n in count.items() if n > 1)  # the others teach the model what an unknown word is
-    _, n_layers, channels = train[0]["layers"].shape
+    _, n_states, p = train[0]["states"].shape
     vocabulary = {word: i for i, word in enumerate(words, 1)}
-    model = TaskModel(vocabulary, n_layers, channels, len(label_names(train)), projection=args.projection)
+    model = TaskModel(vocabulary, (n_states + 1) // 2, 2 * p, len(label_names(train)), projection=args.projection)
     accuracy = train_and_test(model, model, model.penalty, train, test, args.epochs)
     print(f"test accuracy {100 * accuracy:.2f}")
     for name, mix in (("input", model.elmo_in), ("output", model.elmo_out)):

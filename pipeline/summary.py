@@ -117,5 +117,5 @@ def next_steps(root: Root, manifest: Manifest) -> list[str]:
     if manifest.kind == "mix":
         return [*lines, f"vectors = store.sentence(0)[{manifest.states[0]!r}]  # [tokens, {manifest.channels}]"]
     w = ", ".join(["0.0"] * ((len(manifest.states) + 1) // 2))
-    mix = f"elmo_store.ScalarMix(w=[{w}])(store.sentence(0).read())"
+    mix = f"elmo_store.ScalarMix(w=[{w}])(states=store.sentence(0).read())"
     return [*lines, f"vectors = {mix}  # [tokens, {2 * manifest.channels}]; w: what your task learned"]

@@ -54,13 +54,13 @@ def mix_rows(states: npt.NDArray[Any], weight_sets: Sequence[WeightSet], *, laye
     Raises:
         ValueError: a result does not fit the dtype (float16 ends at 65,504).
     """
-    mixes = [ScalarMix.of(weights, layer_norm) for weights in weight_sets]
+    mixes = [ScalarMix.of(weights, "token" if layer_norm else "none") for weights in weight_sets]
     mixed = np.empty((len(states), len(mixes), 2 * states.shape[2]), dtype)
     for first in range(0, len(states), ROWS_AT_ONCE):
         rows = states[first : first + ROWS_AT_ONCE]  # [rows, 2L+1, p]
         for column, mix in enumerate(mixes):
             with np.errstate(over="ignore"):  # reported below, with its place
-                mixed[first : first + len(rows), column] = mix(rows)
+                mixed[first : first + len(rows), column] = mix(states=rows)
     finite = np.isfinite(mixed)
     if not finite.all():
         row, column, _ = (int(axis) for axis in np.argwhere(~finite)[0])

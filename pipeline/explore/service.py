@@ -230,4 +230,8 @@ class Service:
         lines = ["import elmo_store", f"store = elmo_store.open({self._store.url!r})"]
         if self._kind == "mix":
             return "\n".join([*lines, f"vectors = store.sentence({sentence.index})[{self._store.states[0]!r}]"])
-        return "\n".join([*lines, f"vectors = elmo_store.ScalarMix(s=S, gamma=GAMMA)(store.sentence({sentence.index}).read())"])
+        lines += [
+            f"states = store.sentence({sentence.index}).read()",
+            "vectors = elmo_store.ScalarMix(s=S, gamma=GAMMA)(states=states)",
+        ]
+        return "\n".join(lines)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from elmo_store.torch import LayerNorm, ScalarMix, layers_of_states
+from elmo_store.torch import LayerNorm, ScalarMix
 from pipeline.probing.features import Feature
 from pipeline.probing.labels import LabelledSentence
 from pipeline.probing.scores import Counts, Metric, counts
@@ -89,7 +89,8 @@ class TaggerModel(nn.Module):
         self.learns_mix = self.has_mix and feature.logits is None
         if self.has_mix:
             self.mix = ScalarMix(
-                n_layers, initial=feature.logits, trainable=self.learns_mix, layer_norm=settings.layer_norm,
+                [0.0] * n_layers if feature.logits is None else feature.logits, trainable=self.learns_mix,
+                layer_norm=settings.layer_norm,
                 dropout=settings.dropout, l2=settings.l2 if self.learns_mix else 0.0,
             )  # fmt: skip
             self.mix.gamma.requires_grad_(True)  # w alone is frozen
@@ -105,7 +106,7 @@ class TaggerModel(nn.Module):
 
     def forward(self, states: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
         """Scores [tokens, labels] of the sentences that stand one after the other in ``states`` [tokens, 2L+1, p]."""
-        mixed = self.mix(layers_of_states(states)) if self.has_mix else None  # [tokens, 2p]
+        mixed = self.mix(states=states) if self.has_mix else None  # [tokens, 2p]
         if self.form == "mix" and mixed is not None:
             vectors = mixed  # [tokens, 2p]
         elif self.form == "projection":

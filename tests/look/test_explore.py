@@ -123,7 +123,7 @@ def test_a_sentence_has_norms_and_code_that_gives_its_vectors(service: Service, 
     assert np.allclose(found["norms"], np.linalg.norm(layers, axis=2), atol=2e-3)
     names: dict[str, Any] = {"S": [0.2, 0.3, 0.5], "GAMMA": 2.0}
     exec(found["code"], names)
-    assert np.allclose(names["vectors"], elmo_store.ScalarMix(s=[0.2, 0.3, 0.5], gamma=2.0)(sentence.read()))
+    assert np.allclose(names["vectors"], elmo_store.ScalarMix(s=[0.2, 0.3, 0.5], gamma=2.0)(states=sentence.read()))
 
 
 def test_a_sentence_of_ones_own_needs_the_store_s_model(service: Service, hostile_store: Path) -> None:

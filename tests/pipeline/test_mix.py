@@ -92,7 +92,7 @@ def test_boundaries_are_mixed_too(embed: Command, weights: Path, tmp_path: Path)
 
 
 def test_a_trained_torch_mix_and_its_safetensors_give_the_same_bytes(source: Path, tmp_path: Path) -> None:
-    trained = ScalarMix(3, initial=[0.5, -0.25, 1.0])
+    trained = ScalarMix([0.5, -0.25, 1.0])
     torch.save({"encoder.mix." + name: value for name, value in trained.state_dict().items()}, tmp_path / "task.th")
     tensors = {"elmo.w": np.array([0.5, -0.25, 1.0]), "elmo.gamma": np.array([1.0])}
     save_file(tensors, tmp_path / "task.safetensors")
@@ -103,7 +103,7 @@ def test_a_trained_torch_mix_and_its_safetensors_give_the_same_bytes(source: Pat
     assert np.array_equal(a["mix"][:], b["elmo"][:])
     with torch.no_grad():
         states = torch.from_numpy(elmo_store.open(str(source)).read())
-        np.testing.assert_allclose(a["mix"][:], trained(layers_of_states(states)).numpy(), atol=1e-5)
+        np.testing.assert_allclose(a["mix"][:], trained(layers=layers_of_states(states)).numpy(), atol=1e-5)
 
 
 def test_the_same_command_again_is_the_same_store(source: Path, weights: Path, tmp_path: Path) -> None:

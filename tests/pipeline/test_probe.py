@@ -233,7 +233,7 @@ class TestTagger:
             ("layer 2 (top)", layers[:, 2]),
             ("average", layers.mean(1)),
         ):
-            torch.testing.assert_close(made[name].mix(layers), expected)
+            torch.testing.assert_close(made[name].mix(layers=layers), expected)
             # γ is learned for every feature, w only for the mix: features differ in what they mix, not in a free scale.
             assert [n for n, w in made[name].mix.named_parameters() if w.requires_grad] == ["gamma"]
             assert not made[name].penalty().requires_grad

@@ -155,7 +155,7 @@ class Blocked(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Blocked())
 import elmo_store
 store = elmo_store.open(sys.argv[1])
-mixed = elmo_store.ScalarMix([0.0, 0.0, 0.0])(store.read())
+mixed = elmo_store.ScalarMix([0.0, 0.0, 0.0])(states=store.read())
 print(mixed.shape, store.verify().shards, store.sentence(id="doc.txt:3").index, elmo_store.__version__ != "")
 """
 

@@ -13,7 +13,7 @@ import elmo_store
 from elmo_store import ScalarMix
 from elmo_store.errors import WeightSetError
 from elmo_store.manifest import MixInfo, WeightSet
-from elmo_store.mix import layers_of_states
+from elmo_store.mix import LayerNorm, layers_of_states
 from tests.store.support import make_store
 
 
@@ -43,8 +43,10 @@ def test_the_formula(w: list[float], gamma: float, rows: int, layer_norm: bool, 
     powers = np.exp(np.array(w))
     s = (powers / powers.sum()).tolist()
     wanted = formula(states, s, gamma, layer_norm)
-    for mix in (ScalarMix(w, gamma=gamma, layer_norm=layer_norm), ScalarMix(s=s, gamma=gamma, layer_norm=layer_norm)):
-        found = mix(states)
+    norm: LayerNorm = "token" if layer_norm else "none"
+    for mix in (ScalarMix(w, gamma=gamma, layer_norm=norm), ScalarMix(s=s, gamma=gamma, layer_norm=norm)):
+        np.testing.assert_array_equal(mix(layers=layers_of_states(states)), mix(states=states))
+        found = mix(states=states)
         assert found.dtype == np.float32
         assert found.shape == (rows, 32)
         np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * max(1, abs(gamma)) * 5)
@@ -52,16 +54,16 @@ def test_the_formula(w: list[float], gamma: float, rows: int, layer_norm: bool, 
 
 def test_a_row_does_not_depend_on_its_neighbours() -> None:
     states = np.random.default_rng(0).standard_normal((50, 5, 24)).astype(np.float16)
-    mix = ScalarMix([0.3, -1.0, 2.0], gamma=0.7, layer_norm=True)
-    together = mix(states)
-    assert all(mix(states[i : i + 1]).tobytes() == together[i].tobytes() for i in range(50))
+    mix = ScalarMix([0.3, -1.0, 2.0], gamma=0.7, layer_norm="token")
+    together = mix(states=states)
+    assert all(mix(states=states[i : i + 1]).tobytes() == together[i].tobytes() for i in range(50))
 
 
 def test_one_layer_alone_is_that_layer() -> None:
     states = np.random.default_rng(0).standard_normal((5, 5, 8)).astype(np.float32)
     for layer in range(3):
         s = [float(layer == j) for j in range(3)]
-        np.testing.assert_array_equal(ScalarMix(s=s)(states), layers_of_states(states)[:, layer])
+        np.testing.assert_array_equal(ScalarMix(s=s)(states=states), layers_of_states(states)[:, layer])
 
 
 def test_huge_logits() -> None:
@@ -71,8 +73,10 @@ def test_huge_logits() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "w .* or s .* not both"),
-        ({"w": [0.0], "s": [1.0]}, "not both"),
+        ({}, "w .* s .* or n_layers .* not several"),
+        ({"w": [0.0], "s": [1.0]}, "not several"),
+        ({"n_layers": 0}, "n_layers=L\\+1, 1 or more"),
+        ({"w": 3}, "n_layers=3 for as many layers"),
         ({"w": []}, "one finite number or more"),
         ({"w": [0.0, float("nan")]}, "finite"),
         ({"w": [0.0], "gamma": float("inf")}, "gamma"),
@@ -86,8 +90,8 @@ def test_weights_that_are_none(arguments: dict[str, Any], message: str) -> None:
 
 
 def test_weights_of_another_model() -> None:
-    with pytest.raises(WeightSetError, match="3 weights mix 3 layers, 5 states; there are 7"):
-        ScalarMix([0, 0, 0])(np.zeros((1, 7, 4), np.float32))
+    with pytest.raises(WeightSetError, match=r"3 layers, that is states of shape \[\.\.\., 5, width\]; these are \(1, 7, 4\)"):
+        ScalarMix([0, 0, 0])(states=np.zeros((1, 7, 4), np.float32))
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 8), (3, 1, 8), (3, 8)])
@@ -111,5 +115,5 @@ def test_a_mixed_store(tmp_path: Path, form: str) -> None:
 def test_the_mix_of_a_store(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "store"))
     mix = ScalarMix.of(WeightSet("a", (0.2, 0.3, 0.5), 2.0))
-    found = mix(elmo_store.open(tmp_path / "store").sentence(3).read())
+    found = mix(states=elmo_store.open(tmp_path / "store").sentence(3).read())
     np.testing.assert_allclose(found, formula(written.states[written.rows(3)], [0.2, 0.3, 0.5], 2.0, False), atol=1e-5)

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import elmo_store
-from elmo_store.torch import SentenceDataset, collate, layers_of_states
+from elmo_store.torch import SentenceDataset, collate
 from tests.store.support import LENGTHS, Written, make_store
 
 ALL = list(range(len(LENGTHS)))
@@ -20,15 +20,15 @@ def written(tmp_path: Path) -> Written:
     return make_store(str(tmp_path / "store"))
 
 
-def test_items_are_sentences_with_their_layers(written: Written) -> None:
+def test_items_are_sentences_with_their_states(written: Written) -> None:
     data = SentenceDataset(written.root.url())
     assert len(data) == len(LENGTHS)
     for sentence in ALL:  # those without tokens too
         got = data[sentence]
         assert (got["index"], got["tokens"]) == (sentence, tuple(written.tokens[sentence]))
-        expected = layers_of_states(torch.from_numpy(written.states[written.rows(sentence)]))
-        assert (got["layers"].dtype, got["layers"].shape) == (torch.float16, (LENGTHS[sentence], 3, 16))
-        assert torch.equal(got["layers"], expected)
+        expected = torch.from_numpy(written.states[written.rows(sentence)])
+        assert (got["states"].dtype, got["states"].shape) == (torch.float16, (LENGTHS[sentence], 5, 8))
+        assert torch.equal(got["states"], expected)
 
 
 def test_a_batch_keeps_its_order_and_repeats(written: Written) -> None:
@@ -36,7 +36,7 @@ def test_a_batch_keeps_its_order_and_repeats(written: Written) -> None:
     items = data.__getitems__([4, 0, 2, 1, 4])
     assert [item["index"] for item in items] == [4, 0, 2, 1, 4]
     for item in items:
-        assert torch.equal(item["layers"], data[item["index"]]["layers"])
+        assert torch.equal(item["states"], data[item["index"]]["states"])
         assert item["id"] == f"doc.txt:{item['index']}"
 
 
@@ -64,11 +64,11 @@ def test_a_dataset_reads_nothing_to_be_made(written: Written) -> None:
 def test_vectors_without_text(written: Written) -> None:
     written.root.remove_tree("sentences")
     item = SentenceDataset(written.root.url(), text=False)[3]
-    assert sorted(item) == ["index", "layers"]
-    assert torch.equal(item["layers"], layers_of_states(torch.from_numpy(written.states[written.rows(3)])))
+    assert sorted(item) == ["index", "states"]
+    assert torch.equal(item["states"], torch.from_numpy(written.states[written.rows(3)]))
 
 
-def test_some_states_are_no_layers(tmp_path: Path) -> None:
+def test_a_store_of_some_states(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "some"), states=("x", "fwd2"))
     item = SentenceDataset(written.root.url())[1]
     np.testing.assert_array_equal(item["states"].numpy(), written.states[written.rows(1)])
@@ -76,7 +76,6 @@ def test_some_states_are_no_layers(tmp_path: Path) -> None:
 
 def test_chosen_states(written: Written) -> None:
     item = SentenceDataset(written.root.url(), states=["bwd2", "x"], indices=[1])[0]
-    assert "layers" not in item
     np.testing.assert_array_equal(item["states"].numpy(), written.states[written.rows(1)][:, [4, 0]])
 
 
@@ -88,8 +87,8 @@ def test_batches_through_a_data_loader(written: Written, workers: int) -> None:
     )  # fmt: skip
     seen = []
     for batch in loader:
-        assert batch["layers"].shape[:2] == batch["mask"].shape
+        assert batch["states"].shape[:2] == batch["mask"].shape
         assert batch["mask"].sum(1).tolist() == [LENGTHS[i] for i in batch["index"]]
-        assert not batch["layers"][~batch["mask"]].any()
+        assert not batch["states"][~batch["mask"]].any()
         seen += batch["index"]
     assert seen == ALL
