@@ -1,7 +1,11 @@
 """What one worker or the launcher does alone, and how it grows with the corpus: requests, seconds and memory of each stage.
 
     python -m benchmarks.scale --output s3://bucket/scale --storage-options '{"endpoint_url": "http://127.0.0.1:7070", …}'
-        [--shards 40000] [--files 10000] [--steps 0.25,0.5,1]
+        [--shards 40000] [--files 10000] [--steps 0.25,0.5,1] [--served FOLDER]
+
+The server of the published figures: ``go install github.com/versity/versitygw/cmd/versitygw@latest``, then
+``ROOT_ACCESS_KEY=key ROOT_SECRET_KEY=secret versitygw -p 127.0.0.1:7070 posix FOLDER``; such a server shows what lies in
+FOLDER, so that with ``--served FOLDER`` the input and the shards are put there as files, which takes minutes instead of an hour.
 
 The input is so many small files of plain text lines, about 256 tokens a shard of 256 rows. Every stage is the job's own and
 runs in a process of its own; only the engine is left out: shards hold zeros (8 channels), written by threads, for what
@@ -11,7 +15,6 @@ computes is not what is measured. Stages that many workers share are given as on
 import argparse
 import json
 import multiprocessing
-import resource
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,13 +24,13 @@ from typing import Any
 
 import fsspec
 import numpy as np
+from safetensors.numpy import save
 
 from elmo_store.inputs import encode_inputs
 from elmo_store.layout import INPUTS, START_STATE
 from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, read_manifest, write_manifest
 from elmo_store.storage import Root
 from model.options import BiLMOptions
-from model.start_state import StartState
 from pipeline.snapshot import ProgressReader
 from transforms.done import check, check_tasks, left_to_do
 from transforms.finish import finish_job
@@ -69,7 +72,13 @@ def _measured(work: Callable[..., Any], arguments: Sequence[Any]) -> Cost:
     began = time.perf_counter()
     value = work(*arguments)
     seconds = time.perf_counter() - began
-    return Cost(seconds, n[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, value)
+    return Cost(seconds, n[0], _peak_bytes(), value)
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process held. Not its ru_maxrss, which begins with that of the process that started it."""
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
 
 
 def _count_requests() -> list[int]:
@@ -105,11 +114,10 @@ def manifest_of(root: Root) -> Manifest:
         cell_clip=3.0, proj_clip=3.0, use_skip_connections=True, projection_dim=CHANNELS, dim=16, n_layers=2, activation="relu",
         filters=((1, 8),), n_highway=1, char_embedding_dim=4,
     )  # fmt: skip
-    start = StartState.zero(options)
-    root.put(START_STATE, start.to_bytes())
+    root.put(START_STATE, save({"h": np.zeros((2, 2, CHANNELS), np.float32), "c": np.zeros((2, 2, 16), np.float32)}))
     return Manifest(
         kind="states", complete=False, model=ModelInfo("none", "sha256:" + "0" * 64, options.to_dict()), tokenizer="whitespace/1",
-        start_state=StartStateInfo("zero", start.sha256), dtype="float16", precision="float32", boundaries=False,
+        start_state=StartStateInfo("zero", "0" * 64), dtype="float16", precision="float32", boundaries=False,
         states=("x", "fwd1", "bwd1", "fwd2", "bwd2"), channels=CHANNELS, shard_rows=SHARD_ROWS, forms=("zarr",),
         compression="none", counts=None, input=InputInfo("sha256:" + "0" * 64, 0), job={}, software={},
     )  # fmt: skip
@@ -124,9 +132,9 @@ def door(source: str, options: dict[str, Any], root: Root) -> int:
     return len(tasks)
 
 
-def read_all(root: Root, options: dict[str, Any]) -> None:
+def read_all(root: Root, fill: Root, options: dict[str, Any]) -> None:
     for task in listed_tasks(root):
-        tokenise_task(root, task, READ, options)
+        tokenise_task(fill, task, READ, options)
 
 
 def plan(root: Root, resumed: bool) -> tuple[list[Any], list[list[ShardTask]]]:
@@ -181,22 +189,26 @@ def look(root: Root) -> str:
     return ProgressReader(root).look().line()
 
 
-def step(place: str, options: dict[str, Any], shards: int, files: int) -> None:
-    """One size, printed as rows of the table."""
+def step(place: str, options: dict[str, Any], shards: int, files: int, served: str) -> None:
+    """One size, printed as rows of the table. ``served``: the folder that the server shows, "" where it shows none."""
     source, root = Root(f"{place}/input-{shards}", options), Root(f"{place}/store-{shards}", options)
+    beneath = f"{served.rstrip('/')}/{place.partition('://')[2]}" if served else ""
+    fill_source, fill = (
+        Root(f"{beneath}/{one}-{shards}") if served else root_ for one, root_ in (("input", source), ("store", root))
+    )
     lines = max(1, shards * SHARD_ROWS // TOKENS_A_LINE // files)
-    put_input(source, 0, files, lines)
+    put_input(fill_source, 0, files, lines)
     write_manifest(root, manifest_of(root))
     root.put_json(START, {"started": time.time(), "n_pieces": 1, "n_bytes": 1})
     rows: list[tuple[str, Cost, str]] = []
     cost = measured(door, f"{source}/", options, root)
     rows.append(("door", cost, f"{files:,} files, {cost.value} reading tasks"))
-    read_all(root, options)
+    read_all(root, fill, options)
     cost = measured(plan_alone, root, False)
     rows.append(("plan", cost, f"{cost.value[0]} number tasks, {cost.value[1]} shard tasks"))
-    numbers, tasks = plan(root, False)
+    numbers, tasks = plan(fill, False)
     began = time.perf_counter()
-    write_all(root, tasks, numbers)
+    write_all(fill, tasks, numbers)
     print(f"  wrote {sum(map(len, tasks)):,} shards in {time.perf_counter() - began:.0f} s", file=sys.stderr)
     rows.append(("watch, a look", measured(look, root), ""))
     rows.append(("resume: plan", measured(plan_alone, root, True), ""))
@@ -209,8 +221,8 @@ def step(place: str, options: dict[str, Any], shards: int, files: int) -> None:
     rows.append(("watch, complete", measured(look, root), ""))
     for name, cost, what in rows:
         print(f"{shards:>8,}  {name:<16}{cost.requests:>9,}{cost.seconds:>9.2f}{cost.peak_bytes / 1e6:>9.0f}  {what}", flush=True)
-    root.remove_tree()
-    source.remove_tree()
+    fill.remove_tree()
+    fill_source.remove_tree()
 
 
 def left_in(tasks: Sequence[ShardTask], root: Root) -> int:
@@ -224,13 +236,14 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=40_000)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--steps", default="0.25,0.5,1")
+    parser.add_argument("--served", default="", help="the folder that the server at --output shows (default: put by requests)")
     args = parser.parse_args()
     if "://" in args.output:
         filesystem, path = fsspec.core.url_to_fs(args.output, **args.storage_options)
         filesystem.mkdirs(path.partition("/")[0], exist_ok=True)
     print(f"{'shards':>8}  {'stage':<16}{'requests':>9}{'s':>9}{'MB peak':>9}")
     for share in map(float, args.steps.split(",")):
-        step(args.output, args.storage_options, round(args.shards * share), round(args.files * share))
+        step(args.output, args.storage_options, round(args.shards * share), round(args.files * share), args.served)
 
 
 if __name__ == "__main__":

@@ -143,8 +143,13 @@ class Root:
 
     def get(self, rel: str) -> bytes:
         """The bytes of ``rel``. FileNotFoundError if it is not there."""
-        data: bytes = self.filesystem.cat_file(self.path(_checked(rel)))
+        data: bytes = self.filesystem.cat_file(self.path(_checked(rel)), **self._one_request())
         return data
+
+    def _one_request(self) -> dict[str, Any]:
+        """What keeps a filesystem from asking for an object's size before it asks for the object."""
+        protocol = self.filesystem.protocol
+        return {"max_concurrency": 1} if "s3" in ((protocol,) if isinstance(protocol, str) else protocol) else {}
 
     def sha256(self, rel: str) -> str:
         """SHA-256 of ``rel``, 64 hexadecimal digits; in bounded memory on a local disk. FileNotFoundError if it is not there."""
@@ -157,7 +162,7 @@ class Root:
         """The bytes of each of ``rels``, all asked for at once where the filesystem can. FileNotFoundError names one missing."""
         if self.is_local or len(rels) < 2:
             return [self.get(rel) for rel in rels]
-        found: dict[str, Any] = self.filesystem.cat([self.path(rel) for rel in rels], on_error="return")
+        found: dict[str, Any] = self.filesystem.cat([self.path(rel) for rel in rels], on_error="return", **self._one_request())
         values = [found[self.path(rel)] for rel in rels]
         for rel, value in zip(rels, values, strict=True):
             _raise_for(self.url(rel), value)

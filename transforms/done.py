@@ -4,16 +4,18 @@ May import apache_beam, elmo_store and transforms. Nobody reads all markers alon
 last look at everything are both tasks of a few hundred shards.
 """
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from elmo_store.errors import ShardCorruptError
-from elmo_store.layout import shard_marker
+from elmo_store.layout import shard_marker, zarr_states_shard
 from elmo_store.markers import (
     CHECKSUM_RUN,
     ShardMarker,
@@ -24,7 +26,7 @@ from elmo_store.markers import (
     run_digest,
     total_bytes,
 )
-from elmo_store.storage import Root
+from elmo_store.storage import TEMPORARY_PREFIX, Root
 from transforms.plan import ShardTask, grouped
 from transforms.progress_files import ShardProgress
 from transforms.results import Outcome
@@ -157,6 +159,9 @@ def check(task: CheckTask, root: Root) -> Checked:
     # A marker of this plan is proof enough here: what earlier runs wrote was looked at before the work, the rest is new.
     done = done_shards(root, plan, shards, "none")
     missing = [shard for shard in shards if shard not in done]
+    if root.is_local:
+        for shard in shards:
+            remove_half_written(os.path.dirname(root.path(zarr_states_shard(shard))))
     return found + Checked(
         digests=((task.first, run_digest(done.values())),),
         n_missing=len(missing),
@@ -165,6 +170,22 @@ def check(task: CheckTask, root: Root) -> Checked:
         everything=_sums(done.values()),
         this_run=_sums(marker for marker in done.values() if float(marker.stats.get("finished", 0)) >= began),
     )
+
+
+def remove_half_written(folder: str, *, but: str = "") -> None:
+    """Remove the temporary files that killed writers left in ``folder`` of this machine and below it, ``but`` for one folder."""
+    try:
+        entries = os.scandir(folder)
+    except FileNotFoundError:
+        return
+    with entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.path != but:
+                    remove_half_written(entry.path, but=but)
+            elif entry.name.startswith(TEMPORARY_PREFIX):
+                with suppress(FileNotFoundError):
+                    os.remove(entry.path)
 
 
 def _sums(markers: Iterable[ShardMarker]) -> Counter[str]:

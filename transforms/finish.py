@@ -6,17 +6,17 @@ what it wrote before.
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import TypeVar
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
+from elmo_store.layout import ZARR
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import IdsMarker, StretchMarker, read_ids_marker, read_stretch_marker
-from elmo_store.storage import TEMPORARY_PREFIX, Root
+from elmo_store.storage import Root
 from elmo_store.writer import complete_store
-from transforms.done import IO_THREADS, CheckAll, Checked
+from transforms.done import IO_THREADS, CheckAll, Checked, remove_half_written
 from transforms.results import CombineOutcomes, NumberResult, ShardResult, outcome_of
 from transforms.work import PLAN, PROBLEM, START, SUMMARY, WORK
 
@@ -66,10 +66,12 @@ def finish_job(root: Root, found: Checked) -> Manifest:
 
 
 def _remove_half_written(root: Root) -> None:
-    """Remove the temporary files of writers that were killed; object stores have none."""
+    """Remove the temporary files of writers that were killed; object stores have none.
+
+    Not in the folders that hold one shard each: there are as many as shards, and workers look there (`transforms.done`).
+    """
     if root.is_local:
-        for path in Path(root.path()).rglob(f"{TEMPORARY_PREFIX}*"):
-            path.unlink(missing_ok=True)
+        remove_half_written(root.path(), but=root.path(f"{ZARR}/states/c"))
 
 
 def _all_there(root: Root, what: str, n: int, read: Callable[[Root, int], M | None]) -> list[M]:

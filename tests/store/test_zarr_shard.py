@@ -12,7 +12,9 @@ from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
+from elmo_store.zarr_form import encode_tokens
 from elmo_store.zarr_shard import crc32c, encode
+from tests.store.support import make_manifest
 
 COMPRESSORS: dict[str, Any] = {
     "none": lambda itemsize: None,
@@ -79,3 +81,19 @@ def test_rows_of_a_larger_array() -> None:
 @given(st.binary(max_size=300))
 def test_crc32c(data: bytes) -> None:
     assert int.from_bytes(crc32c(data), "little") == google_crc32c.value(data)
+
+
+@settings(deadline=None, max_examples=25)
+@given(tokens=st.lists(st.text(max_size=12), min_size=1, max_size=9), rest=st.integers(0, 4))
+def test_chunks_of_tokens_are_the_bytes_that_zarr_writes(tokens: list[str], rest: int) -> None:
+    tokens = [token.encode("utf-8", "replace").decode() for token in tokens]
+    shard_rows = max(1, len(tokens) + rest)
+    theirs: dict[str, Any] = {}
+    array: Any = zarr.create_array(
+        MemoryStore(theirs), shape=(shard_rows,), chunks=(shard_rows,), dtype="str", compressors=ZstdCodec(level=1), filters=None,
+        fill_value="", config={"write_empty_chunks": True},
+    )  # fmt: skip
+    array[: len(tokens)] = np.array(tokens, dtype=object)
+    path, found = encode_tokens(make_manifest(shard_rows=shard_rows), 7, tokens)
+    assert path == "states.zarr/token/c/7"
+    assert found == theirs["c/0"].to_bytes()
