@@ -68,7 +68,7 @@ def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
 
 
 def _measured(work: Callable[..., Any], arguments: Sequence[Any]) -> Cost:
-    n = _count_requests()
+    n = count_requests()
     began = time.perf_counter()
     value = work(*arguments)
     seconds = time.perf_counter() - began
@@ -81,7 +81,7 @@ def _peak_bytes() -> int:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
 
 
-def _count_requests() -> list[int]:
+def count_requests() -> list[int]:
     """A counter of the calls that s3fs makes from now on; it stays 0 on other filesystems."""
     n = [0]
     try:

@@ -9,9 +9,12 @@ import fsspec
 import pytest
 
 import elmo_store
+from benchmarks.scale import count_requests, manifest_of
+from elmo_store.manifest import write_manifest
 from elmo_store.storage import Root
 from pipeline.cli import main
 from pipeline.exit_codes import Exit
+from pipeline.snapshot import ProgressReader
 from tests.pipeline.support import digests
 from tests.pipeline.test_embed_job import broken_writer
 from transforms import embed as embed_stage
@@ -68,3 +71,23 @@ def test_a_bucket_that_is_not_there_is_a_bad_location(
 ) -> None:
     assert embed("s3://no-such-bucket-here/store") == Exit.BAD_LOCATION
     assert "no-such-bucket-here" in capsys.readouterr().err
+
+
+def test_an_object_is_one_request_and_a_look_at_a_job_at_most_ten(
+    s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from s3fs import S3FileSystem
+
+    monkeypatch.setattr(S3FileSystem, "_call_s3", S3FileSystem._call_s3)  # so that the counter is taken away again
+    root = Root(f"{s3_url}/{tmp_path.name}/counted")
+    write_manifest(root, manifest_of(root))
+    root.put_json("_work/start.json", {"started": 0.0, "n_pieces": 1, "n_bytes": 1})
+    for worker in range(20):
+        root.put_json(f"_work/progress/read-{worker:02d}.json", {"bytes": 1, "tokens": 1, "tasks": 1, "said": 0.0})
+    n = count_requests()
+    assert root.get_json("_work/start.json")["n_pieces"] == 1
+    assert n[0] == 1
+    assert len(root.get_many(["_work/start.json", "elmo_store.json"])) == 2
+    assert n[0] == 3
+    assert ProgressReader(root).look().stage == "reading"
+    assert n[0] - 3 <= 10

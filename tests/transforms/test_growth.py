@@ -1,0 +1,91 @@
+"""What one worker does alone does not grow with the shards: counted in requests, on the stages of `benchmarks.scale`."""
+
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import scale
+from elmo_store.layout import zarr_states_shard
+from elmo_store.manifest import write_manifest
+from elmo_store.storage import TEMPORARY_PREFIX, Root
+from pipeline.snapshot import ProgressReader
+from transforms.done import check, check_tasks
+from transforms.finish import finish_job
+from transforms.results import Outcome
+from transforms.work import START
+
+REQUESTS = ("get", "put", "size", "sizes", "get_many", "remove")
+
+
+def begun(tmp_path: Path, shards: int, files: int) -> Root:
+    """A job of so many shards whose input is read."""
+    source, root = Root(tmp_path / f"input-{shards}"), Root(tmp_path / f"store-{shards}")
+    scale.put_input(source, 0, files, shards * scale.SHARD_ROWS // scale.TOKENS_A_LINE // files)
+    write_manifest(root, scale.manifest_of(root))
+    root.put_json(START, {"started": time.time(), "n_pieces": 1, "n_bytes": 1})
+    assert scale.door(f"{source}/", {}, root) == 1
+    scale.read_all(root, root, {})
+    return root
+
+
+def written(root: Root) -> None:
+    numbers, tasks = scale.plan(root, False)
+    scale.write_all(root, tasks, numbers)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, work: Any) -> Counter[str]:
+    """How often ``work`` asks the storage for something."""
+    calls: Counter[str] = Counter()
+    with monkeypatch.context() as patch:
+        for name in REQUESTS:
+            method = getattr(Root, name)
+
+            def call(self: Root, *args: Any, _name: str = name, _method: Any = method, **options: Any) -> Any:
+                calls[_name] += 1
+                return _method(self, *args, **options)
+
+            patch.setattr(Root, name, call)
+        work()
+    return calls
+
+
+def test_requests_of_plan_finish_and_a_look_do_not_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, list[Counter[str]]] = {"plan": [], "resumed plan": [], "look": [], "finish": []}
+    for shards in (16, 64):
+        root = begun(tmp_path, shards, 8)
+        found["plan"].append(counted(monkeypatch, lambda root=root: scale.plan_alone(root, False)))
+        written(root)
+        found["resumed plan"].append(counted(monkeypatch, lambda root=root: scale.plan_alone(root, True)))
+        found["look"].append(counted(monkeypatch, lambda root=root: ProgressReader(root).look()))
+        (task,) = check_tasks(Outcome(), root)
+        total = check(task, root)
+        assert total.n_missing == 0
+        found["finish"].append(counted(monkeypatch, lambda root=root, total=total: finish_job(root, total)))
+    for what, (few, many) in found.items():
+        assert few == many, what
+        assert 0 < few.total() < 40, what
+
+
+def test_what_a_killed_writer_left_is_gone_in_the_end(tmp_path: Path) -> None:
+    root = begun(tmp_path, 4, 2)
+    written(root)
+    left = [
+        Path(root.path(f"{folder}/{TEMPORARY_PREFIX}1234-x"))
+        for folder in (Path(zarr_states_shard(2)).parent, "_shards", "sentences/ids", "states.zarr/token/c")
+    ]
+    for path in left:
+        path.write_bytes(b"half")
+    (task,) = check_tasks(Outcome(), root)
+    assert finish_job(root, check(task, root)).complete
+    assert not any(path.exists() for path in left)
+
+
+def test_stages_that_only_count_load_no_pytorch() -> None:
+    stages = [f"transforms.{name}" for name in ("tokenise", "unpack", "plan_shards", "done", "number", "index_ids", "finish")]
+    code = f"import sys, {', '.join(stages)}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
