@@ -86,10 +86,14 @@ def state_names(n_layers: int) -> tuple[str, ...]:
 
 def n_layers(states: Sequence[str]) -> int:
     """L of a full set of 2L+1 states; ValueError if ``states`` are not exactly those of `state_names`."""
-    count = (len(states) - 1) // 2
-    if count < 1 or tuple(states) != state_names(count):
+    if not have_layers(states):
         raise ValueError(f"states {', '.join(states)} are not x, fwd1, bwd1, … of one biLM, all of them")
-    return count
+    return len(states) // 2
+
+
+def have_layers(states: Sequence[str]) -> bool:
+    """Whether ``states`` are all 2L+1 of a biLM, so that layers can be made of them."""
+    return len(states) > 1 and len(states) % 2 == 1 and tuple(states) == state_names(len(states) // 2)
 
 
 def check_states(states: Sequence[str]) -> None:

@@ -42,6 +42,8 @@ def preview(options: EmbedOptions) -> Exit:
 
 def dry_run(options: EmbedOptions) -> Exit:
     """Print what the job would come to; nothing is written."""
+    from pipeline.embed_job import chosen_states
+
     given = Input(options)
     workers = options.workers or 1
     try:
@@ -49,7 +51,7 @@ def dry_run(options: EmbedOptions) -> Exit:
     except InputError as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     _, weights = load_model(options.model)
-    states, channels = 2 * weights.options.n_layers + 1, weights.options.projection_dim
+    states, channels = len(chosen_states(options, weights)), weights.options.projection_dim
     found = estimate(
         sample,
         given.n_bytes,

@@ -23,6 +23,7 @@ from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, 
 from elmo_store.storage import Root
 from model.errors import ModelError
 from model.files.weights import BiLMWeights
+from model.options import BiLMOptions
 from model.start_state import StartState
 from pipeline.beam_options import ENGINES, is_local, n_local_processes, runner_name
 from pipeline.before import check_size
@@ -117,6 +118,7 @@ def job_settings(
     device = resolve_device(options.device, is_local(pipeline_options))
     cuda = device == "cuda"
     workers = workers_of(pipeline_options)
+    n_states = BiLMOptions.from_dict(manifest.model.options).n_states  # the engine gives all, also where the store keeps a few
     embed = EmbedSettings(
         root=root,
         run_id=uuid.uuid4().hex,
@@ -131,7 +133,7 @@ def job_settings(
         },
         shards_at_once=shards_per_call(
             options.shard_rows,
-            len(manifest.states) * manifest.channels * np.dtype(manifest.dtype).itemsize,
+            n_states * manifest.channels * np.dtype(manifest.dtype).itemsize,
             most_rows=CUDA_ROWS_AT_ONCE if cuda else CPU_ROWS_AT_ONCE,
             most_bytes=CUDA_BYTES_AT_ONCE if cuda else CPU_BYTES_AT_ONCE,
             most=CUDA_SHARDS_PER_TASK if cuda else CPU_SHARDS_PER_TASK,
@@ -216,6 +218,7 @@ def new_manifest(
     """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
     formats = sorted({piece.format for piece in pieces})
     tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form, split_sentences=read.split_sentences) for form in formats))
+    states = chosen_states(options, weights)
     fields: dict[str, Any] = {
         "model": weights.fingerprint,
         "start_state": options.start_state,
@@ -231,6 +234,7 @@ def new_manifest(
         "encoding": read.encoding,
         "max_sentences": read.max_sentences,
         "sample": read.sample,
+        "states": ",".join(states),
         "dtype": options.dtype,
         "precision": options.precision,
         "cell": cell,
@@ -249,7 +253,7 @@ def new_manifest(
         dtype=options.dtype,
         precision=options.precision,
         boundaries=options.boundaries,
-        states=state_names(weights.options.n_layers),
+        states=states,
         channels=weights.options.projection_dim,
         shard_rows=options.shard_rows,
         forms=options.forms,
@@ -260,6 +264,16 @@ def new_manifest(
         job=fields,
         software=versions(),
     )
+
+
+def chosen_states(options: EmbedOptions, weights: BiLMWeights) -> tuple[str, ...]:
+    """The states to keep, in the model's order. CommandError for one that the model does not have."""
+    every = state_names(weights.options.n_layers)
+    asked = options.named_states or every
+    unknown = [name for name in asked if name not in every]
+    if unknown:
+        raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: the model has {', '.join(every)}")
+    return tuple(name for name in every if name in asked)
 
 
 def _put_start(

@@ -2,10 +2,14 @@
 
 import argparse
 import secrets
+from typing import TYPE_CHECKING
 
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
+
+if TYPE_CHECKING:
+    from elmo_store.store import Store
 
 EPILOG = """\
 The page is read-only and for this machine: it is served on 127.0.0.1, answers only to whoever has the address with its token, and
@@ -47,6 +51,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
     try:
         store = open_store(args.store, storage_options=args.storage_options)
+        check_layers(store)
         listener = bound(args.host, args.port)
     except (StoreError, OSError, ImportError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"{args.store}: {error}") from error
@@ -62,3 +67,14 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
         finally:
             service.wait()  # an interpreter that ends under a thread that reads may abort
     return Exit.COMPLETE
+
+
+def check_layers(store: "Store") -> None:
+    """CommandError (bad location) for a store that keeps some states only: nearness is of layers, or of columns of a mix."""
+    from elmo_store.layout import have_layers
+
+    if store.manifest.kind == "states" and not have_layers(store.states):
+        raise CommandError(
+            Exit.BAD_LOCATION,
+            f"{store.url} holds {', '.join(store.states)} alone, of which no layers can be made: embed with all --states",
+        )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
+from pipeline.explore_command import check_layers
 from pipeline.options import json_object
 
 if TYPE_CHECKING:
@@ -55,6 +56,8 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     try:
         store = open_store(args.store, storage_options=args.storage_options)
         total, unit = (len(store), " sentences") if args.by == "text" else (store.n_rows, " rows")
+        if args.by == "vectors":
+            check_layers(store)
         if not total:
             raise CommandError(Exit.BAD_LOCATION, f"{store.url} has no{unit} to index")
         with tqdm(total=total, unit=unit, unit_scale=True, disable=args.quiet or not sys.stderr.isatty()) as bar:

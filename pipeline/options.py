@@ -52,6 +52,7 @@ class EmbedOptions:
     max_sentences: int | None = None
     sample: float | None = None
     store: str = "zarr"
+    states: str | None = None
     dtype: str = "float16"
     precision: str = "auto"
     start_state: str = "warm"
@@ -81,6 +82,13 @@ class EmbedOptions:
     def forms(self) -> tuple[str, ...]:
         """The forms of the store to write."""
         return STORES[self.store]
+
+    @property
+    def named_states(self) -> tuple[str, ...] | None:
+        """The states that were asked for by name; None for all."""
+        if self.states is None:
+            return None
+        return tuple(name.strip() for name in self.states.split(",") if name.strip())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -142,6 +150,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     writing = parser.add_argument_group("writing")
     writing.add_argument("--store", choices=tuple(STORES), default="zarr", help="form of the store (default: zarr)")
+    writing.add_argument(
+        "--states", metavar="NAME,…",
+        help="only some of x, fwd1, bwd1, fwd2, …, such as fwd2,bwd2 (default: all); what is left out can't be mixed later",
+    )  # fmt: skip
     writing.add_argument("--dtype", choices=DTYPES, default="float16", help="numbers as stored (default: float16)")
     writing.add_argument(
         "--boundaries", action="store_true", help="also keep the BOS and EOS row of each sentence (default: off)"
@@ -280,6 +292,8 @@ def problems(options: EmbedOptions) -> Sequence[str]:
     if not options.dry_run:
         given = {"exact": options.exact, "tokens-per-second": options.tokens_per_second, "price-per-hour": options.price_per_hour}
         found += [f"--{name} belongs to --dry-run: leave it out, or add that" for name, value in given.items() if value]
+    if (names := options.named_states) is not None and (not names or len(set(names)) < len(names)):
+        found.append(f"--states {options.states}: name one or more states, each once, such as x,fwd2,bwd2")
     if options.input_format != "auto":
         found += unused_options(options, [options.input_format])
     if options.encoding is not None and not _is_text_encoding(options.encoding):

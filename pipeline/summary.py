@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from elmo_store.layout import REJECTS
+from elmo_store.layout import REJECTS, have_layers
 from elmo_store.manifest import Manifest
 from elmo_store.markers import ShardMarker, read_marker, total_bytes
 from elmo_store.storage import Root
@@ -114,7 +114,7 @@ def next_steps(root: Root, manifest: Manifest) -> list[str]:
     """Three lines of Python that open the store and read one sentence of it, mixed if it holds states."""
     options = f", storage_options={root.storage_options!r}" if root.storage_options else ""
     lines = ["import elmo_store", f"store = elmo_store.open({str(root)!r}{options})"]
-    if manifest.kind == "mix":
+    if manifest.kind == "mix" or not have_layers(manifest.states):
         return [*lines, f"vectors = store.sentence(0)[{manifest.states[0]!r}]  # [tokens, {manifest.channels}]"]
     w = ", ".join(["0.0"] * ((len(manifest.states) + 1) // 2))
     mix = f"elmo_store.ScalarMix(w=[{w}])(states=store.sentence(0).read())"

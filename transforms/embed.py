@@ -22,7 +22,7 @@ import apache_beam as beam
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.pvalue import PCollection
 
-from elmo_store.layout import START_STATE
+from elmo_store.layout import START_STATE, state_names
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import read_marker
 from elmo_store.storage import Root
@@ -163,6 +163,12 @@ class ShardWorker:
         return read_manifest(self._root)  # not before the plan is made: it holds the sizes of the arrays
 
     @cached_property
+    def _kept(self) -> list[int]:
+        """Places of the store's states among those of the model."""
+        names = state_names(self._embedder.options.n_layers)
+        return [names.index(name) for name in self._manifest.states]
+
+    @cached_property
     def _plan(self) -> str:
         return str(self._root.get_json(PLAN)["id"])
 
@@ -263,6 +269,8 @@ class ShardWorker:
     def _write(self, text: ShardText, running: Running, first: int, share: float, stats: dict[str, Any]) -> ShardResult:
         try:
             states = running.result()[first : first + text.task.n_rows]  # [n_rows, 2L+1, p]
+            if len(self._kept) < states.shape[1]:
+                states = states[:, self._kept]  # [n_rows, kept, p]
         except DeviceLostError:
             raise
         except Exception as error:

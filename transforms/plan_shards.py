@@ -68,6 +68,7 @@ def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:
         manifest.start_state.sha256,
         json.dumps(
             [
+                manifest.states,
                 manifest.dtype,
                 manifest.precision,
                 manifest.job.get("cell"),

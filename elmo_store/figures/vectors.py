@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.figures.text import ENGLISH
+from elmo_store.layout import have_layers
 from elmo_store.mix import layers_of_states
 
 Float = npt.NDArray[np.float32]
@@ -21,9 +22,9 @@ POSITIONS = 24
 
 
 def views_of(states: npt.NDArray[Any], names: Sequence[str], kind: str) -> dict[str, Float]:
-    """The views of rows [n, len(names), p] of a store: its layers, or of a mixed store its weight sets."""
+    """The views of rows [n, len(names), p] of a store: its layers, its states where it has a few of them, or its weight sets."""
     values = states.astype(np.float32)
-    if kind == "mix":
+    if kind == "mix" or not have_layers(names):
         return {name: values[:, place] for place, name in enumerate(names)}
     layers = layers_of_states(values)  # [n, L+1, 2p]
     return {layer_name(layer): layers[:, layer] for layer in range(layers.shape[1])}

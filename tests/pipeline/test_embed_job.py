@@ -17,6 +17,7 @@ from elmo_store.storage import Root
 from model.engine.embedder import Embedder, SentenceRows
 from model.files.weights import BiLMWeights
 from model.warm import compute_warm
+from pipeline.cli import main
 from pipeline.exit_codes import Exit
 from tests.pipeline.support import digests
 from transforms import embed as embed_stage
@@ -49,6 +50,34 @@ def test_the_store_holds_what_the_engine_says_of_each_sentence(
     np.testing.assert_array_equal(store.read(), states)
     assert [list(s.tokens) for s in store] == sentences
     assert not (out / "_work").exists()
+
+
+@pytest.mark.parametrize("form", ["zarr", "parquet"])
+def test_some_of_the_states(
+    embed: Command, corpus: Path, tiny_model: Path, tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "store"
+    assert embed(out, "--store", form, "--states", "bwd2,x", "--report") == Exit.COMPLETE
+    assert "store.sentence(0)['x']  # [tokens, 16]" in capsys.readouterr().out  # no layers: no mix is offered
+    store = elmo_store.open(str(out))
+    assert store.states == ("x", "bwd2")  # in the model's order
+    _, states = expected_states(corpus, tiny_model, False)
+    np.testing.assert_array_equal(store.read(), states[:, [0, 4]])
+    assert main(["verify", str(out), "--deep", "--recompute", "5", "--model", str(tiny_model)]) == Exit.COMPLETE
+    assert embed(out, "--store", form, "--states", "x,bwd2") == Exit.COMPLETE  # the same job
+    assert embed(out, "--store", form) == Exit.REFUSED
+    capsys.readouterr()
+    assert main(["explore", str(out)]) == Exit.BAD_LOCATION
+    assert "holds x, bwd2 alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("states", ["x,fwd3", "x,x", ",", "layer1"])
+def test_states_that_the_model_does_not_have_are_bad_usage(
+    embed: Command, tmp_path: Path, states: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert embed(tmp_path / "store", "--states", states) == Exit.BAD_USAGE
+    assert "--states" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
 
 
 def test_ids_name_file_and_line(embed: Command, tmp_path: Path) -> None:
