@@ -87,6 +87,11 @@ def embed(
     return found
 
 
+def loaded_model(model: str, *, precision: str, start_state: str) -> Any:
+    """The loaded model that `embed` asks for such settings: a `pipeline.quick.QuickEmbedder`. Errors as `embed`'s."""
+    return _room("pipeline.quick").embedder(model, precision, start_state)
+
+
 def _room(name: str) -> Any:
     """The module ``name`` of ours, whatever else the user's path holds under such a common name."""
     ours = str(Path(__file__).resolve().parent.parent)

@@ -37,11 +37,15 @@ class QuickEmbedder:
         self._embedder = Embedder(weights, start, EngineSettings(precision=precision, device=device))  # type: ignore[arg-type]
         self._lock = threading.Lock()
 
-    def embed(self, sentences: Sequence[Sequence[str]], dtype: Literal["float16", "float32"]) -> list[EmbeddedSentence]:
-        """The states of tokenised sentences, in their order."""
+    def embed(
+        self, sentences: Sequence[Sequence[str]], dtype: Literal["float16", "float32"], *, boundaries: bool = False
+    ) -> list[EmbeddedSentence]:
+        """The states of tokenised sentences, in their order; with ``boundaries`` of BOS and EOS too, where there are tokens."""
+        lengths = [len(tokens) + 2 if boundaries and tokens else len(tokens) for tokens in sentences]
+        asked = [SentenceRows(tokens, 0, n) for tokens, n in zip(sentences, lengths, strict=True)]
         with self._lock:
-            rows = self._embedder.embed([SentenceRows(tokens, 0, len(tokens)) for tokens in sentences], dtype=dtype)
-        ends = np.cumsum([len(tokens) for tokens in sentences])
+            rows = self._embedder.embed(asked, boundaries=boundaries, dtype=dtype)
+        ends = np.cumsum(lengths)
         parts = np.split(rows, ends[:-1]) if len(sentences) else []
         return [EmbeddedSentence(tuple(tokens), self.states, part) for tokens, part in zip(sentences, parts, strict=True)]
 

@@ -1,0 +1,282 @@
+"""`Elmo`: AllenNLP's module of the same name, reading a store instead of running the biLM. May import torch, NumPy, the readers.
+
+Source: `allennlp.modules.elmo.Elmo` (0.9.0). What it computes with each batch, a store has: padding, mixes, dropout are the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from elmo_store import layout
+from elmo_store.embedded import Array
+from elmo_store.errors import SentenceNotFoundError, StoreError
+from elmo_store.reading import Readable
+from elmo_store.store import open as open_store
+from elmo_store.torch.live import LiveStates
+from elmo_store.torch.mix import ScalarMix
+
+Inputs = torch.Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[Sequence[str]] | Mapping[str, Any]
+# Character ids as ELMoCharacterMapper gives them, already shifted by one for padding.
+_BOS, _EOS, _BEGIN_WORD, _END_WORD = 257, 258, 259, 260
+_BOUNDARY_WORDS = {_BOS: layout.BOS_TOKEN.encode(), _EOS: layout.EOS_TOKEN.encode()}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a batch's sentences, one after the other, and the shape that they are laid out in.
+
+    Attributes:
+        states: [rows, 2L+1, p], on any device.
+        lengths: rows of each sentence.
+        lead: shape of the batch, (B,) but for character ids of more dimensions.
+        width: padded length, without boundaries; of the longest sentence by default.
+    """
+
+    states: torch.Tensor
+    lengths: list[int]
+    lead: tuple[int, ...]
+    width: int | None = None
+
+
+class Elmo(nn.Module):
+    """ELMo representations of a store's sentences, as `allennlp.modules.elmo.Elmo` gives them of its biLM.
+
+    State dicts go both ways: the mixes have its names (`scalar_mix_K.scalar_parameters.J`, `scalar_mix_K.gamma`); its biLM's
+    (`_elmo_lstm.…`) are passed over here, and are all that its module misses in one of ours (``strict=False``).
+
+    Args:
+        store: an open store with every state of its model (or a view of one), or its URL.
+        num_output_representations: how many mixes.
+        requires_grad: only False: a store's states are frozen (γ and w are learned in any case).
+        do_layer_norm: each layer is normalised over all real rows of the batch, BOS and EOS among them, as AllenNLP does; the
+            store must have their rows (``elmo-store embed --boundaries``). A sentence without tokens has none, here.
+        dropout: on the padded representations, while training.
+        keep_sentence_boundaries: give the rows of BOS and EOS too; the store must have them.
+        scalar_mix_parameters: logits of the layers, the same in every mix, which are not trained then.
+        model: computes a sentence that the store does not have: the store's own model, as a name, a folder or a URL. Without one
+            such a sentence is an error. Needs the extra ``embed``.
+        mask_dtype: of the mask; AllenNLP before 1.0 gave torch.long.
+
+    Raises:
+        StoreError: the store can't give what is asked for, and what to do.
+    """
+
+    def __init__(
+        self,
+        store: Readable | str,
+        num_output_representations: int,
+        requires_grad: bool = False,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        keep_sentence_boundaries: bool = False,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        *,
+        model: str | None = None,
+        mask_dtype: torch.dtype = torch.bool,
+    ) -> None:
+        super().__init__()
+        self.store: Readable = open_store(store) if isinstance(store, str) else store
+        n_layers = _layers(self.store)
+        if requires_grad:
+            raise StoreError(
+                f"requires_grad=True trains the biLM, whose states {self.store.url} holds frozen: that takes the biLM itself; "
+                "γ and the layers' weights are learned without it"
+            )
+        if (do_layer_norm or keep_sentence_boundaries) and not self.store.boundaries:
+            asked = "do_layer_norm" if do_layer_norm else "keep_sentence_boundaries"
+            raise StoreError(f"{asked} needs the rows of BOS and EOS, which {self.store.url} has not: embed with --boundaries")
+        self._keep_boundaries = keep_sentence_boundaries
+        self._live = None if model is None else LiveStates(self.store, model)
+        self._mask_dtype = mask_dtype
+        self._dropout = nn.Dropout(dropout)
+        self._mixes: list[str] = []
+        for k in range(num_output_representations):
+            mix = ScalarMix(
+                [0.0] * n_layers if scalar_mix_parameters is None else scalar_mix_parameters,
+                layer_norm="batch" if do_layer_norm else "none",
+                trainable=scalar_mix_parameters is None,
+            )
+            if len(mix.scalar_parameters) != n_layers:
+                raise ValueError(
+                    f"scalar_mix_parameters has {len(mix.scalar_parameters)} logits, {self.store.url} has {n_layers} layers"
+                )
+            self._mixes.append(f"scalar_mix_{k}")
+            self.add_module(self._mixes[-1], mix)
+        self.register_load_state_dict_pre_hook(_without_bilm)
+
+    def get_output_dim(self) -> int:
+        """2p, the width of a representation."""
+        return 2 * self.store.channels
+
+    def forward(self, inputs: Inputs) -> dict[str, Any]:
+        """The representations of a batch.
+
+        Args:
+            inputs: sentence numbers, int [B]; or lists of tokens, or character ids int [B, timesteps, 50] of `batch_to_ids` (or
+                with more dimensions before), both found by their text (`Readable.find_text`); or a batch of `collate`, whose
+                states were read by a DataLoader's workers.
+
+        Returns:
+            `elmo_representations`: float32 [B, timesteps, 2p], one for each mix, zeros behind each sentence (dropped out like the
+            rest); `mask`: [B, timesteps], True for real tokens. With more dimensions of ids, as many of theirs.
+
+        Raises:
+            SentenceNotFoundError: the store has no such number or text, and there is no model; names the first sentence.
+            TypeError, ValueError: inputs of another kind.
+        """
+        rows = self._rows(inputs)
+        device = next((p.device for p in self.parameters()), rows.states.device)
+        states = rows.states.to(device, non_blocking=True)  # in the store's dtype: float16 travels
+        real, width = self._places(rows)
+        kept = torch.cat([torch.from_numpy(one) for one in real]) if real else torch.zeros(0, dtype=torch.bool)
+        lengths = torch.tensor([int(one.sum()) for one in real], dtype=torch.int64)  # [B]
+        mask = (torch.arange(width)[None] < lengths[:, None]).to(device)  # [B, timesteps]
+        kept = kept.to(device)
+        representations = []
+        for name in self._mixes:
+            mixed = getattr(self, name)(states=states)[kept]  # [real rows, 2p]; a norm saw BOS and EOS too
+            padded = mixed.new_zeros((*mask.shape, mixed.shape[-1])).masked_scatter(mask[..., None], mixed)
+            representations.append(self._dropout(padded).view(*rows.lead, *padded.shape[1:]))
+        return {"elmo_representations": representations, "mask": mask.to(self._mask_dtype).view(*rows.lead, width)}
+
+    def _places(self, rows: _Rows) -> tuple[list[npt.NDArray[np.bool_]], int]:
+        """Which rows of each sentence are given, and the padded length."""
+        real = []
+        for length in rows.lengths:
+            own = np.ones(length, bool)
+            if self.store.boundaries and not self._keep_boundaries:
+                own[[0, -1][: min(length, 2)]] = False
+            real.append(own)
+        added = 2 if self._keep_boundaries else 0
+        longest = max((int(own.sum()) for own in real), default=0)
+        return real, longest if rows.width is None else max(rows.width + added, longest)
+
+    def _rows(self, inputs: Inputs) -> _Rows:
+        """The rows that inputs of any kind stand for."""
+        if isinstance(inputs, Mapping):
+            return _of_batch(inputs)
+        if isinstance(inputs, torch.Tensor | np.ndarray):
+            given = inputs.cpu().numpy() if isinstance(inputs, torch.Tensor) else inputs
+            if given.dtype.kind not in "iu" or given.ndim == 0 or given.ndim == 2:
+                raise TypeError(
+                    f"inputs are {given.dtype} of shape {given.shape}: give sentence numbers [B], or character ids "
+                    "[B, timesteps, 50] of batch_to_ids"
+                )
+            if given.ndim == 1:
+                return self._of_numbers(given.tolist())
+            *lead, timesteps, characters = given.shape
+            texts = tokens_of_ids(given.reshape(-1, timesteps, characters))
+            return self._of_texts(texts, tuple(lead), timesteps)
+        if all(isinstance(one, int | np.integer) for one in inputs):
+            return self._of_numbers([int(one) for one in inputs])  # type: ignore[arg-type]
+        if isinstance(inputs, str) or not all(isinstance(one, Sequence) and not isinstance(one, str | bytes) for one in inputs):
+            raise TypeError(
+                f"inputs are {inputs!r:.200}: give a list of sentences, each a list of tokens, or of sentence numbers"
+            )
+        return self._of_texts([list(one) for one in inputs], (len(inputs),), None)  # type: ignore[arg-type]
+
+    def _of_numbers(self, numbers: list[int]) -> _Rows:
+        read = self._read(sorted(set(numbers)))
+        return self._together([read[number] for number in numbers], (len(numbers),), None)
+
+    def _of_texts(self, texts: Sequence[Sequence[str | bytes]], lead: tuple[int, ...], width: int | None) -> _Rows:
+        filled = [text for text in texts if len(text)]
+        known = dict(zip(map(tuple, filled), self.store.find_text(filled), strict=True)) if filled else {}
+        missing = [text for text, number in known.items() if number is None]
+        if missing and self._live is None:
+            raise SentenceNotFoundError(
+                f"{self.store.url} has no sentence of these {len(missing[0])} tokens: {' '.join(map(_shown, missing[0]))}"
+                + (f" (nor {len(missing) - 1} others of this batch)" if len(missing) > 1 else "")
+                + ": embed it into the store, or give Elmo(…, model=…) to compute such sentences"
+            )
+        live = self._live.rows([[_text(token) for token in text] for text in missing]) if self._live and missing else []
+        computed = dict(zip(missing, live, strict=True))
+        read = self._read(sorted({number for number in known.values() if number is not None}))
+        nothing = np.empty((0, len(self.store.states), self.store.channels), self.store.dtype)
+        found = []
+        for text in map(tuple, texts):
+            number = known.get(text)
+            found.append(nothing if not text else computed[text] if number is None else read[number])
+        return self._together(found, lead, width)
+
+    def _read(self, numbers: list[int]) -> dict[int, Array]:
+        """Rows of each sentence [n_rows, 2L+1, p], all read at once."""
+        batch = self.store.read_sentences(numbers)
+        edges = batch.offsets.tolist()
+        return {number: batch.states[edges[i] : edges[i + 1]] for i, number in enumerate(numbers)}
+
+    def _together(self, rows: Sequence[Array], lead: tuple[int, ...], width: int | None) -> _Rows:
+        lengths = [len(one) for one in rows]
+        states = np.empty((sum(lengths), len(self.store.states), self.store.channels), self.store.dtype)
+        if rows:
+            np.concatenate(rows, out=states)
+        return _Rows(torch.from_numpy(states), lengths, lead, width)
+
+
+def tokens_of_ids(ids: npt.NDArray[Any]) -> list[list[bytes]]:
+    """The words, in UTF-8, that `batch_to_ids` [B, timesteps, 50] was made of, as far as ids tell (48 bytes of each).
+
+    ValueError for numbers that are no character ids.
+    """
+    texts: list[list[bytes]] = []
+    for sentence in ids:
+        real = (sentence != 0).any(axis=1)
+        length = int(real.sum())
+        if not real[:length].all():
+            raise ValueError("character ids have a word of zeros between others: padding stands behind a sentence only")
+        texts.append([_word(word) for word in sentence[:length]])
+    return texts
+
+
+def _word(ids: npt.NDArray[Any]) -> bytes:
+    if ids[0] == _BEGIN_WORD:
+        if ids[1] in _BOUNDARY_WORDS:
+            return _BOUNDARY_WORDS[int(ids[1])]
+        stop = int(np.argmax(ids == _END_WORD))
+        if stop and ids[1:stop].min(initial=1) >= 1 and ids[1:stop].max(initial=1) <= 256:
+            return bytes((ids[1:stop] - 1).astype(np.uint8))
+    raise ValueError(f"{ids[:12].tolist()} … are no character ids of a word: batch_to_ids begins each with {_BEGIN_WORD}")
+
+
+def _of_batch(batch: Mapping[str, Any]) -> _Rows:
+    """The rows of a collated batch, whose padding goes."""
+    if "states" not in batch or "mask" not in batch:
+        raise TypeError(f"a batch has {', '.join(batch)}: `collate` gives states [B, n, 2L+1, p] and mask [B, n]")
+    mask: torch.Tensor = batch["mask"].bool()
+    return _Rows(batch["states"][mask], mask.sum(dim=1).tolist(), (len(mask),))
+
+
+def _text(token: str | bytes) -> str:
+    """A token as the model can be asked for it; of character ids, what a cut inside a character leaves can't."""
+    if isinstance(token, str):
+        return token
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"the word {_shown(token)}… was cut inside a character when it became ids, so it can't be computed from them: "
+            "give tokens instead of character ids"
+        ) from None
+
+
+def _shown(token: str | bytes) -> str:
+    return token if isinstance(token, str) else token.decode(errors="replace")
+
+
+def _layers(store: Readable) -> int:
+    """L+1 of a store of all states. StoreError for another one."""
+    try:
+        return layout.n_layers(store.states) + 1
+    except ValueError as error:
+        raise StoreError(f"{store.url} has not every state of a biLM, which layers are made of: {error}") from error
+
+
+def _without_bilm(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_: Any) -> None:
+    """AllenNLP's state dicts hold the biLM too, which the store stands for."""
+    for name in [name for name in state_dict if name.startswith(f"{prefix}_elmo_lstm.")]:
+        del state_dict[name]
