@@ -78,6 +78,32 @@ class WeightSetError(StoreError, ValueError):
     """Mixing weights that can't be read, can't be told apart, or don't fit the store's layers."""
 
 
+class LeaseHeldError(StoreError):
+    """Another run writes to this output, or may still do so."""
+
+    def __init__(self, where: str, holder: str) -> None:
+        super().__init__(
+            f"{where} belongs to {holder}\n`elmo-store watch` follows it. If it is dead, or to be pushed aside, add --take-over: "
+            "whatever is left of it then stops before its next write."
+        )
+        self.where, self.holder = where, holder
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.where, self.holder)
+
+
+class LeaseLostError(StoreError):
+    """This run does not own its output any more: it ended, or another one took over. Nothing more may be written."""
+
+    def __init__(self, where: str, run: str, holder: str | None) -> None:
+        now = f"it belongs to {holder} now" if holder else "its lease is gone: the run ended, or the output was removed"
+        super().__init__(f"run {run[:8]} may not write to {where} any more: {now}")
+        self.where, self.run, self.holder = where, run, holder
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str | None]]:
+        return type(self), (self.where, self.run, self.holder)
+
+
 class JobMismatchError(StoreError):
     """Another job stands on this output; shows both sides, field by field.
 

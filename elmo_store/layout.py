@@ -24,6 +24,8 @@ STRETCHES = "_parts"  # markers of stretches of parts
 IDS = "_ids"  # markers of the id tables
 TEXT_INDEX = "index/text"  # optional: from a sentence's tokens to its number
 WORK = "_work"  # scratch of a running job; gone when the store is complete
+LEASES = "_lease"  # who writes; gone when nobody does
+LEASE = "_lease/owner.json"
 
 BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundaries adds
 # What this version writes. A reader takes these sizes from the store.
@@ -109,6 +111,19 @@ def _state_place(name: str) -> int:
     if name != "x" and match is None:
         raise ValueError(f"{name!r} is no state: known are x, fwd1, bwd1, fwd2, …")
     return 0 if match is None else 2 * int(match[2]) - (match[1] == "fwd")
+
+
+_OURS = re.compile(
+    rf"{MANIFEST}|{INPUTS}|{START_STATE}|report\.html"
+    rf"|{SENTENCES}/(part-\d+|index|ids/\d+)\.parquet|{REJECTS}/part-\d+\.jsonl|{STATES}/part-\d+\.parquet"
+    rf"|{ZARR}/zarr\.json|{ZARR}/\w+/(zarr\.json|c/[\d/]+)|({SHARDS}|{STRETCHES}|{IDS})/\d+\.json"
+    rf"|index/(rows\.faiss|lengths\.npy|index\.json)|{WORK}/.+"
+)
+
+
+def is_ours(rel: str) -> bool:
+    """Whether an object of this name is a store's, or left by one of its commands; any other is its user's."""
+    return _OURS.fullmatch(rel) is not None
 
 
 def sentences_part(part: int) -> str:

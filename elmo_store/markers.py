@@ -15,9 +15,11 @@ from elmo_store import layout
 from elmo_store.errors import ShardCorruptError
 from elmo_store.storage import Root
 
-Verify = Literal["none", "size", "sha256"]
+# How an object is compared with its record: not at all; by size; by its stamp, by its bytes where that is another; by its bytes.
+Verify = Literal["none", "size", "stamp", "sha256"]
 CHECKSUM_RUN = 1024  # markers whose objects are hashed together, so that many workers can hash them
 Stats = Mapping[str, float | int | str]
+STAMPS = "stamps"  # of a marker's stats: the stamps of its objects when they were put, one a line
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,29 @@ def object_fault(root: Root, record: ObjectRecord, verify: Verify, size: int | N
         found = root.sha256(record.path)
         if found != record.sha256:
             return f"{root.url(record.path)} has SHA-256 {found}, its marker says {record.sha256}"
+    return None
+
+
+def joined_stamps(stamps: Iterable[str]) -> str:
+    """Stamps of a marker's objects, in their order, as its stats have them."""
+    return "\n".join(stamps)
+
+
+def marker_fault(root: Root, marker: AnyMarker, verify: Verify, stamps: Mapping[str, str] | None = None) -> str | None:
+    """What is wrong with the objects that ``marker`` names; None if nothing is.
+
+    ``stamps``: path → stamp of the objects that are there, where a listing has told them.
+    """
+    if verify == "none":
+        return None
+    known = str(marker.stats.get(STAMPS, "")).split("\n")
+    for place, record in enumerate(marker.objects):
+        if verify == "stamp":
+            stamp = root.stamp(record.path) if stamps is None else stamps.get(record.path)
+            if stamp and stamp == "".join(known[place : place + 1]):
+                continue
+        if fault := object_fault(root, record, "sha256" if verify == "stamp" else verify, root.size(record.path)):
+            return fault
     return None
 
 

@@ -1,7 +1,7 @@
 """A store's root on any fsspec filesystem: whole objects in, whole objects or ranges out. Imports fsspec and errors only.
 
-Writing an object is atomic everywhere: an object store's put is; on a local disk the bytes go to a temporary file in the
-same folder that then takes the name. Readers therefore see an object whole or not at all.
+Writing an object is atomic everywhere: an object store's put is; on a local disk, and on file servers (`MOVED`), the bytes go to
+a temporary file in the same folder that then takes the name. Readers therefore see an object whole or not at all.
 """
 
 import hashlib
@@ -9,7 +9,9 @@ import json
 import os
 import posixpath
 import secrets
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import fsspec
@@ -19,6 +21,10 @@ from fsspec.implementations.local import LocalFileSystem
 from elmo_store.errors import StoreError
 
 TEMPORARY_PREFIX = ".writing-"
+# Filesystems whose writes can be seen half-way: file servers, not object stores.
+MOVED = frozenset({"hdfs", "arrow_hdfs", "webhdfs", "webHDFS", "sftp", "ssh", "smb", "ftp"})
+SETTLE_SECONDS = 1.0  # how long a put of someone else may take to show, where nothing can be put on a condition
+_STAMPS = ("ETag", "etag", "md5Hash", "checksum", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 _PLACELESS = frozenset(("", ".", ".."))  # names that a path inside the store has none of
 MERGE_GAP_BYTES = 4096  # ranges of one object that lie closer are asked for as one: a request costs more than these bytes
 
@@ -125,21 +131,116 @@ class Root:
 
     def put(self, rel: str, data: bytes | bytearray) -> None:
         """Write the object ``rel`` whole, over what may be there."""
+        self._put(rel, data)
+
+    def put_stamped(self, rel: str, data: bytes | bytearray) -> str:
+        """`put`; returns the object's `stamp`. On a local disk it is surely of these bytes, whoever else writes."""
+        return self._put(rel, data) or self.stamp(rel) or ""
+
+    def _put(self, rel: str, data: bytes | bytearray) -> str:
+        """Write ``rel``; returns its stamp where the writing itself tells it, otherwise ""."""
         path = self.path(_checked(rel))
         if not self.is_local:
-            self.filesystem.pipe_file(path, data)
-            return
-        folder, name = os.path.split(path)
-        os.makedirs(folder, exist_ok=True)
-        temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}-{name}"[:255])
+            self._put_remote(path, data)
+            return ""
+        temporary = self._written_apart(path, data)
         try:
-            with open(temporary, "wb") as file:
-                file.write(data)
+            stamp = _local_stamp(os.stat(temporary))
             os.replace(temporary, path)
         except BaseException:
             if os.path.exists(temporary):
                 os.remove(temporary)
             raise
+        return stamp
+
+    def _put_remote(self, path: str, data: bytes | bytearray) -> None:
+        filesystem = self.filesystem
+        protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
+        if MOVED.isdisjoint(protocols):
+            filesystem.pipe_file(path, data)
+            return
+        folder, _, name = path.rpartition("/")
+        temporary = f"{folder}/{_temporary_name(name)}"
+        filesystem.makedirs(folder, exist_ok=True)
+        try:
+            filesystem.pipe_file(temporary, data)
+            try:
+                filesystem.mv(temporary, path)
+            except Exception:
+                if not filesystem.exists(path):
+                    raise
+                filesystem.rm_file(path)  # some servers move onto no file that is there: it is absent for a moment, never torn
+                filesystem.mv(temporary, path)
+        except BaseException:
+            if filesystem.exists(temporary):
+                filesystem.rm_file(temporary)
+            raise
+
+    def _written_apart(self, path: str, data: bytes | bytearray) -> str:
+        """The path of a temporary file beside the local ``path`` that holds ``data``."""
+        folder, name = os.path.split(path)
+        os.makedirs(folder, exist_ok=True)
+        temporary = os.path.join(folder, _temporary_name(name))
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+        except BaseException:
+            if os.path.exists(temporary):
+                os.remove(temporary)
+            raise
+        return temporary
+
+    def put_new(self, rel: str, data: bytes | bytearray) -> bool:
+        """Write ``rel`` unless there is such an object; False if there is. Of many who try at once one succeeds.
+
+        Where the filesystem has no put on a condition: look, put, and look again after `SETTLE_SECONDS`.
+        """
+        path = self.path(_checked(rel))
+        if self.is_local:
+            temporary = self._written_apart(path, data)
+            try:
+                os.link(temporary, path)
+                return True
+            except FileExistsError:
+                return False
+            except OSError:  # a disk without hard links
+                return self._put_looking(rel, data)
+            finally:
+                os.remove(temporary)
+        if self.size(rel) is not None:
+            return False
+        try:
+            self.filesystem.pipe_file(path, data, mode="create")
+        except (ValueError, TypeError, NotImplementedError):
+            return self._put_looking(rel, data)
+        except OSError:  # FileExistsError, but some servers' clients name it otherwise
+            if self.size(rel) is None:
+                raise
+        self.filesystem.invalidate_cache()
+        return self.get(rel) == data  # a filesystem that ignores the condition, or a put that was tried again
+
+    def _put_looking(self, rel: str, data: bytes | bytearray) -> bool:
+        if self.size(rel) is not None:
+            return False
+        self.put(rel, data)
+        time.sleep(SETTLE_SECONDS)
+        return self.get(rel) == data
+
+    def stamp(self, rel: str) -> str | None:
+        """What tells this version of the object ``rel`` from any other that was put: ETag, generation, inode and time.
+
+        None if there is no such object, "" where the filesystem tells nothing but its size.
+        """
+        if self.is_local:
+            try:
+                return _local_stamp(os.stat(self.path(rel)))
+            except FileNotFoundError:
+                return None
+        self.filesystem.invalidate_cache()
+        try:
+            return _stamp_of(self.filesystem.info(self.path(rel)))
+        except FileNotFoundError:
+            return None
 
     def get(self, rel: str) -> bytes:
         """The bytes of ``rel``. FileNotFoundError if it is not there."""
@@ -270,6 +371,23 @@ class Root:
             return
         self.filesystem.invalidate_cache()
 
+    def remove_many(self, rels: Sequence[str]) -> None:
+        """Remove these objects, which are there; on a local disk also the folders that this leaves empty."""
+        if not rels:
+            return
+        paths = [self.path(_checked(rel)) for rel in rels]
+        if not self.is_local:
+            self.filesystem.rm(paths)
+            self.filesystem.invalidate_cache()
+            return
+        for path in paths:
+            os.remove(path)
+        base = self.path()
+        folders = {base + rel[:i] for rel in (f"/{rel}" for rel in rels) for i, sign in enumerate(rel) if sign == "/" and i}
+        for folder in sorted(folders, key=len, reverse=True):
+            with suppress(OSError):  # what is not ours stands in it
+                os.rmdir(folder)
+
     def remove_tree(self, prefix: str = "") -> None:
         """Remove everything below the folder ``prefix`` (all of the root without one)."""
         folder = self.path(prefix.rstrip("/"))
@@ -289,6 +407,18 @@ class Root:
     def get_json(self, rel: str) -> Any:
         """Parse ``rel`` as JSON. FileNotFoundError if it is not there, ValueError if it is not JSON in UTF-8."""
         return json.loads(self.get(rel).decode("utf-8"))
+
+
+def _temporary_name(name: str) -> str:
+    return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}-{name}"[:255]
+
+
+def _local_stamp(status: os.stat_result) -> str:
+    return f"{status.st_ino}-{status.st_mtime_ns}"
+
+
+def _stamp_of(info: Mapping[str, Any]) -> str:
+    return next((f"{name}={info[name]}" for name in _STAMPS if info.get(name)), "")
 
 
 def _raise_for(url: str, found: Any) -> None:

@@ -19,6 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from elmo_store.errors import StoreError
 from elmo_store.inputs import encode_inputs
 from elmo_store.layout import INPUTS, START_STATE, state_names
+from elmo_store.lease import Process
 from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
 from elmo_store.storage import Root
 from model.errors import ModelError
@@ -33,10 +34,12 @@ from pipeline.embed_input import STDIN, Input
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.model_loading import LoadingModel
 from pipeline.options import EmbedOptions
-from pipeline.output import check_same_job, reach, standing
+from pipeline.output import check_same_job, clear, reach, standing
 from pipeline.software import versions
+from pipeline.tenure import Tenure
 from pipeline.workers import workers_of
 from transforms.embed import EmbedSettings, build_ahead
+from transforms.job_root import JobRoot
 from transforms.pieces import read_tasks
 from transforms.plan import shards_per_call
 from transforms.records import Piece, ReadSettings, describe_files, input_fingerprint
@@ -59,13 +62,14 @@ LIBRARY_BYTES = 2 << 30  # Python, Beam, PyTorch, the engine's tables of words
 
 @dataclass(frozen=True)
 class EmbedJob:
-    """A job that passed the door. ``settings`` is None if its store is complete already."""
+    """A job that passed the door. ``settings`` and ``tenure`` are None if its store is complete already."""
 
     options: EmbedOptions
     root: Root
     manifest: Manifest
     settings: JobSettings | None
     n_files: int
+    tenure: Tenure | None = None
 
 
 def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: LoadingModel | None = None) -> EmbedJob:
@@ -85,30 +89,65 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     device = resolve_device(options.device, is_local(pipeline_options))
     options = replace(options, precision=resolve_precision(options.precision, device))
     manifest = new_manifest(options, read, pieces, name, weights, resolve_cell(device))
-    there = standing(root, overwrite=options.overwrite)
-    if there is not None:
-        check_same_job(root, there, manifest, describe_files(list(pieces)))
-        manifest = replace(manifest, counts=there.counts, complete=there.complete, start_state=there.start_state)
-    if manifest.complete:
-        return EmbedJob(options, root, manifest, None, manifest.input.files)
+
+    def same_job_there() -> Manifest | None:
+        there = standing(root, overwrite=options.overwrite)
+        if there is not None:
+            check_same_job(root, there, manifest, describe_files(list(pieces)))
+        return there
+
+    there = same_job_there()
+    if there is not None and there.complete:
+        return EmbedJob(options, root, replace(manifest, counts=there.counts, complete=True), None, manifest.input.files)
+    local = is_local(pipeline_options)
+    tenure = Tenure.begin(root, uuid.uuid4().hex, local=local, waits=not options.no_wait, take_over=options.take_over)
+    try:
+        there = same_job_there()  # another run may just have ended
+        if there is not None and there.complete:
+            tenure.end()
+            return EmbedJob(options, root, replace(manifest, counts=there.counts, complete=True), None, manifest.input.files)
+        if options.overwrite:
+            clear(root)
+        settings = _begin(options, tenure, manifest, there, given, pipeline_options, weights, start)
+    except BaseException:
+        tenure.end()
+        raise
+    return EmbedJob(options, root, manifest, settings, manifest.input.files, tenure)
+
+
+def _begin(
+    options: EmbedOptions,
+    tenure: Tenure,
+    manifest: Manifest,
+    there: Manifest | None,
+    given: Input,
+    pipeline_options: PipelineOptions,
+    weights: BiLMWeights,
+    start: StartState,
+) -> JobSettings:
+    """Put the start of a job whose lease is held into the store. ``there``: the manifest of its earlier run."""
+    root = tenure.root
     if there is None:
         row_bytes = len(manifest.states) * manifest.channels * np.dtype(manifest.dtype).itemsize * len(manifest.forms)
         check_size(options, given, root, row_bytes)
+    else:
+        manifest = replace(manifest, counts=there.counts, start_state=there.start_state)
     local = is_local(pipeline_options)
     state = start if there is None else _start_state_there(root, manifest) or start
     manifest = replace(manifest, start_state=StartStateInfo(state.kind, state.sha256))
-    _put_start(root, manifest, state, None if local else weights, given, waits=not options.no_wait)
+    _put_start(root, tenure.run, manifest, state, None if local else weights, given, waits=not options.no_wait)
     weight_bytes = sum(tensor.nbytes for tensor in weights.tensors.values())
-    settings = job_settings(options, root, manifest, given, pipeline_options, weight_bytes)
+    workers_root = JobRoot(root, tenure.run, Process.here() if local else None)
+    settings = job_settings(options, workers_root, manifest, given, pipeline_options, weight_bytes)
     settings = replace(settings, resumed=there is not None)
     if local and n_local_processes(pipeline_options) == 1:
         build_ahead(settings.embed, weights, state)
-    return EmbedJob(options, root, manifest, settings, manifest.input.files)
+    return settings
 
 
 def job_settings(
     options: EmbedOptions,
-    root: Root,
+    root: JobRoot,
     manifest: Manifest,
     given: Input,
     pipeline_options: PipelineOptions,
@@ -121,7 +160,7 @@ def job_settings(
     n_states = BiLMOptions.from_dict(manifest.model.options).n_states  # the engine gives all, also where the store keeps a few
     embed = EmbedSettings(
         root=root,
-        run_id=uuid.uuid4().hex,
+        run_id=root.run,
         fingerprint=manifest.model.fingerprint,
         start_sha256=manifest.start_state.sha256,
         engine={
@@ -277,7 +316,7 @@ def chosen_states(options: EmbedOptions, weights: BiLMWeights) -> tuple[str, ...
 
 
 def _put_start(
-    root: Root, manifest: Manifest, state: StartState, weights: BiLMWeights | None, given: Input, *, waits: bool
+    root: Root, run: str, manifest: Manifest, state: StartState, weights: BiLMWeights | None, given: Input, *, waits: bool
 ) -> None:
     """Put manifest, start state, weights and list of pieces. Weights are None where workers find them on this machine."""
     try:
@@ -294,7 +333,7 @@ def _put_start(
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)
         n_bytes = sum({piece.url: piece.identity.size for piece in given.pieces}.values())
-        root.put_json(START, {"started": time.time(), "n_pieces": len(tasks), "n_bytes": n_bytes, "waits": waits})
+        root.put_json(START, {"run": run, "started": time.time(), "n_pieces": len(tasks), "n_bytes": n_bytes, "waits": waits})
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
 

@@ -52,16 +52,20 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
 
 def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
-    """Everything of the manifest, and bytes by kind of object and shards done as the store holds them now."""
+    """Everything of the manifest; bytes by kind of object, shards done and who writes, as the store holds them now."""
+    from elmo_store.lease import described, read_lease, read_signs
+
     sizes = root.sizes()
     groups = {"zarr": "states.zarr/", "parquet": "states/", "sentences": "sentences/", "rejects": "rejects/"}
     by_kind = {kind: sum(size for name, size in sizes.items() if name.startswith(prefix)) for kind, prefix in groups.items()}
     done = sum(name.startswith("_shards/") for name in sizes)
+    lease = read_lease(root)
     return {
         "url": str(root),
         **manifest.to_json(),
         "bytes": {kind: size for kind, size in by_kind.items() if size},
         "shards_done": done,
+        "writer": None if lease is None else described(lease, read_signs(root, lease.run)),
     }
 
 
@@ -89,8 +93,12 @@ def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str
         f"tokenizer:   {manifest.tokenizer}",
         f"bytes:       {bytes_}",
     ]
+    if facts["writer"]:
+        shown.append(f"writer:      {facts['writer']}")
     if manifest.complete:
         shown += ["open it in Python:", *(f"    {line}" for line in next_steps(root, manifest))]
     else:
-        shown.append("continue it: give the command that began it once more")
+        shown.append(
+            "follow it:   elmo-store watch" if facts["writer"] else "continue it: give the command that began it once more"
+        )
     return shown

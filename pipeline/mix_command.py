@@ -7,17 +7,19 @@ import argparse
 import hashlib
 import json
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipeline import locations, report_command
 from pipeline.exit_codes import CommandError, Exit
-from pipeline.options import COMPRESSIONS, DTYPES, STORES, add_engine_arguments, json_object
+from pipeline.options import COMPRESSIONS, DTYPES, STORES, add_engine_arguments, add_take_over_argument, json_object
 
 if TYPE_CHECKING:
     from elmo_store.manifest import Manifest, WeightSet
     from elmo_store.storage import Root
+    from pipeline.tenure import Tenure
 
 TAKES_BEAM_OPTIONS = True
 LOADS = "Apache Beam"
@@ -53,6 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--storage-options", type=json_object, metavar="JSON",
         help="what fsspec needs for source, weights and output (default: {})",
     )  # fmt: skip
+    add_take_over_argument(parser)
     add_engine_arguments(parser)
     parser.add_argument("--report", action="store_true", help="write report.html beside the finished store (default: off)")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
@@ -74,10 +77,13 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
 def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
     from elmo_store.errors import JobMismatchError
-    from elmo_store.layout import MANIFEST
+    from elmo_store.lease import Process
     from elmo_store.storage import Root
     from pipeline import beam_options, door, running
+    from pipeline.beam_options import is_local
     from pipeline.mix_store import MixStore
+    from pipeline.tenure import Tenure
+    from transforms.job_root import JobRoot
 
     beam_options.set_worker_environment()
     source, target = Root(args.source, args.storage_options), Root(args.output, args.storage_options)
@@ -86,15 +92,25 @@ def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
     with door.opened(beam_args, wait=not args.no_wait) as pipeline_options:
         door.check_reach(pipeline_options, [("source", args.source), ("output", args.output)], shared_disk=args.shared_disk)
         manifest = mixed_manifest(args, source)
-        resumed = target.exists(MANIFEST) and not args.overwrite
         try:
-            manifest = put_start(source, target, manifest, overwrite=args.overwrite, waits=not args.no_wait)
+            if _there(source, target, manifest, args.overwrite, complete=True):
+                return running.complete_already(target)
+            tenure = Tenure.begin(
+                target, uuid.uuid4().hex, local=is_local(pipeline_options), waits=not args.no_wait, take_over=args.take_over
+            )
+            try:
+                if _there(source, target, manifest, args.overwrite, complete=True):  # another run has just ended
+                    tenure.end()
+                    return running.complete_already(target)
+                resumed = put_start(source, tenure, manifest, overwrite=args.overwrite, waits=not args.no_wait)
+            except BaseException:
+                tenure.end()
+                raise
         except JobMismatchError as error:
             raise CommandError(Exit.REFUSED, str(error)) from error
-        if manifest.complete:
-            return running.complete_already(target)
-        transform = MixStore(source, target, resumed=resumed)
-        return running.run_to_end("mix", target, transform, pipeline_options, quiet=args.quiet, wait=not args.no_wait)
+        workers_root = JobRoot(target, tenure.run, Process.here() if is_local(pipeline_options) else None)
+        transform = MixStore(source, workers_root, resumed=resumed)
+        return running.run_to_end("mix", tenure, transform, pipeline_options, quiet=args.quiet, wait=not args.no_wait)
 
 
 def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
@@ -151,33 +167,43 @@ def job_fields(mixed: "Manifest", weight_sets: Sequence["WeightSet"]) -> dict[st
     }
 
 
-def put_start(source: "Root", target: "Root", manifest: "Manifest", *, overwrite: bool, waits: bool = True) -> "Manifest":
-    """Put start state and incomplete manifest, or find the same job there; returns the manifest that stands there now.
+def put_start(source: "Root", tenure: "Tenure", manifest: "Manifest", *, overwrite: bool, waits: bool = True) -> bool:
+    """Put start state and incomplete manifest into the output that ``tenure`` holds; whether an earlier run of the job began it.
 
-    JobMismatchError if another job does; CommandError if the output can't be written.
+    JobMismatchError if another job stands there; CommandError if the output can't be written.
     """
     from elmo_store.errors import StoreError
-    from elmo_store.inputs import read_inputs
     from elmo_store.layout import INPUTS, START_STATE
     from elmo_store.manifest import write_manifest
-    from pipeline.output import check_same_job, standing
+    from pipeline.output import clear
     from transforms.work import PLAN, PROBLEM, START
 
-    there = standing(target, overwrite=overwrite)
-    if there is not None:
-        check_same_job(target, there, manifest, read_inputs(source))
-        if there.complete:
-            return there
+    target = tenure.root
+    resumed = _there(source, target, manifest, overwrite)
+    if overwrite:
+        clear(target)
     try:
         write_manifest(target, manifest)
         target.put(START_STATE, source.get(START_STATE))
         target.put(INPUTS, source.get(INPUTS))
         for name in (PLAN, PROBLEM):  # of an earlier run
             target.remove(name)
-        target.put_json(START, {"started": time.time(), "n_pieces": 0, "waits": waits})
+        target.put_json(START, {"run": tenure.run, "started": time.time(), "n_pieces": 0, "waits": waits})
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {target} can't be written: {error}") from error
-    return manifest
+    return resumed
+
+
+def _there(source: "Root", target: "Root", manifest: "Manifest", overwrite: bool, *, complete: bool = False) -> bool:
+    """Whether this very job stands at the output; with ``complete``, whether it is complete. Errors as `put_start`'s."""
+    from elmo_store.inputs import read_inputs
+    from pipeline.output import check_same_job, standing
+
+    there = standing(target, overwrite=overwrite)
+    if there is None:
+        return False
+    check_same_job(target, there, manifest, read_inputs(source))
+    return there.complete or not complete
 
 
 def _weight_sets(args: argparse.Namespace) -> tuple["WeightSet", ...]:

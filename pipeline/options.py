@@ -61,6 +61,7 @@ class EmbedOptions:
     compression: str = "none"
     checksum: str = "none"
     overwrite: bool = False
+    take_over: bool = False
     device: str = "auto"
     lanes: int | None = None
     threads: int | None = None
@@ -176,6 +177,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--overwrite", action="store_true",
         help="remove the store that stands at the output first; anything else there is left alone (default: off)",
     )  # fmt: skip
+    add_take_over_argument(writing)
     computing = parser.add_argument_group("computing")
     computing.add_argument(
         "--precision",
@@ -218,6 +220,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     storage.add_argument("--verbose", action="store_true", help="also what Beam logs about itself (default: off)")
     storage.add_argument("--report", action="store_true", help="write report.html beside the finished store (default: off)")
     storage.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
+
+
+def add_take_over_argument(parser: argparse._ActionsContainer) -> None:
+    """For an output that another run may still write to."""
+    parser.add_argument(
+        "--take-over", action="store_true",
+        help="take the output from another run at once; what is left of that run stops before its next write (default: refuse "
+        "while it gives signs of life)",
+    )  # fmt: skip
 
 
 def add_engine_arguments(parser: argparse.ArgumentParser) -> None:

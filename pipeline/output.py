@@ -4,12 +4,20 @@ May import elmo_store and the exit codes.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from elmo_store.errors import JobMismatchError, ManifestError, StoreError, StoreNotFoundError, StoreVersionError
+from elmo_store.errors import (
+    JobMismatchError,
+    ManifestError,
+    StoreError,
+    StoreFeatureError,
+    StoreNotFoundError,
+    StoreVersionError,
+)
 from elmo_store.inputs import read_inputs
-from elmo_store.layout import MANIFEST
-from elmo_store.manifest import Manifest, read_manifest
+from elmo_store.layout import LEASES, MANIFEST, is_ours
+from elmo_store.manifest import Manifest, read_manifest, write_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
 
@@ -26,19 +34,22 @@ def reach(root: Root, what: str) -> None:
 
 
 def standing(root: Root, *, overwrite: bool) -> Manifest | None:
-    """The manifest that stands at the output, None on an empty one. Removes a store of ours if that was asked for."""
+    """The manifest that stands at the output; None on an empty one, and for a store that is to be overwritten (`clear`).
+
+    CommandError if something else stands there, or nothing can be said.
+    """
     reach(root, "output")
     try:
         there = read_manifest(root)
     except StoreNotFoundError:
-        if root.list():
+        if any(not rel.startswith(f"{LEASES}/") for rel in root.list()):
             raise CommandError(
                 Exit.REFUSED,
                 f"{root} holds files and is no store of ours (no {MANIFEST} in it): give another --output; "
                 "--overwrite removes stores only",
             ) from None
         return None
-    except (ManifestError, StoreVersionError) as error:
+    except (ManifestError, StoreVersionError, StoreFeatureError) as error:
         if not overwrite:
             raise CommandError(
                 Exit.REFUSED, f"{error}\nGive another --output, or --overwrite to remove what is there."
@@ -52,8 +63,25 @@ def standing(root: Root, *, overwrite: bool) -> Manifest | None:
         raise CommandError(
             Exit.REFUSED, f"{root.url(MANIFEST)} is not a manifest of ours; nothing was removed: give another --output"
         )
-    root.remove_tree()
     return None
+
+
+def clear(root: Root) -> None:
+    """Remove the store that stands at the output, object by object; what is not ours stays.
+
+    The manifest stays too, to be written over, incomplete: whenever this ends, what is left is known as a store.
+    CommandError if something can't be removed.
+    """
+    try:
+        try:
+            write_manifest(root, replace(read_manifest(root), complete=False))
+        except StoreNotFoundError:
+            return
+        except (ManifestError, StoreVersionError, StoreFeatureError):
+            pass  # one that can't be read promises nothing
+        root.remove_many([rel for rel in root.list() if is_ours(rel) and rel != MANIFEST])
+    except Exception as error:  # filesystems raise what they like
+        raise CommandError(Exit.BAD_LOCATION, f"the store at {root} can't be removed: {type(error).__name__}: {error}") from error
 
 
 def _looks_like_ours(root: Root) -> bool:

@@ -5,14 +5,16 @@ May import elmo_store, transforms' names and pipeline modules; Beam is imported 
 
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+from elmo_store.lease import read_lease
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.progress import shown
 from pipeline.summary import Totals, next_steps, of_sums, summary
+from pipeline.tenure import Tenure
 from transforms.work import PROBLEM, SUMMARY, WORK
 
 if TYPE_CHECKING:
@@ -24,26 +26,29 @@ if TYPE_CHECKING:
 
 def run_to_end(
     command: str,
-    root: Root,
+    tenure: Tenure,
     transform: "beam.PTransform[Any, Any]",
     options: "PipelineOptions",
     *,
     quiet: bool,
     wait: bool = True,
 ) -> Exit:
-    """Run ``transform``, which completes the store at ``root``, and say what came of it.
+    """Run ``transform``, which completes the store that ``tenure`` holds, and say what came of it.
 
     ``options``: Beam's. Whatever a runner raises, the store itself tells what is done. Ctrl-C cancels a job that an engine runs.
-    Without ``wait`` the command ends when the engine has the job. CommandError if an engine does not take it.
+    Without ``wait`` the command ends when the engine has the job, which keeps the lease; otherwise it is given back at the end.
+    CommandError if an engine does not take it, or another run took the output meanwhile.
     """
     import apache_beam as beam
 
     from pipeline.beam_options import quiet_workers
     from pipeline.submission import SubmittedJob, only_prepares, submit
 
+    root = tenure.root
     began = time.perf_counter()
     failure: Exception | None = None
     job: SubmittedJob | None = None
+    keep = False  # the lease
     try:
         with nullcontext() if quiet or not wait else shown(root, seconds=0.5 if root.is_local else 5.0):
             pipeline = beam.Pipeline(options=options)
@@ -52,19 +57,29 @@ def run_to_end(
                 with quiet_workers(options):
                     job = submit(pipeline, options)
                     if made := only_prepares(options):
+                        keep = True  # for whoever runs it
                         print(f"{made}. The store's start stands at {root}.")
                         return Exit.COMPLETE
+                    if job.id:
+                        tenure.say_job(job.id, job.console)
                     if job.id and not (quiet and wait):
                         say_where(root, job, sys.stderr if wait else sys.stdout)
                     if not wait:
+                        keep = True
                         return Exit.COMPLETE
                     job.wait()
             except (CommandError, KeyboardInterrupt):
                 raise
             except Exception as error:
                 failure = error
-    except KeyboardInterrupt:
-        return interrupted(job)
+    except KeyboardInterrupt as end:
+        keep = not interrupted(job, str(end))
+        return Exit.INCOMPLETE
+    finally:
+        holder = tenure.lost_to
+        (tenure.leave if keep else tenure.end)()
+    if holder is not None:
+        raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {holder}; this one stopped")
     manifest = read_manifest(root)
     if not manifest.complete:
         if failure is not None and root.size(PROBLEM) is None:  # for whoever watches: the last stage was not reached
@@ -83,26 +98,29 @@ def say_where(root: Root, job: "SubmittedJob", stream: TextIO) -> None:
     print(f"elmo-store watch {root}   # follows it from any terminal", file=stream, flush=True)
 
 
-def interrupted(job: "SubmittedJob | None") -> Exit:
-    """Ctrl-C: cancel the job that an engine runs, say so, and how to go on."""
+def interrupted(job: "SubmittedJob | None", by: str = "") -> bool:
+    """Ctrl-C, or a signal named ``by``: cancel the job that an engine runs, say how to go on. False if it may still run."""
     again = "the same command again continues"
     if job is None or job.id is None:
-        print(f"\ninterrupted; {again}", file=sys.stderr)
-        return Exit.INCOMPLETE
+        print(f"\n{f'ended by {by}' if by else 'interrupted'}; {again}", file=sys.stderr)
+        return True
     print(f"\ncancelling job {job.id} …", file=sys.stderr, flush=True)
     try:
         job.cancel()
     except (Exception, KeyboardInterrupt) as error:
         where = f" at {job.console}" if job.console else ""
         print(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first", file=sys.stderr)
-        return Exit.INCOMPLETE
+        return False
     print(f"cancelled; {again}", file=sys.stderr)
-    return Exit.INCOMPLETE
+    return True
 
 
 def complete_already(root: Root) -> Exit:
-    """Say that there is nothing to do, and what there is."""
+    """Say that there is nothing to do, and what there is. What a command that was killed at its very end left is removed."""
     print(f"{root} is complete already: the same job wrote it; nothing was done.")
+    with suppress(OSError):  # a place that can only be read
+        if read_lease(root) is None:
+            root.remove_many(root.list(WORK))
     report(root, read_manifest(root), None, seconds=0.0)
     return Exit.COMPLETE
 

@@ -15,13 +15,13 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from elmo_store.errors import ShardCorruptError
-from elmo_store.layout import shard_marker, zarr_states_shard
+from elmo_store.layout import zarr_states_shard
 from elmo_store.markers import (
     CHECKSUM_RUN,
     ShardMarker,
     Verify,
     checksum_of_runs,
-    object_fault,
+    marker_fault,
     read_marker,
     run_digest,
     total_bytes,
@@ -49,19 +49,16 @@ class FindDone(beam.PTransform[PCollection[list[ShardTask]], PCollection[list[Sh
 
 
 def left_to_do(tasks: Sequence[ShardTask], root: Root, most_shards_per_task: int) -> Iterator[list[ShardTask]]:
-    """Those of ``tasks`` without a valid marker of this very plan, in lists; markers that are not valid are removed.
+    """Those of ``tasks`` without a valid marker of this very plan, in lists. Nothing is removed: a later look may be a late one.
 
-    On a local disk every byte is hashed; elsewhere sizes must do, puts there are whole or absent.
+    On a local disk every byte is hashed; elsewhere an object whose stamp is that of the put is not read.
     """
     plan = str(root.get_json(PLAN)["id"])
-    done = done_shards(root, plan, [task.shard for task in tasks], "sha256" if root.is_local else "size")
+    done = done_shards(root, plan, [task.shard for task in tasks], "sha256" if root.is_local else "stamp")
     progress = ShardProgress(root)
     progress.found(sorted(done))
     progress.last()
-    left = [task for task in tasks if task.shard not in done]
-    for task in left:
-        root.remove(shard_marker(task.shard))  # so that a marker means "done" to workers too
-    yield from grouped(iter(left), most_shards_per_task)
+    yield from grouped((task for task in tasks if task.shard not in done), most_shards_per_task)
 
 
 def done_shards(root: Root, plan: str, shards: Sequence[int], verify: Verify) -> dict[int, ShardMarker]:
@@ -78,9 +75,7 @@ def done_shards(root: Root, plan: str, shards: Sequence[int], verify: Verify) ->
             return None
         if marker is None or marker.stats.get("plan") != plan:
             return None
-        if verify != "none" and any(object_fault(root, one, verify, root.size(one.path)) for one in marker.objects):
-            return None
-        return marker
+        return None if marker_fault(root, marker, verify) else marker
 
     with ThreadPoolExecutor(IO_THREADS) as pool:
         return {shard: marker for shard, marker in zip(shards, pool.map(check, shards), strict=True) if marker}
@@ -156,8 +151,8 @@ def check(task: CheckTask, root: Root) -> Checked:
         return found
     plan, began = str(root.get_json(PLAN)["id"]), float(root.get_json(START)["started"])
     shards = range(task.first, task.stop)
-    # A marker of this plan is proof enough here: what earlier runs wrote was looked at before the work, the rest is new.
-    done = done_shards(root, plan, shards, "none")
+    # What stands there must be what the marker's writer put: a late worker of another run may have come after it.
+    done = done_shards(root, plan, shards, "stamp")
     missing = [shard for shard in shards if shard not in done]
     if root.is_local:
         for shard in shards:

@@ -22,6 +22,7 @@ import apache_beam as beam
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.pvalue import PCollection
 
+from elmo_store.errors import ShardCorruptError
 from elmo_store.layout import START_STATE, state_names
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import read_marker
@@ -202,16 +203,14 @@ class ShardWorker:
     def _read(self, tasks: Sequence[ShardTask]) -> "_Call":
         """The texts of ``tasks``, and what the host can do with them beforehand.
 
-        The plan left no marker of a shard that is to do: one that is there now is from an attempt of this very task that
-        its runner lost.
+        A marker of this very run is from an attempt of this task that its runner lost: the shard is done.
         """
         began = time.perf_counter()
         texts: list[ShardText] = []
         ended: list[Future[ShardResult]] = []
         for task in tasks:
             try:
-                marker = read_marker(self._root, task.shard)
-                if marker is not None and marker.stats.get("plan") == self._plan:
+                if self._is_written(task.shard):
                     ended.append(_done(ShardResult(task.shard, task.n_rows)))
                 else:
                     texts.append(read_shard(self._reader, task, self._manifest.boundaries))
@@ -223,6 +222,13 @@ class ShardWorker:
         except Exception:  # which of the shards it is shows when each is computed by itself
             prepared = None
         return _Call(texts, prepared, seconds, ended)
+
+    def _is_written(self, shard: int) -> bool:
+        try:
+            marker = read_marker(self._root, shard)
+        except ShardCorruptError:  # to be written over
+            return False
+        return marker is not None and (marker.stats.get("plan"), marker.stats.get("run")) == (self._plan, self._settings.run_id)
 
     def _prepared(self, texts: Sequence[ShardText]) -> Prepared:
         return self._embedder.prepare(call_text(texts), boundaries=self._manifest.boundaries)

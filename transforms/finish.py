@@ -17,6 +17,7 @@ from elmo_store.markers import IdsMarker, StretchMarker, read_ids_marker, read_s
 from elmo_store.storage import Root
 from elmo_store.writer import complete_store
 from transforms.done import IO_THREADS, CheckAll, Checked, remove_half_written
+from transforms.job_root import JobRoot, writable
 from transforms.results import CombineOutcomes, NumberResult, ShardResult, outcome_of
 from transforms.work import PLAN, PROBLEM, START, SUMMARY, WORK
 
@@ -48,21 +49,29 @@ class FinishStore(beam.PTransform[PCollection[ShardResult | NumberResult], PColl
 def finish_job(root: Root, found: Checked) -> Manifest:
     """Complete the store at ``root``. IncompleteJobError, also left in the scratch area for the launcher, if work is left."""
     manifest = read_manifest(root)
-    if manifest.complete:  # a runner that runs the last step twice
-        root.remove_tree(WORK)
+    if manifest.complete:  # a runner that runs the last step twice; the first time may not have come to its end
+        if writable(root):
+            _end_run(root)
         return manifest
     counts, plan = manifest.sizes, root.get_json(PLAN)
-    if found.outcome.n_failed or found.n_missing:
+    if found.n_missing:  # what failed in one attempt may have succeeded in another
         raise IncompleteJobError(_leave_problem(root, found, counts.shards))
     stretches = _all_there(root, "stretches of parts", plan["n_stretches"], read_stretch_marker)
     tables = _all_there(root, "runs of id tables", plan["n_id_runs"], read_ids_marker)
     _remove_half_written(root)
     waits = root.get_json(START).get("waits", False)
     complete = complete_store(root, manifest, found.checksum, stretches, tables)
-    root.remove_tree(WORK)
     if waits:  # the launcher, who removes it
         root.put_json(SUMMARY, {"bytes": found.n_bytes, "everything": found.everything, "this_run": found.this_run})
+    _end_run(root, keep=SUMMARY)
     return complete
+
+
+def _end_run(root: Root, keep: str = "") -> None:
+    """Remove the scratch area but ``keep``, then the run's right to write: a late copy of any stage finds none."""
+    root.remove_many([rel for rel in root.list(WORK) if rel != keep])
+    if isinstance(root, JobRoot):
+        root.release()
 
 
 def _remove_half_written(root: Root) -> None:
@@ -87,6 +96,6 @@ def _all_there(root: Root, what: str, n: int, read: Callable[[Root, int], M | No
 def _leave_problem(root: Root, found: Checked, n_shards: int) -> str:
     """What is wrong, as a text that also stands in the scratch area: on a cluster the launcher sees no worker's exception."""
     shown = ", ".join(map(str, found.missing)) + (" …" if found.n_missing > len(found.missing) else "")
-    lines = [f"{found.n_missing} of {n_shards} shards are not in the store ({shown})", *found.outcome.errors]
+    lines = [f"{found.n_missing} of {n_shards} shards are not in the store as their markers say ({shown})", *found.outcome.errors]
     root.put_json(PROBLEM, {"message": "\n".join(lines)})
     return "\n".join(lines)

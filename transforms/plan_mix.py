@@ -18,7 +18,9 @@ from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import marked
 from elmo_store.sentences import read_index
 from elmo_store.storage import Root
+from transforms.job_root import run_of
 from transforms.plan import PartSlice, grouped, shard_tasks, shards_per_task
+from transforms.plan_shards import is_planned
 from transforms.work import PLAN
 
 PARTS, SHARDS = "parts", "shards"
@@ -56,15 +58,17 @@ def plan_mix(source: Root, target: Root) -> Iterable[Any]:
     if manifest.complete:
         return
     counts = manifest.sizes
-    zarr_form.create(target, manifest)
     identity = plan_id(manifest)
     stretches, tables = marked(source, STRETCHES), marked(source, IDS)
-    target.put_json(
-        PLAN,
-        {"id": identity, "n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
-        | {"n_parts": counts.parts, "n_stretches": len(stretches), "n_id_runs": len(tables)}
-        | {"planned": time.time()},
-    )
+    if not is_planned(target, identity):
+        zarr_form.create(target, manifest)
+        target.put_json(
+            PLAN,
+            {"id": identity, "run": run_of(target)}
+            | {"n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
+            | {"n_parts": counts.parts, "n_stretches": len(stretches), "n_id_runs": len(tables)}
+            | {"planned": time.time()},
+        )
     yield from (TaggedOutput(PARTS, (STRETCHES, number)) for number in stretches)
     yield from (TaggedOutput(PARTS, (IDS, number)) for number in tables)
     slices = source_slices(source, read_manifest(source))

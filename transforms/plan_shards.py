@@ -19,6 +19,7 @@ from elmo_store import zarr_form
 from elmo_store.layout import FORMS, REJECTS, SENTENCES, ZARR
 from elmo_store.manifest import Counts, Manifest, read_manifest, write_manifest
 from elmo_store.storage import Root
+from transforms.job_root import run_of
 from transforms.number import NumberTask, id_runs, is_numbered
 from transforms.plan import CorpusPlan, grouped, make_plan, part_counts, shards_per_task, stretches
 from transforms.records import ReadSettings, ReadTask, TaskResult
@@ -94,16 +95,18 @@ def plan_job(root: Root, read: ReadSettings, most_shards_per_task: int, workers:
         plan.n_sentences, plan.n_tokens, plan.n_rows, plan.n_rejected, plan.n_words_cut, len(plan.parts), plan.n_shards
     )
     manifest = replace(manifest, counts=counts)
-    write_manifest(root, manifest)
-    zarr_form.create(root, manifest)
     identity = id_of_plan(manifest, plan)
     runs = stretches(plan.parts, plan.n_sentences, manifest.sentence_chunk)
-    root.put_json(
-        PLAN,
-        {"id": identity, "n_tokens": plan.n_tokens, "n_rows": plan.n_rows, "n_shards": plan.n_shards}
-        | {"n_parts": len(plan.parts), "n_stretches": len(runs), "n_id_runs": id_runs(plan.n_sentences)}
-        | {"planned": time.time()},
-    )
+    if not is_planned(root, identity):
+        write_manifest(root, manifest)
+        zarr_form.create(root, manifest)
+        root.put_json(
+            PLAN,
+            {"id": identity, "run": run_of(root)}
+            | {"n_tokens": plan.n_tokens, "n_rows": plan.n_rows, "n_shards": plan.n_shards}
+            | {"n_parts": len(plan.parts), "n_stretches": len(runs), "n_id_runs": id_runs(plan.n_sentences)}
+            | {"planned": time.time()},
+        )
     sizes = numbered_sizes(root) if resumed else {}
     for run in runs:
         task = NumberTask(run, manifest.boundaries, plan.n_sentences, plan.n_rows)
@@ -112,6 +115,20 @@ def plan_job(root: Root, read: ReadSettings, most_shards_per_task: int, workers:
     size = shards_per_task(plan.n_shards, most=most_shards_per_task, workers=workers)
     for batch in grouped(plan.shard_tasks(), size):
         yield TaggedOutput(SHARDS, batch)
+
+
+def is_planned(root: Root, identity: str) -> bool:
+    """Whether this run has written this plan already: a runner may run the step twice, the second time late.
+
+    What follows from the plan may be written or finished by then, and nothing of it is touched.
+    """
+    if not run_of(root):
+        return False
+    try:
+        plan = root.get_json(PLAN)
+    except (FileNotFoundError, ValueError):
+        return False
+    return bool(plan.get("run") == run_of(root) and plan.get("id") == identity)
 
 
 def numbered_sizes(root: Root) -> dict[str, int]:

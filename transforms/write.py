@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from elmo_store import forms
 from elmo_store.manifest import Manifest
-from elmo_store.markers import ObjectRecord, ShardMarker, write_marker
+from elmo_store.markers import STAMPS, ObjectRecord, ShardMarker, joined_stamps, write_marker
 from elmo_store.storage import Root
+from transforms.job_root import run_of
 from transforms.shard_text import ShardText
 
 # Of the numbers in a marker's stats, those that are no sum over shards.
@@ -28,18 +29,20 @@ def write_shard(
     """Write ``states`` [n_rows, 2L+1, p] of one shard in every form of the store, and its marker.
 
     Idempotent: the same states give the same bytes under the same names. Seconds of encoding and putting, when it was
-    done (Unix seconds), and the worker process (host:pid) are added to ``stats``.
+    done (Unix seconds), the worker process (host:pid), its run and the stamps of the objects are added to ``stats``.
     """
     began = time.perf_counter()
     task = text.task
-    records = []
+    records, stamps = [], []
     for path, data in forms.encode_shard(manifest, task.shard, states, text.tokens, text.sentence, text.index):
-        root.put(path, data)
+        stamps.append(root.put_stamped(path, data))
         records.append(ObjectRecord.of(path, data))
     timed: dict[str, float | str] = {
         "seconds_writing": time.perf_counter() - began,
         "finished": time.time(),
         "worker": f"{socket.gethostname()}:{os.getpid()}",
+        "run": run_of(root),
+        STAMPS: joined_stamps(stamps),
     }
     marker = ShardMarker(task.shard, task.first_row, task.n_rows, tuple(records), {**stats, **timed})
     write_marker(root, marker)

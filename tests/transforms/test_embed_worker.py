@@ -169,13 +169,15 @@ def test_what_goes_wrong_on_a_device_later_is_the_shard_s_failure_but_a_lost_dev
 
 
 def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_marker(root, ShardMarker(0, 0, 2, (), {"plan": "plan"}))
-    write_marker(root, ShardMarker(1, 2, 2, (), {"plan": "another"}))
+    write_marker(root, ShardMarker(0, 0, 2, (), {"plan": "plan", "run": "run"}))
+    write_marker(root, ShardMarker(1, 2, 2, (), {"plan": "another", "run": "run"}))
+    write_marker(root, ShardMarker(2, 4, 1, (), {"plan": "plan", "run": "an earlier one, found damaged"}))
+    root.put("_shards/00003.json", b"{")
     monkeypatch.setattr(stage, "write_shard", lambda *_: Marker())
     engine = Engine()
-    results = worker(root, engine).run([task(0, 0, 2), task(1, 2, 2)])
-    assert [(result.shard, result.error) for result in results] == [(0, None), (1, None)]
-    assert engine.calls == [2]
+    results = worker(root, engine).run([task(0, 0, 2), task(1, 2, 2), task(2, 4, 1), task(3, 5, 1)])
+    assert [(result.shard, result.error) for result in results] == [(0, None), (1, None), (2, None), (3, None)]
+    assert engine.calls == [2, 1, 1]
 
 
 def test_storage_gets_a_second_try_and_no_third(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,230 @@
+"""Two runs on one output, and workers that come late: whatever happens, a store that says complete is what it says."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import elmo_store
+from elmo_store.errors import LeaseLostError
+from elmo_store.layout import LEASE, LEASES, MANIFEST, WORK, shard_marker, zarr_states_shard
+from elmo_store.lease import Lease, Process, acquire, read_lease
+from elmo_store.manifest import read_manifest
+from elmo_store.markers import read_marker
+from elmo_store.storage import Root
+from pipeline.cli import main
+from pipeline.exit_codes import Exit
+from tests.pipeline.conftest import Command
+from tests.pipeline.support import digests
+from transforms import embed as embed_stage
+from transforms import finish as finish_stage
+from transforms import plan_shards
+from transforms.done import left_to_do
+from transforms.job_root import JobRoot
+from transforms.plan import PartSlice, ShardTask
+from transforms.work import START
+
+
+def held_elsewhere(out: Path, run: str = "theirs") -> None:
+    acquire(Root(out), Lease(run, "them@there", Process("another machine", 1, "1"), 4e9, 900.0, True))
+
+
+@pytest.fixture
+def everything(out: Path) -> Any:
+    """Every byte of the output, at the beginning of the test and whenever it is asked for."""
+    return lambda: {str(p.relative_to(out)): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize("options", [(), ("--overwrite",)])
+def test_a_second_run_is_refused_while_the_first_lives(
+    embed: Command, out: Path, everything: Any, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    embed(out)
+    manifest = json.loads((out / MANIFEST).read_text())
+    manifest["complete"] = False  # as it is while the first one works
+    manifest.pop("sha256")
+    (out / MANIFEST).write_text(json.dumps(manifest | {"sha256": elmo_store.manifest.own_sha256(manifest)}))
+    held_elsewhere(out)
+    before = everything()
+    capsys.readouterr()
+    assert embed(out, *options) == Exit.REFUSED
+    said = capsys.readouterr().err
+    assert "run theirs of them@there" in said
+    assert "--take-over" in said
+    assert everything() == before
+    assert main(["info", str(out)]) == Exit.INCOMPLETE
+    assert "writer:      run theirs of them@there" in capsys.readouterr().out
+    assert embed(out, *options, "--take-over") == Exit.COMPLETE
+    assert not list(out.glob("_*/owner.json"))
+
+
+def test_a_complete_store_has_neither_lease_nor_scratch(embed: Command, out: Path) -> None:
+    assert embed(out) == Exit.COMPLETE
+    assert not [rel for rel in Root(out).list() if rel.startswith((LEASES, WORK))]
+
+
+def test_a_run_that_is_pushed_aside_stops_and_says_so(
+    embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound = embed_stage.write_shard
+
+    def overtaken(root: Root, manifest: Any, text: Any, states: Any, stats: Any) -> Any:
+        if text.task.shard == 2:
+            Root(out).put_json(LEASE, Lease("theirs", "them@there", Process("x", 1, "1"), 4e9, 900.0, True).to_json())
+            monkeypatch.setattr("transforms.job_root.FENCE_SECONDS", 0.0)
+        return sound(root, manifest, text, states, stats)
+
+    monkeypatch.setattr(embed_stage, "write_shard", overtaken)
+    assert embed(out) == Exit.REFUSED
+    assert "another run took" in capsys.readouterr().err
+    root = Root(out)
+    lease = read_lease(root)
+    assert lease is not None
+    assert lease.run == "theirs"
+    assert read_marker(root, 2) is None
+    assert not read_manifest(root).complete
+    assert root.size("_work/problem.json") is None  # that is the other run's to say
+
+
+@pytest.fixture
+def run_of_a_job(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> JobRoot:
+    """The workers' root of a run whose shards are all written, its lease held, nothing finished."""
+
+    def stop(*_: Any) -> None:
+        raise RuntimeError("stopped by the test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(finish_stage, "finish_job", stop)
+        assert embed(out) == Exit.INCOMPLETE
+    root = JobRoot(Root(out), Root(out).get_json(START)["run"])
+    Root(out).put_json(LEASE, Lease.of_this_process(root.run, local=True, patience_seconds=9.0).to_json())
+    monkeypatch.setattr("transforms.job_root.FENCE_SECONDS", 0.0)
+    return root
+
+
+def read_settings() -> Any:
+    from pipeline.embed_input import read_settings as of
+    from pipeline.options import EmbedOptions
+
+    return of(EmbedOptions(("x",), "y", input_format="lines"))
+
+
+def finish(root: Root) -> None:
+    from transforms.done import check, check_tasks
+    from transforms.results import Outcome
+
+    found = sum((check(task, root) for task in check_tasks(Outcome(), root)), start=finish_stage.Checked())
+    finish_stage.finish_job(root, found)
+
+
+def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: JobRoot, everything: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = run_of_a_job
+    before = everything()
+    again = list(plan_shards.plan_job(root, read_settings(), 4, 1, False))
+    assert [one.tag for one in again].count(plan_shards.SHARDS) >= 1
+    assert everything() == before
+    # While it writes, the job ends: the copy must not bring `complete: false` back, nor undo the consolidated metadata.
+
+    def ends_meanwhile(*_: Any) -> bool:
+        finish(run_of_a_job)
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plan_shards, "is_planned", ends_meanwhile)
+        with pytest.raises(LeaseLostError):
+            list(plan_shards.plan_job(root, read_settings(), 4, 1, False))
+    store = elmo_store.open(root.url())
+    assert store.manifest.complete
+    store.verify()
+    assert list(plan_shards.plan_job(root, read_settings(), 4, 1, False)) == []
+    finish(Root(root.url()))  # a second copy of the last stage, too
+    store.verify()
+
+
+def test_a_late_look_for_what_is_done_removes_no_marker(run_of_a_job: JobRoot) -> None:
+    root = run_of_a_job
+    tasks = [ShardTask(shard, 64 * shard, 64, (PartSlice(0, "", 0, 0, 1),)) for shard in range(4)]
+    root.put(zarr_states_shard(1), b"half")  # the worker of shard 1 is just writing it
+    before = [root.get(shard_marker(shard)) for shard in range(4)]
+    assert [[task.shard for task in batch] for batch in left_to_do(tasks, root, 8)] == [[1]]
+    assert [root.get(shard_marker(shard)) for shard in range(4)] == before
+
+
+def test_a_put_that_came_after_the_fence_is_found_at_the_end(
+    run_of_a_job: JobRoot, embed: Command, out: Path, tmp_path: Path
+) -> None:
+    """An old worker looked, slept, and put its own object of the very size over the new one's: sizes are equal."""
+    root = run_of_a_job
+    data = np.frombuffer(root.get(zarr_states_shard(1)), np.uint8).copy()
+    data[7] ^= 1
+    Root(out).put(zarr_states_shard(1), data.tobytes())
+    with pytest.raises(finish_stage.IncompleteJobError, match=r"1 of \d+ shards are not in the store as their markers say \(1\)"):
+        finish(root)
+    assert not read_manifest(root).complete
+    root.release()
+    assert embed(out) == Exit.COMPLETE
+    embed(tmp_path / "whole")
+    assert digests(out) == digests(tmp_path / "whole")
+
+
+def test_the_same_bytes_put_again_are_no_fault(run_of_a_job: JobRoot) -> None:
+    Root(run_of_a_job.url()).put(zarr_states_shard(1), run_of_a_job.get(zarr_states_shard(1)))
+    finish(run_of_a_job)
+    assert elmo_store.open(run_of_a_job.url()).manifest.complete
+
+
+def test_what_a_kill_at_the_very_end_left_is_cleared_by_the_next_command(embed: Command, out: Path) -> None:
+    assert embed(out) == Exit.COMPLETE
+    for name in ("tasks.jsonl", "parts/00000.parquet"):
+        Root(out).put(f"{WORK}/{name}", b"left")
+    assert embed(out) == Exit.COMPLETE
+    assert not (out / WORK).exists()
+
+
+def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(run_of_a_job: JobRoot) -> None:
+    from transforms.done import check, check_tasks
+    from transforms.results import Outcome
+
+    failed = Outcome(n_done=5, n_failed=1, errors=("shard 3, writing: OSError: reset",))
+    found = sum((check(task, run_of_a_job) for task in check_tasks(failed, run_of_a_job)), start=finish_stage.Checked())
+    finish_stage.finish_job(run_of_a_job, found)
+    assert elmo_store.open(run_of_a_job.url()).manifest.complete
+
+
+def test_overwrite_leaves_what_is_not_the_store_s(embed: Command, out: Path) -> None:
+    assert embed(out, "--store", "both") == Exit.COMPLETE
+    mine = ["notes.txt", "sentences/notes.txt", "states/part-x.parquet", "states.zarr/mine/c.txt", "plots/a.png", "_shards/x"]
+    for name in mine:
+        path = out / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"mine")
+    for old in ("sentences/part-00099.parquet", "states/part-00099.parquet", "_shards/00099.json", "report.html"):
+        (out / old).write_bytes(b"of a larger store that stood here before")
+    assert embed(out, "--overwrite", "--store", "zarr", "--shard-rows", "128", "--input-format", "lines") == Exit.COMPLETE
+    assert [name for name in mine if (out / name).read_bytes() != b"mine"] == []
+    left = {str(p.relative_to(out)) for p in out.rglob("*") if p.is_file()} - set(mine)
+    assert not {name for name in left if name.startswith("states/") or "99" in name or name == "report.html"}
+    assert read_manifest(Root(out)).complete
+
+
+def test_overwrite_that_may_not_remove_says_so(
+    embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert embed(out) == Exit.COMPLETE
+
+    def read_only(path: str, *_: Any, **__: Any) -> None:
+        raise OSError(30, "Read-only file system", path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "remove", read_only)
+        assert embed(out, "--overwrite") == Exit.BAD_LOCATION
+    assert "can't be" in capsys.readouterr().err

@@ -1,0 +1,193 @@
+"""Who may write to an output: one run at a time, on a disk and on an object store, whoever wakes late."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from elmo_store import lease as leases
+from elmo_store.errors import LeaseHeldError, LeaseLostError
+from elmo_store.layout import LEASE
+from elmo_store.lease import LAUNCHER_SIGN, Lease, Process, acquire, check, give_sign, read_lease, read_signs, release
+from elmo_store.storage import Root
+
+ELSEWHERE = Process("another machine", 1, "1")
+
+
+def of(run: str, process: Process | None = None, *, local: bool = True, patience: float = 3.0) -> Lease:
+    return Lease(run, "me@here", process or Process.here(), time.time(), patience, local)
+
+
+class Clock:
+    """In place of sleep: counts, and may do something."""
+
+    def __init__(self, each: object = None) -> None:
+        self.slept = 0.0
+        self._each = each
+
+    def __call__(self, seconds: float) -> None:
+        self.slept += seconds
+        if callable(self._each):
+            self._each()
+
+
+def ended() -> Process:
+    """A process of this machine that is no more."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process = replace(Process.here(), pid=child.pid, started=leases._started(child.pid))
+    assert process.alive()
+    child.kill()
+    time.sleep(0.1)
+    assert not process.alive()  # nobody has waited for it yet: it is a zombie
+    child.wait()
+    assert not process.alive()
+    return process
+
+
+@pytest.fixture(params=["disk", "s3"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
+    if request.param == "disk":
+        return Root(tmp_path / "out")
+    return Root(f"{request.getfixturevalue('s3_url')}/leases/{tmp_path.name}")
+
+
+def test_of_many_who_put_at_once_one_succeeds(root: Root) -> None:
+    won = []
+    barrier = threading.Barrier(8)
+
+    def put(number: int) -> None:
+        barrier.wait()
+        if root.put_new("one", f"{number}".encode()):
+            won.append(number)
+
+    threads = [threading.Thread(target=put, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert root.get("one") == f"{won[0]}".encode()
+    assert root.list() == ["one"]
+
+
+def test_a_lease_is_one_run_s_until_it_is_given_back(root: Root) -> None:
+    acquire(root, of("first"))
+    check(root, "first")
+    with pytest.raises(LeaseHeldError, match="belongs to run first of me@here"):
+        acquire(root, of("second"))
+    with pytest.raises(LeaseLostError, match="run second may not write"):
+        check(root, "second")
+    release(root, "second")
+    check(root, "first")
+    release(root, "first")
+    assert root.list() == []
+    with pytest.raises(LeaseLostError, match="its lease is gone"):
+        check(root, "first")
+    acquire(root, of("second"))
+    check(root, "second")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Root:
+    return Root(tmp_path / "out")
+
+
+def test_a_dead_launcher_whose_workers_died_with_it_is_replaced_at_once(disk: Root) -> None:
+    acquire(disk, of("dead", ended()))
+    clock = Clock()
+    acquire(disk, of("next"), sleep=clock)
+    check(disk, "next")
+    assert clock.slept <= 1.0
+
+
+def test_a_run_elsewhere_is_replaced_when_it_stayed_silent(disk: Root) -> None:
+    acquire(disk, of("silent", ELSEWHERE))
+    clock, said = Clock(), list[str]()
+    acquire(disk, of("next"), sleep=clock, say=said.append)
+    check(disk, "next")
+    assert 3.0 <= clock.slept <= 5.0
+    assert "--take-over" in said[0]
+
+
+def test_a_sign_of_life_ends_the_wait(disk: Root) -> None:
+    acquire(disk, of("alive", ELSEWHERE))
+    with pytest.raises(LeaseHeldError, match="last heard of 0 s ago"):
+        acquire(disk, of("next"), sleep=Clock(lambda: give_sign(disk, LAUNCHER_SIGN, "alive")))
+    check(disk, "alive")
+
+
+def test_nobody_waits_for_a_long_silence(disk: Root) -> None:
+    acquire(disk, of("left", ELSEWHERE, patience=900.0))
+    with pytest.raises(LeaseHeldError, match="take-over"):
+        acquire(disk, of("next"), sleep=Clock())
+    acquire(disk, of("next"), take_over=True, sleep=Clock())
+    check(disk, "next")
+
+
+def test_a_launcher_of_an_engine_may_die_and_its_workers_live(disk: Root) -> None:
+    acquire(disk, of("engine", ended(), local=False))
+    with pytest.raises(LeaseHeldError):
+        acquire(disk, of("next"), sleep=Clock(lambda: give_sign(disk, leases.WORKER_SIGN, "engine")))
+
+
+def test_an_old_sign_needs_no_wait(disk: Root) -> None:
+    acquire(disk, replace(of("old", ELSEWHERE), since=time.time() - 1000))
+    disk.put_json(LAUNCHER_SIGN, {"run": "old", "said": time.time() - 1000})
+    clock = Clock()
+    acquire(disk, of("next"), sleep=clock)
+    assert clock.slept <= 1.0
+
+
+def test_of_two_who_replace_a_lease_at_once_one_has_it(disk: Root) -> None:
+    acquire(disk, of("dead", ended()))
+    # The second one's put comes after the first one's, before the first one looks again.
+    later = Clock(lambda: disk.put_json(LEASE, of("quicker").to_json()))
+    with pytest.raises(LeaseHeldError, match="run quicker"):
+        acquire(disk, of("slower"), sleep=later)
+    check(disk, "quicker")
+
+
+@pytest.mark.parametrize("damage", [b"", b"[", b"[1]", b"{}", b"\xff", b'{"run": 1, "process": 7}', b"[" * 100_000])
+def test_a_lease_that_cannot_be_read_is_nobodys(disk: Root, damage: bytes) -> None:
+    disk.put(LEASE, damage)
+    disk.put(LAUNCHER_SIGN, damage)
+    assert read_lease(disk) is None
+    with pytest.raises(LeaseLostError):
+        check(disk, "any")
+    acquire(disk, of("next"), sleep=Clock())
+    check(disk, "next")
+    assert read_signs(disk, "next").said is not None
+
+
+def test_a_lease_is_read_back_as_it_was_written(disk: Root) -> None:
+    lease = Lease.of_this_process("run", local=False, patience_seconds=5.0)
+    assert Lease.parse(json.loads(json.dumps(lease.to_json()))) == lease
+
+
+class OldFileSystem(MemoryFileSystem):
+    """One without a put on a condition, as file servers are."""
+
+    protocol = "old"
+    store: dict[str, object] = {}  # noqa: RUF012 (as in its base)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: object) -> None:
+        if mode == "create":
+            raise NotImplementedError
+        super().pipe_file(path, value, mode=mode, **kwargs)
+
+
+def test_without_a_put_on_a_condition_the_owner_that_stays_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fsspec.register_implementation("old", OldFileSystem, clobber=True)
+    monkeypatch.setattr("elmo_store.storage.SETTLE_SECONDS", 0.01)
+    root = Root("old://leases")
+    acquire(root, of("first"))
+    check(root, "first")
+    with pytest.raises(LeaseHeldError):
+        acquire(root, of("second"))

@@ -1,0 +1,164 @@
+"""The store as workers see it: a write needs the lease, storage that fails in passing is tried again."""
+
+import errno
+import pickle
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmo_store.errors import LeaseLostError
+from elmo_store.lease import Lease, Process, acquire, read_signs, release
+from elmo_store.storage import Root
+from transforms import job_root
+from transforms.job_root import RETRIES, JobRoot, again
+
+
+def held(folder: Path, run: str = "run") -> JobRoot:
+    root = Root(folder)
+    acquire(root, Lease.of_this_process(run, local=True, patience_seconds=9.0))
+    return JobRoot(root, run)
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_root, "FENCE_SECONDS", 0.0)
+
+
+def test_whoever_lost_the_lease_writes_and_removes_nothing(tmp_path: Path) -> None:
+    old = held(tmp_path)
+    old.put("a", b"old")
+    kept: JobRoot = pickle.loads(pickle.dumps(old))  # a worker elsewhere
+    kept.put("b", b"old")
+    release(Root(tmp_path), "run")
+    new = held(tmp_path, "another")
+    new.put("a", b"new")
+    for stale in (old, kept):
+        for write in (
+            lambda root: root.put("a", b"old"),
+            lambda root: root.put_json("c", 1),
+            lambda root: root.put_stamped("a", b"old"),
+            lambda root: root.remove("a"),
+            lambda root: root.remove_tree("_work"),
+            lambda root: root.remove_many(["a"]),
+        ):
+            with pytest.raises(LeaseLostError, match="belongs to run another"):
+                write(stale)
+        assert stale.get("a") == b"new"  # reading is nobody's harm
+    new.release()
+    with pytest.raises(LeaseLostError, match="its lease is gone"):
+        new.put("a", b"late")
+    assert Root(tmp_path).list() == ["a", "b"]
+
+
+def test_workers_give_signs_of_life_while_they_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = held(tmp_path)
+    before = read_signs(root, "run").said
+    monkeypatch.setattr(job_root, "SIGN_SECONDS", 0.0)
+    root.put("a", b"")
+    after = read_signs(Root(tmp_path), "run").said
+    assert before is not None
+    assert after is not None
+    assert after > before
+
+
+class Failing:
+    """Raises the errors one by one, then answers."""
+
+    def __init__(self, *errors: Exception) -> None:
+        self.errors = list(errors)
+        self.calls = 0
+
+    def __call__(self, *_: Any) -> bytes:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return b"answer"
+
+
+def test_what_may_pass_is_tried_again_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    RETRIES.taken()
+    work = Failing(OSError("reset"), TimeoutError(), ConnectionError())
+    assert again(work, local=True) == b"answer"
+    assert (work.calls, RETRIES.taken(), RETRIES.taken()) == (4, 3, 0)
+
+    class HttpError(Exception):  # filesystems have errors of their own
+        pass
+
+    monkeypatch.setattr(job_root, "LONGEST_PAUSE_SECONDS", 0.01)
+    work = Failing(*[HttpError("503")] * 20)
+    assert again(work, local=False) == b"answer"
+    assert (work.calls, RETRIES.taken()) == (21, 20)
+
+
+def test_an_outage_is_waited_for_until_the_deadline_and_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_root, "LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(job_root, "DEADLINE_SECONDS", 0.3)
+    work = Failing(*[OSError(f"down {i}") for i in range(1000)])
+    began = time.monotonic()
+    with pytest.raises(OSError, match="down"):
+        again(work, local=False)
+    assert time.monotonic() - began < 10
+    assert work.calls > 3
+
+
+@pytest.mark.parametrize(
+    "error",
+    [FileNotFoundError("a"), PermissionError("403"), ValueError("x"), MemoryError(), OSError(errno.ENOSPC, "full"),
+     OSError(errno.EROFS, "read only"), LeaseLostError("a", "b", None)],
+)  # fmt: skip
+def test_what_no_repetition_mends_is_told_at_once(error: Exception) -> None:
+    work = Failing(error)
+    with pytest.raises(type(error)):
+        again(work, local=False)
+    assert work.calls == 1
+
+
+def test_every_operation_of_a_worker_s_root_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = held(tmp_path)
+    root.put("a", b"abc")
+    operations = {
+        "_put": lambda: root.put("b", b"x"),
+        "get": lambda: root.get("a"),
+        "get_many": lambda: root.get_many(["a"]),
+        "get_tails": lambda: root.get_tails({"a": 1}),
+        "sha256": lambda: root.sha256("a"),
+        "size": lambda: root.size("a"),
+        "sizes": lambda: root.sizes(),
+        "stamp": lambda: root.stamp("a"),
+        "remove_many": lambda: root.remove_many(["b"]),
+        "remove": lambda: root.remove("a"),
+        "remove_tree": lambda: root.remove_tree("c"),
+    }
+    for name, operation in operations.items():
+        real, failures = getattr(Root, name), [OSError("reset")] * 2
+
+        def torn(self: Root, *arguments: Any, real: Any = real, failures: list[OSError] = failures) -> Any:
+            if failures:
+                raise failures.pop()
+            return real(self, *arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Root, name, torn)
+            operation()
+        assert not failures, name
+
+
+def test_a_process_ends_with_its_launcher(tmp_path: Path) -> None:
+    code = "import pickle, sys, time; root = pickle.load(open(sys.argv[1], 'rb')); print('ready', flush=True); time.sleep(60)"
+    launcher = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    of = Process(Process.here().machine, launcher.pid, job_root.lease._started(launcher.pid))
+    (tmp_path / "root").write_bytes(pickle.dumps(JobRoot(Root(tmp_path), "run", of)))
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "root"], stdout=subprocess.PIPE) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == b"ready\n"
+        assert worker.poll() is None
+        launcher.kill()
+        try:
+            assert worker.wait(20) == 1
+        finally:
+            worker.kill()
+            launcher.wait()
