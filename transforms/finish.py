@@ -69,7 +69,10 @@ def finish_job(root: Root, found: Checked) -> Manifest:
 
 def _end_run(root: Root, keep: str = "") -> None:
     """Remove the scratch area but ``keep``, then the run's right to write: a late copy of any stage finds none."""
-    root.remove_many([rel for rel in root.list(WORK) if rel != keep])
+    if keep:
+        root.remove_many([rel for rel in root.list(WORK) if rel != keep])
+    else:
+        root.remove_tree(WORK)
     if isinstance(root, JobRoot):
         root.release()
 
