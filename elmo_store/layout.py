@@ -33,6 +33,7 @@ CHUNK_ROWS = 128  # rows of an inner chunk: the least that a Zarr library reads 
 SENTENCE_CHUNK = 4096  # entries of a chunk of sentence_start
 ROW_GROUP_ROWS = 256  # rows of a row group of the Parquet form; docs/performance.md says why
 ROW_GROUP_SENTENCES = 1024  # sentences of a row group of a part
+MOST_CHANNELS = 1 << 20  # of a state: a manifest of more is refused, so that it can't ask for any amount of memory
 IDS_OF_TABLE = 16_384  # ids that an id table has at most, on average
 DTYPES = ("float16", "float32")
 FORMS = ("zarr", "parquet")

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from elmo_store import layout
 from elmo_store.errors import (
     ManifestError,
+    ShardCorruptError,
     StoreFeatureError,
     StoreIncompleteError,
     StoreNotFoundError,
@@ -20,7 +21,7 @@ from elmo_store.errors import (
 )
 from elmo_store.manifest_fields import Fields, Json
 from elmo_store.markers import ObjectRecord
-from elmo_store.storage import Root
+from elmo_store.storage import Root, is_inside
 
 Kind = Literal["states", "mix"]
 
@@ -262,7 +263,10 @@ def _known_forms(fields: Fields) -> tuple[str, ...]:
 
 
 def _object_records(fields: Fields) -> tuple[ObjectRecord, ...]:
-    return tuple(ObjectRecord(one.text("path"), one.count("bytes"), one.sha256("sha256")) for one in fields.children("objects"))
+    records = [ObjectRecord(one.text("path"), one.count("bytes"), one.sha256("sha256")) for one in fields.children("objects")]
+    if outside := [record.path for record in records if not is_inside(record.path)]:
+        raise fields.error("objects", f"names {outside[0]!r}, which is no path inside the store")
+    return tuple(records)
 
 
 def _checksums(fields: Fields) -> Checksums | None:
@@ -299,6 +303,8 @@ def _mix(fields: Fields, kind: str) -> MixInfo | None:
 
 def _check(manifest: Manifest, fields: Fields) -> None:
     """How the fields must fit together."""
+    if manifest.channels > layout.MOST_CHANNELS:
+        raise fields.error("channels", f"is {manifest.channels}, more than the {layout.MOST_CHANNELS:,} that a state may have")
     if manifest.kind == "states":
         try:
             layout.check_states(manifest.states)
@@ -356,6 +362,8 @@ def read_manifest(root: Root) -> Manifest:
         value = root.get_json(layout.MANIFEST)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreNotFoundError(f"no store at {root}: there is no {where}; is the location right?") from error
-    except (ValueError, RecursionError) as error:
+    except ShardCorruptError as error:
+        raise ManifestError(str(error)) from error
+    except ValueError as error:
         raise ManifestError(f"{where} is not JSON in UTF-8 ({error}): restore it, or write the store again") from error
     return Manifest.parse(value, where)

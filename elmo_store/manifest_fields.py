@@ -46,6 +46,14 @@ class Fields:
         value = self._get(name)
         if not isinstance(value, str):
             raise self._wrong(name, "a string")
+        return self._utf8(name, value)
+
+    def _utf8(self, name: str, value: str) -> str:
+        """``value`` if it can be printed and be a name: JSON's escapes can make strings that UTF-8 has not."""
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise self.error(name, f"is {value!r}, which holds half a surrogate pair and is no text") from error
         return value
 
     def one_of(self, name: str, allowed: Sequence[str]) -> str:
@@ -68,7 +76,7 @@ class Fields:
         if isinstance(value, bool) or not isinstance(value, int):
             raise self._wrong(name, "an integer")
         if not at_least <= value < 2**63:
-            raise self.error(name, f"is {value}; it must be {at_least} or more and below 2^63")
+            raise self.error(name, f"is {str(value)[:40]}; it must be {at_least} or more and below 2^63")
         return value
 
     def number(self, name: str) -> float:
@@ -93,7 +101,7 @@ class Fields:
         value = self._list(name)
         if any(not isinstance(one, str) or not one for one in value) or len(set(value)) != len(value):
             raise self.error(name, f"is {value!r}, not a list of different names")
-        return tuple(value)
+        return tuple(self._utf8(name, one) for one in value)
 
     def numbers(self, name: str) -> tuple[float, ...]:
         """A list of finite numbers."""
@@ -126,13 +134,17 @@ class Fields:
         for key, value in one._value.items():
             if isinstance(value, dict | list):
                 raise one._wrong(key, "a string, a number, true, false or null")
+            one._utf8(key, key + str(value))
         return dict(one._value)
 
 
 def _number(value: Any, wrong: ManifestError) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise wrong
-    return float(value)
+    try:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise wrong
+        return float(value)
+    except OverflowError as error:  # a whole number beyond every float
+        raise wrong from error
 
 
 def _kind(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from elmo_store import layout
 from elmo_store.errors import ShardCorruptError
-from elmo_store.storage import Root
+from elmo_store.storage import Root, is_inside
 
 # How an object is compared with its record: not at all; by size; by its stamp, by its bytes where that is another; by its bytes.
 Verify = Literal["none", "size", "stamp", "sha256"]
@@ -37,8 +37,11 @@ class ObjectRecord:
 
     @classmethod
     def parse(cls, value: Any) -> "ObjectRecord":
-        """The record of a JSON object. KeyError or TypeError if it is none."""
-        return cls(_text(value["path"]), _count(value["bytes"]), _text(value["sha256"]))
+        """The record of a JSON object. KeyError, TypeError or ValueError if it is none, or its path leaves the store."""
+        path = _text(value["path"])
+        if not is_inside(path):
+            raise ValueError(f"{path!r} is no path inside the store")
+        return cls(path, _count(value["bytes"]), _text(value["sha256"]))
 
     def to_json(self) -> dict[str, Any]:
         """The record's JSON object."""
@@ -173,7 +176,7 @@ def _read(root: Root, rel: str, parse: Callable[[Any, str], M]) -> M | None:
         value = root.get_json(rel)
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ShardCorruptError(f"{root.url(rel)} is not JSON ({error}): remove it and run the job again") from error
     marker = parse(value, root.url(rel))
     if marker.path != rel:
@@ -278,10 +281,11 @@ def _no_marker(where: str, what: str, error: Exception) -> ShardCorruptError:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a string")
+    value.encode()  # UnicodeEncodeError, a ValueError: no path holds half a surrogate pair
     return value
 
 
 def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise TypeError(f"{value!r} is not a count")
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise TypeError(f"{str(value)[:80]} is not a count")
     return value

@@ -15,6 +15,7 @@ from elmo_store.manifest import WeightSet
 
 Array = npt.NDArray[Any]
 LayerNorm = Literal["none", "token", "batch"]
+GREATEST = float(np.finfo(np.float32).max)
 EPSILON = 1e-12  # added to the variance, as AllenNLP's ScalarMix does
 
 
@@ -66,6 +67,8 @@ class ScalarMix:
         """
         self.w, self.s = chosen_weights(w, s, n_layers)
         self.gamma = _finite("gamma", (gamma,))[0]
+        if abs(self.gamma) > GREATEST:
+            raise WeightSetError(f"gamma is {self.gamma:g}: the mix is computed in float32, which ends at {GREATEST:g}")
         self.layer_norm: LayerNorm = checked_layer_norm(layer_norm)
 
     @classmethod
@@ -181,16 +184,20 @@ def _normalised(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 def normalised(s: Sequence[float]) -> tuple[float, ...]:
     """``s`` if it can be a softmax's result: none below 0, sum 1 within 0.001. WeightSetError otherwise."""
     numbers = _finite("s", s)
-    if min(numbers) < 0 or abs(math.fsum(numbers) - 1) > 1e-3:
+    total = sum(numbers)  # inf where the numbers are beyond all sense
+    if min(numbers) < 0 or not abs(total - 1) <= 1e-3:
         raise WeightSetError(
-            f"s is {list(numbers)}, which sums to {math.fsum(numbers):g}: weights s are normalised, each 0 or more and "
+            f"s is {list(numbers)}, which sums to {total:g}: weights s are normalised, each 0 or more and "
             "1 together; give logits as w, and a common factor as gamma"
         )
     return numbers
 
 
 def _finite(name: str, values: Sequence[float]) -> tuple[float, ...]:
-    numbers = tuple(float(value) for value in np.asarray(values, np.float64).reshape(-1))
+    try:
+        numbers = tuple(float(value) for value in np.asarray(values, np.float64).reshape(-1))
+    except OverflowError as error:  # a whole number of hundreds of digits
+        raise WeightSetError(f"{name} holds a number beyond every float: it must be one finite number or more") from error
     if not numbers or not all(math.isfinite(number) for number in numbers):
         raise WeightSetError(f"{name} is {list(values)}: it must be one finite number or more")
     return numbers

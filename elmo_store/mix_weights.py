@@ -19,7 +19,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from elmo_store.errors import WeightSetError
+from elmo_store.errors import ShardCorruptError, WeightSetError
 from elmo_store.layout import ROW_COLUMNS
 from elmo_store.manifest import WeightSet
 from elmo_store.mix import ScalarMix
@@ -27,7 +27,7 @@ from elmo_store.storage import Root
 
 UNNAMED = "elmo"  # the name of a set whose file gives it none
 TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin", ".ckpt")
-_ALLENNLP = re.compile(r"(?:(?P<prefix>.+)\.)?scalar_parameters\.(?P<layer>[0-9]+)")
+_ALLENNLP = re.compile(r"(?:(?P<prefix>.+)\.)?scalar_parameters\.(?P<layer>[0-9]{1,9})")
 _PLAIN = re.compile(r"(?:(?P<name>.+)\.)?(?P<key>w|s|gamma)")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
@@ -42,14 +42,20 @@ def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None)
         WeightSetError: of an unknown kind, damaged, or ambiguous; names file and key.
     """
     folder, _, name = url.rpartition("/")
-    data = Root(folder or ("/" if url.startswith("/") else "."), storage_options).get(name)
+    try:
+        data = Root(folder or ("/" if url.startswith("/") else "."), storage_options).get(name)
+    except ShardCorruptError as error:
+        raise WeightSetError(f"{url} is a folder: name the file in it") from error
     if name.endswith(".json"):
         return parse_json(data, url)
     if name.endswith(".safetensors"):
         try:
-            return parse_tensors(load(data), url)
+            tensors = load(data)
         except SafetensorError as error:
             raise WeightSetError(f"{url} is not a safetensors file: {error}") from error
+        except KeyError as error:  # a number type that NumPy lacks
+            raise WeightSetError(f"{url} holds {error.args[0]} numbers: save the weights as float32") from error
+        return parse_tensors(tensors, url)
     if name.endswith(TORCH_SUFFIXES):
         return parse_torch(data, url)
     raise WeightSetError(
@@ -71,7 +77,7 @@ def parse_json(data: bytes, where: str) -> tuple[WeightSet, ...]:
     """The weight sets of a JSON file. WeightSetError naming ``where`` and the key."""
     try:
         value = json.loads(data.decode(), object_pairs_hook=_without_twins, parse_constant=_no_constant)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WeightSetError(f"{where} can't be read: {error}") from error
     if not isinstance(value, dict) or not value:
         raise WeightSetError(f'{where} is not an object like {{"w": [0, 0, 0], "gamma": 1.0}}')
@@ -194,6 +200,8 @@ def _distinct(sets: list[WeightSet], where: str) -> tuple[WeightSet, ...]:
 def _single(values: Any, key: str, where: str) -> float:
     if not isinstance(values, list) or len(values) != 1:
         raise WeightSetError(f"{where}: {key} has {np.size(values)} numbers, not 1")
+    if not _is_number(values[0]):
+        raise WeightSetError(f"{where}: {key} is {values[0]!r}, not a number")
     return float(values[0])
 
 

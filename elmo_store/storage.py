@@ -18,7 +18,7 @@ import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from elmo_store.errors import StoreError
+from elmo_store.errors import ShardCorruptError, StoreError
 
 TEMPORARY_PREFIX = ".writing-"
 # Filesystems whose writes can be seen half-way: file servers, not object stores.
@@ -243,8 +243,11 @@ class Root:
             return None
 
     def get(self, rel: str) -> bytes:
-        """The bytes of ``rel``. FileNotFoundError if it is not there."""
-        data: bytes = self.filesystem.cat_file(self.path(_checked(rel)), **self._one_request())
+        """The bytes of ``rel``. FileNotFoundError if it is not there, ShardCorruptError if a folder stands there."""
+        try:
+            data: bytes = self.filesystem.cat_file(self.path(_checked(rel)), **self._one_request())
+        except IsADirectoryError as error:
+            raise _folder_error(self.url(rel)) from error
         return data
 
     def _one_request(self) -> dict[str, Any]:
@@ -274,9 +277,12 @@ class Root:
         if not self.is_local:
             data: bytes = self.filesystem.cat_file(self.path(rel), start=-n_bytes)
             return data
-        with open(self.path(rel), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            return os.pread(file.fileno(), n_bytes, max(0, size - n_bytes))
+        try:
+            with open(self.path(rel), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                return os.pread(file.fileno(), n_bytes, max(0, size - n_bytes))
+        except IsADirectoryError as error:
+            raise _folder_error(self.url(rel)) from error
 
     def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         """The last bytes of several objects, ``tails``: rel → how many; all asked for at once where the filesystem can."""
@@ -322,6 +328,8 @@ class Root:
                     descriptor = os.open(self.path(rel), os.O_RDONLY)
                 if os.preadv(descriptor, (into,), start) != len(into):
                     _read_fully(descriptor, Range(rel, start, into))
+        except IsADirectoryError as error:
+            raise _folder_error(self.url(open_rel)) from error
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -406,7 +414,19 @@ class Root:
 
     def get_json(self, rel: str) -> Any:
         """Parse ``rel`` as JSON. FileNotFoundError if it is not there, ValueError if it is not JSON in UTF-8."""
-        return json.loads(self.get(rel).decode("utf-8"))
+        return parse_json(self.get(rel))
+
+
+def parse_json(data: bytes) -> Any:
+    """The value of JSON in UTF-8. ValueError for anything else, and for values nested deeper than Python's stack."""
+    try:
+        return json.loads(data.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("its values are nested too deeply") from error
+
+
+def _folder_error(url: str) -> ShardCorruptError:
+    return ShardCorruptError(f"{url} is a folder, where an object of the store must stand: move that folder away")
 
 
 def _temporary_name(name: str) -> str:
@@ -439,8 +459,13 @@ def _read_fully(descriptor: int, one: Range) -> None:
         done += n
 
 
+def is_inside(rel: str) -> bool:
+    """Whether ``rel`` names something inside a root, whatever the filesystem makes of names."""
+    return "\\" not in rel and "\0" not in rel and _PLACELESS.isdisjoint(rel.split("/"))
+
+
 def _checked(rel: str) -> str:
     """``rel`` if it stays inside the root; StoreError otherwise."""
-    if "\\" in rel or "\0" in rel or not _PLACELESS.isdisjoint(rel.split("/")):
+    if not is_inside(rel):
         raise StoreError(f"{rel!r} is not a path inside the store: it must be relative, without '..', '.', '\\' or empty names")
     return rel

@@ -7,10 +7,11 @@ another: sentences, tokens, rows, ids, ``sentence_start``, and the two forms.
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 FAULTS_SHOWN = 10
 FAULTS_AT_MOST = 1000  # of a deep look: one damaged axis makes a fault of every shard
 THREADS = 8
+_NUMBER = re.compile("[0-9]{1,19}")
 _ZARR_ARRAYS = tuple(f"{layout.ZARR}/{name}" for name in ("states", "token", "state", "sentence_start"))
 OUR_ROOMS = (layout.SENTENCES, layout.REJECTS, layout.STATES, layout.SHARDS, layout.STRETCHES, layout.IDS, *_ZARR_ARRAYS)
 
@@ -115,7 +117,7 @@ class _Check:
         sizes = self._root.sizes()
         with ThreadPoolExecutor(THREADS) as pool:
             self._compare(pool, m.objects, sizes)
-            shards = self._markers(pool, layout.SHARDS, range(m.sizes.shards), read_marker)
+            shards = self._markers(pool, layout.SHARDS, self._shards_to_read(), read_marker)
             stretches = self._markers(pool, layout.STRETCHES, marked(self._root, layout.STRETCHES), read_stretch_marker)
             tables = self._markers(pool, layout.IDS, marked(self._root, layout.IDS), read_ids_marker)
             named: list[AnyMarker] = [*shards, *stretches, *tables]
@@ -126,14 +128,26 @@ class _Check:
         for name, markers in (("shards", shards), ("parts", stretches), ("ids", tables)):
             self._check_sum(name, markers)
         known = {marker.path for marker in named} | {record.path for marker in named for record in marker.objects}
-        self._check_strays(sizes, known | {record.path for record in m.objects} | self._expected())
+        self._check_strays(sizes, known | {record.path for record in m.objects} | self._expected(sizes))
         self._faults += [Fault(text) for text in self._start_state_faults()]
+        # Where all is there, the store is as large as its manifest says, and a deep look ends.
         if deep and not any(fault.missing for fault in self._faults):
             self._faults += self._deep()
         return VerifyReport(m.sizes.shards, self._objects, self._bytes, m.sizes.sentences, deep, tuple(self._faults))
 
-    def _wrong(self, rel: str, problem: str) -> None:
-        self._faults.append(Fault(f"{self._root.url(rel)} {problem}"))
+    def _wrong(self, rel: str, problem: str, *, missing: bool = False) -> None:
+        self._faults.append(Fault(f"{self._root.url(rel)} {problem}", missing))
+
+    def _shards_to_read(self) -> list[int]:
+        """Shards with a marker, and the first few that have none: a manifest may speak of any number of shards."""
+        n = self._manifest.sizes.shards
+        there = [shard for shard in marked(self._root, layout.SHARDS) if shard < n]
+        without = n - len(there)
+        if without > FAULTS_AT_MOST:
+            self._wrong(layout.SHARDS, f"has {len(there):,} markers, the manifest says {n:,} shards", missing=True)
+            without = FAULTS_SHOWN
+        held = set(there)
+        return sorted([*there, *islice((shard for shard in range(n) if shard not in held), without)])
 
     def _markers(self, pool: Any, folder: str, numbers: Iterable[int], read: Callable[[Root, int], M | None]) -> list[M]:
         """The markers of these numbers that can be read; a fault for each of the others."""
@@ -182,13 +196,12 @@ class _Check:
         if fault := index_fault(parts):
             self._wrong(layout.STRETCHES, f"holds markers whose parts don't fit together: {fault}")
         elif ends != wanted:
-            self._wrong(layout.STRETCHES, f"names {ends} parts, sentences and rows, the manifest {wanted}")
+            self._wrong(layout.STRETCHES, f"names {ends} parts, sentences and rows, the manifest {wanted}", missing=True)
         chunks = range(-(-(m.sizes.sentences + 1) // m.sentence_chunk))
-        needed = {layout.sentences_part(part) for part in range(m.sizes.parts)}
-        needed |= {layout.zarr_sentence_chunk(chunk) for chunk in chunks}
+        needed = chain(map(layout.sentences_part, range(m.sizes.parts)), map(layout.zarr_sentence_chunk, chunks))
         named = {record.path for marker in stretches for record in marker.objects}
-        for rel in sorted(needed - named):
-            self._wrong(layout.STRETCHES, f"has no marker that names {rel}")
+        for rel in islice((rel for rel in needed if rel not in named), FAULTS_AT_MOST):
+            self._wrong(layout.STRETCHES, f"has no marker that names {rel}", missing=True)
         try:
             if parts and read_index(self._root, m) != parts:
                 self._wrong(layout.SENTENCE_INDEX, "does not name the parts as their markers do")
@@ -197,9 +210,9 @@ class _Check:
 
     def _check_ids(self, tables: Sequence[IdsMarker]) -> None:
         named = sorted(record.path for marker in tables for record in marker.objects)
-        wanted = sorted(layout.id_table(table) for table in range(1 << layout.id_bits(self._manifest.sizes.sentences)))
-        if named != wanted:
-            self._wrong(layout.IDS, f"names {len(named)} id tables, {len(wanted)} are needed")
+        needed = 1 << layout.id_bits(self._manifest.sizes.sentences)  # a thousand million at most: counted before they are named
+        if len(named) != needed or named != sorted(map(layout.id_table, range(needed))):
+            self._wrong(layout.IDS, f"names {len(named)} id tables, {needed} are needed")
 
     def _check_sum(self, name: str, markers: Sequence[AnyMarker]) -> None:
         if self._manifest.checksums is None:
@@ -208,14 +221,18 @@ class _Check:
         if found != wanted:
             self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {found}")
 
-    def _expected(self) -> set[str]:
-        """Objects that such a store has, so that those of a lost marker are no strays; rejects are told by markers only."""
+    def _expected(self, sizes: dict[str, int]) -> set[str]:
+        """Objects that such a store has, so that those of a lost marker are no strays; rejects are told by markers only.
+
+        Only those with a number that some object's name has: there are no more of them than objects, whatever the manifest says.
+        """
         m = self._manifest
-        names = {rel for shard in range(m.sizes.shards) for rel in forms.shard_objects(m, shard)}
-        names |= {layout.shard_marker(shard) for shard in range(m.sizes.shards)}
-        names |= {layout.sentences_part(part) for part in range(m.sizes.parts)}
-        names |= {layout.zarr_sentence_chunk(chunk) for chunk in range(-(-(m.sizes.sentences + 1) // m.sentence_chunk))}
-        return names | {layout.id_table(table) for table in range(1 << layout.id_bits(m.sizes.sentences))}
+        numbers = {int(digits) for rel in sizes for digits in _NUMBER.findall(rel)}
+        shards = [n for n in numbers if n < m.sizes.shards]
+        names = {rel for shard in shards for rel in (layout.shard_marker(shard), *forms.shard_objects(m, shard))}
+        names |= {layout.sentences_part(n) for n in numbers if n < m.sizes.parts}
+        names |= {layout.zarr_sentence_chunk(n) for n in numbers if n * m.sentence_chunk <= m.sizes.sentences}
+        return names | {layout.id_table(n) for n in numbers if n < 1 << layout.id_bits(m.sizes.sentences)}
 
     def _check_strays(self, sizes: dict[str, int], known: set[str]) -> None:
         """Objects where only named ones may stand. What stands elsewhere is not ours, and tolerated."""
@@ -230,6 +247,8 @@ class _Check:
             found = start_state_sha256(self._manifest.start_state.kind, tensors["h"], tensors["c"])
         except FileNotFoundError:
             return  # named already
+        except StoreError as error:
+            yield str(error)
         except (SafetensorError, KeyError) as error:
             yield f"{where} can't be read ({error!r})"
         else:

@@ -59,7 +59,7 @@ def _guarded(faults: Callable[[], Iterable[str]]) -> Iterator[str]:
         yield from faults()
     except StoreError as error:
         yield str(error)
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, RecursionError, MemoryError, OverflowError) as error:
         yield f"an object can't be read: {type(error).__name__}: {error}"
 
 
@@ -141,7 +141,7 @@ def _rejects(root: Root, part: int) -> list[dict[str, Any]]:
 def _n_rejects(root: Root, part: int) -> int:
     try:
         return len(_rejects(root, part))
-    except ValueError:
+    except (ValueError, RecursionError, StoreError):
         return -1  # said as a fault of its part
 
 

@@ -197,10 +197,10 @@ class ZarrRows:
             first, stop = m.shard_range(shard)
             with _errors_name(self._root, rel):
                 used = -(-(stop - first) // m.chunk_rows)
-                index = ShardIndex.parse(tails[rel], n_chunks, n_states, used)
-                starts = (
-                    index.state_starts(used, m.chunk_rows * m.channels * self._dtype.itemsize) if self._stored_as_is else None
-                )
+                chunk_bytes = m.chunk_rows * m.channels * self._dtype.itemsize
+                # No codec of ours makes a chunk twice as long.
+                index = ShardIndex.parse(tails[rel], n_chunks, n_states, used, most_bytes=2 * chunk_bytes + 4096)
+                starts = index.state_starts(used, chunk_bytes) if self._stored_as_is else None
                 indices.append(_Shard(rel, index, starts))
         return indices
 

@@ -95,10 +95,11 @@ class ShardIndex:
     lengths: npt.NDArray[np.int64]
 
     @classmethod
-    def parse(cls, data: Data, n_chunks: int, n_states: int, used: int) -> "ShardIndex":
+    def parse(cls, data: Data, n_chunks: int, n_states: int, used: int, most_bytes: int) -> "ShardIndex":
         """The index of a shard from its last bytes, of whose chunks of rows the first ``used`` must be there.
 
-        DamagedError if it is cut, its CRC-32C is wrong, or a chunk that has rows is absent or empty.
+        DamagedError if it is cut, its CRC-32C is wrong, a chunk that has rows is absent or empty, or one has more than
+        ``most_bytes``: as much memory is taken for it.
         """
         size = index_bytes(n_chunks, n_states)
         if len(data) < size:
@@ -111,6 +112,8 @@ class ShardIndex:
         if (there == ABSENT).any() or (there >= 2**62).any():
             chunk, state = (int(place) for place in np.argwhere((there >= 2**62).any(axis=2))[0])
             raise DamagedError(f"its index marks inner chunk ({chunk}, {state}) as absent, which has rows")
+        if int(there[..., 1].max(initial=0)) > most_bytes:
+            raise DamagedError(f"its index says that an inner chunk has {int(there[..., 1].max())} bytes, more than {most_bytes}")
         signed = entries.view("<i8")  # ABSENT is -1
         return cls(np.ascontiguousarray(signed[..., 0]), np.ascontiguousarray(signed[..., 1]))
 
@@ -133,12 +136,28 @@ def decode_chunk(data: Data | memoryview, out: npt.NDArray[Any], *, compression:
         if crc32c(payload) != bytes(stored):
             raise DamagedError("the CRC-32C of an inner chunk is wrong")
     try:
+        if compression != "none" and (says := _content_bytes(compression, bytes(payload[:18]))) != out.nbytes:
+            raise DamagedError(f"an inner chunk would decompress to {says} bytes, not {out.nbytes}")
         values = payload if compression == "none" else _decompressor(compression)(payload)
-    except (RuntimeError, ValueError) as error:
+    except (IndexError, RuntimeError, ValueError) as error:
         raise DamagedError(f"an inner chunk can't be decompressed ({error})") from error
     if len(values) != out.nbytes:
         raise DamagedError(f"an inner chunk has {len(values)} bytes, not {out.nbytes}")
     out.reshape(-1).view(np.uint8)[:] = np.frombuffer(values, np.uint8)
+
+
+def _content_bytes(compression: str, head: bytes) -> int:
+    """What a frame that begins with ``head`` says it decompresses to, so that no frame can take any amount of memory.
+
+    https://www.rfc-editor.org/rfc/rfc8878#name-frame-header, https://www.blosc.org/c-blosc/; -1 where it does not say.
+    """
+    if compression == "blosc":
+        return int.from_bytes(head[4:8], "little")
+    descriptor = head[4]
+    single = descriptor >> 5 & 1
+    size = (single, 2, 4, 8)[descriptor >> 6]
+    first = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
+    return int.from_bytes(head[first : first + size], "little") + 256 * (size == 2) if size else -1
 
 
 def _index(lengths: npt.NDArray[np.uint64], n_chunks: int) -> bytes:

@@ -11,6 +11,8 @@ from typing import Any, Literal, cast
 from model.errors import OptionsError
 
 DIRECTIONS: tuple[Literal["fwd", "bwd"], ...] = ("fwd", "bwd")
+# Far beyond every biLM that was ever trained; an options.json that asks for more is refused before anything of that size is made.
+MOST_LAYERS, MOST_WIDTH, MOST_CHARACTERS = 256, 1 << 20, 1024
 N_BYTES_AND_MARKERS = 261  # 256 byte values and 5 markers; the 262nd row is the padding of whole words (id 0)
 
 __all__ = ["DIRECTIONS", "BiLMOptions", "OptionsError"]
@@ -49,21 +51,25 @@ class BiLMOptions:
     max_characters_per_token: int = 50
 
     def __post_init__(self) -> None:
-        for name in ("projection_dim", "dim", "n_layers", "char_embedding_dim", "max_characters_per_token"):
-            _check_count(name, getattr(self, name), at_least=1)
-        _check_count("n_highway", self.n_highway, at_least=0)
+        for name in ("projection_dim", "dim", "char_embedding_dim"):
+            _check_count(name, getattr(self, name), at_least=1, at_most=MOST_WIDTH)
+        _check_count("n_layers", self.n_layers, at_least=1, at_most=MOST_LAYERS)
+        _check_count("n_highway", self.n_highway, at_least=0, at_most=MOST_LAYERS)
+        _check_count("max_characters_per_token", self.max_characters_per_token, at_least=1, at_most=MOST_CHARACTERS)
         for name in ("cell_clip", "proj_clip"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise OptionsError(f"lstm.{name} is {value!r}; it must be a number above 0, or null for no clip")
-            object.__setattr__(self, name, float(value))  # 3 and 3.0 are the same model, with the same fingerprint
+            object.__setattr__(self, name, _float(name, value))  # 3 and 3.0 are the same model, with the same fingerprint
         if self.activation not in ("relu", "tanh"):
             raise OptionsError(f"char_cnn.activation is {self.activation!r}; known are 'relu' and 'tanh'")
         if not self.filters:
             raise OptionsError("char_cnn.filters is empty; it must list [width, count] pairs")
+        if len(self.filters) > MOST_LAYERS:
+            raise OptionsError(f"char_cnn.filters lists {len(self.filters)} pairs; at most {MOST_LAYERS} make sense")
         for width, count in self.filters:
-            _check_count("char_cnn.filters width", width, at_least=1)
-            _check_count("char_cnn.filters count", count, at_least=1)
+            _check_count("char_cnn.filters width", width, at_least=1, at_most=MOST_CHARACTERS)
+            _check_count("char_cnn.filters count", count, at_least=1, at_most=MOST_WIDTH)
         if self.n_characters != N_BYTES_AND_MARKERS + 1:
             hint = (
                 "; 261 marks a checkpoint made for training: the weights it was dumped to are used with 262 "
@@ -192,6 +198,14 @@ def _flag(value: Any) -> bool:
     return value
 
 
-def _check_count(name: str, value: Any, at_least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
-        raise OptionsError(f"{name} is {value!r}; it must be a whole number of at least {at_least}")
+def _float(name: str, value: int | float) -> float:
+    try:
+        return float(value)
+    except OverflowError as error:  # a whole number of hundreds of digits
+        raise OptionsError(f"lstm.{name} is beyond every float; it must be a number above 0, or null for no clip") from error
+
+
+def _check_count(name: str, value: Any, at_least: int, at_most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not at_least <= value <= at_most:
+        shown = repr(value)[:40]
+        raise OptionsError(f"{name} is {shown}; it must be a whole number of at least {at_least} and at most {at_most:,}")

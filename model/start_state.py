@@ -84,5 +84,5 @@ class StartState:
             # safetensors reads metadata from files only; the header is JSON after its length in 8 little-endian bytes.
             header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
             return cls(header["__metadata__"]["kind"], tensors["h"], tensors["c"])
-        except (SafetensorError, KeyError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise WeightsError(f"the start state can't be read: {error!r}; this program did not write it") from error

@@ -69,7 +69,7 @@ def _layout(options: BiLMOptions, file: h5py.File) -> dict[str, tuple[int, ...]]
             layout[f"CNN_high_{k}/W_{part}"] = (n, n)
             layout[f"CNN_high_{k}/b_{part}"] = (n,)
     # bilm-tf makes no projection where the filters are as many as it would be wide.
-    if n != p or "CNN_proj" in file:
+    if n != p or file.get("CNN_proj", getlink=True) is not None:
         layout["CNN_proj/W_proj"] = (n, p)
         layout["CNN_proj/b_proj"] = (p,)
     for direction in range(len(DIRECTIONS)):
@@ -82,9 +82,7 @@ def _layout(options: BiLMOptions, file: h5py.File) -> dict[str, tuple[int, ...]]
 
 
 def _read_dataset(file: h5py.File, path: Path, name: str, shape: tuple[int, ...]) -> _Array:
-    dataset = file.get(name)
-    if not isinstance(dataset, h5py.Dataset):
-        raise WeightsError(f"{path} lacks the dataset {name!r} that the options call for")
+    dataset = _own_dataset(file, path, name)
     # The shape is checked before anything is read: a file can't make us allocate more than the options say.
     if dataset.shape != shape:
         raise WeightsError(
@@ -93,7 +91,30 @@ def _read_dataset(file: h5py.File, path: Path, name: str, shape: tuple[int, ...]
         )
     if dataset.dtype.kind != "f":
         raise WeightsError(f"{path}: dataset {name!r} is {dataset.dtype}, not floating point")
-    return np.asarray(dataset[()], dtype=np.float32)
+    try:
+        return np.asarray(dataset[()], dtype=np.float32)
+    except OSError as error:
+        raise WeightsError(f"{path}: dataset {name!r} can't be read ({error}); the weights file is damaged") from error
+
+
+def _own_dataset(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
+    """The dataset ``name``, whose bytes stand in this very file: links out of it are never followed."""
+    found: h5py.Group | h5py.Dataset = file
+    parts = name.split("/")
+    for depth, part in enumerate(parts, 1):
+        group = found
+        try:
+            link = group.get(part, getlink=True)
+            found = None if isinstance(link, h5py.ExternalLink) else group.get(part)
+        except (KeyError, OSError, RuntimeError) as error:  # h5py on damaged groups
+            raise WeightsError(f"{path}: {name!r} can't be read ({error}); the weights file is damaged") from error
+        if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
+            raise WeightsError(f"{path}: {name!r} is a link to {link.path!r}; weights must stand in the file itself")
+        if not isinstance(found, h5py.Dataset if depth == len(parts) else h5py.Group):
+            raise WeightsError(f"{path} lacks the dataset {name!r} that the options call for")
+    if found.external or found.is_virtual:
+        raise WeightsError(f"{path}: the bytes of {name!r} stand in other files; weights must stand in the file itself")
+    return found
 
 
 def _canonical(published: Mapping[str, _Array], options: BiLMOptions) -> dict[str, _Array]:

@@ -47,7 +47,7 @@ def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:
         return None
     try:
         return BiLMOptions.from_dict(json.loads(metadata["options"]))
-    except ValueError as error:  # a JSONDecodeError or an OptionsError
+    except (ValueError, RecursionError) as error:  # a JSONDecodeError or an OptionsError, values nested too deeply
         raise OptionsError(f"{path}: the 'options' of its metadata can't be used: {error}") from error
 
 

@@ -131,8 +131,8 @@ def read_options(path: str | Path) -> BiLMOptions:
         OptionsError: not JSON, or not a biLM's options.
     """
     try:
-        parsed = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+        parsed = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+    except (ValueError, OSError, RecursionError) as error:
         raise OptionsError(f"{path} can't be read as JSON: {error}") from error
     try:
         return BiLMOptions.from_dict(parsed)
