@@ -1,6 +1,6 @@
 """The bytes of a piece: opened, checked to be the version that was planned, cut to its range, decompressed, as UTF-8.
 
-May import transforms.{boundaries,decompress,records}, elmo_store.storage, fsspec and the standard library. Truncation and
+May import transforms.{boundaries,decompress,places,records}, elmo_store.storage, fsspec and the standard library. Truncation and
 corruption are `InputError`s that name the file and the byte.
 """
 
@@ -15,11 +15,23 @@ import fsspec
 from elmo_store.storage import Root
 from transforms.boundaries import boundary, unit_of
 from transforms.decompress import READ_BYTES, checked_compression, decompressed
+from transforms.places import filesystem_of
 from transforms.records import FileIdentity, InputError, Piece
 
 RANGE_STEP = 8 << 20  # bytes of one request within a range
 OPEN_BYTES = 4 << 20  # read-ahead of a file that is read from its beginning
 UTF8 = ("utf-8", "utf8")
+# Text takes 2 to 20 times its compressed size. A stream that has given more than a GiB, and 250 times what was read of it, is
+# refused: it would fill a disk with nothing.
+BOMB_BYTES, BOMB_RATIO = 1 << 30, 250
+
+
+def bomb_reason(kind: str, given: int, stored: int) -> str:
+    """What is said of a stream that is no text."""
+    return (
+        f"the {kind} stream gave {given} bytes from {stored} stored ones, more than {BOMB_RATIO} times as many: no text does "
+        "that; if it is meant, decompress it and name the result"
+    )
 
 
 class ByteSource:
@@ -78,7 +90,7 @@ class ByteSource:
 
     def _found(self) -> tuple[fsspec.AbstractFileSystem, str]:
         try:
-            filesystem, path = fsspec.core.url_to_fs(self.url, **self._options)
+            filesystem, path = filesystem_of(self.url, self._options)
             filesystem.invalidate_cache()
             found = identity_of(filesystem.info(path))
         except FileNotFoundError as error:
@@ -141,6 +153,8 @@ class ByteSource:
         try:
             for data in decompressed(kind, stored):
                 given += len(data)
+                if given > BOMB_BYTES and given > BOMB_RATIO * self.bytes_read:
+                    raise InputError(self.url, bomb_reason(kind, given, self.bytes_read))
                 yield data
         except EOFError as error:
             raise InputError(

@@ -11,14 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import fsspec
 import pyarrow.parquet as pq
-from fsspec.core import url_to_fs
 
 from transforms.boundaries import UNITS
 from transforms.byte_source import UTF8
 from transforms.decompress import checked_compression, compression_of_name
 from transforms.line_ends import SAMPLE_BYTES, line_ends
+from transforms.places import filesystem_of
 from transforms.readers.jsonl import is_array
 from transforms.readers.schema import check_fields
 from transforms.records import FORMATS, MIB, InputError, Piece, ReadSettings, ReadTask
@@ -139,10 +138,11 @@ def _head(file: InputFile, storage_options: Mapping[str, Any] | None) -> bytes:
     """The beginning of a file."""
     try:
         if file.whole or compression_of_name(file.url):
-            with fsspec.open(file.url, "rb", **dict(storage_options or {})) as opened:
+            filesystem, path = filesystem_of(file.url, storage_options)
+            with filesystem.open(path, "rb") as opened:
                 head: bytes = opened.read(10)
             return head
-        filesystem, path = url_to_fs(file.url, **dict(storage_options or {}))
+        filesystem, path = filesystem_of(file.url, storage_options)
         head = filesystem.cat_file(path, start=0, end=min(SAMPLE_BYTES, file.identity.size))
         return head
     except Exception as error:
@@ -155,7 +155,7 @@ def _row_groups(
     """Runs of row groups of about ``range_bytes`` each, counted as stored."""
     if file.identity.size == 0:
         return [(0, None)]
-    filesystem, path = url_to_fs(file.url, **dict(storage_options or {}))
+    filesystem, path = filesystem_of(file.url, storage_options)
     try:
         with filesystem.open(path, "rb") as opened:
             found = pq.ParquetFile(opened)

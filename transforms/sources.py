@@ -1,6 +1,6 @@
 """What the user named (files, folders, globs on any fsspec URL) → files, each with the version of it that was found.
 
-May import transforms.{byte_source,decompress,records} and fsspec. Nothing is read here but listings.
+May import transforms.{byte_source,decompress,places,records} and fsspec. Nothing is read here but listings.
 """
 
 import logging
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import fsspec
-from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from transforms.byte_source import identity_of
 from transforms.decompress import without_suffix
+from transforms.places import filesystem_of, is_chained
 from transforms.records import FileIdentity, InputError
 
 BY_SUFFIX = {
@@ -90,7 +90,7 @@ def _full_name(place: str, storage_options: Mapping[str, Any] | None) -> str:
 
 def _locate(place: str, storage_options: Mapping[str, Any] | None) -> tuple[fsspec.AbstractFileSystem, str]:
     """Filesystem and path of a location; a local path is absolute and without ``..``, so that a file has one name."""
-    filesystem, path = url_to_fs(place, **dict(storage_options or {}))
+    filesystem, path = filesystem_of(place, storage_options)
     return filesystem, os.path.abspath(path) if isinstance(filesystem, LocalFileSystem) else path
 
 
@@ -107,7 +107,7 @@ def _name(filesystem: fsspec.AbstractFileSystem, path: str) -> str:
 def _expand(place: str, only_known: bool, storage_options: Mapping[str, Any] | None) -> list[InputFile]:
     filesystem, path = _locate(place, storage_options)
     filesystem.invalidate_cache()
-    if "::" in place:
+    if is_chained(place):
         info = filesystem.info(path)
         if info["type"] != "file":
             raise InputError(place, "a chained URL must name one file: no folder, no glob")

@@ -84,5 +84,5 @@ def test_a_folder_in_place_of_the_file(tmp_path: Path) -> None:
 def test_a_mix_stays_finite_for_every_gamma_that_is_taken() -> None:
     with pytest.raises(WeightSetError, match="float32, which ends at"):
         ScalarMix([0.0, 0.0, 0.0], gamma=1e300)
-    mixed = ScalarMix([0.0, 0.0, 0.0], gamma=3e38)(np.ones((1, 5, 2), np.float32))
+    mixed = ScalarMix([0.0, 0.0, 0.0], gamma=3e38)(states=np.ones((1, 5, 2), np.float32))
     assert np.isfinite(mixed).all()

@@ -17,6 +17,9 @@ from transforms.readers.lines import BOM, LongLine, cut_raw, split_lines, text_o
 from transforms.records import Piece, ReadSettings, Record, Reject
 from transforms.tokenizers import Tokenizer
 
+MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
+_TOO_DEEP = object()
+
 
 def read_jsonl(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """The sentences of each line."""
@@ -59,19 +62,65 @@ def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings, tokeni
     if chunks.peek(3) == BOM:
         chunks.read(3)
     try:
-        for position, value in enumerate(ijson.items(chunks, "item", use_float=True)):
+        for position, value in enumerate(_items(chunks, settings.max_line_bytes)):
             source.n_positions += 1
+            if value is _TOO_DEEP:
+                yield Reject(position, "JSON nested too deeply", "")
+                continue
             raw = cut_raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace"))
             if isinstance(value, dict):
                 yield from field_records(value, position, settings, tokenizer, raw)
             else:
                 yield Reject(position, f"the element is {kind_of(value)}, not a JSON object", raw)
-    except ijson.JSONError as error:
+    except (ijson.JSONError, ValueError) as error:  # ValueError: a number of more digits than Python converts
         reason = f"not JSON from here on: {str(error).splitlines()[0]}"
         yield Reject(source.n_positions, reason, "")
         source.n_positions += 1
         for _ in chunks:  # so that count and digest are whole
             pass
+
+
+class _Bounded:
+    """Chunks as a file, of which at most ``most`` bytes (and one buffer) are read between two calls of ``next_element``."""
+
+    def __init__(self, chunks: Chunks, most: int) -> None:
+        self._chunks, self._most, self._since = chunks, most, 0
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes. ValueError if an element takes more than it may."""
+        if self._since > self._most:
+            raise ValueError(f"an element is longer than {self._most} bytes")
+        data = self._chunks.read(size)
+        self._since += len(data)
+        return data
+
+    def next_element(self) -> None:
+        """Another element begins."""
+        self._since = 0
+
+
+def _items(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
+    """The elements of the array, `_TOO_DEEP` for one that is nested deeper than `MOST_DEPTH`.
+
+    ValueError for one of more than ``most_bytes``, a number that Python does not convert, or no JSON. `ijson.items` keeps the
+    path to every level: 100,000 brackets, 200 kB, made it take 25 GB.
+    """
+    depth, deepest = 0, 0
+    builder = ijson.ObjectBuilder()
+    bounded = _Bounded(chunks, most_bytes)
+    for event, value in ijson.basic_parse(bounded, use_float=True):
+        ends = event in ("end_array", "end_map")
+        depth += 1 if event in ("start_array", "start_map") else -1 if ends else 0
+        if depth == 0 or (depth == 1 and event == "start_array" and not deepest):
+            deepest = 1  # inside the array itself
+            continue
+        deepest = max(deepest, depth)
+        if deepest <= MOST_DEPTH:
+            builder.event(event, value)
+        if depth == 1:
+            yield builder.value if deepest <= MOST_DEPTH else _TOO_DEEP
+            builder, deepest = ijson.ObjectBuilder(), 1
+            bounded.next_element()
 
 
 def _parsed(text: str) -> dict[str, Any]:

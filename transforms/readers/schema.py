@@ -5,7 +5,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from transforms.readers.fields import DEFAULT_TEXT_FIELD
+from transforms.readers.lines import wide_encoding
 from transforms.records import InputError, ReadSettings
+
+NAMES_SHOWN, NAME_SHOWN = 30, 100  # of a file's fields, and characters of each: in another format a name may be a whole line
 
 
 def check_names(url: str, names: Sequence[str], settings: ReadSettings) -> None:
@@ -14,7 +17,10 @@ def check_names(url: str, names: Sequence[str], settings: ReadSettings) -> None:
     wanted += [("--id-field", settings.id_field)] if settings.id_field else []
     for option, name in wanted:
         if name not in names:
-            raise InputError(url, f"it has no field {name!r}, but {', '.join(map(repr, names))}: name one with {option}")
+            if wide := wide_encoding("".join(names[:1]).encode("utf-8", "surrogateescape")):
+                raise InputError(url, f"the text is {wide}, not UTF-8: read it with --encoding {wide.lower()}")
+            shown = ", ".join(repr(one[:NAME_SHOWN]) for one in names[:NAMES_SHOWN]) + (", …" if len(names) > NAMES_SHOWN else "")
+            raise InputError(url, f"it has no field {name!r}, but {shown}: name one with {option}")
 
 
 def check_fields(url: str, schema: pa.Schema, settings: ReadSettings) -> None:
