@@ -12,7 +12,6 @@ million, 24 bytes each). ``elmo-store index STORE --by text`` or `build` writes 
 """
 
 import hashlib
-import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,7 +24,7 @@ import pyarrow as pa
 
 from elmo_store import ids, layout
 from elmo_store.errors import StoreError
-from elmo_store.manifest import Manifest
+from elmo_store.manifest import Manifest, own_sha256
 from elmo_store.sentences import SentenceTable
 from elmo_store.storage import Root
 
@@ -202,5 +201,5 @@ def _tables(high: UInt64, low: UInt64, numbers: npt.NDArray[np.int64], bits: int
 
 
 def _identity(manifest: Manifest) -> str:
-    """Of the store that an index belongs to: its manifest, as it says what stands in the store."""
-    return hashlib.sha256(json.dumps(manifest.to_json(), sort_keys=True).encode()).hexdigest()
+    """Of the store that an index belongs to: its manifest's own hash."""
+    return own_sha256(manifest.to_json())

@@ -23,6 +23,7 @@ GROUPS = {
     "make stores": {
         "embed": ("pipeline.embed_command", "compute every state of every token of a corpus into a store"),
         "mix": ("pipeline.mix_command", "mix a store's layers with learned weights into another store"),
+        "export": ("pipeline.export_command", "write a store's vectors as the files that other programs read"),
     },
     "look at them": {
         "info": ("pipeline.info_command", "what a store holds, and how to open it"),

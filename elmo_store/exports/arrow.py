@@ -1,0 +1,92 @@
+"""A folder that Hugging Face's ``datasets.load_from_disk`` opens: Arrow streams with a row a sentence. Without that library.
+
+May import pyarrow, NumPy, stream, outputs, work. Columns: ``sentence``, ``id``, ``tokens``, and one for each of the K vectors,
+named as they are (layer_0 …): a list of the sentence's tokens, each a list of ``width`` numbers. Any Arrow reader takes them.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from elmo_store.exports.outputs import whole_file
+from elmo_store.exports.stream import Rows, by_rows
+from elmo_store.exports.work import Work
+
+INFO, STATE = "dataset_info.json", "state.json"
+
+
+def files(work: Work) -> list[str]:
+    """Names of the files; the two that make a dataset of them come last."""
+    return [*_data_files(work), INFO, STATE]
+
+
+def _data_files(work: Work) -> list[str]:
+    n = len(work.ranges())
+    return [f"data-{number:05d}-of-{n:05d}.arrow" for number in range(n)]
+
+
+def write(work: Work, names: Sequence[str]) -> None:
+    """Write the files of these names."""
+    wanted, schema = set(names), _schema(work)
+    for name, (first, stop) in zip(_data_files(work), work.ranges(), strict=True):
+        if name not in wanted:
+            continue
+        with whole_file(work.output.root, name) as path, pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
+            for block in by_rows(work.store, work.vectors, work.settings.dtype, first, stop):
+                stream.write_batch(_batch(block, schema))
+                work.tell(int(block.offsets[-1]))
+    if INFO in wanted:
+        work.output.root.put_json(INFO, {"description": "Written by elmo-store export", "features": _features(work)})
+    if STATE in wanted:
+        work.output.root.put_json(STATE, _state(work))
+
+
+def _schema(work: Work) -> pa.Schema:
+    number = {"float16": pa.float16(), "float32": pa.float32()}[work.settings.dtype]
+    vector = pa.list_(pa.list_(number, work.vectors.width))
+    columns = [("sentence", pa.int64()), ("id", pa.string()), ("tokens", pa.list_(pa.string()))]
+    return pa.schema([*columns, *((name, vector) for name in work.vectors.names)])
+
+
+def _batch(block: Rows, schema: pa.Schema) -> pa.RecordBatch:
+    offsets = pa.array(block.offsets.astype(np.int32))
+    columns = [
+        pa.array(range(block.first, block.first + len(block.records)), pa.int64()),
+        pa.array([record.id for record in block.records], pa.string()),
+        pa.array([record.tokens for record in block.records], pa.list_(pa.string())),
+    ]
+    width = block.values.shape[2]
+    for values in block.values:  # [rows, width], taken as it lies
+        columns.append(pa.ListArray.from_arrays(offsets, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _features(work: Work) -> dict[str, Any]:
+    """The columns' types as `datasets` says them; its older versions know Sequence alone, newer ones both names."""
+
+    def of(dtype: str) -> dict[str, Any]:
+        return {"dtype": dtype, "_type": "Value"}
+
+    vector = {
+        "feature": {"feature": of(work.settings.dtype), "length": work.vectors.width, "_type": "Sequence"},
+        "_type": "Sequence",
+    }
+    fixed = {"sentence": of("int64"), "id": of("string"), "tokens": {"feature": of("string"), "_type": "Sequence"}}
+    return {**fixed, **dict.fromkeys(work.vectors.names, vector)}
+
+
+def _state(work: Work) -> dict[str, Any]:
+    what = json.dumps([work.store.url, work.settings.to_json()], sort_keys=True)
+    return {
+        "_data_files": [{"filename": name} for name in _data_files(work)],
+        "_fingerprint": hashlib.sha256(what.encode()).hexdigest()[:16],
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }

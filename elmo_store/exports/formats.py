@@ -1,0 +1,110 @@
+"""The formats of an export, what each takes, and the settings of one. Imports the standard library and errors only."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from elmo_store.errors import StoreError
+
+LAYERS = ("all", "top", "average")
+DOCUMENTS = ("id", "source")
+FILE_BYTES = 1 << 29  # of vectors in each file of a folder, about
+
+
+@dataclass(frozen=True)
+class Format:
+    """One format.
+
+    Attributes:
+        name: as ``--format`` takes it.
+        what: one line of help.
+        module: that writes it, of `elmo_store.exports`.
+        folder: whether the output is a folder of files, which an interrupted export continues; otherwise it is one file.
+        one_vector: whether a token has one vector: a mix, or the top or average layer.
+        any_dtype: whether its numbers may be float16; otherwise they are float32, as its readers expect.
+        by_document: whether sentences are kept by document.
+        prefix: whether the output is the beginning of several files' names.
+    """
+
+    name: str
+    what: str
+    module: str
+    folder: bool = False
+    one_vector: bool = False
+    any_dtype: bool = False
+    by_document: bool = False
+    prefix: bool = False
+
+
+_ALL = (
+    Format("allennlp", "HDF5 of `allennlp elmo`: 0, 1, … and sentence_to_index", "hdf5"),
+    Format("bilm", "HDF5 of bilm-tf's dump_bilm_embeddings: 0, 1, … and nothing else", "hdf5"),
+    Format("e2e-coref", "HDF5, a group a document, layers last", "hdf5", by_document=True),
+    Format("lsgn", "HDF5, a group a document, layers first", "hdf5", by_document=True),
+    Format("dygie", "HDF5, DOCUMENT_SENTENCE, layers last", "hdf5", by_document=True),
+    Format("elmoformanylangs", "HDF5, a file a layer, keyed by the words", "hdf5", prefix=True),
+    Format("tfhub", "HDF5, a group a sentence with TensorFlow Hub's names", "hdf5"),
+    Format("npz", "arrays in order, a vector a token, as UDPipe-Future reads", "npz", one_vector=True),
+    Format("safetensors", "files of rows and where sentences begin", "tensors", folder=True, any_dtype=True),
+    Format("datasets", "Arrow files that Hugging Face's load_from_disk opens", "arrow", folder=True, any_dtype=True),
+    Format("webdataset", "tar files, .npy and .json a sentence", "tar", folder=True, any_dtype=True),
+)
+FORMATS: Mapping[str, Format] = {one.name: one for one in _ALL}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an export was asked for; equal settings of one store give the same bytes.
+
+    Attributes:
+        format: a name of `FORMATS`.
+        layers: "all", "top", "average"; None where a mix says what a token's vectors are.
+        weights: of the mix, as JSON's numbers: s, gamma, layer_norm; None without one.
+        weight_set: the one to take, of a store of mixes; all without it.
+        dtype: of the numbers.
+        documents: "id" (a sentence's id without its last ``:NUMBER``) or "source" (the name of its file).
+        sentence_index: whether `allennlp`'s sentence_to_index is written.
+        file_bytes: of vectors in each file of a folder, about.
+    """
+
+    format: str
+    layers: str | None = None
+    weights: Mapping[str, Any] | None = None
+    weight_set: str | None = None
+    dtype: str = "float32"
+    documents: str = "id"
+    sentence_index: bool = True
+    file_bytes: int = FILE_BYTES
+
+    def to_json(self) -> dict[str, Any]:
+        """A JSON object."""
+        return asdict(self)
+
+
+def settled(settings: Settings, *, mixed: bool) -> Settings:
+    """The settings with their defaults; StoreError for what can't be. ``mixed``: of a store of mixes, or with weights."""
+    form = FORMATS.get(settings.format)
+    if form is None:
+        raise StoreError(f"no format {settings.format!r}: known are {', '.join(FORMATS)}")
+    for name, known in (("layers", (*LAYERS, None)), ("documents", DOCUMENTS), ("dtype", ("float16", "float32"))):
+        value = getattr(settings, name)
+        if value not in known:
+            raise StoreError(f"{name} is {value!r}: known are {', '.join(map(str, filter(None, known)))}")
+    if settings.file_bytes < 1:
+        raise StoreError(f"files of {settings.file_bytes} bytes: give 1 or more")
+    if settings.dtype != "float32" and not form.any_dtype:
+        raise StoreError(f"{form.name} is read as float32: leave {settings.dtype} to {', '.join(_names('any_dtype'))}")
+    if mixed:
+        if settings.layers is not None:
+            raise StoreError(f"layers {settings.layers!r} of a mix: a mix says itself how much of each layer a vector has")
+        return settings
+    if settings.format == "tfhub" and settings.layers is not None:
+        raise StoreError("tfhub's names are of all layers: leave layers out")
+    layers = settings.layers or ("average" if form.one_vector else "all")
+    if form.one_vector and layers == "all":
+        raise StoreError(f"{form.name} has one vector a token: take the layers top or average, or give weights of a mix")
+    return replace(settings, layers=layers)
+
+
+def _names(attribute: str) -> list[str]:
+    return [one.name for one in _ALL if getattr(one, attribute)]

@@ -1,0 +1,168 @@
+"""HDF5 files as ELMo's consumers read them: one dataset a sentence, float32. May import h5py, NumPy, stream, outputs, work.
+
+docs/export.md has the table: names of groups and datasets, their axes, and the program each was made for.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from elmo_store.errors import StoreError
+from elmo_store.exports.outputs import whole_file
+from elmo_store.exports.stream import by_sentence
+from elmo_store.exports.work import Work, document_of
+from elmo_store.reading import Array
+from elmo_store.sentences import SentenceRecord
+
+if TYPE_CHECKING:
+    import h5py
+
+AVERAGE = "-1"  # ELMoForManyLangs' name of the average layer
+SENTENCE_INDEX = "sentence_to_index"
+
+
+def files(work: Work) -> list[str]:
+    """Names of the files."""
+    if work.settings.format != "elmoformanylangs":
+        return [work.output.name]
+    return [f"{work.output.name}.ly{layer}.hdf5" for layer in _layer_labels(work)]
+
+
+def write(work: Work, names: Sequence[str]) -> None:
+    """Write the files of these names, those that are not there yet."""
+    import h5py
+
+    with ExitStack() as stack:
+        opened = {}
+        for name in names:
+            path = stack.enter_context(whole_file(work.output.root, name))
+            opened[name] = stack.enter_context(h5py.File(path, "w"))
+        if work.settings.format == "elmoformanylangs":
+            _by_words(work, {place: opened[name] for place, name in enumerate(files(work)) if name in opened})
+        elif opened:
+            _WRITERS[work.settings.format](work, opened[names[0]])
+
+
+def _sentences(work: Work, *, text: bool, layers_last: bool = False) -> Iterator[tuple[int, SentenceRecord | None, Array]]:
+    """Number, record and vectors of every sentence."""
+    settings = work.settings
+    stop = work.store.n_sentences
+    for block in by_sentence(work.store, work.vectors, settings.dtype, 0, stop, text=text, layers_last=layers_last):
+        for place, one in enumerate(block.vectors):
+            yield block.first + place, block.records[place] if text else None, one
+        work.tell(int(block.offsets[-1]))
+
+
+def _allennlp(work: Work, file: "h5py.File") -> None:
+    """Datasets "0", "1", …: [L+1, n, 2p], or [n, 2p] of one vector a token; sentence_to_index as `allennlp elmo` writes it."""
+    import h5py
+
+    indexed = work.settings.sentence_index
+    numbers: dict[str, str] = {}
+    for number, record, vectors in _sentences(work, text=indexed):
+        file.create_dataset(str(number), data=vectors[0] if work.vectors.single else vectors)
+        if record is not None and record.tokens:
+            numbers[" ".join(record.tokens)] = str(number)  # the last of several wins
+    if indexed:
+        dataset = file.create_dataset(SENTENCE_INDEX, (1,), dtype=h5py.special_dtype(vlen=str))
+        dataset[0] = json.dumps(numbers)
+
+
+def _bilm(work: Work, file: "h5py.File") -> None:
+    """Datasets "0", "1", …: [K, n, 2p]."""
+    for number, _, vectors in _sentences(work, text=False):
+        file.create_dataset(str(number), data=vectors)
+
+
+def _documents(work: Work, file: "h5py.File") -> None:
+    """A group a document, datasets "0", "1", … of its sentences: [n, 2p, K] (e2e-coref), [K, n, 2p] (lsgn)."""
+    group, names = None, set()
+    for document, place, begins, vectors in _in_documents(work, layers_last=work.settings.format == "e2e-coref"):
+        if begins:
+            name = document.replace("/", ":")
+            if name in names:
+                raise _twice(name, place)
+            names.add(name)
+            group = file.create_group(name)
+        if group is not None:
+            group.create_dataset(str(place), data=vectors)
+
+
+def _dygie(work: Work, file: "h5py.File") -> None:
+    """Datasets DOCUMENT_SENTENCE: [n, 2p, K]. A "/" in a document's name makes groups, as the program's own writer does."""
+    for document, place, _, vectors in _in_documents(work, layers_last=True):
+        name = f"{document}_{place}"
+        if name in file:
+            raise _twice(document, place)
+        file.create_dataset(name, data=vectors)
+
+
+def _in_documents(work: Work, *, layers_last: bool) -> Iterator[tuple[str, int, bool, Array]]:
+    """Document, place in it, whether it begins, and vectors of every sentence."""
+    document, place = None, 0
+    for _, record, vectors in _sentences(work, text=True, layers_last=layers_last):
+        assert record is not None
+        one = document_of(record, work.settings.documents)
+        if "\0" in one:
+            raise StoreError(f"document {one!r} has a NUL in its name, which HDF5 can't hold: embed it under another name")
+        begins = one != document
+        document, place = one, 0 if begins else place + 1
+        yield one, place, begins, vectors
+
+
+def _twice(document: str, place: int) -> StoreError:
+    return StoreError(
+        f"document {document!r} is there already when its sentence {place} comes: its sentences don't follow each other in the "
+        "store, or two documents have this name; embed each under a name of its own"
+    )
+
+
+def _tfhub(work: Work, file: "h5py.File") -> None:
+    """A group a sentence with the module's names: word_emb [n, p], lstm_outputs1 … [n, 2p], elmo [n, 2p], default [2p]."""
+    for number, _, vectors in _sentences(work, text=False):
+        group = file.create_group(str(number))
+        group.create_dataset("word_emb", data=vectors[0, :, : work.vectors.width // 2])
+        for layer in range(1, len(vectors) - 1):
+            group.create_dataset(f"lstm_outputs{layer}", data=vectors[layer])
+        elmo = vectors[-1]
+        group.create_dataset("elmo", data=elmo)
+        mean = elmo.mean(axis=0) if len(elmo) else np.zeros(work.vectors.width, np.float32)
+        group.create_dataset("default", data=mean)
+
+
+def _layer_labels(work: Work) -> list[str]:
+    """What stands after ``.ly``: a layer's number, -1 for one vector that is no layer, a weight set's name."""
+    names = work.vectors.names
+    if len(names) == 1 and not names[0].startswith("layer_"):
+        return [AVERAGE]
+    return [name.removeprefix("layer_") for name in names]
+
+
+def _by_words(work: Work, opened: dict[int, "h5py.File"]) -> None:
+    """A file a layer, datasets [n, 2p] by the words with tabs between them; of several sentences of the same words the first."""
+    if not opened:
+        return
+    some = next(iter(opened.values()))
+    for _, record, vectors in _sentences(work, text=True):
+        assert record is not None
+        key = "\t".join(record.tokens).replace(".", "$period$").replace("/", "$backslash$")
+        if not key or "\0" in key:
+            work.left_out["no words" if not key else "NUL in a word"] += 1
+        elif key in some:
+            work.left_out["the same words as a sentence before"] += 1
+        else:
+            for place, file in opened.items():
+                file.create_dataset(key, data=vectors[place])
+
+
+_WRITERS = {
+    "allennlp": _allennlp,
+    "bilm": _bilm,
+    "e2e-coref": _documents,
+    "lsgn": _documents,
+    "dygie": _dygie,
+    "tfhub": _tfhub,
+}

@@ -1,0 +1,137 @@
+"""`export`: one export from its settings to its finished files. May import every module of this package but torch ones."""
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from elmo_store.errors import StoreError, WeightSetError
+from elmo_store.exports.formats import FILE_BYTES, FORMATS, Settings, settled
+from elmo_store.exports.outputs import Output
+from elmo_store.exports.vectors import HubNames, Vectors, vectors_of
+from elmo_store.exports.work import Work
+from elmo_store.manifest import WeightSet, own_sha256
+from elmo_store.mix_weights import read_weight_sets
+from elmo_store.store import Store
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an export wrote.
+
+    Attributes:
+        files: names of all its files, those that stood there already too.
+        written: names of those that this call wrote.
+        sentences, tokens: of the store.
+        left_out: why a sentence is not in the output → how many; {} for all formats but those that can't hold some.
+    """
+
+    files: tuple[str, ...]
+    written: tuple[str, ...]
+    sentences: int
+    tokens: int
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+
+def export(
+    store: Store,
+    output: str | os.PathLike[str],
+    format: str,
+    *,
+    layers: str | None = None,
+    weights: str | WeightSet | None = None,
+    weight_set: str | None = None,
+    layer_norm: bool = False,
+    dtype: str | None = None,
+    documents: str = "id",
+    sentence_index: bool = True,
+    file_bytes: int = FILE_BYTES,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    tell: Callable[[int], None] = lambda tokens: None,
+) -> Report:
+    """Write a complete store's vectors as a file, or files, of another program; rows of BOS and EOS are left out.
+
+    Memory does not grow with the store, but for what a format has to hold at once: names of datasets or entries, and
+    sentence_to_index. A folder of files that was interrupted is continued by the same call.
+
+    Args:
+        store: of states or of mixes.
+        output: the file; the folder of safetensors, datasets, webdataset; how the names of elmoformanylangs' files begin. Any
+            fsspec URL; files that need seeking are made on this machine first.
+        format: a name of `FORMATS`.
+        layers: "all" (default; npz: "average"), "top" or "average".
+        weights: a weight set or a file with one, as ``elmo-store mix`` takes them: the vectors are this mix.
+        weight_set: its name, where the file or the store of mixes has several.
+        layer_norm: normalise each layer of each token before it is mixed.
+        dtype: "float16" or "float32"; the store's own by default where the format can have both, otherwise float32.
+        documents: what a document is for the formats that keep sentences by document: "id" or "source".
+        sentence_index: False leaves out sentence_to_index (`allennlp elmo --forget-sentences`).
+        file_bytes: of vectors in each file of a folder, about.
+        overwrite: remove what an earlier export wrote there.
+        storage_options: what the output's filesystem takes.
+        tell: called with tokens written since it was called last.
+
+    Raises:
+        StoreError: settings that the store or the format can't have; a store that is not complete.
+        JobMismatchError, ExportRefusedError: something else stands at the output.
+        ImportError: HDF5 without h5py.
+    """
+    if not store.manifest.complete:
+        raise StoreError(f"{store.url} is not complete: run its job again to continue it, then export it")
+    mix = _chosen(weights, weight_set, storage_options) if weights is not None else None
+    mixed = store.manifest.kind == "mix" or mix is not None
+    form = FORMATS.get(format)
+    settings = settled(
+        Settings(
+            format=format,
+            layers=layers,
+            weights=None if mix is None else {"s": list(mix.s), "gamma": mix.gamma, "name": mix.name, "layer_norm": layer_norm},
+            weight_set=weight_set if mix is None else None,
+            dtype=dtype or (str(store.dtype) if form is not None and form.any_dtype else "float32"),
+            documents=documents,
+            sentence_index=sentence_index,
+            file_bytes=file_bytes,
+        ),
+        mixed=mixed,
+    )
+    target = Output(output, storage_options, folder=FORMATS[format].folder)
+    work = Work(store, _vectors(store, settings, mix, layer_norm), settings, target, tell)
+    writer = importlib.import_module(f"elmo_store.exports.{FORMATS[format].module}")
+    names: list[str] = writer.files(work)
+    job = {"store_sha256": own_sha256(store.manifest.to_json()), **settings.to_json()}
+    there = target.begin(job, names, overwrite=overwrite)
+    facts = target.facts()
+    left = [name for name in names if name not in there]
+    if facts is None or left:
+        writer.write(work, left)
+        counts = {"sentences": store.n_sentences, "tokens": store.n_tokens, "left_out": dict(work.left_out)}
+        target.finish(job, names, counts)
+        return Report(tuple(names), tuple(left), store.n_sentences, store.n_tokens, dict(work.left_out))
+    return Report(tuple(names), (), store.n_sentences, store.n_tokens, dict(facts.get("left_out") or {}))
+
+
+def _vectors(store: Store, settings: Settings, mix: WeightSet | None, layer_norm: bool) -> Vectors:
+    states, channels, kind = store.states, store.channels, store.manifest.kind
+    if settings.format != "tfhub":
+        pair = None if mix is None else (mix, layer_norm)
+        return vectors_of(states, channels, kind, settings.layers, pair, settings.weight_set)
+    if kind == "mix":
+        raise StoreError(f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from")
+    mixed = vectors_of(
+        states, channels, kind, "average" if mix is None else None, None if mix is None else (mix, layer_norm), None
+    )
+    return HubNames(states, channels, mixed)
+
+
+def _chosen(weights: str | WeightSet, name: str | None, storage_options: Mapping[str, Any] | None) -> WeightSet:
+    """The weight set that is meant. WeightSetError unless it is one."""
+    if isinstance(weights, WeightSet):
+        return weights
+    sets = read_weight_sets(weights, storage_options if "://" in weights else None)
+    found = [one for one in sets if name in (None, one.name)]
+    if len(found) != 1:
+        names = ", ".join(one.name for one in sets)
+        raise WeightSetError(f"{weights} has the weight sets {names}: name one of them, {name!r} says not which")
+    return found[0]

@@ -1,0 +1,163 @@
+"""What a token's vectors are in an export: layers of the states, their mix, or what a store of mixes holds.
+
+May import NumPy, layout, manifest (WeightSet), mix, reading, errors. Everything works row by row, so that it is the same however
+rows are cut into blocks.
+"""
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from elmo_store import layout
+from elmo_store.errors import StoreError
+from elmo_store.manifest import WeightSet
+from elmo_store.mix import ScalarMix
+from elmo_store.reading import Array
+
+
+class Vectors(ABC):
+    """K vectors a token.
+
+    Attributes:
+        names: of the K.
+        width: numbers of each.
+        reads: names of the states that are read for them.
+        single: whether there is one by its nature (a mix, one layer), so that a file's axis of layers falls away.
+    """
+
+    names: tuple[str, ...]
+    width: int
+    reads: tuple[str, ...]
+    single = False
+
+    @abstractmethod
+    def fill(self, states: Array, out: Array) -> None:
+        """Fill ``out`` [K, n, width], of any float dtype and strides, from ``states`` [n, len(reads), channels]."""
+
+    def of(self, states: Array, dtype: str) -> Array:
+        """The vectors [K, n, width] of ``states`` [n, len(reads), channels]."""
+        out = np.empty((len(self.names), len(states), self.width), dtype)
+        self.fill(states, out)
+        return out
+
+
+class AllLayers(Vectors):
+    """Layers 0 … L: [x; x], [fwd j; bwd j]."""
+
+    def __init__(self, states: tuple[str, ...], channels: int) -> None:
+        self.reads, self.width = states, 2 * channels
+        self.names = tuple(f"layer_{layer}" for layer in range(_n_layers(states) + 1))
+
+    def fill(self, states: Array, out: Array) -> None:
+        """See `Vectors.fill`."""
+        channels = self.width // 2
+        for layer in range(len(self.names)):
+            forward, backward = (0, 0) if layer == 0 else (2 * layer - 1, 2 * layer)
+            out[layer, :, :channels] = states[:, forward]
+            out[layer, :, channels:] = states[:, backward]
+
+
+class TopLayer(Vectors):
+    """Layer L alone."""
+
+    single = True
+
+    def __init__(self, states: tuple[str, ...], channels: int) -> None:
+        self.width, self.names = 2 * channels, (f"layer_{_n_layers(states)}",)
+        self.reads = states[-2:]
+
+    def fill(self, states: Array, out: Array) -> None:
+        """See `Vectors.fill`."""
+        out[0] = states.reshape(len(states), self.width)
+
+
+class AverageLayer(Vectors):
+    """The plain mean of layers 0 … L, in float32, as ``numpy.average(layers, axis=0)``."""
+
+    single = True
+
+    def __init__(self, states: tuple[str, ...], channels: int) -> None:
+        self._layers = AllLayers(states, channels)
+        self.reads, self.width, self.names = states, 2 * channels, ("average",)
+
+    def fill(self, states: Array, out: Array) -> None:
+        """See `Vectors.fill`."""
+        out[0] = self._layers.of(states, "float32").mean(axis=0)
+
+
+class Mix(Vectors):
+    """γ Σ_j s_j h_j, in float32."""
+
+    single = True
+
+    def __init__(self, states: tuple[str, ...], channels: int, mix: ScalarMix, name: str) -> None:
+        if len(mix.s) != _n_layers(states) + 1:
+            raise StoreError(f"{len(mix.s)} weights for {_n_layers(states) + 1} layers: they belong to different models")
+        self.reads, self.width, self.names, self._mix = states, 2 * channels, (name,), mix
+
+    def fill(self, states: Array, out: Array) -> None:
+        """See `Vectors.fill`."""
+        out[0] = self._mix(states=states)
+
+
+class MixedColumns(Vectors):
+    """What a store of mixes holds: the columns of these weight sets."""
+
+    def __init__(self, sets: tuple[str, ...], channels: int) -> None:
+        self.names = self.reads = sets
+        self.width, self.single = channels, len(sets) == 1
+
+    def fill(self, states: Array, out: Array) -> None:
+        """See `Vectors.fill`."""
+        for place in range(len(self.names)):
+            out[place] = states[:, place]
+
+
+class HubNames(Vectors):
+    """Layers 0 … L and, last, their average or mix: what TensorFlow Hub's module gives names to."""
+
+    def __init__(self, states: tuple[str, ...], channels: int, mixed: Vectors) -> None:
+        self._layers, self._mixed = AllLayers(states, channels), mixed
+        self.reads, self.width, self.names = states, 2 * channels, (*self._layers.names, "elmo")
+
+    def fill(self, states: Array, out: Array) -> None:
+        """See `Vectors.fill`."""
+        self._layers.fill(states, out[:-1])
+        self._mixed.fill(states, out[-1:])
+
+
+def vectors_of(
+    states: tuple[str, ...],
+    channels: int,
+    kind: str,
+    layers: str | None,
+    mix: tuple[WeightSet, bool] | None,
+    weight_set: str | None,
+) -> Vectors:
+    """The vectors that are asked for.
+
+    Args:
+        states, channels, kind: of the store.
+        layers: "all", "top", "average", or None with a mix.
+        mix: the weight set and whether layers are normalised first.
+        weight_set: the one to take, of a store of mixes.
+    """
+    if kind == "mix":
+        if mix is not None:
+            raise StoreError("the store is mixed already: give weights for the store that it came from")
+        if weight_set is not None and weight_set not in states:
+            raise StoreError(f"no weight set {weight_set!r} in the store: it has {', '.join(states)}")
+        return MixedColumns(states if weight_set is None else (weight_set,), channels)
+    if mix is not None:
+        weights, layer_norm = mix
+        return Mix(states, channels, ScalarMix.of(weights, "token" if layer_norm else "none"), weights.name)
+    made: dict[str | None, type[AllLayers | TopLayer | AverageLayer]]
+    made = {"all": AllLayers, "top": TopLayer, "average": AverageLayer}
+    return made[layers](states, channels)
+
+
+def _n_layers(states: tuple[str, ...]) -> int:
+    try:
+        return layout.n_layers(states)
+    except ValueError as error:
+        raise StoreError(f"layers can't be made: {error}") from error

@@ -1,0 +1,68 @@
+"""Stores with what makes exports hard: blank lines, duplicates, slashes, dots, documents; and what must come out of them."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import elmo_store
+from elmo_store.store import Store
+
+SENTENCES = [
+    ["The", "cat", "sat", "on", "the", "mat", "."],
+    ["A/b", "costs", "3.50", "$", "."],
+    [],
+    ["The", "cat", "sat", "on", "the", "mat", "."],
+    ["naïve", "日本", "a\u00a0b"],
+    ["End"],
+    ["w" * 60, "I.B.M.", "/"],
+]
+IDS = ["wsj/00/a:0", "wsj/00/a:1", "wsj/00/a:2", "wsj/00/a:3", "wsj/00/b:0", "wsj/00/b:1", "nw/c_1:0"]
+DOCUMENTS = {"wsj/00/a": [0, 1, 2, 3], "wsj/00/b": [4, 5], "nw/c_1": [6]}
+
+
+def make(url: Path, *, boundaries: bool = False, dtype: str = "float16", states: tuple[str, ...] = ()) -> Store:
+    """A store of `SENTENCES` with the ids `IDS`, written by the package's own writer."""
+    from elmo_store.sentences import SentenceRecord
+    from tests.store.support import make_store
+
+    lengths = [len(tokens) for tokens in SENTENCES]
+    written = make_store(str(url) + ".plain", lengths=lengths, parts=(3, 0, 4), boundaries=boundaries, dtype=dtype, states=states)
+    store = elmo_store.open(written.root.url())
+    text = [
+        SentenceRecord(
+            i, IDS[i], "in/doc.txt", i, written.starts[i], written.starts[i + 1] - written.starts[i], tuple(SENTENCES[i])
+        )
+        for i in range(len(SENTENCES))
+    ]
+    view = store.select(range(len(SENTENCES)))
+    view._records = lambda numbers: [text[n] for n in numbers]  # type: ignore[method-assign]
+    return view.write(str(url))
+
+
+@pytest.fixture(scope="session")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """Seven sentences, one of them blank, two the same."""
+    return make(tmp_path_factory.mktemp("exports") / "store")
+
+
+@pytest.fixture(scope="session")
+def mixed(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store of kind "mix" with two weight sets, as `elmo-store mix` writes it."""
+    import json
+
+    from pipeline.cli import main
+
+    folder = tmp_path_factory.mktemp("mixed")
+    sets = {"ner": {"w": [0.5, -1.0, 2.0], "gamma": 1.5}, "srl": {"s": [0.2, 0.3, 0.5], "gamma": 0.5}}
+    (folder / "weights.json").write_text(json.dumps(sets))
+    arguments = ["mix", store.url, "--weights", str(folder / "weights.json"), "--output", str(folder / "store"), "--quiet"]
+    assert main([*arguments, "--dtype", "float32"]) == 0
+    return elmo_store.open(folder / "store")
+
+
+def layers(store: Store, number: int) -> npt.NDArray[np.float32]:
+    """What every reader must find: layers of a sentence [L+1, n, 2p] in float32."""
+    found = store.sentence(number).layers(boundaries=False).astype(np.float32)
+    return np.ascontiguousarray(found.transpose(1, 0, 2))

@@ -1,0 +1,312 @@
+"""Exports without HDF5, read with the library that each is made for; resuming, refusing, and what the command says."""
+
+import gc
+import json
+import zipfile
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import elmo_store
+from elmo_store.errors import JobMismatchError, StoreError
+from elmo_store.exports import FORMATS, export
+from elmo_store.exports.outputs import ExportRefusedError
+from elmo_store.exports.work import Work, document_of
+from elmo_store.mix import ScalarMix
+from elmo_store.sentences import SentenceRecord
+from elmo_store.store import Store
+from pipeline.cli import main
+from tests.exports.conftest import IDS, SENTENCES, layers
+from tests.store.support import make_store
+
+SMALL = 2 * 3 * 16 * 8  # bytes of files: eight tokens of three layers in float16
+
+
+def test_npz_as_udpipe_reads_it(store: Store, tmp_path: Path) -> None:
+    export(store, tmp_path / "out.npz", "npz")
+    elmo = []
+    with np.load(tmp_path / "out.npz") as file:  # ud_dataset.py: the values in the file's order
+        for i, (name, value) in enumerate(file.items()):
+            assert name == f"arr_{i}"
+            elmo.append(value)
+    assert len(elmo) == 7
+    assert all(one.dtype == np.float32 and np.array_equal(one, layers(store, i).mean(axis=0)) for i, one in enumerate(elmo))
+    np.savez(tmp_path / "theirs.npz", *elmo)
+    with zipfile.ZipFile(tmp_path / "out.npz") as ours, zipfile.ZipFile(tmp_path / "theirs.npz") as theirs:
+        assert [(one, ours.read(one)) for one in ours.namelist()] == [(one, theirs.read(one)) for one in theirs.namelist()]
+    with pytest.raises(StoreError, match="one vector a token"):
+        export(store, tmp_path / "all.npz", "npz", layers="all")
+
+
+def test_npz_of_a_store_of_mixes(mixed: Store, tmp_path: Path) -> None:
+    export(mixed, tmp_path / "out.npz", "npz", weight_set="srl")
+    with np.load(tmp_path / "out.npz") as file:
+        assert all(np.array_equal(file[f"arr_{i}"], mixed.sentence(i)["srl"]) for i in range(7))
+    with pytest.raises(StoreError, match="ner, srl"):
+        export(mixed, tmp_path / "all.npz", "npz")
+
+
+def test_safetensors(store: Store, tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    report = export(store, tmp_path / "out", "safetensors", file_bytes=SMALL)
+    assert len(report.files) > 2
+    number = 0
+    for name in sorted(report.files):
+        with safe_open(tmp_path / "out" / name, "np") as file:  # checks that tensors lie without gaps
+            metadata = file.metadata()
+            starts, values = file.get_tensor("sentence_start"), file.get_slice("layers")
+            text_start, text = file.get_tensor("token_start"), file.get_tensor("token_bytes").tobytes()
+            assert metadata["first_sentence"] == str(number)
+            assert json.loads(metadata["names"]) == ["layer_0", "layer_1", "layer_2"]
+            for first, stop in pairwise(starts):
+                if first == stop:  # its slices can't be empty
+                    assert not SENTENCES[number]
+                    number += 1
+                    continue
+                rows = values[int(first) : int(stop)]
+                assert rows.dtype == np.float16
+                assert np.array_equal(rows.astype(np.float32), layers(store, number).transpose(1, 0, 2))
+                tokens = [text[text_start[i] : text_start[i + 1]].decode() for i in range(first, stop)]
+                assert tokens == SENTENCES[number]
+                number += 1
+    assert number == 7
+
+
+def test_safetensors_in_torch(store: Store, tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    export(store, tmp_path / "out", "safetensors", layers="top", dtype="float32")
+    tensors = load_file(tmp_path / "out/vectors-00000-of-00001.safetensors")
+    assert tensors["vectors"].dtype == torch.float32
+    starts = tensors["sentence_start"].tolist()
+    assert all(np.array_equal(tensors["vectors"][starts[i] : starts[i + 1]].numpy(), layers(store, i)[2]) for i in range(7))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_hugging_face_datasets(store: Store, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    report = export(store, tmp_path / "out", "datasets", file_bytes=SMALL)
+    assert {"dataset_info.json", "state.json"} < set(report.files)
+    found = datasets.load_from_disk(str(tmp_path / "out"))
+    assert found.column_names == ["sentence", "id", "tokens", "layer_0", "layer_1", "layer_2"]
+    assert found["sentence"][:] == list(range(7))
+    assert found["id"][:] == IDS
+    assert found["tokens"][:] == SENTENCES
+    assert str(found.features["layer_1"].feature.feature.dtype) == "float16"
+    rows = found.with_format("numpy")
+    for number in (0, 1, 3, 4, 5, 6):  # of no tokens it makes an array without width
+        for layer in range(3):
+            assert np.array_equal(np.asarray(rows[number][f"layer_{layer}"], np.float32), layers(store, number)[layer])
+    assert rows[2]["layer_0"].shape[0] == 0
+    assert tuple(found.with_format("torch")[4]["layer_2"].shape) == (3, 16)
+    kept = found.filter(lambda one: len(one["tokens"]) > 3).map(lambda one: {"n": len(one["tokens"])})
+    assert kept["n"][:] == [7, 5, 7]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # it leaves its files to the garbage collector
+def test_webdataset(store: Store, tmp_path: Path) -> None:
+    wds = pytest.importorskip("webdataset")
+    report = export(store, tmp_path / "out", "webdataset", file_bytes=SMALL)
+    shards = [str(tmp_path / "out" / name) for name in report.files]
+    assert len(shards) > 2
+    samples = list(wds.WebDataset(shards, shardshuffle=False).decode().to_tuple("__key__", "json", "npy"))
+    gc.collect()
+    assert [key for key, _, _ in samples] == [f"{i:09d}" for i in range(7)]
+    for number, (_, facts, values) in enumerate(samples):
+        assert facts == {"sentence": number, "id": IDS[number], "tokens": SENTENCES[number]}
+        assert values.dtype == np.float16
+        assert np.array_equal(values.astype(np.float32), layers(store, number))
+
+
+def test_folders_of_mixes(store: Store, mixed: Store, tmp_path: Path) -> None:
+    from safetensors import safe_open
+
+    export(mixed, tmp_path / "sets", "safetensors")
+    with safe_open(tmp_path / "sets/vectors-00000-of-00001.safetensors", "np") as file:
+        assert json.loads(file.metadata()["names"]) == ["ner", "srl"]
+        assert np.array_equal(file.get_tensor("layers"), mixed.read())
+    weights = tmp_path / "weights.json"
+    weights.write_text('{"s": [0.2, 0.3, 0.5], "gamma": 0.5}')
+    export(store, tmp_path / "mix", "safetensors", weights=str(weights), layer_norm=True, dtype="float32")
+    with safe_open(tmp_path / "mix/vectors-00000-of-00001.safetensors", "np") as file:
+        expected = ScalarMix(s=[0.2, 0.3, 0.5], gamma=0.5, layer_norm="token")(states=store.read())
+        assert np.array_equal(file.get_tensor("vectors"), expected)
+
+
+@pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.folder])
+def test_an_interrupted_folder_is_continued(store: Store, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = export(store, tmp_path / "whole", name, file_bytes=SMALL)
+    expected = {one.name: one.read_bytes() for one in (tmp_path / "whole").iterdir()}
+    told = 0
+
+    def stop_in_the_middle(tokens: int) -> None:
+        nonlocal told
+        told += tokens
+        if told > 13:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(store, tmp_path / "out", name, file_bytes=SMALL, tell=stop_in_the_middle)
+    there = sorted(one.name for one in (tmp_path / "out").iterdir())
+    assert 1 < len(there) < len(expected)  # the record, and files that are whole
+    assert all((tmp_path / "out" / one).read_bytes() == expected[one] for one in there if one != "export.json")
+    kept = (tmp_path / "out" / whole.files[0]).stat().st_mtime_ns
+    report = export(store, tmp_path / "out", name, file_bytes=SMALL)
+    assert set(report.written) == set(whole.files) - set(there)
+    assert (tmp_path / "out" / whole.files[0]).stat().st_mtime_ns == kept
+    assert {one.name: one.read_bytes() for one in (tmp_path / "out").iterdir()} == expected
+    assert export(store, tmp_path / "out", name, file_bytes=SMALL).written == ()
+
+
+def test_an_interrupted_file_leaves_nothing_behind(store: Store, tmp_path: Path) -> None:
+    def stop(tokens: int) -> None:
+        raise KeyboardInterrupt
+
+    for name in ("allennlp", "npz"):
+        with pytest.raises(KeyboardInterrupt):
+            export(store, tmp_path / f"out.{name}", name, tell=stop)
+        assert [one.name for one in tmp_path.iterdir()] == [f"out.{name}.export.json"]
+        assert export(store, tmp_path / f"out.{name}", name).written == (f"out.{name}",)
+        (tmp_path / f"out.{name}").unlink()
+        (tmp_path / f"out.{name}.export.json").unlink()
+
+
+def test_what_stands_there_is_not_overwritten(store: Store, mixed: Store, tmp_path: Path) -> None:
+    (tmp_path / "mine.hdf5").write_bytes(b"precious")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/notes.txt").write_text("precious")
+    with pytest.raises(ExportRefusedError, match=r"mine\.hdf5 is there already"):
+        export(store, tmp_path / "mine.hdf5", "bilm")
+    for overwrite in (False, True):
+        with pytest.raises(ExportRefusedError, match=r"notes\.txt is there already"):
+            export(store, tmp_path / "folder", "webdataset", overwrite=overwrite)
+    assert (tmp_path / "folder/notes.txt").read_text() == "precious"
+    export(store, tmp_path / "out", "webdataset")
+    with pytest.raises(JobMismatchError, match="layers: 'all' there, 'top' asked for"):
+        export(store, tmp_path / "out", "webdataset", layers="top")
+    with pytest.raises(JobMismatchError, match="store_sha256"):
+        export(mixed, tmp_path / "out", "webdataset")
+    export(store, tmp_path / "out", "webdataset", layers="top", overwrite=True, file_bytes=SMALL)
+    export(store, tmp_path / "out", "safetensors", overwrite=True)
+    assert sorted(one.name for one in (tmp_path / "out").iterdir()) == ["export.json", "vectors-00000-of-00001.safetensors"]
+
+
+def test_every_format_of_an_empty_store(tmp_path: Path) -> None:
+    empty = elmo_store.open(make_store(str(tmp_path / "empty"), lengths=(), parts=()).root.url())
+    for name in FORMATS:
+        report = export(empty, tmp_path / f"out-{name}", name)
+        assert (report.sentences, report.tokens) == (0, 0)
+        assert report.files
+
+
+def test_files_hold_whole_sentences_and_all_of_them(tmp_path: Path) -> None:
+    lengths = [(7 * i) % 11 for i in range(60)]
+    store = elmo_store.open(make_store(str(tmp_path / "s"), lengths=lengths, parts=(30, 30)).root.url())
+    for n_rows in (1, 5, 11, 40, 1000):
+        report = export(store, tmp_path / f"out{n_rows}", "webdataset", file_bytes=n_rows * 2 * 3 * 16)
+        ranges = _ranges(store, n_rows)
+        assert len(ranges) == len(report.files)
+        assert [first for first, _ in ranges] == [0, *(stop for _, stop in ranges[:-1])]
+        assert ranges[-1][1] == 60
+        assert all(sum(lengths[a:b]) <= n_rows or b - a == 1 for a, b in ranges)
+
+
+def _ranges(store: Store, n_rows: int) -> list[tuple[int, int]]:
+    from elmo_store.exports.formats import Settings
+    from elmo_store.exports.outputs import Output
+    from elmo_store.exports.vectors import AllLayers
+
+    settings = Settings("webdataset", "all", dtype="float16", file_bytes=n_rows * 2 * 3 * 16)
+    vectors = AllLayers(store.states, store.channels)
+    return Work(store, vectors, settings, Output(store.url, None, folder=True), lambda tokens: None).ranges()
+
+
+def test_on_an_object_store(store: Store, tmp_path: Path) -> None:
+    import fsspec
+    import h5py
+
+    memory = fsspec.filesystem("memory")
+    export(store, "memory://exports/out.hdf5", "allennlp")
+    export(store, "memory://exports/folder", "webdataset")
+    memory.get("/exports/out.hdf5", str(tmp_path / "out.hdf5"))
+    with h5py.File(tmp_path / "out.hdf5", "r") as file:
+        assert np.array_equal(file["4"][...], layers(store, 4))
+    assert {name.rpartition("/")[2] for name in memory.ls("/exports/folder", detail=False)} == {"000000.tar", "export.json"}
+    assert export(store, "memory://exports/folder", "webdataset").written == ()
+
+
+Settings = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"format": "word2vec"}, "known are allennlp"),
+        ({"format": "npz", "dtype": "float16"}, "is read as float32"),
+        ({"format": "tfhub", "layers": "top"}, "of all layers"),
+        ({"format": "datasets", "layers": "second"}, "known are all, top, average"),
+        ({"format": "datasets", "file_bytes": 0}, "files of 0 bytes"),
+    ],
+)
+def test_settings_that_can_not_be(store: Store, tmp_path: Path, settings: Settings, says: str) -> None:
+    with pytest.raises(StoreError, match=says):
+        export(store, tmp_path / "out", **settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_that_a_mix_can_not_have(store: Store, mixed: Store, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.json"
+    weights.write_text('{"a": {"w": [0, 0, 0], "gamma": 1}, "b": {"w": [0, 0, 0], "gamma": 1}}')
+    some = make_store(str(tmp_path / "some"), states=("x", "fwd1", "bwd1", "fwd2"))
+    wrong: list[tuple[Callable[[], Any], str]] = [
+        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights)), "name one of them"),
+        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights), weight_set="c"), "name one of them"),
+        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights), weight_set="a", layers="top"), "of a mix"),
+        (lambda: export(mixed, tmp_path / "o", "bilm", weight_set="c"), "it has ner, srl"),
+        (lambda: export(mixed, tmp_path / "o", "bilm", weights=str(weights), weight_set="a"), "mixed already"),
+        (lambda: export(mixed, tmp_path / "o", "tfhub"), "holds mixes"),
+        (lambda: export(elmo_store.open(some.root.url()), tmp_path / "o", "bilm"), "layers can't be made"),
+    ]
+    for call, says in wrong:
+        with pytest.raises(StoreError, match=says):
+            call()
+    assert not (tmp_path / "o.export.json").exists()
+
+
+def test_documents_of_ids() -> None:
+    def record(own: str) -> SentenceRecord:
+        return SentenceRecord(4, own, "s3://in/a/b.txt", 0, 0, 0, ())
+
+    assert document_of(record("bc/cctv/00:17"), "id") == "bc/cctv/00"
+    assert document_of(record("a:b:0"), "id") == "a:b"
+    assert document_of(record("whatever"), "source") == "b.txt"
+    for own in ("a", "a:", ":1", "a:b", "a:-1", "a:²"):
+        with pytest.raises(StoreError, match="sentence 4"):
+            document_of(record(own), "id")
+
+
+def test_the_command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["export", store.url, "--format", "elmoformanylangs", "--output", str(tmp_path / "out"), "--quiet"]
+    assert main(command) == 0
+    told = capsys.readouterr().out
+    assert "7 sentences, 26 tokens in 3 files" in told
+    assert "left out: 1 sentences (no words)" in told
+    assert main(command) == 0
+    assert "complete already" in capsys.readouterr().out
+    assert main([*command, "--layers", "top"]) == 5
+    assert "'all' there, 'top' asked for" in capsys.readouterr().err
+    assert main(["export", store.url, "--format", "bilm", "--output", str(tmp_path / "out.ly2.hdf5"), "--quiet"]) == 5
+    assert main([*command, "--layers", "top", "--overwrite"]) == 0
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["out.export.json", "out.ly2.hdf5"]
+    assert main(["export", store.url, "--format", "bilm", "--output", str(tmp_path / "b"), "--dtype", "float16"]) == 2
+    assert main(["export", str(tmp_path / "none"), "--format", "bilm", "--output", str(tmp_path / "b")]) == 3
+    assert main(["export", store.url, "--format", "npz", "--layers", "all", "--output", str(tmp_path / "b")]) == 2
+    for option in ("--documents=source", "--forget-sentences", "--file-mib=3", "--layer-norm"):
+        assert main(["export", store.url, "--format", "npz", "--output", str(tmp_path / "b"), option]) == 2
+    assert not (tmp_path / "b").exists()

@@ -1,0 +1,237 @@
+"""HDF5 exports, read as each consumer's own code reads them: its paths, its key types, its checks. Not by our reader.
+
+Each function below names the program and what of it is followed; none of our package's code takes part in reading.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from elmo_store.exports import export
+from elmo_store.mix import ScalarMix
+from elmo_store.store import Store
+from tests.exports.conftest import DOCUMENTS, SENTENCES, layers, make
+
+Array = npt.NDArray[Any]
+
+
+def datasets_of(path: Path) -> set[str]:
+    """Every path in the file that is a dataset."""
+    found: set[str] = set()
+    with h5py.File(path, "r") as file:
+        file.visititems(lambda name, one: found.add(name) if isinstance(one, h5py.Dataset) else None)
+    return found
+
+
+def structural_probes(path: Path, sentences: list[list[str]], layer: int) -> list[Array]:
+    """structural-probes, SimpleDataset: every key but sentence_to_index is an int; its layer must have the sentence's length."""
+    file = h5py.File(path, "r")
+    numbers = sorted(int(key) for key in file if key != "sentence_to_index")
+    found = []
+    for number in numbers:
+        features = file[str(number)][layer]
+        assert features.shape[0] == len(sentences[number])
+        found.append(features)
+    return found
+
+
+def contextual_repr_analysis(path: Path, tokens: list[str]) -> Array:
+    """contextual-repr-analysis, PrecomputedContextualizer: the sentence is looked up by its tokens with spaces between them."""
+    with h5py.File(path, "r") as file:
+        numbers = json.loads(file["sentence_to_index"][0])
+        return np.asarray(file[numbers[" ".join(tokens)]][:])
+
+
+def e2e_coref(path: Path, document: str, size: int, n_layers: int) -> Array:
+    """e2e-coref, load_lm_embeddings: as many sentences as the group has keys, padded to the longest."""
+    with h5py.File(path, "r") as file:
+        group = file[document.replace("/", ":")]
+        found = [group[str(i)][...] for i in range(len(list(group.keys())))]
+    padded = np.zeros([len(found), max(one.shape[0] for one in found), size, n_layers])
+    for i, one in enumerate(found):
+        padded[i, : one.shape[0], :, :] = one
+    return padded
+
+
+def lsgn(path: Path, document: str, sentence: int) -> Array:
+    """lsgn, load_lm_embeddings_for_sentence: layers first in the file, turned after reading."""
+    with h5py.File(path, "r") as file:
+        return np.asarray(file[document.replace("/", ":")][str(sentence)][...]).transpose(1, 2, 0)
+
+
+def dygie(path: Path, document: str, sentence: int) -> Array:
+    """DyGIE: the flat key DOCUMENT_SENTENCE, taken as it is; it writes the key without replacing anything."""
+    with h5py.File(path, "r") as file:
+        return np.asarray(file[f"{document}_{sentence}"][...])
+
+
+def elmoformanylangs(path: Path, tokens: list[str]) -> Array:
+    """ELMoForManyLangs' users: the words with tabs between them, "." and "/" written out."""
+    key = "\t".join(tokens).replace(".", "$period$").replace("/", "$backslash$")
+    with h5py.File(path, "r") as file:
+        return np.asarray(file[key])
+
+
+def test_allennlp_all(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "out.hdf5"
+    report = export(store, path, "allennlp")
+    assert (report.sentences, report.tokens, report.files) == (7, 26, ("out.hdf5",))
+    assert datasets_of(path) == {*map(str, range(7)), "sentence_to_index"}
+    with h5py.File(path, "r") as file:
+        for number in range(7):
+            dataset = file[str(number)]
+            assert dataset.dtype == np.float32
+            assert dataset.shape == (3, len(SENTENCES[number]), 16)
+            assert np.array_equal(dataset[...], layers(store, number))
+        index = file["sentence_to_index"]
+        assert index.shape == (1,)
+        assert h5py.check_string_dtype(index.dtype).length is None  # variable length
+        found = json.loads(index[0])
+    assert found == {" ".join(tokens): str(i) for i, tokens in enumerate(SENTENCES) if tokens}
+    assert found["The cat sat on the mat ."] == "3"  # the last of two
+    for layer in range(3):
+        read = structural_probes(path, SENTENCES, layer)
+        assert all(np.array_equal(one, layers(store, i)[layer]) for i, one in enumerate(read))
+    assert np.array_equal(contextual_repr_analysis(path, SENTENCES[4]), layers(store, 4))
+
+
+def test_allennlp_top_and_average(store: Store, tmp_path: Path) -> None:
+    top, average = tmp_path / "top.hdf5", tmp_path / "average.hdf5"
+    export(store, top, "allennlp", layers="top", sentence_index=False)
+    export(store, average, "allennlp", layers="average")
+    assert datasets_of(top) == set(map(str, range(7)))
+    with h5py.File(top, "r") as file:
+        assert all(np.array_equal(file[str(i)][...], layers(store, i)[-1]) for i in range(7))
+    with h5py.File(average, "r") as file:
+        assert all(np.array_equal(file[str(i)][...], layers(store, i).mean(axis=0)) for i in range(7))
+
+
+def test_bilm_has_numbers_only(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "out.hdf5"
+    export(store, path, "bilm")
+    with h5py.File(path, "r") as file:
+        assert {int(key) for key in file} == set(range(7))  # span-based-srl takes int of every key
+        for key in file:
+            assert np.array_equal(file[key][...], layers(store, int(key)))
+
+
+def test_e2e_coref_by_document(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "out.hdf5"
+    export(store, path, "e2e-coref")
+    with h5py.File(path, "r") as file:
+        assert set(file) == {name.replace("/", ":") for name in DOCUMENTS}
+    for document, numbers in DOCUMENTS.items():
+        read = e2e_coref(path, document, 16, 3)
+        assert read.shape == (len(numbers), max(len(SENTENCES[n]) for n in numbers), 16, 3)
+        for place, number in enumerate(numbers):
+            expected = layers(store, number).transpose(1, 2, 0)
+            assert np.array_equal(read[place, : len(expected)], expected)
+
+
+def test_lsgn_by_document(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "out.hdf5"
+    export(store, path, "lsgn")
+    for document, numbers in DOCUMENTS.items():
+        for place, number in enumerate(numbers):
+            assert np.array_equal(lsgn(path, document, place), layers(store, number).transpose(1, 2, 0))
+    assert datasets_of(path) == {f"{d.replace('/', ':')}/{i}" for d, numbers in DOCUMENTS.items() for i in range(len(numbers))}
+
+
+def test_dygie_by_document(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "out.hdf5"
+    export(store, path, "dygie")
+    for document, numbers in DOCUMENTS.items():
+        for place, number in enumerate(numbers):
+            assert np.array_equal(dygie(path, document, place), layers(store, number).transpose(1, 2, 0))
+    assert datasets_of(path) == {f"{d}_{i}" for d, numbers in DOCUMENTS.items() for i in range(len(numbers))}
+
+
+def test_elmoformanylangs_by_words(store: Store, tmp_path: Path) -> None:
+    report = export(store, tmp_path / "out", "elmoformanylangs")
+    assert report.files == ("out.ly0.hdf5", "out.ly1.hdf5", "out.ly2.hdf5")
+    assert report.left_out == {"no words": 1, "the same words as a sentence before": 1}
+    for layer in range(3):
+        path = tmp_path / f"out.ly{layer}.hdf5"
+        assert len(datasets_of(path)) == 5
+        for number, tokens in enumerate(SENTENCES):
+            if tokens and number != 3:
+                assert np.array_equal(elmoformanylangs(path, tokens), layers(store, number)[layer])
+    assert export(store, tmp_path / "one", "elmoformanylangs", layers="average").files == ("one.ly-1.hdf5",)
+    average = elmoformanylangs(tmp_path / "one.ly-1.hdf5", SENTENCES[1])
+    assert np.array_equal(average, np.average(layers(store, 1), axis=0))
+    assert export(store, tmp_path / "top", "elmoformanylangs", layers="top").files == ("top.ly2.hdf5",)
+
+
+def test_tfhub_names(store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "out.hdf5"
+    export(store, path, "tfhub")
+    with h5py.File(path, "r") as file:
+        assert {int(key) for key in file} == set(range(7))
+        for number in range(7):
+            signature = {name: value[...] for name, value in file[str(number)].items()}
+            expected = layers(store, number)
+            assert set(signature) == {"word_emb", "lstm_outputs1", "lstm_outputs2", "elmo", "default"}
+            assert np.array_equal(signature["word_emb"], expected[0, :, :8])
+            assert np.array_equal(signature["lstm_outputs1"], expected[1])
+            assert np.array_equal(signature["lstm_outputs2"], expected[2])
+            assert np.array_equal(signature["elmo"], expected.mean(axis=0))
+            assert signature["default"].shape == (16,)
+            if number == 2:
+                assert not signature["default"].any()
+            else:
+                assert np.array_equal(signature["default"], signature["elmo"].mean(axis=0))
+
+
+def test_with_a_mix(store: Store, mixed: Store, tmp_path: Path) -> None:
+    weights = tmp_path / "weights.json"
+    weights.write_text('{"w": [0.5, -1.0, 2.0], "gamma": 1.5}')
+    mix = ScalarMix(w=[0.5, -1.0, 2.0], gamma=1.5)
+    expected = [mix(states=store.sentence(i).read(boundaries=False)) for i in range(7)]
+    shapes = {"allennlp": "nd", "bilm": "knd", "e2e-coref": "ndk", "lsgn": "knd", "dygie": "ndk"}
+    for source, settings in ((store, {"weights": str(weights)}), (mixed, {"weight_set": "ner"})):
+        for name, axes in shapes.items():
+            path = tmp_path / f"{name}-{source is mixed}.hdf5"
+            export(source, path, name, **settings)  # type: ignore[arg-type]
+            where = {"allennlp": "4", "bilm": "4", "dygie": "wsj/00/b_0"}.get(name, "wsj:00:b/0")
+            with h5py.File(path, "r") as file:
+                found = file[where][...]
+            assert found.ndim == len(axes)
+            flat = found.squeeze(axes.index("k")) if "k" in axes else found
+            assert np.array_equal(flat, expected[4]), name
+        export(source, tmp_path / f"many-{source is mixed}", "elmoformanylangs", **settings)  # type: ignore[arg-type]
+        assert np.array_equal(elmoformanylangs(tmp_path / f"many-{source is mixed}.ly-1.hdf5", SENTENCES[4]), expected[4])
+    export(store, tmp_path / "hub.hdf5", "tfhub", weights=str(weights))
+    with h5py.File(tmp_path / "hub.hdf5", "r") as file:
+        assert np.array_equal(file["4/elmo"][...], expected[4])
+        assert np.array_equal(file["4/lstm_outputs2"][...], layers(store, 4)[2])
+
+
+def test_rows_of_bos_and_eos_stay_out(tmp_path: Path) -> None:
+    store = make(tmp_path / "store", boundaries=True, dtype="float32")
+    assert store.n_rows > store.n_tokens
+    export(store, tmp_path / "out.hdf5", "allennlp")
+    for layer, one in enumerate(structural_probes(tmp_path / "out.hdf5", SENTENCES, 1)):
+        assert np.array_equal(one, layers(store, layer)[1])
+
+
+def test_the_same_store_gives_the_same_bytes(store: Store, tmp_path: Path) -> None:
+    for name in ("allennlp", "e2e-coref", "tfhub"):
+        export(store, tmp_path / "a.hdf5", name, overwrite=True)
+        export(store, tmp_path / "b.hdf5", name, overwrite=True)
+        assert (tmp_path / "a.hdf5").read_bytes() == (tmp_path / "b.hdf5").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["e2e-coref", "lsgn", "dygie"])
+def test_a_document_whose_sentences_are_apart_is_named(store: Store, tmp_path: Path, name: str) -> None:
+    from elmo_store.errors import StoreError
+
+    apart = store.select([0, 4, 1]).write(str(tmp_path / "apart"))
+    with pytest.raises(StoreError, match=r"wsj[:/]00[:/]a' is there already"):
+        export(apart, tmp_path / "out.hdf5", name)
+    assert not (tmp_path / "out.hdf5").exists()
+    export(apart, tmp_path / "out.hdf5", name, documents="source", overwrite=True)  # all of one file
