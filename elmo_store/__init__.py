@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from elmo_store.embedded import EmbeddedSentence, embed
     from elmo_store.mix import ScalarMix
     from elmo_store.reading import Batch, Readable, Sentence
+    from elmo_store.row_cache import cached
     from elmo_store.store import Store, open
     from elmo_store.views import concat
 
     __version__: str
 
 __all__ = [
-    "Batch", "EmbeddedSentence", "Readable", "ScalarMix", "Sentence", "Store", "__version__", "concat", "embed", "errors", "open",
+    "Batch", "EmbeddedSentence", "Readable", "ScalarMix", "Sentence", "Store", "__version__", "cached", "concat", "embed",
+    "errors", "open",
 ]  # fmt: skip
 
 _HOMES = {
@@ -31,6 +33,7 @@ _HOMES = {
     "ScalarMix": "elmo_store.mix",
     "Sentence": "elmo_store.reading",
     "Store": "elmo_store.store",
+    "cached": "elmo_store.row_cache",
     "concat": "elmo_store.views",
     "embed": "elmo_store.embedded",
     "open": "elmo_store.store",

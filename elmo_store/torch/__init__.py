@@ -7,5 +7,6 @@ May import torch, NumPy and the rest of elmo_store.
 from elmo_store.torch.dataset import SentenceDataset, collate
 from elmo_store.torch.elmo import Elmo
 from elmo_store.torch.mix import LayerNorm, ScalarMix, layers_of_states
+from elmo_store.torch.stream import SentenceStream
 
-__all__ = ["Elmo", "LayerNorm", "ScalarMix", "SentenceDataset", "collate", "layers_of_states"]
+__all__ = ["Elmo", "LayerNorm", "ScalarMix", "SentenceDataset", "SentenceStream", "collate", "layers_of_states"]

@@ -1,0 +1,196 @@
+"""`cached`: a store whose rows, once read, stay in a local folder, up to a bound. For training on a remote store, epoch after
+epoch.
+
+May import NumPy, google_crc32c, reading, store, errors, sentences.
+
+The folder holds ``KEY/STATE/BLOCK.rows``: `BLOCK_ROWS` rows of one state as the store has them, and their CRC-32C in 4 bytes.
+KEY is a hash of what the store holds, so stores of the same vectors share their blocks and a rewritten store has others.
+Several processes may use one folder. What was used longest ago goes first.
+"""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import google_crc32c
+import numpy as np
+
+from elmo_store.errors import StoreError
+from elmo_store.reading import Array, Int64, Readable, Span
+from elmo_store.sentences import SentenceRecord
+from elmo_store.text_index import Text
+
+if TYPE_CHECKING:
+    from elmo_store.manifest import Manifest
+    from elmo_store.store import Store
+
+BLOCK_ROWS = 1024
+FETCH_BLOCKS = 32  # that are fetched and held at a time
+_CHECKSUM_BYTES = 4
+
+
+class CachedStore(Readable):
+    """A store behind a local cache of its rows; everything else is the store's own. Use `cached`."""
+
+    def __init__(self, store: "Store", folder: Path, max_bytes: int) -> None:
+        if not store.manifest.complete or store.manifest.checksums is None:
+            raise StoreError(f"{store.url} is not complete: its rows may change, so they can't be kept")
+        block_bytes = BLOCK_ROWS * store.channels * store.dtype.itemsize + _CHECKSUM_BYTES
+        if max_bytes < block_bytes * len(store.states):
+            raise ValueError(
+                f"max_bytes={max_bytes}: {BLOCK_ROWS} rows of {store.url} take {block_bytes * len(store.states):,} bytes"
+            )
+        self.store, self.folder, self.max_bytes = store, folder, max_bytes
+        self.url = store.url
+        self.states, self.channels, self.dtype, self.boundaries = store.states, store.channels, store.dtype, store.boundaries
+        self.n_sentences, self.n_tokens, self.n_rows = store.n_sentences, store.n_tokens, store.n_rows
+        key = hashlib.sha256(f"{store.manifest.checksums.shards} {BLOCK_ROWS}".encode()).hexdigest()[:32]
+        self._own = folder / key
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CachedStore, (self.store, self.folder, self.max_bytes)
+
+    def __repr__(self) -> str:
+        return f"<{self.store!r} cached in {self.folder}, up to {self.max_bytes:,} bytes>"
+
+    @property
+    def manifest(self) -> "Manifest":
+        """The store's."""
+        return self.store.manifest
+
+    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
+        return self.store._spans(numbers)
+
+    def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+        return self.store._records(numbers)
+
+    def _find(self, ids: Sequence[str]) -> list[int]:
+        return self.store._find(ids)
+
+    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        return self.store._find_text(texts)
+
+    def _tokens(self, first: int, stop: int) -> list[str]:
+        return self.store._tokens(first, stop)
+
+    def _block_stop(self, first: int, most: int) -> int:
+        return max(first + 1, (first + most) // BLOCK_ROWS * BLOCK_ROWS)
+
+    def _read(self, states: Sequence[int], spans: Sequence[Span]) -> Array:
+        out = np.empty((len(states), sum(stop - first for first, stop in spans), self.channels), self.dtype)
+        wanted: dict[int, list[tuple[int, int, int]]] = {}  # block → rows lo … hi of it, and their place in the result
+        place = 0
+        for first, stop in spans:
+            for block in range(first // BLOCK_ROWS, -(-stop // BLOCK_ROWS) if stop > first else 0):
+                base = block * BLOCK_ROWS
+                lo, hi = max(first, base), min(stop, base + BLOCK_ROWS)
+                wanted.setdefault(block, []).append((lo - base, hi - base, place))
+                place += hi - lo
+        blocks = sorted(wanted)
+        for start in range(0, len(blocks), FETCH_BLOCKS):
+            for (block, state), rows in self._blocks(states, blocks[start : start + FETCH_BLOCKS]):
+                for lo, hi, at in wanted[block]:
+                    out[state, at : at + hi - lo] = rows[lo:hi]
+        return out.transpose(1, 0, 2)
+
+    def _blocks(self, states: Sequence[int], blocks: Sequence[int]) -> Iterator[tuple[tuple[int, int], Array]]:
+        """Rows of each block and each of ``states`` (by its place there): from the folder, the others fetched at once."""
+        missing: dict[tuple[int, ...], list[int]] = {}  # places of the states that a block lacks → such blocks
+        for block in blocks:
+            lacking = []
+            for place, state in enumerate(states):
+                rows = self._kept(state, block)
+                if rows is None:
+                    lacking.append(place)
+                else:
+                    yield (block, place), rows
+            if lacking:
+                missing.setdefault(tuple(lacking), []).append(block)
+        for places, lacking_blocks in missing.items():
+            spans = [(block * BLOCK_ROWS, min(self.n_rows, (block + 1) * BLOCK_ROWS)) for block in lacking_blocks]
+            fetched = self.store._read([states[place] for place in places], spans)  # [rows, states, channels]
+            at, new = 0, []
+            for block, (first, stop) in zip(lacking_blocks, spans, strict=True):
+                for i, place in enumerate(places):
+                    rows = np.ascontiguousarray(fetched[at : at + stop - first, i])
+                    new.append((states[place], block, rows))
+                    yield (block, place), rows
+                at += stop - first
+            self._keep(new)
+
+    def _path(self, state: int, block: int) -> Path:
+        return self._own / self.states[state] / f"{block}.rows"
+
+    def _kept(self, state: int, block: int) -> Array | None:
+        """A block's rows [n, channels] from the folder; None if they are not there, or not what was written."""
+        path = self._path(state, block)
+        n = min(self.n_rows, (block + 1) * BLOCK_ROWS) - block * BLOCK_ROWS
+        try:
+            data = path.read_bytes()
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        rows = memoryview(data)[:-_CHECKSUM_BYTES]
+        if len(rows) != n * self.channels * self.dtype.itemsize or _checksum(rows) != data[-_CHECKSUM_BYTES:]:
+            return None
+        return np.frombuffer(rows, self.dtype).reshape(n, self.channels)
+
+    def _keep(self, new: Sequence[tuple[int, int, Array]]) -> None:
+        """Put blocks into the folder, after as many others have gone as the bound asks for."""
+        with _locked(self.folder):
+            for state, block, rows in self._fitting(new):
+                path = self._path(state, block)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                data = rows.tobytes()
+                handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data + _checksum(data))
+                os.replace(temporary, path)
+
+    def _fitting(self, new: Sequence[tuple[int, int, Array]]) -> Sequence[tuple[int, int, Array]]:
+        """The last of the new blocks that fit within the bound, room made for them."""
+        sizes = [rows.nbytes + _CHECKSUM_BYTES for _, _, rows in new]
+        while sum(sizes) > self.max_bytes:
+            new, sizes = new[1:], sizes[1:]
+        there = []
+        for path in self.folder.glob("*/*/*"):
+            with suppress(FileNotFoundError):
+                found = path.stat()
+                there.append((found.st_mtime_ns, found.st_size, path))
+        total = sum(size for _, size, _ in there) + sum(sizes)
+        for _, size, path in sorted(there, key=lambda one: one[0]):
+            if total <= self.max_bytes:
+                break
+            path.unlink(missing_ok=True)
+            total -= size
+        return new
+
+
+def cached(store: "Store", folder: str | os.PathLike[str], *, max_bytes: int) -> CachedStore:
+    """A store whose rows, once read, stay in the local ``folder``, which never takes more than ``max_bytes``.
+
+    For stores far away that are read again and again. Blocks of 1,024 rows of a state are fetched and kept whole, so the first
+    read of a sentence costs more than its rows. Text and the rows' places are not kept. Several processes may share a folder.
+
+    StoreError for an unfinished store, ValueError for a bound that one block does not fit in.
+    """
+    return CachedStore(store, Path(folder), max_bytes)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time counts and writes."""
+    import fcntl
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _checksum(data: Any) -> bytes:
+    return int(google_crc32c.value(bytes(data))).to_bytes(_CHECKSUM_BYTES, "little")

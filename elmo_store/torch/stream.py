@@ -1,0 +1,165 @@
+"""The sentences of a store as a stream of batches: an iterable PyTorch dataset that reads shards in long runs, shuffled.
+
+May import torch, NumPy, order, reading, store, dataset.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from elmo_store import order
+from elmo_store.order import Int64, Uneven
+from elmo_store.reading import Readable
+from elmo_store.store import open as open_store
+from elmo_store.torch.dataset import Item, collate, read_items
+
+SHARD_ROWS = 16_384  # of what has no shards of its own
+SPANS_AT_ONCE = 1 << 16
+
+
+class SentenceStream(IterableDataset[Item]):
+    """Batches of a store's sentences, each epoch in another order; ``DataLoader(stream, batch_size=None)`` adds workers.
+
+    A batch is what `collate` gives: `states` [B, n_max, states, channels] in the store's dtype, `mask`, `index`, and with text
+    `id` and `tokens`. Order and batches follow from seed, epoch, and the numbers of ranks and workers alone. Shards are
+    shuffled, then runs of 256 sentences among ``mixed_shards`` of them, then sentences in a pool; so a store is read in few,
+    long requests. Each rank of torch.distributed, and each of its DataLoader's workers, takes a stretch of the epoch of its
+    own. Without workers a thread reads ahead; with them each worker does.
+
+    Memory: ``prefetch`` + 1 pools, of the rows of ``pool_sentences`` sentences each.
+
+    Args:
+        store: an open store (or a view of one: `elmo_store.cached` keeps a remote one's rows at hand), or its URL.
+        batch_sentences: sentences of a batch, at most.
+        batch_rows: rows of a batch, padding counted, at most; the number of batches then differs between ranks.
+        states: names to read instead of all states.
+        text: False leaves out `id` and `tokens`.
+        shuffle: False goes through the store in its order.
+        seed: of all orders; `set_epoch` says which.
+        bucket: sentences of like length in a batch (of those in the pool), batches in random order.
+        pool_sentences: sentences in memory that are shuffled and bucketed together; a multiple of batch_sentences wastes no
+            batch.
+        mixed_shards: shards that a pool's runs come from.
+        uneven: what ranks do with sentences that don't divide among them: "repeat" some (all ranks have as many batches),
+            "drop" them, or "keep" each exactly once, as evaluation wants.
+        prefetch: pools that are read while one is used.
+        rank, ranks: which of how many readers this is; by default what torch.distributed says, or the only one.
+
+    Raises:
+        ValueError: a number that makes no sense.
+    """
+
+    def __init__(
+        self,
+        store: Readable | str,
+        *,
+        batch_sentences: int = 32,
+        batch_rows: int | None = None,
+        states: Sequence[str] | None = None,
+        text: bool = True,
+        shuffle: bool = True,
+        seed: int = 0,
+        bucket: bool = True,
+        pool_sentences: int = 2048,
+        mixed_shards: int = 8,
+        uneven: Uneven = "repeat",
+        prefetch: int = 1,
+        rank: int | None = None,
+        ranks: int | None = None,
+    ) -> None:
+        super().__init__()
+        least = {"batch_sentences": batch_sentences, "pool_sentences": pool_sentences, "mixed_shards": mixed_shards}
+        for name, value in least.items() | ({"batch_rows": batch_rows} if batch_rows is not None else {}).items():
+            if value < 1:
+                raise ValueError(f"{name}={value}: give 1 or more")
+        if uneven not in ("repeat", "drop", "keep"):
+            raise ValueError(f"uneven={uneven!r} is none of 'repeat', 'drop', 'keep'")
+        if (rank is None) != (ranks is None) or prefetch < 0:
+            raise ValueError(f"rank={rank}, ranks={ranks}, prefetch={prefetch}: give both rank and ranks, and prefetch 0 or more")
+        self.store: Readable = open_store(store) if isinstance(store, str) else store
+        self.states = tuple(states) if states is not None else self.store.states
+        self.store.state_indices(self.states)
+        self.text, self.shuffle, self.seed, self.bucket, self.uneven = text, shuffle, seed, bucket, uneven
+        self.batch_sentences, self.batch_rows, self.pool_sentences = batch_sentences, batch_rows, pool_sentences
+        self.mixed_shards, self.prefetch = mixed_shards, prefetch
+        self._place = _distributed() if rank is None or ranks is None else (rank, ranks)
+        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # workers that live on see what the next epoch is
+        self._edges: Int64 | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A DataLoader's workers are no members of the process group: they are told who their process is.
+        return self.__dict__ | {"_place": self._place or _distributed()}
+
+    @property
+    def epoch(self) -> int:
+        """Which epoch the next iteration is."""
+        return int(self._epoch.item())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Say which epoch the next iteration is, in every worker: call it before each; the same number gives the same order."""
+        self._epoch.fill_(epoch)
+
+    def __iter__(self) -> Iterator[Item]:
+        worker = get_worker_info()
+        part, parts = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        rank, ranks = self._place or _distributed() or (0, 1)
+        epoch = self.epoch
+        runs = order.epoch_runs(
+            self._shard_edges(), shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=self.mixed_shards
+        )
+        own = order.share(order.share(runs, rank, ranks, self.uneven), part, parts, "keep")
+        random = order.generator(self.seed, epoch, 1 + rank, part) if self.shuffle else None
+        pools = order.pools(own, self.pool_sentences)
+        if not self.prefetch:
+            for numbers in pools:
+                yield from self._batches(numbers, self._read(numbers), random)
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="stream") as pool:
+            ahead: deque[tuple[Int64, Future[list[Item]]]] = deque()
+            try:
+                for numbers in pools:
+                    ahead.append((numbers, pool.submit(self._read, numbers)))
+                    if len(ahead) > self.prefetch:
+                        first, items = ahead.popleft()
+                        yield from self._batches(first, items.result(), random)
+                while ahead:
+                    first, items = ahead.popleft()
+                    yield from self._batches(first, items.result(), random)
+            finally:  # a reader that goes away early waits for no pool that nobody wants
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _read(self, numbers: Int64) -> list[Item]:
+        return read_items(self.store, numbers.tolist(), self.states, self.text)
+
+    def _batches(self, numbers: Int64, items: list[Item], random: np.random.Generator | None) -> Iterator[Item]:
+        lengths = np.array([len(item["states"]) for item in items], np.int64)
+        places = np.arange(len(numbers))  # a sentence may stand twice where ranks repeat some
+        for batch in order.batches(
+            places, lengths, random, sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket
+        ):
+            yield collate([items[place] for place in batch.tolist()])
+
+    def _shard_edges(self) -> Int64:
+        """The first sentence of each shard, and the number of sentences: [shards + 1]. Reads 8 bytes a sentence, once."""
+        if self._edges is None:
+            manifest: Any = getattr(self.store, "manifest", None)
+            shard_rows = SHARD_ROWS if manifest is None else manifest.shard_rows
+            n, shards = len(self.store), max(1, -(-self.store.n_rows // shard_rows))
+            counts = np.zeros(shards, np.int64)
+            for start in range(0, n, SPANS_AT_ONCE):
+                firsts = self.store._spans(range(start, min(n, start + SPANS_AT_ONCE)))[:, 0]
+                counts += np.bincount(np.minimum(firsts // shard_rows, shards - 1), minlength=shards)
+            self._edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        return self._edges
+
+
+def _distributed() -> tuple[int, int] | None:
+    """This process's rank and how many there are, as torch.distributed says; None without a process group."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return None

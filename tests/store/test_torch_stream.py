@@ -1,0 +1,238 @@
+"""A store as a stream of batches: whole epochs, by ranks and workers, the same each time; and the cache of a remote store."""
+
+import pickle
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import elmo_store
+from elmo_store import row_cache
+from elmo_store.errors import StateNotFoundError, StoreError
+from elmo_store.torch import SentenceStream
+from tests.store.support import Written, make_store
+
+LENGTHS = tuple((i * 7) % 13 for i in range(150))  # every thirteenth has no tokens
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return make_store(str(tmp_path_factory.mktemp("stream") / "store"), lengths=LENGTHS, parts=(70, 80))
+
+
+def stream_of(written: Written, **settings: Any) -> SentenceStream:
+    return SentenceStream(written.root.url(), **{"batch_sentences": 8, "pool_sentences": 32, "mixed_shards": 2} | settings)
+
+
+def seen(batches: Any) -> list[int]:
+    return [index for batch in batches for index in batch["index"]]
+
+
+def test_batches_hold_the_rows_of_their_sentences(written: Written) -> None:
+    for batch in stream_of(written):
+        assert batch["states"].dtype == torch.float16
+        for index, tokens, rows, mask in zip(batch["index"], batch["tokens"], batch["states"], batch["mask"], strict=True):
+            assert list(tokens) == written.tokens[index]
+            np.testing.assert_array_equal(rows[mask].numpy(), written.states[written.rows(index)])
+            assert not rows[~mask].any()
+
+
+@pytest.mark.parametrize("prefetch", [0, 1, 3])
+@pytest.mark.parametrize("bucket", [True, False])
+def test_an_epoch_is_every_sentence_once_and_depends_on_its_number_alone(written: Written, prefetch: int, bucket: bool) -> None:
+    stream = stream_of(written, prefetch=prefetch, bucket=bucket, text=False)
+    first = seen(stream)
+    assert sorted(first) == list(range(len(LENGTHS)))
+    assert first != sorted(first)
+    assert seen(stream) == first
+    stream.set_epoch(1)
+    second = seen(stream)
+    assert sorted(second) == sorted(first)
+    assert second != first
+    assert seen(stream_of(written, seed=5, bucket=bucket)) != first
+    stream.set_epoch(0)
+    assert seen(pickle.loads(pickle.dumps(stream))) == first
+
+
+def test_without_shuffling_it_is_the_store_s_order(written: Written) -> None:
+    assert seen(stream_of(written, shuffle=False, bucket=False)) == list(range(len(LENGTHS)))
+
+
+@pytest.mark.parametrize("uneven", ["repeat", "drop", "keep"])
+def test_ranks_share_an_epoch(written: Written, uneven: Any) -> None:
+    ranks = [seen(stream_of(written, rank=rank, ranks=4, uneven=uneven)) for rank in range(4)]
+    sizes = {"repeat": [38] * 4, "drop": [37] * 4, "keep": [37, 38, 37, 38]}[uneven]
+    assert [len(one) for one in ranks] == sizes
+    together = [index for one in ranks for index in one]
+    assert len(set(together)) == (148 if uneven == "drop" else 150)
+    batches = [len(list(stream_of(written, rank=rank, ranks=4, uneven=uneven))) for rank in range(4)]
+    assert len(set(batches)) == 1
+
+
+@pytest.mark.slow
+def test_torch_distributed_says_the_rank(written: Written, tmp_path: Path) -> None:
+    """Two processes of a group, each with a worker that is none of the group."""
+    import torch.multiprocessing as mp
+
+    mp.start_processes(in_group, (str(tmp_path), written.root.url()), nprocs=2, start_method="spawn")
+    found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
+    assert sorted(found[0] + found[1]) == list(range(len(LENGTHS)))
+    assert len(found[0]) == len(found[1]) == 75
+
+
+def test_a_worker_that_is_spawned_is_told_the_rank(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("is_initialized", True), ("get_rank", 1), ("get_world_size", 2)):
+        monkeypatch.setattr(torch.distributed, name, lambda value=value: value)
+    for early in (True, False):  # the group may be made before the stream or after
+        stream = stream_of(written)
+        if not early:
+            stream._place = None
+        data = pickle.dumps(stream)
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(torch.distributed, "is_initialized", lambda: False)
+            assert seen(pickle.loads(data)) == seen(stream_of(written, rank=1, ranks=2))
+
+
+def in_group(rank: int, folder: str, url: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    loader = DataLoader(
+        SentenceStream(url, batch_sentences=8, text=False), batch_size=None, num_workers=1, multiprocessing_context="fork"
+    )
+    torch.save(seen(loader), f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_workers_share_an_epoch_and_hear_of_the_next(written: Written) -> None:
+    stream = stream_of(written)
+    loader = DataLoader(
+        stream, batch_size=None, num_workers=2, persistent_workers=True, multiprocessing_context="fork"
+    )  # the workers of the first epoch serve the second
+    first = seen(loader)
+    stream.set_epoch(1)
+    second = seen(loader)
+    assert sorted(first) == sorted(second) == list(range(len(LENGTHS)))
+    assert first != second
+    stream.set_epoch(0)
+    assert seen(loader) == first
+
+
+def test_batches_bounded_by_rows(written: Written) -> None:
+    for batch in stream_of(written, batch_sentences=100, batch_rows=40, text=False):
+        assert batch["mask"].numel() <= 40 or len(batch["index"]) == 1
+
+
+def test_one_state_alone_and_a_view(written: Written) -> None:
+    store = elmo_store.open(written.root.url())
+    batch = next(iter(SentenceStream(store.slice(20, 60), states=["bwd2"], shuffle=False, bucket=False, text=False)))
+    assert batch["states"].shape[2:] == (1, 8)
+    np.testing.assert_array_equal(batch["states"][1][batch["mask"][1]][:, 0], written.states[written.rows(21), 4])
+
+
+def test_who_leaves_early_leaves_no_thread(written: Written) -> None:
+    before = threading.active_count()
+    stream = iter(stream_of(written, prefetch=2))
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("stream")]
+    assert threading.active_count() <= before
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"batch_sentences": 0}, "batch_sentences=0"),
+        ({"batch_rows": 0}, "batch_rows=0"),
+        ({"uneven": "some"}, "uneven='some'"),
+        ({"rank": 1}, "both rank and ranks"),
+        ({"prefetch": -1}, "prefetch=-1"),
+    ],
+)
+def test_settings_that_make_no_sense(written: Written, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        stream_of(written, **settings)
+
+
+def test_a_state_that_there_is_not(written: Written) -> None:
+    with pytest.raises(StateNotFoundError, match="fwd9"):
+        stream_of(written, states=["fwd9"])
+
+
+# --- the cache ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Rows that were asked of a store itself."""
+    asked: list[int] = []
+    real = elmo_store.Store._read
+
+    def counting(self: elmo_store.Store, states: Sequence[int], spans: Sequence[tuple[int, int]]) -> Any:
+        asked.append(sum(stop - first for first, stop in spans))
+        return real(self, states, spans)
+
+    monkeypatch.setattr(elmo_store.Store, "_read", counting)
+    monkeypatch.setattr(row_cache, "BLOCK_ROWS", 64)
+    return asked
+
+
+def size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_was_read_once_is_not_fetched_again(written: Written, tmp_path: Path, reads: list[int]) -> None:
+    store = elmo_store.open(written.root.url())
+    kept = elmo_store.cached(store, tmp_path / "cache", max_bytes=10**6)
+    for _ in range(2):
+        assert sorted(seen(SentenceStream(kept, text=False))) == list(range(len(LENGTHS)))
+        np.testing.assert_array_equal(kept.read(rows=slice(60, 200)), written.states[60:200])
+        np.testing.assert_array_equal(kept["fwd2"][[700, 3, 64]], written.states[[700, 3, 64], 3])
+    assert sum(reads) == store.n_rows  # each row once, whoever asked
+    again = pickle.loads(pickle.dumps(kept))
+    np.testing.assert_array_equal(again.read(), written.states)
+    assert sum(reads) == store.n_rows
+    assert again.find_text([written.tokens[4]]) == [4]
+    assert again.sentence(5).tokens == tuple(written.tokens[5])
+
+
+def test_the_bound_holds_and_the_oldest_go(written: Written, tmp_path: Path, reads: list[int]) -> None:
+    store = elmo_store.open(written.root.url())
+    block = 64 * 8 * 2 + 4
+    bound = 12 * block
+    kept = elmo_store.cached(store, tmp_path, max_bytes=bound)
+    for start in (0, 300, 0, 640, 128, 0):
+        np.testing.assert_array_equal(kept.read(rows=slice(start, start + 70)), written.states[start : start + 70])
+        assert size_of(tmp_path) <= bound
+    np.testing.assert_array_equal(kept.read(), written.states)  # more than the bound at once
+    assert size_of(tmp_path) <= bound
+    reads.clear()
+    kept.read("x", slice(0, 10))
+    kept.read("x", slice(0, 10))
+    assert reads == [64]
+
+
+def test_damage_and_loss_are_read_again(written: Written, tmp_path: Path, reads: list[int]) -> None:
+    kept = elmo_store.cached(elmo_store.open(written.root.url()), tmp_path, max_bytes=10**6)
+    kept.read(rows=slice(0, 64))
+    paths = sorted(tmp_path.glob("*/*/0.rows"))
+    assert len(paths) == 5
+    data = bytearray(paths[0].read_bytes())
+    data[7] ^= 1
+    paths[0].write_bytes(data)
+    paths[1].write_bytes(b"")
+    paths[2].unlink()
+    reads.clear()
+    np.testing.assert_array_equal(kept.read(rows=slice(0, 64)), written.states[:64])
+    assert reads == [64]
+
+
+def test_stores_that_are_not_kept(written: Written, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="max_bytes=100: 1024 rows"):
+        elmo_store.cached(elmo_store.open(written.root.url()), tmp_path, max_bytes=100)
+    unfinished = make_store(str(tmp_path / "unfinished"), complete=False)
+    with pytest.raises(StoreError, match="is not complete"):
+        elmo_store.cached(elmo_store.open(unfinished.root.url(), incomplete_ok=True), tmp_path, max_bytes=10**9)
