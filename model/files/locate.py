@@ -32,6 +32,19 @@ class ModelFiles:
     options: Path | None
 
 
+def fetch(url: str, storage_options: dict[str, Any] | None = None) -> Path:
+    """The local path of one file, copied to the cache when remote. UnknownModelError if it is not there."""
+    filesystem, path = _filesystem(url, storage_options)
+    try:
+        if not filesystem.isfile(path):
+            raise UnknownModelError(f"there is no file {url}, or it can't be reached")
+        return _fetch(filesystem, path)
+    except ModelError:
+        raise
+    except Exception as error:  # each filesystem has errors of its own
+        raise _unreachable(url, error) from error
+
+
 def find(folder_or_url: str, storage_options: dict[str, Any] | None = None) -> ModelFiles:
     """Find a model's files and bring them to a local disk.
 
@@ -51,9 +64,11 @@ def find(folder_or_url: str, storage_options: dict[str, Any] | None = None) -> M
     except ModelError:
         raise
     except Exception as error:  # each filesystem has errors of its own
-        raise UnknownModelError(
-            f"{folder_or_url} can't be read ({type(error).__name__}: {error}); check address, network and credentials"
-        ) from error
+        raise _unreachable(folder_or_url, error) from error
+
+
+def _unreachable(url: str, error: Exception) -> UnknownModelError:
+    return UnknownModelError(f"{url} can't be read ({type(error).__name__}: {error}); check address, network and credentials")
 
 
 def _find(folder_or_url: str, filesystem: Any, path: str) -> ModelFiles:

@@ -175,4 +175,4 @@ def _published_url(model: _Published) -> str:
 def _name_of(spec: str) -> str:
     """Last part of a path or URL, without the endings of weights files."""
     stem = posixpath.basename(spec.rstrip("/"))
-    return stem.removesuffix(".safetensors").removesuffix(".hdf5") or spec
+    return stem.removesuffix(".safetensors").removesuffix(".hdf5").removesuffix(".zip") or spec

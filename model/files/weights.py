@@ -7,6 +7,7 @@ gate when it computes, and so do our engines, so that files round-trip bit by bi
 
 import hashlib
 import json
+import tempfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ import torch
 
 from model.errors import OptionsError, WeightsError
 from model.files import hdf5, safetensors
-from model.options import BiLMOptions
+from model.options import N_BYTES_AND_MARKERS, BiLMOptions
 
 __all__ = ["BiLMWeights", "WeightsError", "read_options"]
 
@@ -73,7 +74,8 @@ class BiLMWeights:
     def load(cls, folder_or_url: str, storage_options: dict[str, Any] | None = None) -> "BiLMWeights":
         """Load a folder (options.json beside weights.safetensors or weights.hdf5), or one .safetensors or .hdf5 file.
 
-        Anything that fsspec reads will do; what is not on a local disk is copied to the cache first.
+        Also a zip with model.hdf5 and options.json (NLPL's), and a local folder with a checkpoint of bilm-tf's training.
+        Anything else that fsspec reads will do; what is not on a local disk is copied to the cache first.
 
         Raises:
             UnknownModelError: nothing is there.
@@ -81,6 +83,14 @@ class BiLMWeights:
         """
         from model.files import locate  # here, because it needs fsspec and most callers give local paths
 
+        if folder_or_url.lower().endswith(".zip"):
+            from model.files import archive
+
+            with tempfile.TemporaryDirectory() as unpacked:
+                archive.unpack(locate.fetch(folder_or_url, storage_options), Path(unpacked), folder_or_url)
+                return cls.load(unpacked)
+        if (checkpoint := _checkpoint(folder_or_url)) is not None:
+            return cls.load_checkpoint(checkpoint)
         found = locate.find(folder_or_url, storage_options)
         options = None if found.options is None else read_options(found.options)
         if found.weights.suffix == ".safetensors":
@@ -88,6 +98,17 @@ class BiLMWeights:
         if options is None:
             raise OptionsError(f"{folder_or_url} has no options.json; HDF5 weights can't be read without one")
         return cls.load_hdf5(found.weights, options)
+
+    @classmethod
+    def load_checkpoint(cls, index: str | Path) -> "BiLMWeights":
+        """Load the ``.index`` of a checkpoint that bilm-tf's training wrote, options.json beside it; TensorFlow is not needed.
+
+        Its options say 261 characters, the padding row left out, as its weights do; here they have 262.
+        """
+        from model.files import tf_checkpoint
+
+        options = read_options(Path(index).parent / "options.json", of_training=True)
+        return cls(options, tf_checkpoint.read(Path(index), options))
 
     @classmethod
     def load_hdf5(cls, path: str | Path, options: BiLMOptions) -> "BiLMWeights":
@@ -124,8 +145,22 @@ class BiLMWeights:
         return safetensors.encode(self.options, self.tensors, "float32")
 
 
-def read_options(path: str | Path) -> BiLMOptions:
-    """Read an options.json.
+def _checkpoint(folder: str) -> Path | None:
+    """The newest checkpoint of a local folder that has no weights in another form; None without one."""
+    from model.files import tf_checkpoint
+
+    if (
+        "://" in folder
+        or not Path(folder).is_dir()
+        or any(Path(folder).glob("*.hdf5"))
+        or any(Path(folder).glob("*.safetensors"))
+    ):
+        return None
+    return tf_checkpoint.latest(Path(folder))
+
+
+def read_options(path: str | Path, *, of_training: bool = False) -> BiLMOptions:
+    """Read an options.json; ``of_training``: one of a checkpoint, whose characters are counted without padding.
 
     Raises:
         OptionsError: not JSON, or not a biLM's options.
@@ -135,6 +170,9 @@ def read_options(path: str | Path) -> BiLMOptions:
     except (ValueError, OSError, RecursionError) as error:
         raise OptionsError(f"{path} can't be read as JSON: {error}") from error
     try:
+        cnn = parsed.get("char_cnn") if of_training and isinstance(parsed, dict) else None
+        if isinstance(cnn, dict) and cnn.get("n_characters") == N_BYTES_AND_MARKERS:
+            cnn["n_characters"] = N_BYTES_AND_MARKERS + 1
         return BiLMOptions.from_dict(parsed)
     except OptionsError as error:
         raise OptionsError(f"{path}: {error}") from error

@@ -1,0 +1,211 @@
+"""A TensorFlow checkpoint (format V2, a "tensor bundle"), as bilm-tf's training leaves it, read without TensorFlow.
+
+May import NumPy, google_crc32c, the published layout. ``PREFIX.index`` is a LevelDB table from each tensor's name to a small
+protocol
+buffer: type, shape, and where its bytes stand in ``PREFIX.data-NNNNN-of-NNNNN``. Source: tensorflow/core/util/tensor_bundle, and
+`dump_weights` of bilm-tf for the names. Nothing in these files is code, and every length is checked before it is used. The one
+package that reads them alone brings 25,000 lines and has not been kept up since 2023.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import google_crc32c
+import numpy as np
+import torch
+
+from model.errors import WeightsError
+from model.files.published import Array, canonical, layout
+from model.options import BiLMOptions
+
+_MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
+_FOOTER_BYTES, _TRAILER_BYTES = 48, 5
+_MOST_INDEX_BYTES = 1 << 26
+_FLOAT = 1  # DT_FLOAT
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+
+
+@dataclass
+class _Entry:
+    """Where one tensor stands."""
+
+    dtype: int = 0
+    shape: tuple[int, ...] = ()
+    shard: int = 0
+    offset: int = 0
+    n_bytes: int = 0
+    crc: int = 0
+    sliced: bool = field(default=False)
+
+
+def latest(folder: Path) -> Path | None:
+    """The ``.index`` of a folder's newest checkpoint, as its file ``checkpoint`` says, or the highest step;
+    None without one."""
+    found = {path.name: path for path in folder.glob("*.index")}
+    try:
+        said = re.search(
+            r'^model_checkpoint_path: "(?:[^"]*/)?([^"/]+)"', (folder / "checkpoint").read_text("utf-8"), re.MULTILINE
+        )
+    except (FileNotFoundError, UnicodeDecodeError):
+        said = None
+    if said and f"{said[1]}.index" in found:
+        return found[f"{said[1]}.index"]
+    steps = {int(match[1]): path for name, path in found.items() if (match := re.search(r"-([0-9]{1,18})\.index$", name))}
+    return steps[max(steps)] if steps else next(iter(found.values()), None)
+
+
+def read(index: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
+    """Canonical tensors of the biLM in a checkpoint; its softmax, optimiser and counters are left.
+
+    Raises:
+        WeightsError: damaged, or a tensor is missing, of another shape, or not float32.
+    """
+    try:
+        entries = dict(_entries(_index_bytes(index)))
+    except (IndexError, ValueError) as error:
+        raise WeightsError(f"{index} can't be read as the index of a TensorFlow checkpoint ({error})") from error
+    header = entries.pop("", None)
+    named = {dataset_name(name): (name, entry) for name, entry in entries.items()}
+    if header is None or "char_embed" not in named:
+        raise WeightsError(f"{index} holds no lm/char_embed: it is no checkpoint of a biLM that bilm-tf made")
+    has_projection = "CNN_proj/W_proj" in named
+    arrays = {name: _tensor(index, named, name, shape) for name, shape in layout(options, has_projection=has_projection).items()}
+    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in canonical(arrays, options).items()}
+
+
+def dataset_name(variable: str) -> str:
+    """What bilm-tf's `dump_weights` calls a variable in weights.hdf5."""
+    name = variable.removeprefix("lm/").replace("/rnn/", "/RNN/").replace("/multi_rnn_cell/", "/MultiRNNCell/")
+    name = name.replace("/cell_", "/Cell").replace("/lstm_cell/", "/LSTMCell/")
+    if "/RNN/" in name:
+        if "/MultiRNNCell/" not in name:  # a biLM of one layer has no stack of cells
+            name = name.replace("/LSTMCell/", "/MultiRNNCell/Cell0/LSTMCell/")
+        name = name.replace("projection/kernel", "W_P_0").replace("/kernel", "/W_0").replace("/bias", "/B")
+    return name
+
+
+def _tensor(index: Path, named: Mapping[str, tuple[str, _Entry]], dataset: str, shape: tuple[int, ...]) -> Array:
+    if dataset not in named:
+        raise WeightsError(f"{index} lacks the variable that bilm-tf dumps as {dataset!r}, which the options call for")
+    name, entry = named[dataset]
+    if entry.shape != shape:
+        raise WeightsError(
+            f"{index}: variable {name!r} has shape {entry.shape}, the options say {shape}; are they of the same model?"
+        )
+    if entry.dtype != _FLOAT or entry.sliced or entry.n_bytes != 4 * int(np.prod(shape)):
+        raise WeightsError(
+            f"{index}: variable {name!r} is not one whole float32 tensor (type {entry.dtype}, {entry.n_bytes} bytes)"
+        )
+    paths = sorted(index.parent.glob(f"{index.stem}.data-{entry.shard:05d}-of-*"))
+    if len(paths) != 1:
+        raise WeightsError(f"{index}: {len(paths)} files {index.stem}.data-{entry.shard:05d}-of-… stand beside it, not 1")
+    with paths[0].open("rb") as file:
+        file.seek(entry.offset)
+        data = file.read(entry.n_bytes)
+    if len(data) != entry.n_bytes or _masked(data) != entry.crc:
+        raise WeightsError(f"{paths[0]}: the bytes of {name!r} are cut or damaged: copy the checkpoint again")
+    return np.frombuffer(data, "<f4").reshape(shape).astype(np.float32)
+
+
+def _index_bytes(index: Path) -> bytes:
+    if index.stat().st_size > _MOST_INDEX_BYTES:
+        raise ValueError(f"it has {index.stat().st_size} bytes, no index has")
+    return index.read_bytes()
+
+
+def _entries(table: bytes) -> Iterator[tuple[str, _Entry]]:
+    """Each name of a LevelDB table and its entry. ValueError, IndexError for what is none."""
+    if len(table) < _FOOTER_BYTES or table[-8:] != _MAGIC:
+        raise ValueError("it does not end as one")
+    footer = table[-_FOOTER_BYTES:]
+    _, place = _varint(footer, 0)
+    _, place = _varint(footer, place)  # the meta index, which is empty
+    offset, place = _varint(footer, place)
+    size, _ = _varint(footer, place)
+    for _, handle in _block(table, offset, size):
+        offset, place = _varint(handle, 0)
+        size, _ = _varint(handle, place)
+        for key, value in _block(table, offset, size):
+            yield key.decode(), _entry(value)
+
+
+def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and values of a block; keys share their beginnings."""
+    if offset + size + _TRAILER_BYTES > len(table):
+        raise ValueError("a block lies beyond its end")
+    kind, crc = table[offset + size], table[offset + size + 1 : offset + size + _TRAILER_BYTES]
+    if _masked(table[offset : offset + size + 1]) != int.from_bytes(crc, "little"):
+        raise ValueError("a block is damaged")
+    if kind != 0:
+        raise ValueError(f"a block is compressed (type {kind}), which TensorFlow does not do to checkpoints")
+    block = table[offset : offset + size]
+    end = size - 4 * (int.from_bytes(block[-4:], "little") + 1)
+    key, place = b"", 0
+    while place < end:
+        shared, place = _varint(block, place)
+        own, place = _varint(block, place)
+        length, place = _varint(block, place)
+        if shared > len(key) or place + own + length > end:
+            raise ValueError("a block's entries don't fit into it")
+        key = key[:shared] + block[place : place + own]
+        yield key, block[place + own : place + own + length]
+        place += own + length
+
+
+def _entry(message: bytes) -> _Entry:
+    """A BundleEntryProto; of the header, whose fields are others, nothing is used."""
+    entry = _Entry()
+    for number, value in _fields(message):
+        if isinstance(value, bytes):
+            if number == 2:
+                dims = [one for kind, one in _fields(value) if kind == 2 and isinstance(one, bytes)]
+                sizes = [[size for kind, size in _fields(dim) if kind == 1] for dim in dims]
+                entry.shape = tuple(int(size[0]) if size else 0 for size in sizes)
+            entry.sliced = entry.sliced or number == 7
+        else:
+            name = {1: "dtype", 3: "shard", 4: "offset", 5: "n_bytes", 6: "crc"}.get(number)
+            if name:
+                setattr(entry, name, value)
+    return entry
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Number and value of each field of a protocol buffer."""
+    place = 0
+    while place < len(message):
+        tag, place = _varint(message, place)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, place = _varint(message, place)
+            yield tag >> 3, value
+            continue
+        length = {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)
+        if kind == _BYTES:
+            length, place = _varint(message, place)
+        elif not length:
+            raise ValueError(f"a field of wire type {kind}")
+        if place + length > len(message):
+            raise ValueError("a field is cut")
+        raw = message[place : place + length]
+        yield tag >> 3, raw if kind == _BYTES else int.from_bytes(raw, "little")
+        place += length
+
+
+def _varint(data: bytes, place: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[place]
+        value |= (byte & 0x7F) << shift
+        place, shift = place + 1, shift + 7
+        if byte < 0x80:
+            return value, place
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")
+
+
+def _masked(data: bytes) -> int:
+    """The CRC-32C as LevelDB stores it."""
+    crc = int(google_crc32c.value(data))
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF

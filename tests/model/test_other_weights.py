@@ -1,0 +1,218 @@
+"""Weights that people have, in the layouts that they have them in: NLPL's zips, and checkpoints of bilm-tf's training."""
+
+import json
+import shutil
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from model.errors import ModelError, OptionsError, UnknownModelError, WeightsError
+from model.files import tf_checkpoint
+from model.files.registry import load_model, random_weights
+from model.files.weights import BiLMWeights
+from model.options import BiLMOptions
+from pipeline.cli import main
+from tests.model.write_checkpoint import FOLDER as CHECKPOINT
+
+# Of the checkpoint in tests/model/checkpoint, which TensorFlow wrote (write_checkpoint.py): random_weights(OPTIONS, 3).
+OPTIONS = BiLMOptions(
+    cell_clip=3.0, proj_clip=3.0, use_skip_connections=True, projection_dim=4, dim=6, n_layers=2, activation="relu",
+    filters=((1, 3), (2, 4)), n_highway=1, char_embedding_dim=3,
+)  # fmt: skip
+
+
+def zip_of(weights: BiLMWeights, path: Path, *, folder: str = "", vocabulary: bool = True) -> Path:
+    """As the NLPL repository lays one out."""
+    made = path.parent / f"{path.name}.parts"
+    weights.save_hdf5(made)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(made / "weights.hdf5", f"{folder}model.hdf5")
+        archive.write(made / "options.json", f"{folder}options.json")
+        if vocabulary:
+            archive.writestr(f"{folder}vocab.txt", "</S>\n<S>\n<UNK>\nog\n")
+        archive.writestr(f"{folder}README", "a model")
+        archive.writestr(f"{folder}meta.json", "{}")
+    return path
+
+
+@pytest.mark.parametrize("folder", ["", "216/"])
+def test_an_nlpl_zip(tiny: BiLMWeights, tmp_path: Path, folder: str) -> None:
+    path = zip_of(tiny, tmp_path / "216.zip", folder=folder, vocabulary=not folder)
+    name, loaded = load_model(str(path))
+    assert name == "216"
+    assert loaded.options == tiny.options
+    assert loaded.fingerprint == tiny.fingerprint
+
+
+def test_an_nlpl_zip_at_a_url(tiny: BiLMWeights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELMO_STORE_CACHE", str(tmp_path / "cache"))
+    zip_of(tiny, tmp_path / "216.zip")
+    memory = fsspec.filesystem("memory")
+    memory.put(str(tmp_path / "216.zip"), "/nlpl/216.zip")
+    assert BiLMWeights.load("memory://nlpl/216.zip").fingerprint == tiny.fingerprint
+    with pytest.raises(UnknownModelError, match=r"no file memory://nlpl/217\.zip"):
+        BiLMWeights.load("memory://nlpl/217.zip")
+
+
+@pytest.mark.parametrize("content", [b"", b"no zip", b"PK\x03\x04" + b"\0" * 60])
+def test_what_is_no_zip(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "m.zip").write_bytes(content)
+    with pytest.raises(WeightsError, match=r"m\.zip can't be read as a zip"):
+        BiLMWeights.load(str(tmp_path / "m.zip"))
+
+
+def test_a_zip_of_something_else(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
+        archive.writestr("model.bin", "")
+        archive.writestr("a/b/model.hdf5", "")
+    with pytest.raises(WeightsError, match=r"holds model\.bin: a model's zip has model\.hdf5 and options\.json"):
+        BiLMWeights.load(str(tmp_path / "m.zip"))
+
+
+def test_names_in_a_zip_lead_nowhere_else(tiny: BiLMWeights, tmp_path: Path) -> None:
+    parts = tmp_path / "parts"
+    tiny.save_hdf5(parts)
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
+        archive.write(parts / "weights.hdf5", "../model.hdf5")
+        archive.write(parts / "options.json", "../options.json")
+    before = sorted(path for path in tmp_path.rglob("*"))
+    assert BiLMWeights.load(str(tmp_path / "m.zip")).fingerprint == tiny.fingerprint
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+
+
+def test_a_damaged_member(tiny: BiLMWeights, tmp_path: Path) -> None:
+    path = zip_of(tiny, tmp_path / "m.zip")
+    data = bytearray(path.read_bytes())
+    data[400] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(ModelError, match=r"m\.zip can't be read as a zip"):
+        BiLMWeights.load(str(path))
+
+
+# --- checkpoints of TensorFlow ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    return Path(shutil.copytree(CHECKPOINT, tmp_path / "checkpoint"))
+
+
+def test_a_checkpoint_that_tensorflow_wrote() -> None:
+    """Bit for bit the weights that were given to TensorFlow; options of training, softmax and optimiser are no hindrance."""
+    name, loaded = load_model(str(CHECKPOINT))
+    assert name == "checkpoint"
+    assert loaded.options == OPTIONS
+    assert loaded.fingerprint == random_weights(OPTIONS, 3).fingerprint
+
+
+def test_which_checkpoint_of_a_folder(checkpoint: Path) -> None:
+    for name in ("model.ckpt-42.index", "model.ckpt-42.data-00000-of-00001"):
+        shutil.copy(checkpoint / name, checkpoint / name.replace("42", "1007"))
+    found = tf_checkpoint.latest(checkpoint)
+    assert found is not None
+    assert found.name == "model.ckpt-42.index"  # what the file `checkpoint` says
+    (checkpoint / "checkpoint").unlink()
+    found = tf_checkpoint.latest(checkpoint)
+    assert found is not None
+    assert found.name == "model.ckpt-1007.index"
+    assert BiLMWeights.load(str(checkpoint)).fingerprint == random_weights(OPTIONS, 3).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("variable", "dataset"),
+    [
+        ("lm/char_embed", "char_embed"),
+        ("lm/CNN_high_0/W_carry", "CNN_high_0/W_carry"),
+        ("lm/RNN_1/rnn/multi_rnn_cell/cell_0/lstm_cell/projection/kernel", "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0"),
+        ("lm/RNN_0/rnn/multi_rnn_cell/cell_1/lstm_cell/kernel", "RNN_0/RNN/MultiRNNCell/Cell1/LSTMCell/W_0"),
+        ("lm/RNN_0/rnn/lstm_cell/bias", "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B"),
+    ],
+)
+def test_names_are_those_of_dump_weights(variable: str, dataset: str) -> None:
+    assert tf_checkpoint.dataset_name(variable) == dataset
+
+
+def test_damaged_data_is_told(checkpoint: Path) -> None:
+    data = checkpoint / "model.ckpt-42.data-00000-of-00001"
+    good = data.read_bytes()
+    data.write_bytes(good[:2000] + bytes([good[2000] ^ 1]) + good[2001:])
+    with pytest.raises(WeightsError, match="are cut or damaged"):
+        BiLMWeights.load(str(checkpoint))
+    data.write_bytes(good[:100])
+    with pytest.raises(WeightsError, match="are cut or damaged"):
+        BiLMWeights.load(str(checkpoint))
+    data.unlink()
+    with pytest.raises(WeightsError, match=r"0 files model\.ckpt-42\.data-00000-of-… stand"):
+        BiLMWeights.load(str(checkpoint))
+
+
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_no_damage_to_the_index_is_more_than_an_error(tmp_path: Path, data: st.DataObject) -> None:
+    folder = tmp_path / "spoilt"
+    shutil.copytree(CHECKPOINT, folder, dirs_exist_ok=True)
+    index = folder / "model.ckpt-42.index"
+    spoilt = bytearray(index.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        spoilt[data.draw(st.integers(0, len(spoilt) - 1))] ^= data.draw(st.integers(1, 255))
+    index.write_bytes(spoilt[: data.draw(st.integers(0, len(spoilt)))] if data.draw(st.booleans()) else spoilt)
+    try:
+        found = BiLMWeights.load(str(folder))
+    except WeightsError as error:
+        assert "model.ckpt-42" in str(error)  # noqa: PT017 (damage may fall where nothing is read)
+    else:
+        assert found.fingerprint == random_weights(OPTIONS, 3).fingerprint
+
+
+def test_options_of_another_shape(checkpoint: Path) -> None:
+    options = json.loads((checkpoint / "options.json").read_text())
+    options["lstm"]["dim"] = 7
+    (checkpoint / "options.json").write_text(json.dumps(options))
+    with pytest.raises(WeightsError, match="same model"):
+        BiLMWeights.load(str(checkpoint))
+    del options["char_cnn"]
+    (checkpoint / "options.json").write_text(json.dumps(options))
+    with pytest.raises(OptionsError, match="a word-level biLM"):
+        BiLMWeights.load(str(checkpoint))
+
+
+def test_a_number_of_more_than_64_bits_ends() -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        tf_checkpoint._varint(b"\xff" * 20, 0)
+    with pytest.raises(ValueError, match="cut"):
+        list(tf_checkpoint._fields(struct.pack("<BB", 0x12, 9)))
+
+
+# --- models convert -----------------------------------------------------------------------------------------------
+
+
+def test_convert_writes_a_folder_that_embeds(tiny: BiLMWeights, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sources: dict[str, tuple[Any, BiLMWeights]] = {
+        "zip": (zip_of(tiny, tmp_path / "m.zip"), tiny),
+        "checkpoint": (CHECKPOINT, random_weights(OPTIONS, 3)),
+    }
+    for name, (source, wanted) in sources.items():
+        output = tmp_path / name
+        assert main(["models", "convert", str(source), str(output)]) == 0
+        assert wanted.fingerprint in capsys.readouterr().out
+        assert sorted(path.name for path in output.iterdir()) == ["options.json", "weights.safetensors"]
+        assert BiLMWeights.load(str(output)).fingerprint == wanted.fingerprint
+        assert json.loads((output / "options.json").read_text())["char_cnn"]["n_characters"] == 262
+        assert main(["models", "convert", str(source), str(output)]) == 5
+        assert main(["models", "convert", str(source), str(output), "--overwrite", "--dtype", "float16"]) == 0
+        half = BiLMWeights.load(str(output)).tensors["proj.weight"]
+        assert torch.equal(half, wanted.tensors["proj.weight"].half().float())
+
+
+def test_convert_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "convert", str(tmp_path / "none.zip"), str(tmp_path / "out")]) == 2
+    assert "there is no file" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
