@@ -13,7 +13,6 @@ from typing import BinaryIO
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import USED_BY, EmbedOptions, unused_options
-from transforms.boundaries import UNITS
 from transforms.pieces import plan_pieces
 from transforms.records import FileIdentity, InputError, Piece, ReadSettings, ReadTask
 from transforms.unpack import unpack_local
@@ -78,9 +77,9 @@ class Input:
         if len(options.inputs) > 1:
             raise CommandError(Exit.BAD_USAGE, "- (standard input) stands alone: name files, or pipe all of them in")
         kind = "text" if options.input_format == "auto" else options.input_format
-        if kind not in UNITS:
+        if kind == "parquet":
             raise CommandError(
-                Exit.BAD_USAGE, f"{kind} can't be read from standard input: write it to a file, or take {', '.join(UNITS)}"
+                Exit.BAD_USAGE, "parquet can't be read from standard input, its end comes first: write it to a file"
             )
         self._spooled = tempfile.NamedTemporaryFile(prefix="elmo-store-stdin-")  # noqa: SIM115 (lives as long as the input)
         digest, size = hashlib.sha256(), 0

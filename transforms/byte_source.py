@@ -1,7 +1,7 @@
 """The bytes of a piece: opened, checked to be the version that was planned, cut to its range, decompressed, as UTF-8.
 
-May import transforms.{boundaries,decompress,places,records}, elmo_store.storage, fsspec and the standard library. Truncation and
-corruption are `InputError`s that name the file and the byte.
+May import transforms.{blocks,boundaries,decompress,places,records}, elmo_store.storage, fsspec and the standard library.
+Truncation and corruption are `InputError`s that name the file and the byte.
 """
 
 import codecs
@@ -13,7 +13,8 @@ from typing import Any
 import fsspec
 
 from elmo_store.storage import Root
-from transforms.boundaries import boundary, unit_of
+from transforms.blocks import block_at, text_of_range
+from transforms.boundaries import Fetch, boundary, unit_of
 from transforms.decompress import READ_BYTES, checked_compression, decompressed
 from transforms.places import filesystem_of
 from transforms.records import FileIdentity, InputError, Piece
@@ -82,7 +83,7 @@ class ByteSource:
         if self._piece.blob:
             yield from self._blob()
         elif self._piece.stop is not None:
-            yield from self._range(self._piece.start, self._piece.stop)
+            yield from (self._blocks if self._piece.blocks else self._range)(self._piece.start, self._piece.stop)
         elif self._encoding in UTF8:
             yield from self._decompressed()
         else:
@@ -114,6 +115,40 @@ class ByteSource:
 
     def _range(self, start: int, stop: int) -> Iterator[bytes]:
         """The bytes from the first boundary at ``start`` to the first at ``stop``."""
+        fetch = self._fetcher()
+        unit, size = unit_of(self._piece.format, self._piece.line_ends), self._piece.identity.size
+        first, last = boundary(fetch, start, size, unit), boundary(fetch, stop, size, unit)
+        for place in range(first, last, RANGE_STEP):
+            data = fetch(place, min(place + RANGE_STEP, last))
+            self.count(data)
+            yield data
+
+    def _blocks(self, start: int, stop: int) -> Iterator[bytes]:
+        """The text of the blocks from the first at ``start`` to the first at ``stop``; counted are its bytes as stored."""
+        fetch, piece = self._fetcher(), self._piece
+        size, unit = piece.identity.size, unit_of(piece.format, piece.line_ends)
+        first, last = block_at(piece.blocks, fetch, start, size), block_at(piece.blocks, fetch, stop, size)
+
+        def counted(begin: int, end: int) -> bytes:
+            data = fetch(begin, end)
+            if first + self.bytes_read == begin < last:  # the others are looks at what comes before and after
+                self.count(data[: last - begin])
+            return data
+
+        try:
+            given = 0
+            for data in text_of_range(piece.blocks, counted, start, stop, size, unit):
+                given += len(data)
+                if given > BOMB_BYTES and given > BOMB_RATIO * self.bytes_read:
+                    raise InputError(self.url, bomb_reason(piece.blocks, given, self.bytes_read))
+                yield data
+        except EOFError as error:
+            raise InputError(self.url, f"the {piece.blocks} file is cut short after byte {first}") from error
+        except ValueError as error:
+            raise InputError(self.url, f"the {piece.blocks} file is damaged between bytes {first} and {last}: {error}") from error
+
+    def _fetcher(self) -> Fetch:
+        """What fetches bytes of the file, which was checked to be the version that was planned."""
         filesystem, path = self._found()
 
         def fetch(first: int, last: int) -> bytes:
@@ -123,12 +158,7 @@ class ByteSource:
             except Exception as error:
                 raise InputError(self.url, f"can't be read at byte {first}: {type(error).__name__}: {error}") from error
 
-        unit, size = unit_of(self._piece.format, self._piece.line_ends), self._piece.identity.size
-        first, last = boundary(fetch, start, size, unit), boundary(fetch, stop, size, unit)
-        for place in range(first, last, RANGE_STEP):
-            data = fetch(place, min(place + RANGE_STEP, last))
-            self.count(data)
-            yield data
+        return fetch
 
     def _stored(self) -> Iterator[bytes]:
         """The whole file as it is stored, counted."""

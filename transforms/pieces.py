@@ -9,13 +9,17 @@ workers there are, so neither do the parts.
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from io import BytesIO
+from itertools import pairwise
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from transforms.boundaries import UNITS
+from transforms.blocks import BGZIP, SEEKABLE, cuts, frame_starts, is_bgzip
+from transforms.boundaries import UNITS, Fetch
 from transforms.byte_source import UTF8
-from transforms.decompress import checked_compression, compression_of_name
+from transforms.decompress import checked_compression, decompressed
 from transforms.line_ends import SAMPLE_BYTES, line_ends
 from transforms.places import filesystem_of
 from transforms.readers.jsonl import is_array
@@ -23,8 +27,8 @@ from transforms.readers.schema import check_fields
 from transforms.records import FORMATS, MIB, InputError, Piece, ReadSettings, ReadTask
 from transforms.sources import InputFile, find_files, known_format
 
-RANGE_BYTES = 64 * MIB
-TASK_BYTES = 16 * MIB  # small files that are read as one task, together at most …
+RANGE_BYTES = 8 * MIB  # a range is some 15 seconds of a core: few are enough to keep all cores busy
+TASK_BYTES = 8 * MIB  # small files that are read as one task, together at most …
 TASK_FILES = 256  # … and at most so many
 _IO_THREADS = 16
 _log = logging.getLogger(__name__)
@@ -42,8 +46,9 @@ def plan_pieces(
     """The pieces of all inputs, in input order (files by full name, ranges by place).
 
     ``input_format``: ``auto`` goes by each file's ending, .txt and unknown ones being text. Files larger than ``range_bytes``
-    are cut into ranges of so many bytes (plain lines, JSON lines, running text, CoNLL) or runs of row groups of about so many
-    (Parquet); a larger compressed one, or one in another encoding than UTF-8, is marked to be unpacked. InputError for anything
+    are cut into ranges of so many bytes (plain lines, JSON lines, running text, CoNLL; bgzip and seekable zstd of these at their
+    blocks) or runs of row groups of about so many (Parquet). Any other large one is marked to be unpacked: compressed, in another
+    encoding than UTF-8, CSV, a JSON array. InputError for anything
     that can't be read, or a file without the wanted fields.
     """
     if input_format not in ("auto", *FORMATS):
@@ -112,39 +117,75 @@ def _cut(
 ) -> Iterator[Piece]:
     """The pieces of a large file."""
     size = file.identity.size
-    whole = Piece(0, file.url, kind, file.identity, guessed=guessed)
     if kind == "parquet":
         for first, last in _row_groups(file, settings, range_bytes, storage_options):
             yield Piece(0, file.url, kind, file.identity, first, last, guessed)
         return
     head = _head(file, storage_options)
-    packed = bool(checked_compression(file.url, head)) or settings.encoding not in UTF8
-    if kind == "json" and not packed and not is_array(head):
+    compression = checked_compression(file.url, head)
+    if kind == "json" and not compression and settings.encoding in UTF8 and not is_array(head):
         kind = "jsonl"
-    if kind not in UNITS:  # CSV and JSON arrays: where a record begins is known to who read all before it
-        yield whole
-    elif packed or file.whole:
+    fetch = None if file.whole or settings.encoding not in UTF8 else _fetcher(file, storage_options)
+    blocks = _blocks_of(compression, head, fetch, size)
+    # In CSV and JSON arrays, where a record begins is known to who read all before it.
+    if fetch is None or kind not in UNITS or (compression and not blocks):
         yield Piece(0, file.url, kind, file.identity, guessed=guessed, unpack=True)
-    else:
-        ends = settings.line_ends
-        if kind == "text" and ends == "auto":
-            ends = line_ends(head.decode("utf-8", "replace").splitlines()[:-1])
-        for start in range(0, size, range_bytes):
-            stop = min(start + range_bytes, size)
-            yield Piece(0, file.url, kind, file.identity, start, stop, guessed, ends if kind == "text" else "")
+        return
+    ends = settings.line_ends if kind == "text" else ""
+    if ends == "auto":
+        ends = line_ends(_beginning(compression, head).decode("utf-8", "replace").splitlines()[:-1])
+    # A compressed byte is about four of text.
+    places = cuts(blocks, fetch, size, -(-range_bytes // 4)) if blocks else [*range(0, size, range_bytes), size]
+    for start, stop in pairwise(places):
+        yield Piece(0, file.url, kind, file.identity, start, stop, guessed, ends, blocks=blocks)
+
+
+def _blocks_of(compression: str, head: bytes, fetch: Fetch | None, size: int) -> str:
+    """The kind of a compressed file that can be entered at its blocks, otherwise ""."""
+    if fetch is None:
+        return ""
+    if compression == "gzip" and is_bgzip(head):
+        return BGZIP
+    return SEEKABLE if compression == "zstd" and frame_starts(fetch, size) else ""
+
+
+def _beginning(compression: str, head: bytes) -> bytes:
+    """The text that ``head`` holds, at most `SAMPLE_BYTES` of it."""
+    if not compression:
+        return head
+    text = bytearray()
+    with suppress(EOFError, ValueError):  # it ends in the middle, or is damaged: that is told when it is read
+        for data in decompressed(compression, BytesIO(head)):
+            text += data
+            if len(text) >= SAMPLE_BYTES:
+                break
+    return bytes(text[:SAMPLE_BYTES])
+
+
+def _fetcher(file: InputFile, storage_options: Mapping[str, Any] | None) -> Fetch:
+    filesystem, path = filesystem_of(file.url, storage_options)
+
+    def fetch(first: int, last: int) -> bytes:
+        try:
+            data: bytes = filesystem.cat_file(path, start=first, end=last)
+            return data
+        except Exception as error:
+            raise InputError(file.url, f"can't be read at byte {first}: {type(error).__name__}: {error}") from error
+
+    return fetch
 
 
 def _head(file: InputFile, storage_options: Mapping[str, Any] | None) -> bytes:
     """The beginning of a file."""
     try:
-        if file.whole or compression_of_name(file.url):
+        if file.whole:
             filesystem, path = filesystem_of(file.url, storage_options)
             with filesystem.open(path, "rb") as opened:
                 head: bytes = opened.read(10)
             return head
-        filesystem, path = filesystem_of(file.url, storage_options)
-        head = filesystem.cat_file(path, start=0, end=min(SAMPLE_BYTES, file.identity.size))
-        return head
+        return _fetcher(file, storage_options)(0, min(SAMPLE_BYTES, file.identity.size))
+    except InputError:
+        raise
     except Exception as error:
         raise InputError(file.url, f"can't be opened: {type(error).__name__}: {error}") from error
 

@@ -93,6 +93,9 @@ class Piece:
     guessed: bool = False  # the format was guessed from the name
     line_ends: str = ""  # text in ranges: "space" or "break", decided once for the whole file; "" = the reader decides
     blob: str = ""  # where its bytes stand in the store, decompressed and in UTF-8; "" = under ``url``
+    blocks: str = (
+        ""  # compressed in blocks that are entered one by one: a kind of transforms.blocks; ``start … stop`` are stored bytes
+    )
     unpack: bool = False  # a large stream that can't be read from its middle: to be cut into blobs first
 
     def to_dict(self) -> dict[str, Any]:

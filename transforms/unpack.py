@@ -15,13 +15,15 @@ from apache_beam.pvalue import PCollection
 from elmo_store.errors import StoreError
 from elmo_store.storage import Root
 from transforms.boundaries import last_boundary, unit_of
-from transforms.byte_source import ByteSource
+from transforms.byte_source import ByteSource, Chunks
 from transforms.line_ends import SAMPLE_BYTES, line_ends
+from transforms.readers.jsonl import is_array
+from transforms.record_blobs import csv_blobs, json_blobs
 from transforms.records import FileIdentity, ReadSettings, ReadTask
 from transforms.work import BLOBS, UNPACKED
 
-BLOB_BYTES = 16 << 20
-MOST_BYTES = 8 * BLOB_BYTES  # without a record's end in so many bytes, a blob is cut where it is
+BLOB_BYTES = 8 << 20
+MOST_BYTES = 16 * BLOB_BYTES  # without a record's end in so many bytes, a blob is cut where it is
 
 
 class UnpackStreams(beam.PTransform[PCollection[ReadTask], PCollection[ReadTask]]):
@@ -82,18 +84,30 @@ def _marker(task: ReadTask) -> str:
 def write_blobs(text: Iterable[bytes], root: Root, task: ReadTask, settings: ReadSettings) -> Iterator[ReadTask]:
     """Cut ``text`` (UTF-8) into blobs in the store."""
     piece = task.pieces[0]
-    ends = settings.line_ends if piece.format == "text" else ""
-    for number, (data, judged) in enumerate(_blobs(text, piece.format, ends)):
+    for number, (data, input_format, judged) in enumerate(_blobs(text, piece.format, settings)):
         path = f"{BLOBS}/{task.index:05d}-{number:05d}"
         if root.size(path) != len(data):
             root.put(path, data)
         identity = FileIdentity(len(data), f"sha256={hashlib.sha256(data).hexdigest()}")
-        blob = replace(piece, identity=identity, line_ends=judged, blob=path, unpack=False)
+        blob = replace(piece, identity=identity, format=input_format, line_ends=judged, blob=path, unpack=False)
         yield ReadTask(task.index, (blob,), number)
 
 
-def _blobs(text: Iterable[bytes], input_format: str, ends: str) -> Iterator[tuple[bytes, str]]:
-    """Stretches of whole records, and what the text's beginning says about its line ends."""
+def _blobs(text: Iterable[bytes], input_format: str, settings: ReadSettings) -> Iterator[tuple[bytes, str, str]]:
+    """Stretches of whole records, their format, and for running text what its beginning says about its line ends."""
+    chunks = Chunks(iter(text))
+    if input_format in ("csv", "tsv"):
+        yield from ((data, input_format, "") for data in csv_blobs(chunks, input_format, settings, BLOB_BYTES))
+    elif input_format == "json" and is_array(chunks.peek(4096)):
+        yield from ((data, input_format, "") for data in json_blobs(chunks, settings, BLOB_BYTES))
+    else:
+        unit = "jsonl" if input_format == "json" else input_format
+        ends = settings.line_ends if unit == "text" else ""
+        yield from ((data, unit, judged) for data, judged in _stretches(chunks, unit, ends))
+
+
+def _stretches(text: Iterable[bytes], input_format: str, ends: str) -> Iterator[tuple[bytes, str]]:
+    """Stretches of whole records, cut where one begins."""
     held = bytearray()
     for chunk in text:
         held += chunk

@@ -14,8 +14,8 @@ from tests.transforms.reading import one_piece, records, rejects, tokens, write
 from transforms import unpack as unpack_stage
 from transforms.boundaries import BLOCK, LINE, TEXT, boundary
 from transforms.pieces import plan_pieces, read_tasks
-from transforms.readers import read_piece
-from transforms.records import InputError, ReadSettings, Sentence
+from transforms.readers import open_piece, read_piece
+from transforms.records import InputError, ReadSettings, ReadTask, Record, Sentence
 from transforms.scratch import first_sentences, tokenise_task
 from transforms.unpack import unpack
 
@@ -174,3 +174,62 @@ def test_a_sample_is_the_same_every_time_and_about_as_large_as_asked(tmp_path: P
     assert found == records(path, settings=ReadSettings(sample=0.25))
     assert 400 < len(found) < 600
     assert [r.position for r in found] == sorted({r.position for r in found})
+
+
+CSV_TEXT = (
+    'id,"text\n",rest\r\n'  # names over two lines
+    + "".join(f'{i},"Row ""{i}"", over\ntwo lines. And so on.",x\r\n' for i in range(40))
+    + "short,row\n\n"
+    + 'bad,"\udcff",x\n'
+    + "".join(f'{i},plain {i} text,"x"y"\n' for i in range(40))
+    + 'last,"no end of the quote\nat all,x\n'
+)
+TABLES: dict[str, tuple[str, str, str]] = {  # name → format, text, text field
+    "csv": ("csv", CSV_TEXT.replace("text\n", "text"), "text"),
+    "csv by number": ("csv", "\ufeff" + "".join(f'{i};"a; b {i}";c\n' for i in range(99)) + "1;2\n" + "x;y;z\n" * 9, "2"),
+    "tsv": ("tsv", "id\ttext\n" + "".join(f'{i}\tsome "text {i}\n' for i in range(99)) + "\n1\n", "text"),
+    "json array": (
+        "json",
+        "\ufeff["
+        + ", ".join(json.dumps({"text": f"It is {i}. \ud83d ü", "n": i / 7}) for i in range(60))
+        + ', 17, {"text": 3}, '
+        + "[" * 300
+        + "]" * 300
+        + "]",
+        "text",
+    ),
+    "broken array": ("json", "[" + "".join(f'{{"text": "It is {i}."}},' for i in range(60)) + '{"text": nothing}]', "text"),
+    "lines called json": ("json", "".join(f'{{"text": "It is {i}."}}\n' for i in range(600)), "text"),
+    "empty": ("csv", "", "text"),
+}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", list(TABLES))
+def test_a_large_table_becomes_blobs_that_read_as_it_does(
+    tmp_path: Path, name: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, text, field = TABLES[name]
+    data = text.encode("utf-8", "surrogateescape" if "\udcff" in text else "strict")
+    path = write(tmp_path / "a.data", gzip.compress(data) if packed else data)
+    read = ReadSettings(text_field=field, max_line_bytes=4096)
+    monkeypatch.setattr(unpack_stage, "BLOB_BYTES", 200)
+    for place in ("byte_source.READ_BYTES", "decompress.OUTPUT_BYTES"):
+        monkeypatch.setattr(f"transforms.{place}", 300)
+    root = Root(tmp_path / "store")
+    task = ReadTask(0, (replace(one_piece(path, kind, read), unpack=True),))
+    blobs = unpack(task, root, read)
+    assert len(blobs) > 4 or name == "empty"
+
+    def shown(record: Record, first: int) -> tuple[object, ...]:
+        what = record.tokens if isinstance(record, Sentence) else record.reason.partition("from here on")[0]
+        return record.position + first, record.within, record.id, what
+
+    found, first = [], 0
+    for blob in blobs:
+        source, some = open_piece(blob.pieces[0], read, None, root)
+        found += [shown(record, first) for record in some]
+        first += source.n_positions
+    whole = [shown(record, 0) for record in records(path, kind, read)]
+    assert found == whole
+    assert len(whole) > 60 or name == "empty"

@@ -13,7 +13,7 @@ from itertools import chain
 
 from transforms.byte_source import ByteSource
 from transforms.readers.fields import field_records, text_field
-from transforms.readers.lines import LongLine, cut_raw, lines_of
+from transforms.readers.lines import Line, LongLine, cut_raw, lines_of
 from transforms.readers.schema import check_names
 from transforms.records import Piece, ReadSettings, Record, Reject
 from transforms.tokenizers import Tokenizer
@@ -24,17 +24,12 @@ SEPARATORS = ",;\t|"
 def read_csv(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """The sentences of each row."""
     csv.field_size_limit(settings.max_line_bytes)
-    lines = _lines(source, settings)
+    lines = map(decoded, lines_of(source, settings.max_line_bytes))
     first = next(lines, None)
     if first is None:
         return
-    separator = separator_of(first, piece.format, text_field(settings))
-    given = chain([first], lines)
-    if piece.format == "tsv":
-        rows = _rows(csv.reader(given, delimiter=separator, quoting=csv.QUOTE_NONE))
-    else:
-        rows = _rows(csv.reader(given, delimiter=separator))
-    numbered = has_no_names(settings)
+    rows = rows_of(first, lines, separator_of(first, piece.format, text_field(settings)), piece.format)
+    numbered = has_no_names(settings) and not piece.blob  # a blob has a row of numbers
     names: Sequence[str] = ()
     position = 0
     for row in rows:
@@ -63,15 +58,21 @@ def separator_of(first: str, input_format: str, field: str) -> str:
     return max(SEPARATORS, key=first.count) if field.isdecimal() else ","
 
 
-def _lines(source: ByteSource, settings: ReadSettings) -> Iterator[str]:
-    """Lines with their ends; what is not UTF-8 in them stays recognisable, so that their rows are refused."""
-    for line in lines_of(source, settings.max_line_bytes):
-        data = line.head + b"\xff" if isinstance(line, LongLine) else line
-        yield data.decode("utf-8", "surrogateescape") + "\n"
+def decoded(line: Line) -> str:
+    """A line with its end; what is not UTF-8 in it stays recognisable, so that its row is refused."""
+    data = line.head + b"\xff" if isinstance(line, LongLine) else line
+    return data.decode("utf-8", "surrogateescape") + "\n"
+
+
+def rows_of(first: str, lines: Iterator[str], separator: str, input_format: str) -> Iterator[list[str] | csv.Error]:
+    """The rows of a file whose first line is ``first``: those that are not blank, or why there is none."""
+    given = chain([first], lines)
+    if input_format == "tsv":
+        return _rows(csv.reader(given, delimiter=separator, quoting=csv.QUOTE_NONE))
+    return _rows(csv.reader(given, delimiter=separator))
 
 
 def _rows(reader: Iterator[list[str]]) -> Iterator[list[str] | csv.Error]:
-    """Rows that are not blank, or why there is none."""
     while True:
         try:
             row = next(reader)

@@ -18,7 +18,7 @@ from transforms.records import Piece, ReadSettings, Record, Reject
 from transforms.tokenizers import Tokenizer
 
 MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
-_TOO_DEEP = object()
+TOO_DEEP = object()
 
 
 def read_jsonl(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
@@ -62,9 +62,9 @@ def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings, tokeni
     if chunks.peek(3) == BOM:
         chunks.read(3)
     try:
-        for position, value in enumerate(_items(chunks, settings.max_line_bytes)):
+        for position, value in enumerate(items_of(chunks, settings.max_line_bytes)):
             source.n_positions += 1
-            if value is _TOO_DEEP:
+            if value is TOO_DEEP:
                 yield Reject(position, "JSON nested too deeply", "")
                 continue
             raw = cut_raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace"))
@@ -99,8 +99,8 @@ class _Bounded:
         self._since = 0
 
 
-def _items(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
-    """The elements of the array, `_TOO_DEEP` for one that is nested deeper than `MOST_DEPTH`.
+def items_of(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
+    """The elements of the array, `TOO_DEEP` for one that is nested deeper than `MOST_DEPTH`.
 
     ValueError for one of more than ``most_bytes``, a number that Python does not convert, or no JSON. `ijson.items` keeps the
     path to every level: 100,000 brackets, 200 kB, made it take 25 GB.
@@ -118,7 +118,7 @@ def _items(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
         if deepest <= MOST_DEPTH:
             builder.event(event, value)
         if depth == 1:
-            yield builder.value if deepest <= MOST_DEPTH else _TOO_DEEP
+            yield builder.value if deepest <= MOST_DEPTH else TOO_DEEP
             builder, deepest = ijson.ObjectBuilder(), 1
             bounded.next_element()
 
