@@ -154,7 +154,8 @@ def _listed(group: str) -> str:
 
 def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    return [leaf for action in below for sub in action.choices.values() for leaf in _leaves(sub)] or [parser]
+    alone = [parser] if not any(action.required for action in below) else []  # `models` is a command, and has `models convert`
+    return [*alone, *(leaf for action in below for sub in action.choices.values() for leaf in _leaves(sub))]
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

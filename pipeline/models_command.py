@@ -13,10 +13,8 @@ from pipeline.exit_codes import CommandError, Exit
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``models``."""
-    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=False, help="list (without one), or convert")
-    listing = actions.add_parser("list", help="models by name", description="Print the models that have a name.")
-    for leaf in (parser, listing):
-        leaf.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: a table)")
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=False, help="without one: list them")
+    parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: a table)")
     convert = actions.add_parser(
         "convert",
         help="write any model as safetensors and options.json",
