@@ -3,12 +3,12 @@
 from setuptools import Extension, setup
 
 
-def extension(name: str, depends: list[str]) -> Extension:
-    """A module of the engine; without a compiler PyTorch or NumPy computes the same, slower."""
+def extension(name: str, depends: list[str] | None = None) -> Extension:
+    """A module in C, beside which Python, NumPy or PyTorch does the same, slower, where there is no compiler."""
     return Extension(
-        f"model.engine.{name}",
-        [f"model/engine/{name}.c"],
-        depends=depends,
+        name,
+        [f"{name.replace('.', '/')}.c"],
+        depends=depends or [],
         # Contraction off: the same operations, and so the same bytes, for every instruction set.
         extra_compile_args=["-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math"],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
@@ -18,6 +18,10 @@ def extension(name: str, depends: list[str]) -> Extension:
 
 
 setup(
-    ext_modules=[extension("_cell", ["model/engine/_cell_kernels.h"]), extension("_layout", [])],
+    ext_modules=[
+        extension("elmo_store._ranges"),
+        extension("model.engine._cell", ["model/engine/_cell_kernels.h"]),
+        extension("model.engine._layout"),
+    ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},  # one wheel a platform for every Python from 3.11 on
 )

@@ -19,11 +19,14 @@ from elmo_store.zarr_form import ZarrRows
 class RowReader(Protocol):
     """What a store needs of a form."""
 
-    def read(self, states: Sequence[int], spans: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
-        """Rows of the states with these indices, those of one span ``first … stop`` after the other's.
+    def read(self, states: Sequence[int], spans: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Rows of the states with these indices, those of one span ``first … stop`` [n, 2] after the other's.
 
         Returns [Σ (stop - first), len(states), channels].
         """
+
+    def read_span(self, states: Sequence[int], first: int, stop: int) -> npt.NDArray[Any]:
+        """`read` of one span."""
 
     def tokens(self, first: int, stop: int) -> list[str]:
         """The tokens of rows ``first … stop``."""

@@ -4,7 +4,7 @@ See docs/store-format.md for the words: row, shard, part, state, layer.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 
@@ -30,7 +30,7 @@ LEASE = "_lease/owner.json"
 BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundaries adds
 # What this version writes. A reader takes these sizes from the store.
 CHUNK_ROWS = 128  # rows of an inner chunk: the least that a Zarr library reads of a state; docs/performance.md says why
-SENTENCE_CHUNK = 4096  # entries of a chunk of sentence_start
+SENTENCE_CHUNK = 2048  # entries of a chunk of sentence_start
 ROW_GROUP_ROWS = 256  # rows of a row group of the Parquet form; docs/performance.md says why
 ROW_GROUP_SENTENCES = 1024  # sentences of a row group of a part
 MOST_CHANNELS = 1 << 20  # of a state: a manifest of more is refused, so that it can't ask for any amount of memory
@@ -200,24 +200,6 @@ def shard_range(shard: int, rows: int, shard_rows: int) -> tuple[int, int]:
         raise IndexError(f"no shard {shard}: {rows} rows in shards of {shard_rows} are {n_shards(rows, shard_rows)}")
     first = shard * shard_rows
     return first, min(first + shard_rows, rows)
-
-
-def shard_pieces(spans: Sequence[tuple[int, int]], shard_rows: int) -> Iterator[tuple[int, int, int, int]]:
-    """Spans of rows cut at the borders of shards: (shard, its rows lo … hi counted within it, their place in the result).
-
-    The result is the rows of the first span ``first … stop``, then those of the next, ….
-    """
-    place = 0
-    for first, stop in spans:
-        shard = first // shard_rows
-        if first < stop <= (shard + 1) * shard_rows:  # the usual case: one sentence
-            yield shard, first - shard * shard_rows, stop - shard * shard_rows, place
-            place += stop - first
-            continue
-        for shard in range(first // shard_rows, -(-stop // shard_rows) if stop > first else 0):
-            lo, hi = max(first, shard * shard_rows), min(stop, (shard + 1) * shard_rows)
-            yield shard, lo - shard * shard_rows, hi - shard * shard_rows, place
-            place += hi - lo
 
 
 def chunk_rows(shard_rows: int) -> int:

@@ -42,9 +42,9 @@ def errors_name(root: Root, rel: str) -> Iterator[None]:
             raise
         if isinstance(error, OSError) and error.errno is not None:
             raise
+        where = root.url(rel or getattr(error, "rel", ""))
         raise ShardCorruptError(
-            f"{root.url(rel)} is damaged ({str(error) or repr(error)}): remove its marker and run the job again, "
-            "or restore the file"
+            f"{where} is damaged ({str(error) or repr(error)}): remove its marker and run the job again, or restore the file"
         ) from error
 
 

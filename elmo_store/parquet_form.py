@@ -1,10 +1,11 @@
 """The Parquet form of a store: one file a shard, one row a token, one fixed-size list a state.
 
-May import pyarrow, NumPy, layout, manifest, storage, recent, parquet_files, errors. Written so that reading one state, or a
-few rows, fetches little else: row groups of 256 rows, checksums on pages.
+May import pyarrow, NumPy, layout, manifest, storage, recent, run_reader, runs, parquet_files, errors. Written
+so that reading one state, or a few rows, fetches little else: row groups of 256 rows, checksums on pages.
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,16 @@ import pyarrow.parquet as pq
 from elmo_store import layout
 from elmo_store.errors import ShardCorruptError
 from elmo_store.manifest import Manifest
-from elmo_store.parquet_files import GroupsOf, read_footers, read_tables
+from elmo_store.parquet_files import GroupsOf, errors_name, read_footers, read_tables
 from elmo_store.recent import Recent
-from elmo_store.storage import Root
+from elmo_store.run_reader import RunReader
+from elmo_store.runs import Runs, cut
+from elmo_store.storage import Root, ShortReadError
 
+Int64 = npt.NDArray[np.int64]
 FOOTERS_AT_HAND = 256
+PLACES_AT_HAND = 4096  # of files: 3 KB each for 64 row groups of 5 states
+_PLAIN = frozenset(("PLAIN", "RLE"))  # RLE: of the lists' levels
 
 
 def schema(manifest: Manifest) -> pa.Schema:
@@ -69,6 +75,7 @@ def encode_shard(
         table,
         sink,
         row_group_size=layout.ROW_GROUP_ROWS,
+        data_page_size=1 << 30,  # one page a state of a row group, so that its rows are one range of bytes
         compression=codecs,
         use_dictionary=["token"],
         write_statistics=["row", "sentence"],
@@ -82,32 +89,116 @@ def _vectors(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).reshape(-1)), type=kind)
 
 
+@dataclass(frozen=True)
+class _Places:
+    """Where the rows of a file lie: rows of a row group (of the last, at most), and the first byte of each state's values.
+
+    ``starts`` is int64 [row groups, states]. Only of a file whose values are stored as they are.
+    """
+
+    group_rows: int
+    starts: Int64
+
+
 class ParquetRows:
-    """Reads rows of the Parquet form. Safe for threads; not for use across a fork (`Store` makes a new one there)."""
+    """Reads rows of the Parquet form. Safe for threads; not for use across a fork (`Store` makes a new one there).
+
+    Values that are stored as they are, one page a state of a row group, are read by their bytes; others by pyarrow.
+    """
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
         self._root, self._manifest = root, manifest
+        self._runs = RunReader(root)
         self._footers: Recent[int, pq.FileMetaData] = Recent(FOOTERS_AT_HAND)
+        self._places: Recent[int, _Places | None] = Recent(PLACES_AT_HAND)
 
-    def read(self, states: Sequence[int], spans: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
+    def read(self, states: Sequence[int], spans: Int64) -> npt.NDArray[Any]:
         """Rows of the states with these indices: those of the first span ``first … stop``, then of the next, ….
 
         Returns [Σ (stop - first), len(states), channels].
         """
+        pieces = cut(spans, self._manifest.shard_rows)
+        shards, of = np.unique(pieces.of, return_inverse=True)
+        places = self._places.get_all(shards.tolist(), self._find_places)
+        known = [place for place in places if place is not None]
+        if len(known) < len(places):
+            return self._read_by_pyarrow(states, spans)
+        out = np.empty((len(states), int(pieces.rows.sum()), self._manifest.channels), self._manifest.dtype)
+        row_bytes = self._manifest.channels * out.itemsize
+        group_rows = np.array([place.group_rows for place in known], np.int64)
+        first_group = np.cumsum([0, *(len(place.starts) for place in known)])  # of each shard, in the table of all
+        groups = cut(np.stack([pieces.first, pieces.stop], axis=1), group_rows[of])
+        table = (
+            np.concatenate([place.starts for place in known]) if known else np.zeros((0, len(self._manifest.states)), np.int64)
+        )
+        of = of[groups.span]
+        starts = table[first_group[of] + groups.of][:, np.array(states, np.int64)] + (groups.first * row_bytes)[:, None]
+        runs = Runs(
+            [layout.states_part(shard) for shard in shards.tolist()], np.full(len(shards), -1),
+            of, starts, groups.rows * row_bytes, groups.place * row_bytes,
+        )  # fmt: skip
+        with errors_name(self._root, ""):
+            self._runs.read_runs(runs, out)
+        return out.transpose(1, 0, 2)
+
+    def read_span(self, states: Sequence[int], first: int, stop: int) -> npt.NDArray[Any]:
+        """`read` of one span: the quickest way to a sentence."""
+        shard, lo = divmod(first, self._manifest.shard_rows)
+        if first < stop <= (shard + 1) * self._manifest.shard_rows:
+            places = self._places.get(shard, lambda one: self._find_places([one])[0])
+            if places is not None and lo // places.group_rows == (lo + stop - first - 1) // places.group_rows:
+                group, row = divmod(lo, places.group_rows)
+                out = np.empty((len(states), stop - first, self._manifest.channels), self._manifest.dtype)
+                begin, row_bytes = places.starts[group].tolist(), self._manifest.channels * out.itemsize
+                try:
+                    offsets = [begin[state] for state in states]
+                    self._runs.read_run(layout.states_part(shard), -1, row * row_bytes, 1, offsets, out)
+                except (FileNotFoundError, ShortReadError):
+                    with errors_name(self._root, ""):
+                        raise
+                return out.transpose(1, 0, 2)
+        return self.read(states, np.array([[first, stop]], np.int64))
+
+    def tokens(self, first: int, stop: int) -> list[str]:
+        """The tokens of rows ``first … stop``."""
+        columns = self._columns(["token"], np.array([[first, stop]], np.int64))
+        return [token for _, _, column in columns for token in column.to_pylist()]
+
+    def _find_places(self, shards: list[int]) -> list[_Places | None]:
+        return [self._places_of(footer) for footer in self._footers.get_all(shards, self._read_footers)]
+
+    def _places_of(self, footer: pq.FileMetaData) -> _Places | None:
+        """Where a file's values lie. None if they are compressed, not plain, or its row groups are not of one size."""
+        m = self._manifest
+        row_bytes = m.channels * np.dtype(m.dtype).itemsize
+        leaves = {footer.schema.column(i).path: i for i in range(len(footer.schema))}
+        columns = [leaves[f"{name}.list.element"] for name in m.states]
+        groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+        rows = [group.num_rows for group in groups]
+        starts = np.empty((len(groups), len(columns)), np.int64)
+        for i, group in enumerate(groups):
+            for k, number in enumerate(columns):
+                column = group.column(number)
+                if column.compression != "UNCOMPRESSED" or not _PLAIN.issuperset(column.encodings):
+                    return None
+                # The page's header and the lists' levels come first: the values are its last bytes.
+                starts[i, k] = column.data_page_offset + column.total_compressed_size - rows[i] * row_bytes
+        uniform = all(n == rows[0] for n in rows[:-1]) and 0 < rows[-1] <= rows[0]
+        return _Places(rows[0], starts) if uniform else None
+
+    def _read_by_pyarrow(self, states: Sequence[int], spans: Int64) -> npt.NDArray[Any]:
         names = [self._manifest.states[i] for i in states]
-        out = np.empty((sum(stop - first for first, stop in spans), len(states), self._manifest.channels), self._manifest.dtype)
+        n_rows = int((spans[:, 1] - spans[:, 0]).sum())
+        out = np.empty((n_rows, len(states), self._manifest.channels), self._manifest.dtype)
         for rows, place, column in self._columns(names, spans):
             values = column.flatten().to_numpy(zero_copy_only=False)
             out[rows, place] = values.reshape(-1, self._manifest.channels)
         return out
 
-    def tokens(self, first: int, stop: int) -> list[str]:
-        """The tokens of rows ``first … stop``."""
-        return [token for _, _, column in self._columns(["token"], [(first, stop)]) for token in column.to_pylist()]
-
-    def _columns(self, names: Sequence[str], spans: Sequence[tuple[int, int]]) -> Iterator[tuple[slice, int, Any]]:
+    def _columns(self, names: Sequence[str], spans: Int64) -> Iterator[tuple[slice, int, Any]]:
         """(rows of the result, place of the column in ``names``, its values there), span by span."""
-        pieces = list(self._pieces(spans))
+        cuts = cut(spans, self._manifest.shard_rows)
+        pieces = list(zip(*(column.tolist() for column in (cuts.of, cuts.first, cuts.stop, cuts.place)), strict=True))
         shards = list(dict.fromkeys(shard for shard, _, _, _ in pieces))
         footers = dict(zip(shards, self._footers.get_all(shards, self._read_footers), strict=True))
         wanted: dict[int, dict[int, int]] = {shard: {} for shard in shards}  # shard → row group → its first row
@@ -136,10 +227,6 @@ class ParquetRows:
                             yield slice(first, first + len(chunk)), column, chunk
                             first += len(chunk)
                 offset += n_rows
-
-    def _pieces(self, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-        """(shard, its rows lo … hi, their place in the result) of row spans of the store."""
-        return layout.shard_pieces(spans, self._manifest.shard_rows)
 
     def _read_footers(self, shards: list[int]) -> list[pq.FileMetaData]:
         footers = read_footers(self._root, [layout.states_part(shard) for shard in shards])

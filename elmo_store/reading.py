@@ -6,6 +6,7 @@ Imports mix, sentences, text_index, errors.
 """
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Int64 = npt.NDArray[np.int64]
 Span = tuple[int, int]  # first row, and the row after the last
 BLOCK_BYTES = 1 << 24  # that a scan fetches at a time: larger blocks leave the caches and take new pages each time
+BLOCKS_AHEAD = 2  # that are under way while one is used
 
 
 class Sentence:
@@ -99,9 +101,9 @@ class Sentence:
 
         ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them.
         """
-        indices = self._store.state_indices(states)
-        span = self.span if boundaries else self._store.without_boundaries(self.span)
-        return self._store._read(indices, [span])
+        store = self._store
+        first, stop = self.span if boundaries else store.without_boundaries(self.span)
+        return store._read_span(store.state_indices(states), first, stop)
 
     def __getitem__(self, state: str) -> Array:
         return self.read((state,))[:, 0]
@@ -206,8 +208,12 @@ class Readable(ABC):
         """Number of the first sentence that has each text, None without one."""
 
     @abstractmethod
-    def _read(self, states: Sequence[int], spans: Sequence[Span]) -> Array:
-        """Rows of the states with these indices, span after span: [rows, len(states), channels]."""
+    def _read(self, states: Sequence[int], spans: Int64) -> Array:
+        """Rows of the states with these indices, one of the spans [n, 2] after the other: [rows, len(states), channels]."""
+
+    def _read_span(self, states: Sequence[int], first: int, stop: int) -> Array:
+        """`_read` of one span."""
+        return self._read(states, np.array([[first, stop]], np.int64))
 
     @abstractmethod
     def _tokens(self, first: int, stop: int) -> list[str]:
@@ -286,10 +292,10 @@ class Readable(ABC):
             for record in self._records(range(start, min(start + 1024, last))):
                 yield Sentence(self, record.index, (record.first_row, record.first_row + record.n_rows), record)
 
-    def state_indices(self, states: Sequence[str] | str | None = None) -> list[int]:
+    def state_indices(self, states: Sequence[str] | str | None = None) -> Sequence[int]:
         """Places of the named states (all by default) among `states`. StateNotFoundError naming the first that isn't there."""
         if states is None:
-            return list(range(len(self.states)))
+            return range(len(self.states))
         names = (states,) if isinstance(states, str) else states
         for name in names:
             if name not in self.states:
@@ -315,10 +321,10 @@ class Readable(ABC):
         """
         indices = self.state_indices(states)
         if rows is None:
-            return self._read(indices, [(0, self.n_rows)])
+            return self._read_span(indices, 0, self.n_rows)
         chosen = _chosen(rows, self.n_rows, "row", self.url)
         if isinstance(chosen, int):
-            return self._read(indices, [(chosen, chosen + 1)])[0]
+            return self._read_span(indices, chosen, chosen + 1)[0]
         if isinstance(chosen, range) and chosen.step < 0:
             return self._read(indices, _row_spans(chosen[::-1]))[::-1]
         return self._read(indices, _row_spans(chosen))
@@ -344,10 +350,10 @@ class Readable(ABC):
         """
         if (numbers is None) == (ids is None):
             raise TypeError("give the sentences' numbers, or ids=…, and not both")
-        wanted = self._find(list(ids)) if ids is not None else [int(n) for n in (() if numbers is None else numbers)]
+        wanted = self._find(list(ids)) if ids is not None else np.asarray(numbers, np.int64).tolist()
         spans = self._spans(wanted)
         kept = spans if boundaries else self._inner(spans)
-        rows = self._read(self.state_indices(states), [(first, stop) for first, stop in kept.tolist()])
+        rows = self._read(self.state_indices(states), kept)
         return Batch(self, wanted, spans, _offsets(kept), rows)
 
     def batches(
@@ -405,16 +411,18 @@ def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt
 
 
 class _Blocks:
-    """Rows in ascending order, fetched in large pieces, one ahead, and handed out in small ones."""
+    """Rows in ascending order, fetched in large pieces, some ahead, and handed out in small ones."""
 
     def __init__(self, store: Readable, states: Sequence[int], first: int, stop: int) -> None:
         self._store, self._states, self._stop = store, states, stop
         row_bytes = max(1, len(states)) * store.channels * store.dtype.itemsize
         self._most = max(1, BLOCK_BYTES // row_bytes)
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="scan")
+        self._pool = ThreadPoolExecutor(BLOCKS_AHEAD, thread_name_prefix="scan")
         self._held: list[tuple[int, Array]] = []  # (first row, rows), one after the other
-        self._ahead: tuple[int, Future[Array]] | None = None
-        self._submit(first)
+        self._ahead: deque[tuple[int, Future[Array]]] = deque()
+        self._next = first  # row
+        for _ in range(BLOCKS_AHEAD):
+            self._submit()
 
     def __enter__(self) -> "_Blocks":
         return self
@@ -422,22 +430,19 @@ class _Blocks:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _submit(self, first: int) -> None:
-        if first >= self._stop:
-            self._ahead = None
-            return
-        stop = min(self._stop, self._store._block_stop(first, self._most))
-        self._ahead = (first, self._pool.submit(self._store._read, self._states, [(first, stop)]))
+    def _submit(self) -> None:
+        if self._next < self._stop:
+            first, self._next = self._next, min(self._stop, self._store._block_stop(self._next, self._most))
+            self._ahead.append((first, self._pool.submit(self._store._read_span, self._states, first, self._next)))
 
     def rows(self, first: int, stop: int) -> Array:
         """Rows ``first … stop``; never again rows before ``first``."""
         while self._held and self._held[0][0] + len(self._held[0][1]) <= first:
             self._held.pop(0)
-        while self._ahead is not None and (not self._held or self._held[-1][0] + len(self._held[-1][1]) < stop):
-            begin, future = self._ahead
-            block = future.result()
-            self._held.append((begin, block))
-            self._submit(begin + len(block))
+        while self._ahead and (not self._held or self._held[-1][0] + len(self._held[-1][1]) < stop):
+            begin, future = self._ahead.popleft()
+            self._held.append((begin, future.result()))
+            self._submit()
         parts = [block[max(0, first - begin) : max(0, stop - begin)] for begin, block in self._held]
         parts = [part for part in parts if len(part)]
         if len(parts) == 1:
@@ -483,14 +488,11 @@ def _chosen(key: Rows, size: int, what: str, where: str) -> int | range | list[i
     return [int(n) for n in numbers]
 
 
-def _row_spans(rows: Sequence[int]) -> list[Span]:
-    """Rows in order as spans of consecutive ones."""
+def _row_spans(rows: Sequence[int]) -> Int64:
+    """Rows in order as spans of consecutive ones: [n, 2]."""
     if isinstance(rows, range) and rows.step == 1:
-        return [(rows.start, rows.stop)] if len(rows) else []
-    spans: list[Span] = []
-    for row in rows:
-        if spans and spans[-1][1] == row:
-            spans[-1] = (spans[-1][0], row + 1)
-        else:
-            spans.append((row, row + 1))
-    return spans
+        return np.array([[rows.start, rows.stop]], np.int64)
+    wanted = np.asarray(rows, np.int64)
+    breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
+    firsts, lasts = np.concatenate([[0], breaks]), np.concatenate([breaks - 1, [-1]])
+    return np.stack([wanted[firsts], wanted[lasts] + 1], axis=1) if len(wanted) else np.zeros((0, 2), np.int64)

@@ -27,7 +27,7 @@ from elmo_store.storage import Root
 from elmo_store.zarr_form import read_sentence_chunks
 
 Int64 = npt.NDArray[np.int64]
-CHUNKS_AT_HAND = 1024  # of sentence_start, 32 KB each
+CHUNKS_AT_HAND = 2048  # of sentence_start, 16 KB each
 FOOTERS_AT_HAND = 256
 GROUPS_AT_HAND = 64  # row groups of 1,024 sentences
 GROUPS_AT_ONCE = 16  # that a scan of tokens reads
@@ -149,9 +149,17 @@ class SentenceTable:
             starts = self._chunks.get_all(range(low, numbers.stop // size + 1), self._read_chunks)
             spans: Int64 = (np.concatenate(starts) if len(starts) > 1 else starts[0])[edges - low * size]
         else:
-            chunk_of, place = (part.reshape(-1).tolist() for part in np.divmod(edges, size))
-            starts = self._chunks.get_all(chunk_of, self._read_chunks)
-            spans = np.array([chunk[i] for chunk, i in zip(starts, place, strict=True)], np.int64).reshape(-1, 2)
+            low, place = (part.tolist() for part in np.divmod(edges[:, 0], size))
+            over = [
+                chunk + 1 for chunk, i in zip(low, place, strict=True) if i + 1 == size
+            ]  # whose next edge is the next chunk's
+            needed = list({*low, *over})
+            chunk = dict(zip(needed, self._chunks.get_all(needed, self._read_chunks), strict=True))
+            pairs = [
+                (chunk[n][i], chunk[n][i + 1]) if i + 1 < size else (chunk[n][i], chunk[n + 1][0])
+                for n, i in zip(low, place, strict=True)
+            ]
+            spans = np.array(pairs, np.int64).reshape(-1, 2)
         wrong = (spans[:, 0] < 0) | (spans[:, 0] > spans[:, 1]) | (spans[:, 1] > self._manifest.sizes.rows)
         if wrong.any():
             number, (first, stop) = int(edges[wrong][0, 0]), spans[wrong][0].tolist()

@@ -43,10 +43,10 @@ class Range(NamedTuple):
 
 
 class ShortReadError(OSError):
-    """An object ends before the bytes that were asked for. ``rel`` names it."""
+    """An object ends before the bytes that were asked for, or has another size than it must. ``rel`` names it."""
 
     def __init__(self, rel: str, stop: int) -> None:
-        super().__init__(f"{rel} ends before byte {stop}")
+        super().__init__(f"{rel} ends before byte {stop}" if stop >= 0 else f"{rel} has {-1 - stop} bytes, which can't be")
         self.rel = rel
 
 
@@ -317,7 +317,7 @@ class Root:
                 one.into[:] = view[offset : offset + one.into.nbytes]
 
     def _read_local(self, ranges: Sequence[Range]) -> None:
-        # A file is opened anew for every call: 4 µs, and one that has vanished or was replaced since is noticed.
+        # A file is opened anew for every call: one that has vanished or was replaced since is noticed.
         open_rel, descriptor = "", -1
         try:
             for rel, start, into in ranges:

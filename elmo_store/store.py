@@ -16,6 +16,7 @@ from elmo_store.forms import RowReader, row_reader
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import marked_shards, read_marker
 from elmo_store.reading import Array, Int64, Readable, Span
+from elmo_store.runs import cut
 from elmo_store.sentences import SentenceRecord, SentenceTable
 from elmo_store.storage import Root
 from elmo_store.text_index import Text, TextIndex, build
@@ -114,14 +115,22 @@ class Store(Readable):
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
         return self._now.texts.find(texts)
 
-    def _read(self, states: Sequence[int], spans: Sequence[Span]) -> Array:
+    def _read(self, states: Sequence[int], spans: Int64) -> Array:
         readers = self._now
-        self._check_marked(readers, spans)
+        if not self.manifest.complete:
+            self._check_marked(readers, spans)
         return readers.rows.read(states, spans)
+
+    def _read_span(self, states: Sequence[int], first: int, stop: int) -> Array:
+        readers = self._now
+        if not self.manifest.complete:
+            self._check_marked(readers, np.array([[first, stop]], np.int64))
+        return readers.rows.read_span(states, first, stop)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         readers = self._now
-        self._check_marked(readers, [(first, stop)])
+        if not self.manifest.complete:
+            self._check_marked(readers, np.array([[first, stop]], np.int64))
         return readers.rows.tokens(first, stop)
 
     def _block_stop(self, first: int, most: int) -> int:
@@ -131,11 +140,9 @@ class Store(Readable):
                 return stop
         return first + most
 
-    def _check_marked(self, readers: _Readers, spans: Sequence[Span]) -> None:
+    def _check_marked(self, readers: _Readers, spans: Int64) -> None:
         """ShardMissingError for a shard of an unfinished store that has no marker, whatever objects are there."""
-        if self.manifest.complete:
-            return
-        for shard in {shard for shard, _, _, _ in layout.shard_pieces(spans, self.manifest.shard_rows)} - readers.marked:
+        for shard in set(cut(spans, self.manifest.shard_rows).of.tolist()) - readers.marked:
             if read_marker(self.root, shard) is None:
                 raise ShardMissingError(
                     f"{self.root.url(layout.shard_marker(shard))} is missing: shard {shard} is not written yet; "

@@ -21,7 +21,7 @@ from elmo_store.parquet_files import read_footers, read_table
 from elmo_store.reading import text_of_rows
 from elmo_store.sentences import check_schema, read_index
 from elmo_store.storage import Root
-from elmo_store.zarr_form import metadata, read_sentence_chunks
+from elmo_store.zarr_form import index_fault, metadata, read_sentence_chunks
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
@@ -168,6 +168,8 @@ def _shard_faults(store: "Store", shard: int, progress: Callable[[int], None]) -
     first, stop = m.shard_range(shard)
     readers = {form: row_reader(store.root, m, form) for form in m.forms}
     states = range(len(m.states))
+    if "zarr" in m.forms and (fault := index_fault(store.root, m, shard)) is not None:
+        yield fault
     for lo in range(first, stop, ROWS_AT_ONCE):
         hi = min(lo + ROWS_AT_ONCE, stop)
         tokens, sentence, index = text_of_rows(store, lo, hi)
@@ -175,7 +177,7 @@ def _shard_faults(store: "Store", shard: int, progress: Callable[[int], None]) -
         for form, reader in readers.items():
             if reader.tokens(lo, hi) != tokens:
                 yield f"{store.url}: the tokens of rows {lo} … {hi} in the {form} form are not those of their sentences"
-            blocks[form] = reader.read(states, [(lo, hi)])
+            blocks[form] = reader.read_span(states, lo, hi)
         if len(blocks) == 2 and not np.array_equal(blocks["zarr"].view(np.uint8), blocks["parquet"].view(np.uint8)):
             yield f"{store.url}: rows {lo} … {hi} are not the same in both forms"
         if "parquet" in m.forms:

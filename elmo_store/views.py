@@ -116,8 +116,8 @@ class Selection(Readable):
         lists = ((b.start, pa.array([one.tokens for one in self._records(b)], pa.list_(pa.string()))) for b in blocks)
         return GatheredTexts(lists, cut_bytes(self.store.manifest))
 
-    def _read(self, states: Sequence[int], spans: Sequence[Span]) -> Array:
-        return self.store._read(states, [one for span in spans for one in self._in_store(span)])
+    def _read(self, states: Sequence[int], spans: Int64) -> Array:
+        return self.store._read(states, _array([one for first, stop in spans.tolist() for one in self._in_store((first, stop))]))
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return [token for span in self._in_store((first, stop)) for token in self.store._tokens(*span)]
@@ -222,12 +222,12 @@ class Concatenation(Readable):
                 continue
         raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
 
-    def _read(self, states: Sequence[int], spans: Sequence[Span]) -> Array:
-        pieces = [(place, span) for one in spans for place, span in self._in_stores(one)]
+    def _read(self, states: Sequence[int], spans: Int64) -> Array:
+        pieces = [piece for first, stop in spans.tolist() for piece in self._in_stores((first, stop))]
         if len({place for place, _ in pieces}) == 1:  # the usual case: no copy
-            return self.stores[pieces[0][0]]._read(states, [span for _, span in pieces])
-        blocks = [self.stores[place]._read(states, [span]) for place, span in pieces]
-        return np.concatenate(blocks) if blocks else self.stores[0]._read(states, [])
+            return self.stores[pieces[0][0]]._read(states, _array([span for _, span in pieces]))
+        blocks = [self.stores[place]._read_span(states, *span) for place, span in pieces]
+        return np.concatenate(blocks) if blocks else self.stores[0]._read(states, _array([]))
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return [token for place, span in self._in_stores((first, stop)) for token in self.stores[place]._tokens(*span)]
@@ -249,3 +249,7 @@ def concat(stores: Sequence["Store"]) -> Concatenation:
     that has it.
     """
     return Concatenation(stores)
+
+
+def _array(spans: Sequence[Span]) -> Int64:
+    return np.array(spans, np.int64).reshape(-1, 2)

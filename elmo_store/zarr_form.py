@@ -1,6 +1,7 @@
 """The Zarr form of a store: a Zarr v3 group that any Zarr library and ``xarray.open_zarr`` read; and ``sentence_start``.
 
-May import zarr (when something is created), numcodecs, NumPy, layout, manifest, storage, recent, zarr_shard, errors.
+May import zarr (when something is created), numcodecs, NumPy, layout, manifest, storage, recent, run_reader, runs, zarr_shard,
+errors.
 
 Every object is encoded in memory and then put whole: one put an object, whose bytes (and hash) are known before they travel,
 and which depend on nothing but the rows and the versions of the libraries. Metadata and the small arrays are encoded by zarr
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ from elmo_store import layout, zarr_shard
 from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.manifest import Manifest
 from elmo_store.recent import Recent
+from elmo_store.run_reader import RunReader
+from elmo_store.runs import Pieces, Runs, cut
 from elmo_store.storage import Range, Root, ShortReadError
 from elmo_store.zarr_shard import DamagedError, Data, ShardIndex
 
@@ -153,40 +156,93 @@ def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) 
     return decoded
 
 
+def index_fault(root: Root, manifest: Manifest, shard: int) -> str | None:
+    """What is wrong with the index of a shard, which Zarr libraries go by; None if all is well. ShardMissingError."""
+    m, rel = manifest, layout.zarr_states_shard(shard)
+    first, stop = m.shard_range(shard)
+    n_chunks, n_states, used = m.shard_rows // m.chunk_rows, len(m.states), -(-(stop - first) // m.chunk_rows)
+    with _errors_name(root, rel):
+        tail = root.get_tail(rel, zarr_shard.index_bytes(n_chunks, n_states))
+    chunk_bytes = m.chunk_rows * m.channels * np.dtype(m.dtype).itemsize
+    try:
+        index = ShardIndex.parse(tail, n_chunks, n_states, used, most_bytes=_most_bytes(chunk_bytes))
+    except DamagedError as error:
+        return f"{root.url(rel)}: {error}"
+    if m.compression != "none" or m.checksum != "none":
+        return None
+    places = np.arange(n_states * used).reshape(n_states, used).T * chunk_bytes
+    if (index.lengths[:used] != chunk_bytes).any() or (index.offsets[:used] != places).any():
+        return f"{root.url(rel)}: its index does not name the inner chunks one state after the other, from byte 0 on"
+    return None
+
+
 class ZarrRows:
     """Reads rows of the Zarr form. Safe for threads; not for use across a fork (`Store` makes a new one there)."""
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
         self._root, self._manifest = root, manifest
-        self._indices: Recent[int, _Shard] = Recent(INDICES_AT_HAND)
+        self._runs = RunReader(root)
+        self._indices: Recent[int, ShardIndex] = Recent(INDICES_AT_HAND)
         self._dtype = np.dtype(manifest.dtype).newbyteorder("<")
+        self._row_bytes = manifest.channels * self._dtype.itemsize
         self._stored_as_is = manifest.compression == "none" and manifest.checksum == "none"
         self._tokens: Recent[int, list[str]] = Recent(TOKEN_CHUNKS_AT_HAND)
+        self._last_shard = manifest.counts.shards - 1 if manifest.counts else -1
+        self._sizes: dict[bool, tuple[int, int]] = {}  # `_shard_bytes` of the last shard, and of every other
 
-    def read(self, states: Sequence[int], spans: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
+    def read(self, states: Sequence[int], spans: Int64) -> npt.NDArray[Any]:
         """Rows of the states with these indices: those of the first span ``first … stop``, then of the next, ….
 
         Returns [Σ (stop - first), len(states), channels], a view of an array that holds one state after the other.
         """
         m = self._manifest
-        total = sum(stop - first for first, stop in spans)
-        out = np.empty((len(states), total, m.channels), self._dtype)
-        pieces = list(layout.shard_pieces(spans, m.shard_rows))
-        found = self._indices.get_all([piece[0] for piece in pieces], self._read_indices)
+        pieces = cut(spans, m.shard_rows)
+        out = np.empty((len(states), int(pieces.rows.sum()), m.channels), self._dtype)
         with _errors_name(self._root):
             if self._stored_as_is:
-                self._read_exactly(states, pieces, found, out)
+                self._read_exactly(states, pieces, out)
             else:
-                self._read_chunks(states, pieces, found, out)
+                self._read_chunks(states, pieces, out)
         return out.transpose(1, 0, 2)
+
+    def read_span(self, states: Sequence[int], first: int, stop: int) -> npt.NDArray[Any]:
+        """`read` of one span: the quickest way to a sentence."""
+        m = self._manifest
+        shard, lo = divmod(first, m.shard_rows)
+        if not self._stored_as_is or not first < stop <= (shard + 1) * m.shard_rows:
+            return self.read(states, np.array([[first, stop]], np.int64))
+        out = np.empty((len(states), stop - first, m.channels), self._dtype)
+        state_bytes, size = self._shard_bytes(shard)
+        try:
+            self._runs.read_run(layout.zarr_states_shard(shard), size, lo * self._row_bytes, state_bytes, states, out)
+        except (FileNotFoundError, ShortReadError):
+            with _errors_name(self._root):
+                raise
+        return out.transpose(1, 0, 2)
+
+    def _shard_bytes(self, shard: int) -> tuple[int, int]:
+        """Bytes of a state in a shard whose chunks are stored as they are, and of the whole object."""
+        known = self._sizes.get(shard == self._last_shard)
+        if known is None:
+            known = self._sizes[shard == self._last_shard] = self._bytes_of(shard)
+        return known
+
+    def _bytes_of(self, shard: int) -> tuple[int, int]:
+        m = self._manifest
+        first, stop = m.shard_range(shard)
+        rows = stop - first
+        state_bytes = -(-rows // m.chunk_rows) * m.chunk_rows * self._row_bytes
+        n_states = len(m.states)
+        return state_bytes, n_states * state_bytes + zarr_shard.index_bytes(m.shard_rows // m.chunk_rows, n_states)
 
     def tokens(self, first: int, stop: int) -> list[str]:
         """The tokens of rows ``first … stop``."""
-        pieces = list(layout.shard_pieces([(first, stop)], self._manifest.shard_rows))
-        found = self._tokens.get_all((shard for shard, _, _, _ in pieces), self._read_tokens)
-        return [token for tokens, (_, lo, hi, _) in zip(found, pieces, strict=True) for token in tokens[lo:hi]]
+        pieces = cut(np.array([[first, stop]], np.int64), self._manifest.shard_rows)
+        found = self._tokens.get_all(pieces.of.tolist(), self._read_tokens)
+        edges = zip(found, pieces.first.tolist(), pieces.stop.tolist(), strict=True)
+        return [token for tokens, lo, hi in edges for token in tokens[lo:hi]]
 
-    def _read_indices(self, shards: list[int]) -> list["_Shard"]:
+    def _read_indices(self, shards: list[int]) -> list[ShardIndex]:
         m = self._manifest
         n_chunks, n_states = m.shard_rows // m.chunk_rows, len(m.states)
         rels = [layout.zarr_states_shard(shard) for shard in shards]
@@ -198,10 +254,7 @@ class ZarrRows:
             with _errors_name(self._root, rel):
                 used = -(-(stop - first) // m.chunk_rows)
                 chunk_bytes = m.chunk_rows * m.channels * self._dtype.itemsize
-                # No codec of ours makes a chunk twice as long.
-                index = ShardIndex.parse(tails[rel], n_chunks, n_states, used, most_bytes=2 * chunk_bytes + 4096)
-                starts = index.state_starts(used, chunk_bytes) if self._stored_as_is else None
-                indices.append(_Shard(rel, index, starts))
+                indices.append(ShardIndex.parse(tails[rel], n_chunks, n_states, used, most_bytes=_most_bytes(chunk_bytes)))
         return indices
 
     def _read_tokens(self, shards: list[int]) -> list[list[str]]:
@@ -214,42 +267,28 @@ class ZarrRows:
                 decoded.append(decode_tokens(data, self._manifest.shard_rows))
         return decoded
 
-    def _read_exactly(self, states: Sequence[int], pieces: Sequence["_Piece"], found: Sequence["_Shard"], out: Any) -> None:
-        """Where bytes are stored as they are: the rows' own bytes, straight into ``out`` [states, rows, channels]."""
-        if not out.size:
-            return
-        row_bytes = self._manifest.channels * self._dtype.itemsize
-        target = memoryview(out.reshape(-1).view(np.uint8))
-        state_bytes = out.shape[1] * row_bytes
-        ranges = []
-        for (_, lo, hi, start), one in zip(pieces, found, strict=True):
-            at, n_bytes = start * row_bytes, (hi - lo) * row_bytes
-            for state in states:
-                if one.starts is not None:
-                    ranges.append(Range(one.rel, one.starts[state] + lo * row_bytes, target[at : at + n_bytes]))
-                else:
-                    ranges += self._scattered(one, state, lo, hi, target[at : at + n_bytes])
-                at += state_bytes
-        self._root.read_ranges(ranges)
+    def _read_exactly(self, states: Sequence[int], pieces: Pieces, out: npt.NDArray[Any]) -> None:
+        """Where bytes are stored as they are: the rows' own bytes, straight into ``out`` [states, rows, channels].
 
-    def _scattered(self, shard: "_Shard", state: int, lo: int, hi: int, target: memoryview) -> Iterator[Range]:
-        """Ranges of rows ``lo … hi`` of a state whose inner chunks lie in an order of another writer's."""
-        m = self._manifest
-        row_bytes = m.channels * self._dtype.itemsize
-        chunks = slice(lo // m.chunk_rows, -(-hi // m.chunk_rows))
-        if (shard.chunks.lengths[chunks, state] != m.chunk_rows * row_bytes).any():
-            raise DamagedErrorAt(shard.rel, f"an inner chunk of {m.states[state]} has not {m.chunk_rows * row_bytes} bytes")
-        offsets = shard.chunks.offsets[chunks, state].tolist()
-        for offset, a, b in _stored_runs(offsets, chunks.start, lo, hi, m.chunk_rows, row_bytes):
-            yield Range(shard.rel, offset, target[(a - lo) * row_bytes : (b - lo) * row_bytes])
+        The format says where they lie, so no index is read.
+        """
+        shards, of = np.unique(pieces.of, return_inverse=True)
+        known = np.array([self._shard_bytes(shard) for shard in shards.tolist()], np.int64).reshape(-1, 2)
+        starts = known[of, :1] * np.array(states, np.int64) + (pieces.first * self._row_bytes)[:, None]
+        rels = [layout.zarr_states_shard(shard) for shard in shards.tolist()]
+        n_bytes, places = pieces.rows * self._row_bytes, pieces.place * self._row_bytes
+        self._runs.read_runs(Runs(rels, np.ascontiguousarray(known[:, 1]), of, starts, n_bytes, places), out)
 
-    def _read_chunks(self, states: Sequence[int], pieces: Sequence["_Piece"], found: Sequence["_Shard"], out: Any) -> None:
+    def _read_chunks(self, states: Sequence[int], pieces: Pieces, out: npt.NDArray[Any]) -> None:
         """Where inner chunks are compressed or have checksums: whole ones, decoded by several threads."""
         m = self._manifest
+        shards = pieces.of.tolist()
+        found = self._indices.get_all(shards, self._read_indices)
+        edges = list(zip(shards, pieces.first.tolist(), pieces.stop.tolist(), pieces.place.tolist(), strict=True))
         wanted: dict[tuple[int, int, int], ShardIndex] = {}
-        for (shard, lo, hi, _), known in zip(pieces, found, strict=True):
+        for (shard, lo, hi, _), index in zip(edges, found, strict=True):
             for chunk in range(lo // m.chunk_rows, -(-hi // m.chunk_rows)):
-                wanted.update(((shard, chunk, state), known.chunks) for state in states)
+                wanted.update(((shard, chunk, state), index) for state in states)
         stored = {key: memoryview(bytearray(int(index.lengths[key[1], key[2]]))) for key, index in wanted.items()}
         self._root.read_ranges(
             [
@@ -269,7 +308,7 @@ class ZarrRows:
                 decoded = dict(zip(stored, pool.map(decode, stored), strict=True))
         else:
             decoded = {key: decode(key) for key in stored}
-        for shard, lo, hi, start in pieces:
+        for shard, lo, hi, start in edges:
             for chunk in range(lo // m.chunk_rows, -(-hi // m.chunk_rows)):
                 a, b = max(lo, chunk * m.chunk_rows), min(hi, (chunk + 1) * m.chunk_rows)
                 for place, state in enumerate(states):
@@ -277,41 +316,9 @@ class ZarrRows:
                     out[place, start + a - lo : start + b - lo] = rows
 
 
-class _Shard(NamedTuple):
-    """What is known of a shard object: its path, its index, and where states begin if each lies in one piece, uncompressed."""
-
-    rel: str
-    chunks: ShardIndex
-    starts: list[int] | None
-
-
-_Piece = tuple[int, int, int, int]  # shard, its rows lo … hi (counted within it), their place in the result
-
-
-def _stored_runs(
-    offsets: Sequence[int], first_chunk: int, lo: int, hi: int, chunk_rows: int, row_bytes: int
-) -> Iterator[tuple[int, int, int]]:
-    """(byte offset, first row, stop row) of runs of rows ``lo … hi`` that lie one after the other in the object.
-
-    ``offsets``: of the inner chunks that hold the rows, from chunk ``first_chunk`` on.
-    """
-    chunk = 0
-    while chunk < len(offsets):
-        last = chunk
-        while last + 1 < len(offsets) and offsets[last + 1] == offsets[last] + chunk_rows * row_bytes:
-            last += 1
-        first_row = (first_chunk + chunk) * chunk_rows
-        a, b = max(lo, first_row), min(hi, (first_chunk + last + 1) * chunk_rows)
-        yield offsets[chunk] + (a - first_row) * row_bytes, a, b
-        chunk = last + 1
-
-
-class DamagedErrorAt(DamagedError):
-    """Damage in the object ``rel``."""
-
-    def __init__(self, rel: str, problem: str) -> None:
-        super().__init__(problem)
-        self.rel = rel
+def _most_bytes(chunk_bytes: int) -> int:
+    """Of an encoded inner chunk: no codec of ours makes a chunk twice as long."""
+    return 2 * chunk_bytes + 4096
 
 
 @contextmanager

@@ -117,16 +117,6 @@ class ShardIndex:
         signed = entries.view("<i8")  # ABSENT is -1
         return cls(np.ascontiguousarray(signed[..., 0]), np.ascontiguousarray(signed[..., 1]))
 
-    def state_starts(self, used: int, chunk_bytes: int) -> list[int] | None:
-        """Where each state begins in the object, if the first ``used`` chunks of each lie one after the other, uncompressed.
-
-        Then row r of state i is at byte ``state_starts[i] + r × bytes of a row``. None where they are stored otherwise.
-        """
-        run = self.offsets[0] + np.arange(used)[:, None] * chunk_bytes  # [used, n_states]
-        if (self.lengths[:used] != chunk_bytes).any() or (self.offsets[:used] != run).any():
-            return None
-        return [int(start) for start in self.offsets[0]]
-
 
 def decode_chunk(data: Data | memoryview, out: npt.NDArray[Any], *, compression: str, checksum: str) -> None:
     """Decode one inner chunk's bytes into ``out``, a C-contiguous array of its size. DamagedError if they are no such chunk."""

@@ -298,7 +298,7 @@ def test_zarr_and_manifest_of_different_stores(written: Written, tmp_path: Path)
     other = make_store(str(tmp_path / "other"), dtype="float32")
     name = layout.zarr_states_shard(0)
     written.root.put(name, other.root.get(name))
-    with pytest.raises(ShardCorruptError, match=f"{name} is damaged .an inner chunk of x has not"):
+    with pytest.raises(ShardCorruptError, match=rf"{name} is damaged .{name} has \d+ bytes, which can.t be"):
         elmo_store.open(written.root.url()).read()
 
 

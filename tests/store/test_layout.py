@@ -29,16 +29,6 @@ def test_shards_tile_the_rows(rows: int, shard_rows: int) -> None:
         layout.shard_range(count, rows, shard_rows)
 
 
-@given(st.integers(1, 50), st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), max_size=6))
-def test_the_shards_of_spans(shard_rows: int, lengths: list[tuple[int, int]]) -> None:
-    spans = [(first, first + length) for first, length in lengths]
-    pieces = list(layout.shard_pieces(spans, shard_rows))
-    found = {place + i: shard * shard_rows + lo + i for shard, lo, hi, place in pieces for i in range(hi - lo)}
-    wanted = [row for first, stop in spans for row in range(first, stop)]
-    assert [found[i] for i in range(len(wanted))] == wanted
-    assert all(0 <= lo < hi <= shard_rows for _, lo, hi, _ in pieces)
-
-
 @given(st.integers(1, 40))
 def test_names_of_states(layers: int) -> None:
     names = layout.state_names(layers)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -45,7 +46,7 @@ def test_a_batch_is_one_read(written: Written, monkeypatch: pytest.MonkeyPatch) 
     reads: list[int] = []
     real = elmo_store.Store._read
 
-    def counting(self: elmo_store.Store, states: Sequence[int], spans: Sequence[tuple[int, int]]) -> object:
+    def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64]) -> object:
         reads.append(len(spans))
         return real(self, states, spans)
 

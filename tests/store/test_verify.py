@@ -33,8 +33,8 @@ from tests.store.support import Written, make_store
 LENGTHS = (3, 7, 0, 7, 1, 0, 12, 5)  # sentences 1 and 3 are equally long; 5 was refused
 
 
-def make(folder: Path) -> Written:
-    return make_store(str(folder), lengths=LENGTHS)
+def make(folder: Path, **settings: Any) -> Written:
+    return make_store(str(folder), lengths=LENGTHS, **settings)
 
 
 def resign(root: Root) -> None:
@@ -193,8 +193,36 @@ def test_an_absent_chunk_with_a_right_checksum_is_no_zeros(tmp_path: Path) -> No
     root.put(rel, bytes(data))
     resign(root)
     assert "marks inner chunk (0, 0) as absent" in faults(root)
+    stored = make(tmp_path / "other").states  # whose bytes lie where the format says, whatever the index says
+    np.testing.assert_array_equal(elmo_store.open(root.url()).read("x", 20)[0], stored[20, 0])
+
+
+@pytest.mark.parametrize("encoding", [{"compression": "zstd"}, {"checksum": "crc32c"}])
+def test_an_absent_chunk_of_encoded_ones_is_an_error(tmp_path: Path, encoding: dict[str, str]) -> None:
+    from elmo_store.zarr_shard import crc32c
+
+    root = make(tmp_path / "store", **encoding).root
+    rel = layout.zarr_states_shard(1)
+    data = bytearray(root.get(rel))
+    data[-4 - 5 * 16 : -4 - 4 * 16] = b"\xff" * 16  # the entry of the first state
+    data[-4:] = crc32c(bytes(data[-4 - 5 * 16 : -4]))
+    root.put(rel, bytes(data))
     with pytest.raises(StoreError, match="as absent, which has rows"):
         elmo_store.open(root.url()).read("x", 20)
+
+
+def test_inner_chunks_in_another_order_are_named(tmp_path: Path) -> None:
+    from elmo_store.zarr_shard import crc32c
+
+    root = make(tmp_path / "store").root
+    rel = layout.zarr_states_shard(1)
+    data = bytearray(root.get(rel))
+    index = data[-4 - 5 * 16 : -4]
+    index[:16], index[16:32] = index[16:32], index[:16]  # of the first two states
+    data[-4 - 5 * 16 :] = index + crc32c(bytes(index))
+    root.put(rel, bytes(data))
+    resign(root)
+    assert "does not name the inner chunks one state after the other" in faults(root)
 
 
 @pytest.mark.parametrize(
