@@ -20,7 +20,7 @@ from elmo_store.parquet_files import GroupsOf, errors_name, read_footers, read_t
 from elmo_store.recent import Recent
 from elmo_store.run_reader import RunReader
 from elmo_store.runs import Runs, cut
-from elmo_store.storage import Root, ShortReadError
+from elmo_store.storage import Root
 
 Int64 = npt.NDArray[np.int64]
 FOOTERS_AT_HAND = 256
@@ -153,7 +153,7 @@ class ParquetRows:
                 try:
                     offsets = [begin[state] for state in states]
                     self._runs.read_run(layout.states_part(shard), -1, row * row_bytes, 1, offsets, out)
-                except (FileNotFoundError, ShortReadError):
+                except OSError:
                     with errors_name(self._root, ""):
                         raise
                 return out.transpose(1, 0, 2)

@@ -20,7 +20,8 @@ import google_crc32c
 import numpy as np
 
 from elmo_store.errors import StoreError
-from elmo_store.reading import Array, Int64, Readable, Span
+from elmo_store.reading import Array, Int64, Readable
+from elmo_store.runs import cut
 from elmo_store.sentences import SentenceRecord
 from elmo_store.text_index import Text
 
@@ -80,16 +81,13 @@ class CachedStore(Readable):
     def _block_stop(self, first: int, most: int) -> int:
         return max(first + 1, (first + most) // BLOCK_ROWS * BLOCK_ROWS)
 
-    def _read(self, states: Sequence[int], spans: Sequence[Span]) -> Array:
-        out = np.empty((len(states), sum(stop - first for first, stop in spans), self.channels), self.dtype)
+    def _read(self, states: Sequence[int], spans: Int64) -> Array:
+        pieces = cut(spans, BLOCK_ROWS)
+        out = np.empty((len(states), int(pieces.rows.sum()), self.channels), self.dtype)
         wanted: dict[int, list[tuple[int, int, int]]] = {}  # block → rows lo … hi of it, and their place in the result
-        place = 0
-        for first, stop in spans:
-            for block in range(first // BLOCK_ROWS, -(-stop // BLOCK_ROWS) if stop > first else 0):
-                base = block * BLOCK_ROWS
-                lo, hi = max(first, base), min(stop, base + BLOCK_ROWS)
-                wanted.setdefault(block, []).append((lo - base, hi - base, place))
-                place += hi - lo
+        edges = zip(pieces.first.tolist(), pieces.stop.tolist(), pieces.place.tolist(), strict=True)
+        for block, own in zip(pieces.of.tolist(), edges, strict=True):
+            wanted.setdefault(block, []).append(own)
         blocks = sorted(wanted)
         for start in range(0, len(blocks), FETCH_BLOCKS):
             for (block, state), rows in self._blocks(states, blocks[start : start + FETCH_BLOCKS]):
@@ -112,7 +110,7 @@ class CachedStore(Readable):
                 missing.setdefault(tuple(lacking), []).append(block)
         for places, lacking_blocks in missing.items():
             spans = [(block * BLOCK_ROWS, min(self.n_rows, (block + 1) * BLOCK_ROWS)) for block in lacking_blocks]
-            fetched = self.store._read([states[place] for place in places], spans)  # [rows, states, channels]
+            fetched = self.store._read([states[place] for place in places], np.array(spans, np.int64))  # [rows, states, channels]
             at, new = 0, []
             for block, (first, stop) in zip(lacking_blocks, spans, strict=True):
                 for i, place in enumerate(places):

@@ -3,9 +3,11 @@
 On a local disk files stay open between calls, and the loop over the pieces is in C where _ranges.c was built.
 """
 
+import errno
 import functools
 import importlib
 import os
+import stat
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +16,7 @@ import numpy.typing as npt
 
 from elmo_store.recent import Recent
 from elmo_store.runs import Runs
-from elmo_store.storage import Range, Root, ShortReadError
+from elmo_store.storage import Range, Root, ShortReadError, folder_in_place_of
 
 FILES_AT_HAND = 1024  # at most, and at most a quarter of those that a process may have open
 
@@ -33,7 +35,10 @@ class _File:
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self.descriptor).st_size
+        found = os.fstat(self.descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        self.size = found.st_size
 
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):
@@ -93,7 +98,10 @@ class RunReader:
             raise ShortReadError(rel, short[1])
 
     def _open_one(self, rel: str) -> _File:
-        return _File(self._root.path(rel))
+        try:
+            return _File(self._root.path(rel))
+        except IsADirectoryError as error:
+            raise folder_in_place_of(self._root.url(rel)) from error
 
     def _open(self, rels: list[str]) -> list[_File]:
         return [self._open_one(rel) for rel in rels]

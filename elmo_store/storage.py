@@ -247,7 +247,7 @@ class Root:
         try:
             data: bytes = self.filesystem.cat_file(self.path(_checked(rel)), **self._one_request())
         except IsADirectoryError as error:
-            raise _folder_error(self.url(rel)) from error
+            raise folder_in_place_of(self.url(rel)) from error
         return data
 
     def _one_request(self) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class Root:
                 size = os.fstat(file.fileno()).st_size
                 return os.pread(file.fileno(), n_bytes, max(0, size - n_bytes))
         except IsADirectoryError as error:
-            raise _folder_error(self.url(rel)) from error
+            raise folder_in_place_of(self.url(rel)) from error
 
     def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         """The last bytes of several objects, ``tails``: rel → how many; all asked for at once where the filesystem can."""
@@ -329,7 +329,7 @@ class Root:
                 if os.preadv(descriptor, (into,), start) != len(into):
                     _read_fully(descriptor, Range(rel, start, into))
         except IsADirectoryError as error:
-            raise _folder_error(self.url(open_rel)) from error
+            raise folder_in_place_of(self.url(open_rel)) from error
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
@@ -425,7 +425,7 @@ def parse_json(data: bytes) -> Any:
         raise ValueError("its values are nested too deeply") from error
 
 
-def _folder_error(url: str) -> ShardCorruptError:
+def folder_in_place_of(url: str) -> ShardCorruptError:
     return ShardCorruptError(f"{url} is a folder, where an object of the store must stand: move that folder away")
 
 

@@ -215,7 +215,7 @@ class ZarrRows:
         state_bytes, size = self._shard_bytes(shard)
         try:
             self._runs.read_run(layout.zarr_states_shard(shard), size, lo * self._row_bytes, state_bytes, states, out)
-        except (FileNotFoundError, ShortReadError):
+        except OSError:
             with _errors_name(self._root):
                 raise
         return out.transpose(1, 0, 2)

@@ -166,15 +166,20 @@ def test_a_manifest_of_10_to_the_18_is_looked_at_in_time(store: Written, counts:
     assert not any("no marker names it" in fault.text for fault in report.faults)
 
 
-def test_index_with_a_right_checksum_that_marks_chunks_absent_is_no_zeros(store: Written) -> None:
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_index_with_a_right_checksum_that_marks_chunks_absent_is_no_zeros(tmp_path: Path, compression: str) -> None:
     from elmo_store.zarr_shard import crc32c, index_bytes
 
+    store = make_store(str(tmp_path / "store"), store_forms=("zarr",), compression=compression)
     rel = layout.zarr_states_shard(0)
     data = bytearray(store.root.get(rel))
     size = index_bytes(1, len(store.manifest.states))
     data[-size:-4] = b"\xff" * (size - 4)
     data[-4:] = crc32c(bytes(data[-size:-4]))
     store.root.put(rel, bytes(data))
+    if compression == "none":  # the rows lie where the format says, so nobody reads the index
+        np.testing.assert_array_equal(elmo_store.open(store.root.url()).read(rows=slice(0, 4)), store.states[:4])
+        return
     with pytest.raises(ShardCorruptError, match="as absent, which has rows"):
         elmo_store.open(store.root.url()).read(rows=slice(0, 4))
 
@@ -191,6 +196,9 @@ def test_an_index_that_points_outside_its_shard(tmp_path: Path, compression: str
     data[-size : -size + 16] = np.array([offset, length], "<u8").tobytes()
     data[-4:] = crc32c(bytes(data[-size:-4]))
     written.root.put(rel, bytes(data))
+    if compression == "none":  # the rows lie where the format says, so nobody reads the index
+        np.testing.assert_array_equal(elmo_store.open(written.root.url()).read(rows=slice(0, 4)), written.states[:4])
+        return
     with pytest.raises(ShardCorruptError, match=rel):
         elmo_store.open(written.root.url()).read(rows=slice(0, 4))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -171,8 +172,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     asked: list[int] = []
     real = elmo_store.Store._read
 
-    def counting(self: elmo_store.Store, states: Sequence[int], spans: Sequence[tuple[int, int]]) -> Any:
-        asked.append(sum(stop - first for first, stop in spans))
+    def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64]) -> Any:
+        asked.append(int(np.diff(spans).sum()))
         return real(self, states, spans)
 
     monkeypatch.setattr(elmo_store.Store, "_read", counting)
