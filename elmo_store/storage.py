@@ -426,6 +426,7 @@ def parse_json(data: bytes) -> Any:
 
 
 def folder_in_place_of(url: str) -> ShardCorruptError:
+    """The error of a folder that has an object's name."""
     return ShardCorruptError(f"{url} is a folder, where an object of the store must stand: move that folder away")
 
 
