@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from elmo_store.exports.outputs import whole_file
-from elmo_store.exports.stream import Rows, by_rows
+from elmo_store.exports.stream import Block, blocks
 from elmo_store.exports.work import Work
 
 INFO, STATE = "dataset_info.json", "state.json"
@@ -36,7 +36,7 @@ def write(work: Work, names: Sequence[str]) -> None:
         if name not in wanted:
             continue
         with whole_file(work.output.root, name) as path, pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
-            for block in by_rows(work.store, work.vectors, work.settings.dtype, first, stop):
+            for block in blocks(work.store, work.vectors, work.settings.dtype, first, stop):
                 stream.write_batch(_batch(block, schema))
                 work.tell(int(block.offsets[-1]))
     if INFO in wanted:
@@ -52,7 +52,7 @@ def _schema(work: Work) -> pa.Schema:
     return pa.schema([*columns, *((name, vector) for name in work.vectors.names)])
 
 
-def _batch(block: Rows, schema: pa.Schema) -> pa.RecordBatch:
+def _batch(block: Block, schema: pa.Schema) -> pa.RecordBatch:
     offsets = pa.array(block.offsets.astype(np.int32))
     columns = [
         pa.array(range(block.first, block.first + len(block.records)), pa.int64()),

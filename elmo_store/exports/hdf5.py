@@ -12,7 +12,7 @@ import numpy as np
 
 from elmo_store.errors import StoreError
 from elmo_store.exports.outputs import whole_file
-from elmo_store.exports.stream import by_sentence
+from elmo_store.exports.stream import blocks
 from elmo_store.exports.work import Work, document_of
 from elmo_store.reading import Array
 from elmo_store.sentences import SentenceRecord
@@ -46,13 +46,13 @@ def write(work: Work, names: Sequence[str]) -> None:
             _WRITERS[work.settings.format](work, opened[names[0]])
 
 
-def _sentences(work: Work, *, text: bool, layers_last: bool = False) -> Iterator[tuple[int, SentenceRecord | None, Array]]:
+def _sentences(work: Work, *, text: bool, axes: str = "knd") -> Iterator[tuple[int, SentenceRecord | None, Array]]:
     """Number, record and vectors of every sentence."""
     settings = work.settings
     stop = work.store.n_sentences
-    for block in by_sentence(work.store, work.vectors, settings.dtype, 0, stop, text=text, layers_last=layers_last):
-        for place, one in enumerate(block.vectors):
-            yield block.first + place, block.records[place] if text else None, one
+    for block in blocks(work.store, work.vectors, settings.dtype, 0, stop, text=text, axes=axes):
+        for number, one in block:
+            yield number, block.records[number - block.first] if text else None, one
         work.tell(int(block.offsets[-1]))
 
 
@@ -80,7 +80,7 @@ def _bilm(work: Work, file: "h5py.File") -> None:
 def _documents(work: Work, file: "h5py.File") -> None:
     """A group a document, datasets "0", "1", … of its sentences: [n, 2p, K] (e2e-coref), [K, n, 2p] (lsgn)."""
     group, names = None, set()
-    for document, place, begins, vectors in _in_documents(work, layers_last=work.settings.format == "e2e-coref"):
+    for document, place, begins, vectors in _in_documents(work, axes="ndk" if work.settings.format == "e2e-coref" else "knd"):
         if begins:
             name = document.replace("/", ":")
             if name in names:
@@ -93,17 +93,17 @@ def _documents(work: Work, file: "h5py.File") -> None:
 
 def _dygie(work: Work, file: "h5py.File") -> None:
     """Datasets DOCUMENT_SENTENCE: [n, 2p, K]. A "/" in a document's name makes groups, as the program's own writer does."""
-    for document, place, _, vectors in _in_documents(work, layers_last=True):
+    for document, place, _, vectors in _in_documents(work, axes="ndk"):
         name = f"{document}_{place}"
         if name in file:
             raise _twice(document, place)
         file.create_dataset(name, data=vectors)
 
 
-def _in_documents(work: Work, *, layers_last: bool) -> Iterator[tuple[str, int, bool, Array]]:
+def _in_documents(work: Work, *, axes: str) -> Iterator[tuple[str, int, bool, Array]]:
     """Document, place in it, whether it begins, and vectors of every sentence."""
     document, place = None, 0
-    for _, record, vectors in _sentences(work, text=True, layers_last=layers_last):
+    for _, record, vectors in _sentences(work, text=True, axes=axes):
         assert record is not None
         one = document_of(record, work.settings.documents)
         if "\0" in one:

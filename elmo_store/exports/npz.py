@@ -12,7 +12,7 @@ import numpy as np
 
 from elmo_store.errors import StoreError
 from elmo_store.exports.outputs import whole_file
-from elmo_store.exports.stream import by_sentence
+from elmo_store.exports.stream import blocks
 from elmo_store.exports.work import Work
 
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip file's clock can show
@@ -29,9 +29,9 @@ def write(work: Work, names: Sequence[str]) -> None:
     """Write the file, if it is among ``names``."""
     for name in names:
         with whole_file(work.output.root, name) as path, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-            for block in by_sentence(work.store, work.vectors, work.settings.dtype, 0, work.store.n_sentences, text=False):
-                for place, vectors in enumerate(block.vectors):
-                    info = zipfile.ZipInfo(f"arr_{block.first + place}.npy", EARLIEST)
+            for block in blocks(work.store, work.vectors, work.settings.dtype, 0, work.store.n_sentences, text=False):
+                for number, vectors in block:  # [1, n, 2p], which lies in one piece
+                    info = zipfile.ZipInfo(f"arr_{number}.npy", EARLIEST)
                     head = npy_head(vectors[0].shape, vectors.dtype.str)
                     info.file_size = len(head) + vectors.nbytes  # whether the entry needs 64 bits
                     with archive.open(info, "w") as entry:

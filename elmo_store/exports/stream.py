@@ -4,6 +4,8 @@ Reading, converting and writing overlap: what is asked for next is made by a thr
 with the store.
 """
 
+import math
+from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,66 +31,50 @@ class Block:
         first: number of the first.
         offsets: rows of sentence i are ``offsets[i] … offsets[i + 1]`` [n + 1].
         records: their text, ids and places; empty unless asked for.
-        vectors: of sentence i: [K, n_i, width], or [n_i, width, K] with ``layers_last``; each an array of its own in C order.
+        values: their vectors, in C order; valid until two more blocks have been taken.
+        axes: of ``values``: a way to write K vectors ("k"), rows ("n"), width ("d"), such as "knd".
     """
 
     first: int
     offsets: Int64
     records: list[SentenceRecord]
-    vectors: list[Array]
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Some sentences' rows in one array ``values`` [K, rows, width]; the rest as of `Block`."""
-
-    first: int
-    offsets: Int64
-    records: list[SentenceRecord]
     values: Array
+    axes: str
+
+    def __iter__(self) -> Iterator[tuple[int, Array]]:
+        """Number of each sentence and its part of ``values``, a view."""
+        before = (slice(None),) * self.axes.index("n")
+        for place, (a, b) in enumerate(pairwise(self.offsets.tolist())):
+            yield self.first + place, self.values[(*before, slice(a, b))]
 
 
-def by_sentence(
-    store: Readable, vectors: Vectors, dtype: str, first: int, stop: int, *, text: bool = True, layers_last: bool = False
+def blocks(
+    store: Readable, vectors: Vectors, dtype: str, first: int, stop: int, *, text: bool = True, axes: str = "knd"
 ) -> Iterator[Block]:
-    """Sentences ``first … stop``, each with vectors of its own."""
+    """Sentences ``first … stop``; ``axes`` as of `Block`.
 
-    def one(states: Array) -> Array:
-        if not layers_last:
-            return vectors.of(states, dtype)
-        out = np.empty((len(states), vectors.width, len(vectors.names)), dtype)
-        vectors.fill(states, out.transpose(2, 0, 1))
-        return out
+    A block is converted by few large calls: a thread that makes many small ones waits for the interpreter before each.
+    """
 
     def made() -> Iterator[Block]:
-        for numbers, offsets, states, records in _batches(store, vectors, dtype, first, stop, text):
-            edges = offsets.tolist()
-            each = [one(states[a:b]) for a, b in pairwise(edges)]
-            yield Block(numbers.start, offsets, records, each)
+        # Used over and over: new pages cost as much as the conversion. One is written, one is filled, one is on its way.
+        buffers = deque(np.empty(0, dtype) for _ in range(3))
+        row_bytes = len(vectors.names) * vectors.width * (2 if dtype == "float16" else 4)
+        usual = max(1, store.n_rows // max(1, store.n_sentences))
+        n = max(1, min(MOST_SENTENCES, BLOCK_BYTES // (row_bytes * usual)))
+        for batch in store.batches(n, vectors.reads, first=first, stop=stop, boundaries=False):
+            sizes = {"k": len(vectors.names), "n": len(batch.states), "d": vectors.width}
+            shape = [sizes[axis] for axis in axes]
+            n_numbers = math.prod(shape)
+            buffers.rotate()
+            if buffers[0].size < n_numbers:
+                buffers[0] = np.empty(n_numbers, dtype)
+            values = buffers[0][:n_numbers].reshape(shape)
+            vectors.fill(batch.states, values.transpose([axes.index(axis) for axis in "knd"]))
+            numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
+            yield Block(numbers.start, batch.offsets, store._records(numbers) if text else [], values, axes)
 
     return ahead(made())
-
-
-def by_rows(store: Readable, vectors: Vectors, dtype: str, first: int, stop: int, *, text: bool = True) -> Iterator[Rows]:
-    """Sentences ``first … stop`` with their rows side by side."""
-
-    def made() -> Iterator[Rows]:
-        for numbers, offsets, states, records in _batches(store, vectors, dtype, first, stop, text):
-            yield Rows(numbers.start, offsets, records, vectors.of(states, dtype))
-
-    return ahead(made())
-
-
-def _batches(
-    store: Readable, vectors: Vectors, dtype: str, first: int, stop: int, text: bool
-) -> Iterator[tuple[range, Int64, Array, list[SentenceRecord]]]:
-    """Numbers, offsets, states and records of some sentences at a time."""
-    row_bytes = len(vectors.names) * vectors.width * (2 if dtype == "float16" else 4)
-    usual = max(1, store.n_rows // max(1, store.n_sentences))
-    n = max(1, min(MOST_SENTENCES, BLOCK_BYTES // (row_bytes * usual)))
-    for batch in store.batches(n, vectors.reads, first=first, stop=stop, boundaries=False):
-        numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
-        yield numbers, batch.offsets, batch.states, store._records(numbers) if text else []
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from elmo_store.exports.npz import npy_head
 from elmo_store.exports.outputs import whole_file
-from elmo_store.exports.stream import by_sentence
+from elmo_store.exports.stream import blocks
 from elmo_store.exports.work import Work
 
 
@@ -32,9 +32,9 @@ def write(work: Work, names: Sequence[str]) -> None:
 
 
 def _write_file(work: Work, file: BinaryIO, first: int, stop: int) -> None:
-    for block in by_sentence(work.store, work.vectors, work.settings.dtype, first, stop):
-        for record, vectors in zip(block.records, block.vectors, strict=True):
-            one = vectors[0] if work.vectors.single else vectors
+    for block in blocks(work.store, work.vectors, work.settings.dtype, first, stop):
+        for record, (_, vectors) in zip(block.records, block, strict=True):
+            one = np.ascontiguousarray(vectors[0] if work.vectors.single else vectors)
             facts = {"sentence": record.index, "id": record.id, "tokens": record.tokens}
             _put(file, f"{record.index:09d}.json", json.dumps(facts, ensure_ascii=False).encode("utf-8", "surrogatepass"))
             _put(file, f"{record.index:09d}.npy", npy_head(one.shape, one.dtype.str), one.reshape(-1).view(np.uint8).data)

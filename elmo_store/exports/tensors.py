@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from elmo_store.exports.outputs import whole_file
-from elmo_store.exports.stream import by_rows
+from elmo_store.exports.stream import blocks
 from elmo_store.exports.work import Work
 from elmo_store.reading import Int64
 
@@ -48,11 +48,10 @@ def _write_file(work: Work, path: str, first: int, stop: int) -> None:
         file.write(offsets.astype("<i8").tobytes())
         file.seek(int(starts[2]))
         tokens: list[bytes] = []
-        for block in by_rows(work.store, work.vectors, work.settings.dtype, first, stop):
-            rows = np.ascontiguousarray(block.values.transpose(1, 0, 2))  # [rows, K, width]
-            file.write(rows.reshape(-1).view(np.uint8).data)
+        for block in blocks(work.store, work.vectors, work.settings.dtype, first, stop, axes="nkd"):
+            file.write(block.values.reshape(-1).view(np.uint8).data)
             tokens += [token.encode("utf-8", "surrogatepass") for record in block.records for token in record.tokens]
-            work.tell(len(rows))
+            work.tell(len(block.values))
         text = b"".join(tokens)
         file.write(text)
         file.seek(int(starts[1]))

@@ -1,7 +1,7 @@
 """What a token's vectors are in an export: layers of the states, their mix, or what a store of mixes holds.
 
-May import NumPy, layout, manifest (WeightSet), mix, reading, errors. Everything works row by row, so that it is the same however
-rows are cut into blocks.
+May import NumPy, layout, manifest (WeightSet), mix, reading, errors. Everything works row by row, so that it is the same
+however rows are cut into blocks.
 """
 
 from abc import ABC, abstractmethod
@@ -34,12 +34,6 @@ class Vectors(ABC):
     def fill(self, states: Array, out: Array) -> None:
         """Fill ``out`` [K, n, width], of any float dtype and strides, from ``states`` [n, len(reads), channels]."""
 
-    def of(self, states: Array, dtype: str) -> Array:
-        """The vectors [K, n, width] of ``states`` [n, len(reads), channels]."""
-        out = np.empty((len(self.names), len(states), self.width), dtype)
-        self.fill(states, out)
-        return out
-
 
 class AllLayers(Vectors):
     """Layers 0 … L: [x; x], [fwd j; bwd j]."""
@@ -68,7 +62,9 @@ class TopLayer(Vectors):
 
     def fill(self, states: Array, out: Array) -> None:
         """See `Vectors.fill`."""
-        out[0] = states.reshape(len(states), self.width)
+        channels = self.width // 2
+        out[0, :, :channels] = states[:, 0]
+        out[0, :, channels:] = states[:, 1]
 
 
 class AverageLayer(Vectors):
@@ -77,12 +73,21 @@ class AverageLayer(Vectors):
     single = True
 
     def __init__(self, states: tuple[str, ...], channels: int) -> None:
-        self._layers = AllLayers(states, channels)
+        _n_layers(states)
         self.reads, self.width, self.names = states, 2 * channels, ("average",)
 
     def fill(self, states: Array, out: Array) -> None:
         """See `Vectors.fill`."""
-        out[0] = self._layers.of(states, "float32").mean(axis=0)
+        channels = self.width // 2
+        total = np.empty((len(states), 2, channels), np.float32)
+        one = np.empty((len(states), channels), np.float32)
+        one[:] = states[:, 0]
+        total[:] = one[:, None]
+        for place in range(1, len(self.reads)):
+            one[:] = states[:, place]
+            total[:, (place - 1) % 2] += one
+        total /= np.float32((len(self.reads) + 1) // 2)
+        out[0] = total.reshape(len(states), self.width)
 
 
 class Mix(Vectors):
