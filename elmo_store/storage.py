@@ -9,6 +9,7 @@ import json
 import os
 import posixpath
 import secrets
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -117,6 +118,15 @@ class Root:
     def is_local(self) -> bool:
         """True on a disk of this machine."""
         return isinstance(self.filesystem, LocalFileSystem)
+
+    def free_bytes(self) -> int | None:
+        """Free space where the root stands or will stand; None where nobody can say (object stores)."""
+        if not self.is_local:
+            return None
+        place = self.path()
+        while not os.path.exists(place):
+            place = os.path.dirname(place)
+        return shutil.disk_usage(place).free
 
     def path(self, rel: str = "") -> str:
         """The filesystem's own path of ``rel``. StoreError if it would leave the root."""

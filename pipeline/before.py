@@ -14,7 +14,7 @@ import numpy as np
 from elmo_store.storage import Root
 from model.files.registry import card_language, load_model
 from pipeline.embed_input import Input
-from pipeline.estimate import estimate, foreign_share, free_bytes, lines_of, preview_lines, take_sample
+from pipeline.estimate import estimate, foreign_share, lines_of, preview_lines, take_sample
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import EmbedOptions
 from pipeline.quantities import human_bytes
@@ -84,7 +84,7 @@ def check_size(options: EmbedOptions, given: Input, root: Root, row_bytes: int) 
     found = estimate(
         sample, given.n_bytes, row_bytes=row_bytes, shard_rows=options.shard_rows, boundaries=options.boundaries, workers=1
     )
-    free = free_bytes(root)
+    free = root.free_bytes()
     # Half of it: a sample may mislead; the plan, which knows, asks again.
     if free is not None and options.max_sentences is None and free < found.store_bytes // 2:
         raise CommandError(

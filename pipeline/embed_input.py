@@ -79,7 +79,7 @@ class Input:
         kind = "text" if options.input_format == "auto" else options.input_format
         if kind == "parquet":
             raise CommandError(
-                Exit.BAD_USAGE, "parquet can't be read from standard input, its end comes first: write it to a file"
+                Exit.BAD_USAGE, "Parquet can't be read from standard input, its end comes first: write it to a file"
             )
         self._spooled = tempfile.NamedTemporaryFile(prefix="elmo-store-stdin-")  # noqa: SIM115 (lives as long as the input)
         digest, size = hashlib.sha256(), 0

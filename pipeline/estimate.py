@@ -3,12 +3,10 @@
 May import elmo_store and transforms. Pure but for reading the sample, the clock, and the question for free space.
 """
 
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from elmo_store.storage import Root
@@ -119,7 +117,7 @@ def lines_of(found: Estimate, sample: Sample, root: Root | None, workers: int) -
     yield f"  tokens    {about}{found.n_tokens:,}"
     yield f"  shards    {about}{found.n_shards:,}"
     yield f"  store     {about}{human_bytes(found.store_bytes)}"
-    free = free_bytes(root) if root is not None else None
+    free = root.free_bytes() if root is not None else None
     if free is not None:
         yield f"  free      {human_bytes(free)}" + (" (NOT ENOUGH)" if free < found.store_bytes else "")
     if found.seconds_reading is not None:
@@ -128,16 +126,6 @@ def lines_of(found: Estimate, sample: Sample, root: Root | None, workers: int) -
         yield f"  computing about {duration(found.seconds_computing)} with {workers} worker(s)"
     if found.cost is not None:
         yield f"  cost      about {found.cost:,.2f} at the price given for an hour of a worker"
-
-
-def free_bytes(root: Root) -> int | None:
-    """Free space where the store will stand; None where nobody can say (object stores)."""
-    if not root.is_local:
-        return None
-    place = Path(root.path())
-    while not place.exists():
-        place = place.parent
-    return shutil.disk_usage(place).free
 
 
 def foreign_share(scripts: Mapping[str, int], known: Iterable[str]) -> tuple[float, str]:

@@ -13,10 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
+import numpy as np
 from apache_beam.pvalue import DoOutputsTuple, PCollection, TaggedOutput
 
 from elmo_store import zarr_form
-from elmo_store.layout import FORMS, REJECTS, SENTENCES, ZARR
+from elmo_store.layout import FORMS, REJECTS, SENTENCES, STATES, ZARR
 from elmo_store.manifest import Counts, Manifest, read_manifest, write_manifest
 from elmo_store.storage import Root
 from transforms.job_root import run_of
@@ -97,6 +98,7 @@ def plan_job(root: Root, read: ReadSettings, most_shards_per_task: int, workers:
     manifest = replace(manifest, counts=counts)
     identity = id_of_plan(manifest, plan)
     runs = stretches(plan.parts, plan.n_sentences, manifest.sentence_chunk)
+    check_room(root, manifest)
     if not is_planned(root, identity):
         write_manifest(root, manifest)
         zarr_form.create(root, manifest)
@@ -115,6 +117,24 @@ def plan_job(root: Root, read: ReadSettings, most_shards_per_task: int, workers:
     size = shards_per_task(plan.n_shards, most=most_shards_per_task, workers=workers)
     for batch in grouped(plan.shard_tasks(), size):
         yield TaggedOutput(SHARDS, batch)
+
+
+def check_room(root: Root, manifest: Manifest) -> None:
+    """RuntimeError before the first shard if the states of ``manifest`` can't have room at ``root``, as far as that can be known.
+
+    Compressed vectors are counted half: how far they shrink is known when they are there.
+    """
+    row_bytes = len(manifest.states) * manifest.channels * np.dtype(manifest.dtype).itemsize * len(manifest.forms)
+    least = manifest.sizes.rows * row_bytes // (1 if manifest.compression == "none" else 2)
+    free = root.free_bytes()
+    if free is None or free >= least:
+        return
+    least -= sum(sum(root.sizes(folder).values()) for folder in (STATES, f"{ZARR}/states"))  # by an earlier run
+    if free < least:
+        raise RuntimeError(
+            f"the output {root} has {free:,} bytes free and its states take {least:,} more: make room "
+            "and run the same command again, or give another --output, or fewer --states"
+        )
 
 
 def is_planned(root: Root, identity: str) -> bool:
