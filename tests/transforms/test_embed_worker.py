@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from elmo_store.layout import state_names
 from elmo_store.markers import ShardMarker, write_marker
 from elmo_store.storage import Root
 from model.engine.text import Text
@@ -45,6 +46,7 @@ class Engine:
     """In place of the biLM: zeros; remembers what was asked and can be told to fail, at once or when its result is wanted."""
 
     cell = "c"
+    options = type("Options", (), {"n_layers": 2})()
 
     def __init__(self, fail: Sequence[str] = (), later: Exception | None = None) -> None:
         self.calls: list[int] = []
@@ -83,7 +85,7 @@ def worker(root: Root, engine: Engine, **settings: Any) -> ShardWorker:
     made: ShardWorker = object.__new__(ShardWorker)
     given = EmbedSettings(root, "run", "sha256:", "", {}, **settings)
     made._prepare(given, engine)  # type: ignore[arg-type]
-    vars(made)["_manifest"] = type("M", (), {"boundaries": False, "dtype": "float16"})()
+    vars(made)["_manifest"] = type("M", (), {"boundaries": False, "dtype": "float16", "states": state_names(2)})()
     vars(made)["_plan"] = "plan"
     return made
 
