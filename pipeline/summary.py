@@ -24,6 +24,7 @@ class Totals:
     seconds_computing: float
     seconds_writing: float
     engine: Mapping[str, float]
+    retries: int = 0
 
     @property
     def lane_fill(self) -> float | None:
@@ -70,6 +71,7 @@ def of_sums(sums: Mapping[str, float], n_bytes: int) -> Totals:
         seconds_computing=sums.get("seconds_computing", 0.0),
         seconds_writing=sums.get("seconds_writing", 0.0),
         engine={name.removeprefix("engine_"): v for name, v in sums.items() if name.startswith("engine_")},
+        retries=int(sums.get("retries", 0)),
     )
 
 
@@ -103,6 +105,8 @@ def summary(root: Root, manifest: Manifest, everything: Totals | None, this_run:
             f"workers read {this_run.seconds_reading:.1f} s, computed {this_run.seconds_computing:.1f} s, "
             f"wrote {this_run.seconds_writing:.1f} s"
         )
+    if this_run.retries:
+        rows["storage"] = f"{this_run.retries:,} requests failed in passing and were repeated"
     if this_run.lane_fill is not None:
         reused = [("first-layer gates", this_run.table_hits), ("word vectors", this_run.word_hits)]
         shown = ", ".join(f"{name} {share:.0%}" for name, share in reused if share is not None)

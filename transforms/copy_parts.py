@@ -4,6 +4,7 @@ May import apache_beam, elmo_store and transforms.
 """
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -13,6 +14,7 @@ from elmo_store import layout
 from elmo_store.errors import ShardMissingError
 from elmo_store.markers import ObjectRecord, read_ids_marker, read_stretch_marker, write_marker
 from elmo_store.storage import Root
+from transforms.job_root import RETRIES, again
 from transforms.results import NumberResult
 from transforms.work import PLAN
 
@@ -46,9 +48,9 @@ def copy_marked(task: CopyTask, source: Root, target: Root) -> NumberResult:
     if marker is None:
         raise ShardMissingError(f"{source.url(f'{folder}/{number:05d}.json')} is missing: the source is damaged, verify it")
     for record in marker.objects:
-        data = source.get(record.path)
+        data = again(partial(source.get, record.path), local=source.is_local)
         if ObjectRecord.of(record.path, data) != record:
             raise ValueError(f"{source.url(record.path)} is not what its marker says: the source is damaged, verify it")
         target.put(record.path, data)
     write_marker(target, replace(marker, stats={"plan": target.get_json(PLAN)["id"]}))
-    return NumberResult(number, 0)
+    return NumberResult(number, 0, RETRIES.taken())

@@ -2,11 +2,13 @@
 
 May import apache_beam, model, elmo_store. A task is a list of shards (pre-batched). Inside a worker reading the next
 shards, computing and writing the last ones go on at once with bounded memory; results are returned only when
-everything is written, so a bundle that succeeded is durable. A shard that fails is tried once more by itself and then
-reported, so that it takes no other shard down with it.
+everything is written, so a bundle that succeeded is durable. A shard that fails is computed once more by itself and then
+reported, so that it takes no other shard down with it. A worker where shard after shard fails for reasons that are not the
+data's gives its bundle back as failed, so that it does not eat the queue.
 """
 
 import itertools
+import logging
 import os
 import tempfile
 import threading
@@ -22,7 +24,7 @@ import apache_beam as beam
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.pvalue import PCollection
 
-from elmo_store.errors import ShardCorruptError
+from elmo_store.errors import LeaseLostError, ShardCorruptError
 from elmo_store.layout import START_STATE, state_names
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import read_marker
@@ -32,6 +34,8 @@ from model.errors import DeviceLostError
 from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
+from transforms.health import Health, WorkerError
+from transforms.job_root import RETRIES, JobRoot, is_of_the_data
 from transforms.memory import give_back
 from transforms.plan import ShardTask
 from transforms.progress_files import ShardProgress
@@ -40,9 +44,8 @@ from transforms.shard_text import PartReader, ShardText, call_text, read_shard
 from transforms.work import MODEL, PLAN
 from transforms.write import NOT_SUMMED, write_shard
 
-
-class WorkerError(RuntimeError):
-    """A worker that must not go on: its model or start state is not the one that the job was started with."""
+BROKEN_EXIT = 70  # of a worker process that ends itself
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,7 @@ class ShardWorker:
         self._progress = ShardProgress(settings.root)
         self._embedder = embedder
         self._reader = PartReader(settings.root)
+        self._health = Health()
         self._turn = threading.Lock()  # one caller at a time reads and computes
         self._in_flight = threading.BoundedSemaphore(2)  # calls whose states exist: one computed, one written
         self._writers = ThreadPoolExecutor(settings.writers, thread_name_prefix="write")
@@ -176,8 +180,20 @@ class ShardWorker:
     def run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
         """Embed and write every shard of ``tasks``; returns when all of them are in the store, or failed.
 
-        DeviceLostError if the GPU is of no use to this process any more: no shard is to blame, none is marked as failed.
+        DeviceLostError if the GPU is of no use to this process any more: no shard is to blame, none is marked as failed. A
+        process that an engine would go on giving work to ends. WorkerBrokenError after `FAILURES_IN_A_ROW`, LeaseLostError if
+        the run ended meanwhile: then the bundle must fail too.
         """
+        try:
+            return self._run(tasks)
+        except DeviceLostError as error:
+            if isinstance(self._root, JobRoot) and self._root.is_of_an_engine:
+                _log.critical("this worker ends, so that another one takes its place: %s", error)
+                logging.shutdown()
+                os._exit(BROKEN_EXIT)
+            raise
+
+    def _run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
         futures: list[Future[ShardResult]] = []
         with self._turn:
             groups = self._groups(tasks)
@@ -187,14 +203,20 @@ class ShardWorker:
                 group = next(groups, None)
                 ahead = None if group is None else self._ahead.submit(self._read, group)
                 futures += call.ended
+                self._health.check()
                 self._in_flight.acquire()
                 written = self._compute(call)
                 _when_all_done(written, self._in_flight.release)
                 futures += written
         # The next caller may compute while this one waits for its last writes.
         results = [future.result() for future in futures]
+        self._health.check()
         self._progress.last()
         return results
+
+    def _failure(self, task: ShardTask, doing: str, error: Exception) -> ShardResult:
+        self._health.failed(doing, error)
+        return _failure(task, doing, error)
 
     def _groups(self, tasks: Sequence[ShardTask]) -> Iterator[Sequence[ShardTask]]:
         size = self._settings.shards_at_once
@@ -214,8 +236,10 @@ class ShardWorker:
                     ended.append(_done(ShardResult(task.shard, task.n_rows)))
                 else:
                     texts.append(read_shard(self._reader, task, self._manifest.boundaries))
+            except LeaseLostError:
+                raise
             except Exception as error:  # whatever it is, it must not take the other shards down
-                ended.append(_done(_failure(task, "reading", error)))
+                ended.append(_done(self._failure(task, "reading", error)))
         seconds = (time.perf_counter() - began) / max(1, len(tasks))
         try:
             prepared = self._prepared(texts) if texts else None
@@ -242,8 +266,8 @@ class ShardWorker:
             except DeviceLostError:
                 raise
             except Exception as error:
-                if len(texts) == 1 and not _worth_a_second_try(error):
-                    return [_done(_failure(texts[0].task, "computing", error))]
+                if len(texts) == 1 and is_of_the_data(error):
+                    return [_done(self._failure(texts[0].task, "computing", error))]
         futures = []
         for text in texts:
             try:
@@ -251,7 +275,7 @@ class ShardWorker:
             except DeviceLostError:
                 raise
             except Exception as error:
-                futures.append(_done(_failure(text.task, "computing", error)))
+                futures.append(_done(self._failure(text.task, "computing", error)))
         return futures
 
     def _embed(self, texts: Sequence[ShardText], prepared: Prepared, seconds_reading: float) -> list[Future[ShardResult]]:
@@ -280,19 +304,20 @@ class ShardWorker:
         except DeviceLostError:
             raise
         except Exception as error:
-            return _failure(text.task, "computing", error)
+            return self._failure(text.task, "computing", error)
         stats |= {f"engine_{name}": float(value) * share for name, value in vars(running.stats).items()}
         stats |= {"seconds_computing": running.seconds * share, "plan": self._plan}
-        for attempt in (1, 2):
-            try:
-                marker = write_shard(self._root, self._manifest, text, states, stats)
-                break
-            except Exception as error:
-                if attempt == 2 or not _worth_a_second_try(error):
-                    return _failure(text.task, "writing", error)
+        try:
+            marker = write_shard(self._root, self._manifest, text, states, stats)
+        except LeaseLostError:
+            raise
+        except Exception as error:
+            return self._failure(text.task, "writing", error)
+        self._health.well()
         self._progress.done(text.task.shard, marker.stats)
         kept = {name: value for name, value in marker.stats.items() if name not in NOT_SUMMED}
         numbers = {name: float(value) for name, value in kept.items() if not isinstance(value, str)}
+        numbers["storage_retries"] = RETRIES.taken()
         return ShardResult(text.task.shard, text.task.n_rows, None, numbers)
 
 
@@ -304,11 +329,6 @@ class _Call:
     prepared: Prepared | None  # None: it could not be prepared
     seconds_reading: float  # a shard
     ended: list[Future[ShardResult]]
-
-
-def _worth_a_second_try(error: Exception) -> bool:
-    """Storage and memory fail in passing; wrong values don't get right by repeating."""
-    return isinstance(error, OSError | MemoryError | RuntimeError)
 
 
 def _failure(task: ShardTask, doing: str, error: Exception) -> ShardResult:

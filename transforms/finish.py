@@ -4,6 +4,7 @@ May import apache_beam and elmo_store. Doing it again is harmless: every step ov
 what it wrote before.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -61,8 +62,9 @@ def finish_job(root: Root, found: Checked) -> Manifest:
     _remove_half_written(root)
     waits = root.get_json(START).get("waits", False)
     complete = complete_store(root, manifest, found.checksum, stretches, tables)
+    this_run = found.this_run + Counter(retries=found.outcome.n_retries + int(plan.get("retries", 0)))
     if waits:  # the launcher, who removes it
-        root.put_json(SUMMARY, {"bytes": found.n_bytes, "everything": found.everything, "this_run": found.this_run})
+        root.put_json(SUMMARY, {"bytes": found.n_bytes, "everything": found.everything, "this_run": this_run})
     _end_run(root, keep=SUMMARY)
     return complete
 

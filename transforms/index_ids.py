@@ -16,6 +16,7 @@ from elmo_store.manifest import read_manifest
 from elmo_store.markers import IdsMarker, ObjectRecord, read_ids_marker, write_marker
 from elmo_store.storage import Root
 from elmo_store.writer import encode_id_tables
+from transforms.job_root import RETRIES
 from transforms.number import id_runs
 from transforms.results import NumberResult
 from transforms.work import PLAN, id_hashes
@@ -70,4 +71,4 @@ def merge_ids(root: Root, run: int) -> NumberResult:
         root.put(path, content)
         records.append(ObjectRecord.of(path, content))
     write_marker(root, IdsMarker(run, tables.start, len(tables), tuple(records), {"plan": plan["id"]}))
-    return NumberResult(run, 0)
+    return NumberResult(run, 0, RETRIES.taken())

@@ -41,6 +41,12 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, Exception) and not isinstance(error, _FINAL) and getattr(error, "errno", None) not in _FINAL_NUMBERS
 
 
+def is_of_the_data(error: BaseException) -> bool:
+    """Whether ``error`` is what a shard's own text or numbers bring about, on any worker, and not the worker's own trouble."""
+    of_data = ValueError | TypeError | LookupError | ArithmeticError | StoreError
+    return isinstance(error, of_data) and not isinstance(error, OSError)
+
+
 class _Retries:
     """How often this process tried something again since it was last asked."""
 
@@ -62,15 +68,16 @@ class _Retries:
 RETRIES = _Retries()
 
 
-def again(work: Callable[[], T], *, local: bool) -> T:
+def again(work: Callable[[], T], *, local: bool, passing: Callable[[BaseException], bool] = may_pass) -> T:
     """What ``work`` returns, tried again while it fails in a way that may pass; then its last error.
 
     ``local``: on a disk of this machine, where waiting helps little: a few attempts within a second or so.
+    ``passing``: which errors are worth it.
     """
     attempts = Retrying(
         stop=stop_after_attempt(LOCAL_ATTEMPTS) if local else stop_after_delay(DEADLINE_SECONDS),
         wait=wait_random_exponential(0.05, 1.0) if local else wait_random_exponential(0.5, LONGEST_PAUSE_SECONDS),
-        retry=retry_if_exception(may_pass),
+        retry=retry_if_exception(passing),
         before_sleep=RETRIES.one_more,
         reraise=True,
     )
@@ -103,9 +110,9 @@ class JobRoot(Root):
         return hash((self.run, str(self)))
 
     @property
-    def is_in_launcher(self) -> bool:
-        """Whether this process is the one that the user started."""
-        return self._launcher is not None and self._launcher == Process.here()
+    def is_of_an_engine(self) -> bool:
+        """Whether an engine runs the workers, which starts another one for one that ends."""
+        return self._launcher is None
 
     def fence(self) -> None:
         """LeaseLostError unless this run still owns the store; looked at anew if the last look is older than a second."""

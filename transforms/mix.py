@@ -6,6 +6,7 @@ those of its source, row for row, so each is a function of one source shard.
 
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -14,9 +15,12 @@ import numpy.typing as npt
 from apache_beam.pvalue import PCollection
 
 import elmo_store
+from elmo_store.errors import LeaseLostError
 from elmo_store.manifest import Manifest, WeightSet, read_manifest
 from elmo_store.mix import ScalarMix
 from elmo_store.storage import Root
+from transforms.health import Health
+from transforms.job_root import RETRIES, again
 from transforms.plan import ShardTask
 from transforms.plan_mix import plan_id
 from transforms.progress_files import ShardProgress
@@ -82,6 +86,7 @@ class _MixShards(beam.DoFn):
         self._store = elmo_store.open(str(self._source), storage_options=self._source.storage_options)
         self._reader = PartReader(self._source)
         self._progress = ShardProgress(self._target)
+        self._health = Health()
         self._manifest: Manifest | None = None
 
     def process(self, element: list[ShardTask]) -> Iterator[ShardResult]:
@@ -91,9 +96,14 @@ class _MixShards(beam.DoFn):
         for task in element:
             try:
                 result = self._mix(task, self._manifest)
+            except LeaseLostError:
+                raise
             except Exception as error:  # whatever it is, it must not take the other shards down
+                self._health.failed("mixing", error)
                 result = ShardResult(task.shard, task.n_rows, f"mixing: {type(error).__name__}: {error}")
+                self._health.check()
             if result.error is None:
+                self._health.well()
                 self._progress.done(task.shard, result.stats)
             count(result)
             yield result
@@ -104,11 +114,13 @@ class _MixShards(beam.DoFn):
             raise ValueError(f"{self._target} is not a mixed store")
         began = time.perf_counter()
         text = read_shard(self._reader, task, manifest.boundaries)
-        states = self._store.read(rows=slice(task.first_row, task.first_row + task.n_rows))  # [n, 2L+1, p]
+        rows = slice(task.first_row, task.first_row + task.n_rows)
+        states = again(partial(self._store.read, rows=rows), local=self._source.is_local)  # [n, 2L+1, p]
         was_read = time.perf_counter()
         mixed = mix_rows(states, manifest.mix.weight_sets, layer_norm=manifest.mix.layer_norm, dtype=manifest.dtype)  # [n, k, 2p]
         computed = time.perf_counter()
         stats = {"tokens": text.n_tokens, "seconds_reading": was_read - began, "seconds_computing": computed - was_read}
         marked = stats | {"plan": plan_id(manifest), "finished": time.time()}
         write_shard(self._target, manifest, text, mixed, marked)
-        return ShardResult(task.shard, task.n_rows, None, stats | {"seconds_writing": time.perf_counter() - computed})
+        stats |= {"seconds_writing": time.perf_counter() - computed, "storage_retries": RETRIES.taken()}
+        return ShardResult(task.shard, task.n_rows, None, stats)

@@ -24,6 +24,7 @@ from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import ObjectRecord, PartRange, StretchMarker, read_stretch_marker, write_marker
 from elmo_store.sentences import encode_part
 from elmo_store.storage import Root
+from transforms.job_root import RETRIES
 from transforms.plan import Int64, PartPlan, Stretch, row_starts, sentence_rows
 from transforms.results import NumberResult
 from transforms.work import id_hashes
@@ -104,7 +105,7 @@ def number_parts(root: Root, task: NumberTask) -> NumberResult:
     objects += _put_starts(root, manifest, task, starts)
     _put_hashes(root, task, np.concatenate(hashes))
     write_marker(root, StretchMarker(task.stretch.number, tuple(ranges), tuple(objects), {"identity": task.identity}))
-    return NumberResult(task.stretch.number, sum(one.n_sentences for one in ranges))
+    return NumberResult(task.stretch.number, sum(one.n_sentences for one in ranges), RETRIES.taken())
 
 
 def _scratch(root: Root, part: PartPlan) -> pa.Table:

@@ -28,6 +28,7 @@ class NumberResult:
 
     number: int
     n_sentences: int
+    n_retries: int = 0  # of storage, that no result before told
 
 
 @dataclass(frozen=True)
@@ -37,17 +38,22 @@ class Outcome:
     n_done: int = 0
     n_failed: int = 0
     errors: tuple[str, ...] = ()
+    n_retries: int = 0  # of storage
 
     def __add__(self, other: "Outcome") -> "Outcome":
         errors = tuple(sorted({*self.errors, *other.errors}))[:ERRORS_SHOWN]
-        return Outcome(self.n_done + other.n_done, self.n_failed + other.n_failed, errors)
+        n_retries = self.n_retries + other.n_retries
+        return Outcome(self.n_done + other.n_done, self.n_failed + other.n_failed, errors, n_retries)
 
 
 def outcome_of(result: ShardResult | NumberResult) -> Outcome:
     """One result as an outcome."""
-    if isinstance(result, ShardResult) and result.error is not None:
-        return Outcome(0, 1, (f"shard {result.shard}, {result.error}",))
-    return Outcome(1)
+    if isinstance(result, NumberResult):
+        return Outcome(1, n_retries=result.n_retries)
+    n_retries = int(result.stats.get("storage_retries", 0))
+    if result.error is not None:
+        return Outcome(0, 1, (f"shard {result.shard}, {result.error}",), n_retries)
+    return Outcome(1, n_retries=n_retries)
 
 
 class CombineOutcomes(beam.CombineFn):

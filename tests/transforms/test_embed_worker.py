@@ -1,5 +1,7 @@
 """The worker of stage C by itself: cutting, overlap, bounded memory, failures that stay with their shard."""
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -14,12 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from elmo_store.layout import state_names
+from elmo_store.lease import Lease, acquire
 from elmo_store.markers import ShardMarker, write_marker
 from elmo_store.storage import Root
 from model.engine.text import Text
 from model.errors import DeviceLostError
 from transforms import embed as stage
 from transforms.embed import BiLMHandler, EmbedSettings, ShardWorker
+from transforms.health import WorkerBrokenError
 from transforms.plan import PartSlice, ShardTask
 from transforms.shard_text import PartReader, ShardText, call_text, read_shard
 
@@ -182,19 +186,58 @@ def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(root: Root, mon
     assert engine.calls == [2, 1, 1]
 
 
-def test_storage_gets_a_second_try_and_no_third(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     tries: list[int] = []
+    broken = True
 
     def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
         tries.append(text.task.shard)
-        if text.task.shard == 1 or len(tries) == 1:
-            raise OSError("connection reset")
+        if broken:
+            raise PermissionError("the credentials have expired")
         return Marker()
 
     monkeypatch.setattr(stage, "write_shard", write)
-    results = worker(root, Engine()).run([task(0, 0, 2), task(1, 2, 2)])
-    assert tries == [0, 0, 1, 1]
-    assert [bool(result.error) for result in results] == [False, True]
+    one = worker(root, Engine())
+    tasks = [task(shard, 0, 2) for shard in range(40)]
+    with pytest.raises(WorkerBrokenError, match=r"3 shards in a row .* the last one writing: PermissionError: the credentials"):
+        one.run(tasks)
+    assert 3 <= len(tries) <= 6  # of 40: the queue is not eaten
+    broken = False
+    assert not any(result.error for result in one.run(tasks))  # the same process, when its storage is there again
+
+
+def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
+        if text.task.shard % 3:
+            raise OSError("reset")
+        return Marker()
+
+    monkeypatch.setattr(stage, "write_shard", write)
+    results = worker(root, Engine()).run([task(shard, 0, 2) for shard in range(12)])
+    assert [bool(result.error) for result in results] == [bool(shard % 3) for shard in range(12)]
+    results = worker(root, Engine(fail=["a"])).run([task(shard, 0, 2) for shard in range(9)])
+    assert all(result.error for result in results)
+
+
+@pytest.mark.parametrize("of_an_engine", [True, False])
+def test_a_lost_device_ends_the_process_where_an_engine_starts_another(tmp_path: Path, of_an_engine: bool) -> None:
+    root = Root(tmp_path)
+    put_part(root, SENTENCES)
+    acquire(root, Lease.of_this_process("run", local=True, patience_seconds=9.0))
+    code = f"""
+from elmo_store.lease import Process
+from elmo_store.storage import Root
+from model.errors import DeviceLostError
+from tests.transforms.test_embed_worker import Engine, task, worker
+from transforms.job_root import JobRoot
+root = JobRoot(Root({str(tmp_path)!r}), "run", None if {of_an_engine} else Process.here())
+try:
+    worker(root, Engine(later=DeviceLostError("CUDA error: an illegal memory access"))).run([task(0, 0, 2)])
+except DeviceLostError:
+    print("raised")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.strip()) == ((70, "") if of_an_engine else (0, "raised")), ran.stderr
 
 
 def test_computing_goes_on_while_the_last_shard_is_written_with_bounded_memory(
