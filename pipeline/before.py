@@ -19,7 +19,7 @@ from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import EmbedOptions
 from pipeline.quantities import human_bytes
 from transforms.readers import read_piece
-from transforms.records import InputError, Sentence
+from transforms.records import DamagedInputError, InputError, Sentence
 from transforms.scripts import OF_LANGUAGE
 
 FOREIGN_SHARE = 0.05  # of the tokens, from which on a warning is given
@@ -77,6 +77,8 @@ def check_size(options: EmbedOptions, given: Input, root: Root, row_bytes: int) 
     """
     try:
         sample = take_sample(given.readable_here(), given.settings, options.input_storage_options)
+    except DamagedInputError:
+        return  # the job looks at all files, and names all that are damaged
     except InputError as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     if warning := script_warning(options.model, sample.scripts):

@@ -37,6 +37,7 @@ class JobSettings:
     hints: Mapping[str, str]  # Beam's resource hints for workers that embed
     unpack: bool = False  # the input has large streams that can't be read from their middle
     read_processes: int = 1  # of each worker, to read and tokenise
+    max_reject_rate: float = 1.0  # of records that are not blank
     resumed: bool = False  # an earlier run of this job may have done some of it
 
     @property
@@ -63,11 +64,12 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
         read = (
             tasks
             | "Text" >> TokeniseTasks(*arguments, processes=settings.read_processes)
-            | "All text" >> beam.CombineGlobally(beam.combiners.CountCombineFn())
+            | "All text" >> beam.CombineGlobally(sum)
         )
         planned = read | "Plan" >> PlanShards(
             root, settings.read,
             most_shards_per_task=settings.most_shards_per_task, workers=settings.workers, resumed=settings.resumed,
+            max_reject_rate=settings.max_reject_rate,
         )  # fmt: skip
         shards = planned[SHARDS]
         if settings.resumed:

@@ -22,7 +22,7 @@ STDIN = "-"
 
 def read_settings(options: EmbedOptions) -> ReadSettings:
     """How the input is read; the reader's own defaults where nothing was asked for."""
-    asked = {name: getattr(options, name) for name in (*USED_BY, "max_sentences", "sample")}
+    asked = {name: getattr(options, name) for name in (*USED_BY, "max_sentences", "sample", "on_bad_file")}
     if asked["split_sentences"] is not None:
         asked["split_sentences"] = asked["split_sentences"] == "yes"
     return ReadSettings(**{name: value for name, value in asked.items() if value is not None})
@@ -47,7 +47,7 @@ class Input:
                     exclude=[options.output] if options.output else [],
                 )
         except InputError as error:
-            raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+            raise CommandError(Exit.BAD_LOCATION, "\n".join(map(str, (error, *error.also)))) from error
         for problem in unused_options(options, (piece.format for piece in self.pieces)):
             raise CommandError(Exit.BAD_USAGE, problem)
 

@@ -45,7 +45,7 @@ from transforms.plan import shards_per_call
 from transforms.records import Piece, ReadSettings, describe_files, input_fingerprint
 from transforms.task_list import write_tasks
 from transforms.tokenizers import describe
-from transforms.work import MODEL, PLAN, PROBLEM, PROGRESS, START
+from transforms.work import BAD, MODEL, PLAN, PROBLEM, PROGRESS, START
 
 _LOG = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     name, weights, start = loading.result()
     device = resolve_device(options.device, is_local(pipeline_options))
     options = replace(options, precision=resolve_precision(options.precision, device))
-    manifest = new_manifest(options, read, pieces, name, weights, resolve_cell(device))
+    manifest = new_manifest(options, read, pieces, name, weights, device, resolve_cell(device))
 
     def same_job_there() -> Manifest | None:
         there = standing(root, overwrite=options.overwrite)
@@ -188,6 +188,7 @@ def job_settings(
         workers=workers.n,
         device=device,
         hints=resource_hints(pipeline_options, weight_bytes, options.accelerator if cuda else None),
+        max_reject_rate=options.max_reject_rate,
         unpack=given.has_streams,
         read_processes=read_processes(given.pieces) if is_local(pipeline_options) and workers.n == 1 else 1,
     )
@@ -252,7 +253,7 @@ def resolve_cell(device: str) -> str:
 
 
 def new_manifest(
-    options: EmbedOptions, read: ReadSettings, pieces: Sequence[Piece], name: str, weights: BiLMWeights, cell: str
+    options: EmbedOptions, read: ReadSettings, pieces: Sequence[Piece], name: str, weights: BiLMWeights, device: str, cell: str
 ) -> Manifest:
     """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
     formats = sorted({piece.format for piece in pieces})
@@ -274,8 +275,11 @@ def new_manifest(
         "max_sentences": read.max_sentences,
         "sample": read.sample,
         "states": ",".join(states),
+        "on_bad_file": read.on_bad_file,
         "dtype": options.dtype,
         "precision": options.precision,
+        "device": device,
+        "lanes": options.lanes,
         "cell": cell,
         "boundaries": options.boundaries,
         "shard_rows": options.shard_rows,
@@ -329,7 +333,8 @@ def _put_start(
         tasks = list(read_tasks(given.pieces))
         write_tasks(root, tasks)
         given.put_stdin(root, tasks)
-        root.remove_tree(PROGRESS)
+        for folder in (PROGRESS, BAD):
+            root.remove_tree(folder)
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)
         n_bytes = sum({piece.url: piece.identity.size for piece in given.pieces}.values())

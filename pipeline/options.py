@@ -29,6 +29,8 @@ PRECISIONS = ("auto", "float32", "tf32", "bfloat16", "int8")
 COMPRESSIONS = ("none", "zstd", "blosc")
 CHECKSUMS = ("none", "crc32c")
 DEFAULT_SHARD_ROWS = 16_384
+ON_BAD_FILE = ("stop", "reject")
+MAX_REJECT_RATE = 0.5
 DEFAULT_ACCELERATOR = "type:nvidia-tesla-t4;count:1;install-nvidia-driver"  # Dataflow's spelling
 ZARR_CHUNK_ROWS = 128  # --shard-rows is a multiple of it, or below it
 
@@ -51,6 +53,8 @@ class EmbedOptions:
     encoding: str | None = None
     max_sentences: int | None = None
     sample: float | None = None
+    on_bad_file: str = "stop"
+    max_reject_rate: float = MAX_REJECT_RATE
     store: str = "zarr"
     states: str | None = None
     dtype: str = "float16"
@@ -148,6 +152,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     reading.add_argument(
         "--sample", type=float, metavar="SHARE",
         help="only a share of the records, always the same ones, such as 0.01 (default: all)",
+    )  # fmt: skip
+    reading.add_argument(
+        "--on-bad-file", choices=ON_BAD_FILE, default="stop",
+        help="a damaged file: stop = the job ends once all files are looked at, and names every bad one; reject = what comes "
+        "before the damage is taken, the rest is one reject (default: stop)",
+    )  # fmt: skip
+    reading.add_argument(
+        "--max-reject-rate", type=float, default=MAX_REJECT_RATE, metavar="SHARE",
+        help="end before computing if more than this share of the records that are not blank was refused; 1 = never "
+        f"(default: {MAX_REJECT_RATE})",
     )  # fmt: skip
     writing = parser.add_argument_group("writing")
     writing.add_argument("--store", choices=tuple(STORES), default="zarr", help="form of the store (default: zarr)")
@@ -313,6 +327,8 @@ def problems(options: EmbedOptions) -> Sequence[str]:
         value = getattr(options, name)
         if value is not None and value < 1:
             found.append(f"--{name.replace('_', '-')} {value} leaves nothing: give 1 or more, or leave it out")
+    if not 0 <= options.max_reject_rate <= 1:
+        found.append(f"--max-reject-rate {options.max_reject_rate} is no share: give 0 to 1, such as 0.1")
     if options.sample is not None and not 0 < options.sample <= 1:
         found.append(f"--sample {options.sample} is no share: give more than 0 and at most 1, such as 0.01")
     if not options.output.strip() and not options.dry_run and options.preview is None:

@@ -18,6 +18,7 @@ from elmo_store.errors import (
 from elmo_store.inputs import read_inputs
 from elmo_store.layout import LEASES, MANIFEST, is_ours
 from elmo_store.manifest import Manifest, read_manifest, write_manifest
+from elmo_store.markers import marked_shards
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
 
@@ -96,10 +97,14 @@ def _looks_like_ours(root: Root) -> bool:
 def check_same_job(root: Root, there: Manifest, now: Manifest, files: Sequence[Mapping[str, Any]]) -> None:
     """JobMismatchError with both sides, field by field, unless the job on the output is the one that is asked for.
 
-    ``files``: of the input as it is now.
+    As long as no shard stands, the input may be another, and damaged files may be rejected that ended the job before: what
+    was read of unchanged files is used, the rest is read anew. ``files``: of the input as it is now.
     """
     names = sorted({*there.job, *now.job})
     different = {n: (there.job.get(n), now.job.get(n)) for n in names if there.job.get(n) != now.job.get(n)}
+    mended = all(name == "input" or (name, change) == ("on_bad_file", ("stop", "reject")) for name, change in different.items())
+    if mended and different and not there.complete and not marked_shards(root):
+        return
     if "input" in different:
         different |= different_files(_files_there(root), files)
     if "model" in different:

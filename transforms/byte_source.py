@@ -17,7 +17,7 @@ from transforms.blocks import block_at, text_of_range
 from transforms.boundaries import Fetch, boundary, unit_of
 from transforms.decompress import READ_BYTES, checked_compression, decompressed
 from transforms.places import filesystem_of
-from transforms.records import FileIdentity, InputError, Piece
+from transforms.records import DamagedInputError, FileIdentity, InputError, Piece
 
 RANGE_STEP = 8 << 20  # bytes of one request within a range
 OPEN_BYTES = 4 << 20  # read-ahead of a file that is read from its beginning
@@ -102,7 +102,7 @@ class ByteSource:
             raise InputError(
                 self.url,
                 f"the file changed after the job was planned ({self._piece.identity} then, {found} now): "
-                "run the command again, with --overwrite if its output has begun",
+                "run the same command again",
             )
         return filesystem, path
 
@@ -184,15 +184,15 @@ class ByteSource:
             for data in decompressed(kind, stored):
                 given += len(data)
                 if given > BOMB_BYTES and given > BOMB_RATIO * self.bytes_read:
-                    raise InputError(self.url, bomb_reason(kind, given, self.bytes_read))
+                    raise DamagedInputError(self.url, bomb_reason(kind, given, self.bytes_read))
                 yield data
         except EOFError as error:
-            raise InputError(
+            raise DamagedInputError(
                 self.url,
                 f"the {kind} stream is cut short: it ends at stored byte {self.bytes_read} (text byte {given}) in the middle",
             ) from error
         except ValueError as error:
-            raise InputError(
+            raise DamagedInputError(
                 self.url, f"the {kind} stream is damaged near stored byte {self.bytes_read} (text byte {given}): {error}"
             ) from error
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from transforms.records import InputError
+from transforms.records import DamagedInputError
 
 SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
 READ_BYTES = 1 << 18  # asked of the stored stream at a time
@@ -53,10 +53,10 @@ def compression_of_bytes(head: bytes) -> str:
 
 
 def checked_compression(url: str, head: bytes) -> str:
-    """The compression of an input by its first bytes; InputError if its name says another. An empty file is plain."""
+    """The compression of an input by its first bytes; DamagedInputError if its name says another. An empty file is plain."""
     named, found = compression_of_name(url), compression_of_bytes(head)
     if head and named and named != found:
-        raise InputError(
+        raise DamagedInputError(
             url,
             f"the name says {named}, but its first bytes ({head[:6].hex(' ')}) say {found or 'no compression that is known'}: "
             "the file is damaged or needs another name",
@@ -73,8 +73,9 @@ def decompressed(kind: str, stored: Any) -> Iterator[bytes]:
         if kind in ("bzip2", "xz"):
             yield from _streams(kind, stored)
             return
-        opened: Any = gzip.GzipFile(fileobj=stored, mode="rb") if kind == "gzip" else pa.CompressedInputStream(stored, kind)
-        while data := opened.read(OUTPUT_BYTES):
+        # read1: what comes before damage is given before the error
+        read = gzip.GzipFile(fileobj=stored, mode="rb").read1 if kind == "gzip" else pa.CompressedInputStream(stored, kind).read
+        while data := read(OUTPUT_BYTES):
             yield bytes(data)
     except EOFError:
         raise

@@ -19,14 +19,11 @@ from elmo_store.storage import Root
 from elmo_store.writer import complete_store
 from transforms.done import IO_THREADS, CheckAll, Checked, remove_half_written
 from transforms.job_root import JobRoot, writable
+from transforms.problems import IncompleteJobError, stop
 from transforms.results import CombineOutcomes, NumberResult, ShardResult, outcome_of
-from transforms.work import PLAN, PROBLEM, START, SUMMARY, WORK
+from transforms.work import PLAN, START, SUMMARY, WORK
 
 M = TypeVar("M", StretchMarker, IdsMarker)
-
-
-class IncompleteJobError(RuntimeError):
-    """Work is left; the same command again continues with it."""
 
 
 class FinishStore(beam.PTransform[PCollection[ShardResult | NumberResult], PCollection[bool]]):
@@ -56,7 +53,7 @@ def finish_job(root: Root, found: Checked) -> Manifest:
         return manifest
     counts, plan = manifest.sizes, root.get_json(PLAN)
     if found.n_missing:  # what failed in one attempt may have succeeded in another
-        raise IncompleteJobError(_leave_problem(root, found, counts.shards))
+        stop(root, _problem(found, counts.shards))
     stretches = _all_there(root, "stretches of parts", plan["n_stretches"], read_stretch_marker)
     tables = _all_there(root, "runs of id tables", plan["n_id_runs"], read_ids_marker)
     _remove_half_written(root)
@@ -98,9 +95,8 @@ def _all_there(root: Root, what: str, n: int, read: Callable[[Root, int], M | No
     return [marker for marker in markers if marker is not None]
 
 
-def _leave_problem(root: Root, found: Checked, n_shards: int) -> str:
-    """What is wrong, as a text that also stands in the scratch area: on a cluster the launcher sees no worker's exception."""
+def _problem(found: Checked, n_shards: int) -> list[str]:
+    """Which shards are missing, and what went wrong with some of them."""
     shown = ", ".join(map(str, found.missing)) + (" …" if found.n_missing > len(found.missing) else "")
     lines = [f"{found.n_missing} of {n_shards} shards are not in the store as their markers say ({shown})", *found.outcome.errors]
-    root.put_json(PROBLEM, {"message": "\n".join(lines)})
-    return "\n".join(lines)
+    return lines

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 # What no repetition mends.
 _FINAL = (
-    FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError,
+    EOFError, FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError, PermissionError,
     StoreError, ValueError, TypeError, LookupError, AttributeError, ImportError, NotImplementedError, MemoryError,
 )  # fmt: skip
 _FINAL_NUMBERS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENAMETOOLONG, errno.EFBIG})

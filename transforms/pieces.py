@@ -14,6 +14,7 @@ from io import BytesIO
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.blocks import BGZIP, SEEKABLE, cuts, frame_starts, is_bgzip
@@ -24,7 +25,7 @@ from transforms.line_ends import SAMPLE_BYTES, line_ends
 from transforms.places import filesystem_of
 from transforms.readers.jsonl import is_array
 from transforms.readers.schema import check_fields
-from transforms.records import FORMATS, MIB, InputError, Piece, ReadSettings, ReadTask
+from transforms.records import FORMATS, MIB, DamagedInputError, InputError, Piece, ReadSettings, ReadTask, together
 from transforms.sources import InputFile, find_files, known_format
 
 RANGE_BYTES = 8 * MIB  # a range is some 15 seconds of a core: few are enough to keep all cores busy
@@ -61,15 +62,24 @@ def plan_pieces(
     kinds = [(known_format(file.url) or "text") if auto else input_format for file in files]
     looked_at = {kinds.index("parquet")} if "parquet" in kinds else set()
 
-    def cut(numbered: tuple[int, InputFile]) -> list[Piece]:
+    def cut(numbered: tuple[int, InputFile]) -> list[Piece] | InputError:
         number, file = numbered
         kind = kinds[number]
+        whole = [Piece(0, file.url, kind, file.identity, guessed=auto)]
         if file.identity.size <= range_bytes and number not in looked_at:
-            return [Piece(0, file.url, kind, file.identity, guessed=auto)]
-        return list(_cut(file, kind, settings, range_bytes, storage_options, auto))
+            return whole
+        try:
+            return list(_cut(file, kind, settings, range_bytes, storage_options, auto))
+        except DamagedInputError as error:
+            return whole if settings.on_bad_file == "reject" else error
+        except InputError as error:
+            return error
 
     with ThreadPoolExecutor(_IO_THREADS) as pool:
-        pieces = [piece for found in pool.map(cut, enumerate(files)) for piece in found]
+        found = list(pool.map(cut, enumerate(files)))
+    if errors := [one for one in found if isinstance(one, InputError)]:
+        raise together(errors)
+    pieces = [piece for one in found if not isinstance(one, InputError) for piece in one]
     if auto:
         _log_guesses(pieces)
     return [Piece(**{**vars(piece), "index": i}) for i, piece in enumerate(pieces)]
@@ -205,6 +215,8 @@ def _row_groups(
             sizes = [_stored_bytes(metadata.row_group(i)) for i in range(metadata.num_row_groups)]
     except InputError:
         raise
+    except pa.ArrowException as error:
+        raise DamagedInputError(file.url, f"can't be read as Parquet: {type(error).__name__}: {error}") from error
     except Exception as error:
         raise InputError(file.url, f"can't be read as Parquet: {type(error).__name__}: {error}") from error
     ranges: list[tuple[int, int | None]] = []

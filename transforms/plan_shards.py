@@ -23,6 +23,7 @@ from elmo_store.storage import Root
 from transforms.job_root import run_of
 from transforms.number import NumberTask, id_runs, is_numbered
 from transforms.plan import CorpusPlan, grouped, make_plan, part_counts, shards_per_task, stretches
+from transforms.problems import stop_for_bad_files, stop_for_rejects
 from transforms.records import ReadSettings, ReadTask, TaskResult
 from transforms.scratch import first_sentences, marked_result
 from transforms.task_list import all_tasks
@@ -33,17 +34,31 @@ IO_THREADS = 16
 
 
 class PlanShards(beam.PTransform[PCollection[int], DoOutputsTuple]):
-    """The number of tasks, once all are tokenised → `NUMBER`: tasks that number parts, `SHARDS`: lists of shard tasks."""
+    """How often storage was asked again, once all is tokenised → `NUMBER`: tasks that number parts, `SHARDS`: shard tasks' lists.
 
-    def __init__(self, root: Root, read: ReadSettings, *, most_shards_per_task: int, workers: int, resumed: bool) -> None:
+    ``max_reject_rate``: of the records that are not blank, more than which end the job.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        read: ReadSettings,
+        *,
+        most_shards_per_task: int,
+        workers: int,
+        resumed: bool,
+        max_reject_rate: float = 1.0,
+    ) -> None:
         super().__init__()
-        self._arguments = (root, read, most_shards_per_task, workers, resumed)
+        self._arguments = (root, read, most_shards_per_task, workers, resumed, max_reject_rate)
 
-    def expand(self, n_tasks: PCollection[int]) -> DoOutputsTuple:
+    def expand(self, n_retries: PCollection[int]) -> DoOutputsTuple:
         """Wire `plan_job`."""
-        return n_tasks | "Plan" >> beam.FlatMap(lambda _, arguments: plan_job(*arguments), self._arguments).with_outputs(
-            NUMBER, SHARDS
-        )
+        return n_retries | "Plan" >> beam.FlatMap(_plan_job, self._arguments).with_outputs(NUMBER, SHARDS)
+
+
+def _plan_job(n_retries: int, arguments: tuple[Root, ReadSettings, int, int, bool, float]) -> Iterable[Any]:
+    return plan_job(*arguments, n_retries)
 
 
 def corpus_plan(root: Root, manifest: Manifest, read: ReadSettings) -> CorpusPlan:
@@ -86,12 +101,25 @@ def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:
     return digest.hexdigest()[:32]
 
 
-def plan_job(root: Root, read: ReadSettings, most_shards_per_task: int, workers: int, resumed: bool) -> Iterable[Any]:
-    """Sizes into the manifest, empty arrays into the store, and the tasks; of a job that is resumed some may be done."""
+def plan_job(
+    root: Root,
+    read: ReadSettings,
+    most_shards_per_task: int,
+    workers: int,
+    resumed: bool,
+    max_reject_rate: float = 1.0,
+    n_retries: int = 0,
+) -> Iterable[Any]:
+    """Sizes into the manifest, empty arrays into the store, and the tasks; of a job that is resumed some may be done.
+
+    IncompleteJobError if input files can't be read, or too many records were refused.
+    """
     manifest = read_manifest(root)
     if manifest.complete:
         return
+    stop_for_bad_files(root)
     plan = corpus_plan(root, manifest, read)
+    stop_for_rejects(root, plan, max_reject_rate)
     counts = Counts(
         plan.n_sentences, plan.n_tokens, plan.n_rows, plan.n_rejected, plan.n_words_cut, len(plan.parts), plan.n_shards
     )
@@ -107,7 +135,7 @@ def plan_job(root: Root, read: ReadSettings, most_shards_per_task: int, workers:
             {"id": identity, "run": run_of(root)}
             | {"n_tokens": plan.n_tokens, "n_rows": plan.n_rows, "n_shards": plan.n_shards}
             | {"n_parts": len(plan.parts), "n_stretches": len(runs), "n_id_runs": id_runs(plan.n_sentences)}
-            | {"planned": time.time()},
+            | {"planned": time.time(), "retries": n_retries},
         )
     sizes = numbered_sizes(root) if resumed else {}
     for run in runs:

@@ -6,29 +6,43 @@ unchanged.
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 FORMATS = ("lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
 FIELD_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")  # records with named fields, whose strings are documents
 DOCUMENTS = ("paragraph", "file")
 LINE_ENDS = ("auto", "space", "break")
+ON_BAD_FILE = ("stop", "reject")
 MIB = 1 << 20
 
 
 class InputError(Exception):
     """An input as a whole can't be read: missing, unreadable, empty glob, corrupt compression, changed since it was planned.
 
-    Single bad records never raise it; they are rejects. ``url`` names the input, ``reason`` what is wrong and the remedy.
+    Single bad records never raise it; they are rejects. ``url`` names the input, ``reason`` what is wrong and the remedy;
+    ``also`` are errors of other inputs that were found on the same occasion.
     """
 
     def __init__(self, url: str, reason: str) -> None:
         super().__init__(url, reason)
         self.url, self.reason = url, reason
+        self.also: tuple[InputError, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.url}: {self.reason}"
+
+
+class DamagedInputError(InputError):
+    """An input whose bytes are not what they should be from some place on; what comes before it was given."""
+
+
+def together(errors: Sequence[InputError]) -> InputError:
+    """The first of ``errors``, with all others."""
+    first, *others = (one for error in errors for one in (error, *error.also))
+    first.also = tuple(others)
+    return first
 
 
 @dataclass(frozen=True)
@@ -44,6 +58,8 @@ class ReadSettings:
     max_sentence_tokens: int = 512  # text and documents: a longer sentence is cut into several
     encoding: str = "utf-8"  # of every format but parquet
     max_sentences: int = 0  # so many sentences of the input, its first ones; 0 = all
+    # "reject": what comes after the damage in a file is one reject. Not compared: what is read without damage is the same.
+    on_bad_file: str = field(default="stop", compare=False)
     sample: float = 1.0  # share of the records that is taken; which ones depends on file and place alone
     max_line_bytes: int = 16 * MIB  # a longer line (CoNLL-U: sentence) is refused, not held
     part_tokens: int = 131_072  # a scratch part is closed at so many tokens …
@@ -55,6 +71,8 @@ class ReadSettings:
             raise ValueError(f"document={self.document!r} is none of {', '.join(DOCUMENTS)}")
         if self.line_ends not in LINE_ENDS:
             raise ValueError(f"line_ends={self.line_ends!r} is none of {', '.join(LINE_ENDS)}")
+        if self.on_bad_file not in ON_BAD_FILE:
+            raise ValueError(f"on_bad_file={self.on_bad_file!r} is none of {', '.join(ON_BAD_FILE)}")
         if not 0 < self.sample <= 1:
             raise ValueError(f"sample={self.sample} is no share: give more than 0 and at most 1")
         if self.max_sentences < 0:
@@ -97,6 +115,7 @@ class Piece:
         ""  # compressed in blocks that are entered one by one: a kind of transforms.blocks; ``start … stop`` are stored bytes
     )
     unpack: bool = False  # a large stream that can't be read from its middle: to be cut into blobs first
+    damage: str = ""  # why its file can't be read from here on: the piece is one reject that says so
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON values."""

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -20,9 +21,20 @@ from elmo_store.errors import StoreError
 from elmo_store.storage import Root
 from model.characters import n_words_cut
 from transforms import tokenizers
+from transforms.job_root import again, may_pass
 from transforms.progress_files import read_progress
-from transforms.readers import open_piece
-from transforms.records import ReadSettings, ReadTask, Record, Reject, ScratchPart, TaskResult
+from transforms.readers import cut_short, open_piece
+from transforms.records import (
+    DamagedInputError,
+    InputError,
+    ReadSettings,
+    ReadTask,
+    Record,
+    Reject,
+    ScratchPart,
+    TaskResult,
+    together,
+)
 from transforms.work import READ, WORK
 
 SCRATCH_SCHEMA = pa.schema(
@@ -84,7 +96,15 @@ def finished_task(
     if done is not None:
         read_progress(root).done(done)
         return done, None
-    return tokenise_task(root, task, settings, storage_options), time.perf_counter() - began
+    local = "://" not in task.pieces[0].url
+    result = again(partial(tokenise_task, root, task, settings, storage_options), local=local, passing=_may_pass)
+    return result, time.perf_counter() - began
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether an input that could not be read may be readable the next time. What concerns the store was tried again already."""
+    cause = error.__cause__
+    return isinstance(error, InputError) and not error.also and cause is not None and may_pass(cause)
 
 
 def tokenise_task(
@@ -96,8 +116,8 @@ def tokenise_task(
     """Read the pieces of ``task`` into scratch parts and write its marker.
 
     A part is closed at ``part_tokens`` tokens, ``part_sentences`` sentences or ``part_bytes`` characters of text, whichever
-    comes first (a sentence is never divided). ``storage_options`` are for the input. InputError if the input as a whole
-    can't be read.
+    comes first (a sentence is never divided). ``storage_options`` are for the input. InputError if a file can't be read, with
+    those of its other files that can't, once all are looked at.
     """
     progress = read_progress(root)
     parts: list[ScratchPart] = []
@@ -105,22 +125,29 @@ def tokenise_task(
     left = settings.max_sentences or -1
     n_positions = n_ordinals = bytes_read = 0
     digest = hashlib.sha256()
+    errors: list[InputError] = []
     for piece in task.pieces:
         source, records = open_piece(piece, settings, storage_options, root)
-        for record in records:
-            if left == 0:
-                break
-            left -= 1
-            part.add(record, piece.url)
-            if part.is_full(settings):
-                parts.append(part.write(root, len(parts)))
-                part = _Part(task)
-                progress.reading(bytes_read + source.bytes_read)
+        try:
+            for record in _until_damage(records, settings):
+                if left == 0:
+                    break
+                left -= 1
+                part.add(record, piece.url)
+                if part.is_full(settings):
+                    parts.append(part.write(root, len(parts)))
+                    part = _Part(task)
+                    progress.reading(bytes_read + source.bytes_read)
+        except InputError as error:
+            errors.append(error)
+            continue
         n_positions, n_ordinals = source.n_positions, source.n_ordinals
         bytes_read += source.bytes_read
         digest.update(source.sha256.encode())
         if left == 0:
             break
+    if errors:
+        raise together(errors) from errors[0].__cause__
     if part.n_sentences:
         parts.append(part.write(root, len(parts)))
     alone = len(task.pieces) == 1
@@ -137,6 +164,19 @@ def tokenise_task(
     root.put_json(task_marker(task), result.to_dict())
     progress.done(result)
     return result
+
+
+def _until_damage(records: Iterator[Record], settings: ReadSettings) -> Iterator[Record]:
+    """``records``; where a damaged file is to be rejected, a reject in place of all that comes after the damage."""
+    position = -1
+    try:
+        for record in records:
+            position = record.position
+            yield record
+    except DamagedInputError as error:
+        if settings.on_bad_file != "reject":
+            raise
+        yield Reject(position + 1, cut_short(error.reason), "")
 
 
 def first_sentences(root: Root, results: Iterable[TaskResult], n_sentences: int) -> Iterator[TaskResult]:

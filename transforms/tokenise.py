@@ -1,12 +1,13 @@
 """Stage A: the input's tasks → scratch parts in the store, spread over workers, or over processes of this machine.
 
-May import apache_beam, transforms.{results,records,scratch} and elmo_store. What is done of a task: `transforms.scratch`.
+May import apache_beam, elmo_store, transforms.{job_root,problems,results,records,scratch}. What is done of a task:
+`transforms.scratch`.
 """
 
 import multiprocessing
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
@@ -14,7 +15,9 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from elmo_store.storage import Root
-from transforms.records import ReadSettings, ReadTask, TaskResult
+from transforms.job_root import RETRIES
+from transforms.problems import note_bad_files
+from transforms.records import InputError, ReadSettings, ReadTask, TaskResult
 from transforms.results import add
 from transforms.scratch import finished_task
 
@@ -22,7 +25,9 @@ _WAITING = 4  # tasks that wait for a process, a process
 
 
 class TokeniseTasks(beam.PTransform[PCollection[ReadTask], PCollection[int]]):
-    """Tasks of the input → scratch parts in the store; the index of every task that is done.
+    """Tasks of the input → scratch parts in the store; for each task how often storage was asked again.
+
+    A task some of whose files can't be read leaves word of them (`transforms.problems`), so that the plan names them all.
 
     ``processes``: of each worker. More than 1 is for a runner that runs in one process of this machine: Python tokenises on
     one core a process, and the engine is not at work yet.
@@ -47,8 +52,7 @@ class _Tokenise(beam.DoFn):
 
     def process(self, element: ReadTask) -> Iterator[int]:
         """One task, unless it is done."""
-        count(*finished_task(element, *self._arguments))
-        yield element.index
+        yield count(_finished(element, *self._arguments))
 
 
 class _TokeniseInProcesses(beam.DoFn):
@@ -61,22 +65,21 @@ class _TokeniseInProcesses(beam.DoFn):
 
     def start_bundle(self) -> None:
         """No task is under way."""
-        self._futures: list[tuple[int, Future[tuple[TaskResult, float | None]]]] = []
+        self._futures: list[Future[_Finished]] = []
 
     def process(self, element: ReadTask) -> None:
         """Hand a task to a process; wait for the first of many."""
         if self._pool is None:
             # Not forked: threads of the runner and of PyTorch would be cut off in the middle of what they hold.
             self._pool = ProcessPoolExecutor(self._processes, mp_context=multiprocessing.get_context("spawn"))
-        self._futures.append((element.index, self._pool.submit(finished_task, element, *self._arguments)))
+        self._futures.append(self._pool.submit(_finished, element, *self._arguments))
         if len(self._futures) > _WAITING * self._processes:
-            self._futures[-_WAITING * self._processes][1].result()
+            self._futures[-_WAITING * self._processes].result()
 
     def finish_bundle(self) -> Iterable[Any]:
         """Wait for all, and say which they were."""
-        for index, future in self._futures:
-            count(*future.result())
-            yield WindowedValue(index, GlobalWindow().max_timestamp(), (GlobalWindow(),))
+        for future in self._futures:
+            yield WindowedValue(count(future.result()), GlobalWindow().max_timestamp(), (GlobalWindow(),))
         self.teardown()
 
     def teardown(self) -> None:
@@ -86,12 +89,32 @@ class _TokeniseInProcesses(beam.DoFn):
             self._pool = None
 
 
-def count(result: TaskResult, seconds: float | None) -> None:
-    """Add a task's numbers to the counters, unless it was done already."""
-    if seconds is None:
-        return
+class _Finished(NamedTuple):
+    """What became of a task. ``result`` is None if some of its files can't be read, ``seconds`` if it was done already."""
+
+    result: TaskResult | None
+    seconds: float | None
+    n_retries: int
+
+
+def _finished(task: ReadTask, root: Root, settings: ReadSettings, options: Mapping[str, Any] | None) -> _Finished:
+    try:
+        result, seconds = finished_task(task, root, settings, options)
+    except InputError as error:
+        note_bad_files(root, task.name, error)
+        return _Finished(None, None, RETRIES.taken())
+    return _Finished(result, seconds, RETRIES.taken())
+
+
+def count(finished: _Finished) -> int:
+    """Add a task's numbers to the counters, unless it was done already; returns its retries."""
+    result, seconds, n_retries = finished
+    add("storage_retries", n_retries)
+    if result is None or seconds is None:
+        return n_retries
     add("sentences_read", result.n_sentences)
     add("tokens_read", result.n_tokens)
     add("records_rejected", result.n_rejected)
     add("words_cut", sum(part.n_words_cut for part in result.parts))
     add("milliseconds_tokenising", 1000 * seconds)
+    return n_retries

@@ -17,9 +17,10 @@ from elmo_store.storage import Root
 from transforms.boundaries import last_boundary, unit_of
 from transforms.byte_source import ByteSource, Chunks
 from transforms.line_ends import SAMPLE_BYTES, line_ends
+from transforms.problems import note_bad_files
 from transforms.readers.jsonl import is_array
 from transforms.record_blobs import csv_blobs, json_blobs
-from transforms.records import FileIdentity, ReadSettings, ReadTask
+from transforms.records import DamagedInputError, FileIdentity, InputError, ReadSettings, ReadTask
 from transforms.work import BLOBS, UNPACKED
 
 BLOB_BYTES = 8 << 20
@@ -45,14 +46,18 @@ class UnpackStreams(beam.PTransform[PCollection[ReadTask], PCollection[ReadTask]
 def unpack(
     task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None
 ) -> list[ReadTask]:
-    """The task itself, or those of its blobs."""
+    """The task itself, or those of its blobs; none of a stream that can't be read, of which word is left."""
     piece = task.pieces[0]
     if not piece.unpack:
         return [task]
     done = unpacked(root, task)
     if done is not None:
         return done
-    return _unpack(ByteSource(piece, storage_options, encoding=settings.encoding), root, task, settings)
+    try:
+        return _unpack(ByteSource(piece, storage_options, encoding=settings.encoding), root, task, settings)
+    except InputError as error:
+        note_bad_files(root, f"stream-{task.name}", error)
+        return []
 
 
 def unpack_local(path: str, identity: FileIdentity, task: ReadTask, root: Root, settings: ReadSettings) -> None:
@@ -63,9 +68,23 @@ def unpack_local(path: str, identity: FileIdentity, task: ReadTask, root: Root, 
 
 
 def _unpack(source: ByteSource, root: Root, task: ReadTask, settings: ReadSettings) -> list[ReadTask]:
-    blobs = list(write_blobs(source.text(), root, task, settings))
+    damage: list[str] = []
+    blobs = list(write_blobs(_until_damage(source.text(), settings, damage), root, task, settings))
+    if damage:
+        piece = replace(task.pieces[0], unpack=False, damage=damage[0])
+        blobs.append(ReadTask(task.index, (piece,), len(blobs)))
     root.put_json(_marker(task), {"task": task.to_dict(), "blobs": [blob.to_dict() for blob in blobs]})
     return blobs
+
+
+def _until_damage(text: Iterator[bytes], settings: ReadSettings, damage: list[str]) -> Iterator[bytes]:
+    """``text``; where a damaged file is to be rejected, up to its damage, which is then told in ``damage``."""
+    try:
+        yield from text
+    except DamagedInputError as error:
+        if settings.on_bad_file != "reject":
+            raise
+        damage.append(error.reason)
 
 
 def unpacked(root: Root, task: ReadTask) -> list[ReadTask] | None:

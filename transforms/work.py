@@ -11,6 +11,7 @@ TASK_LIST = "_work/tasks.jsonl"  # by the launcher: every task of the input, a J
 UNPACKED = "_work/unpacked"  # by stage A: one marker a large stream that was cut into blobs
 BLOBS = "_work/blobs"  # by stage A: their text
 READ = "_work/read"  # by stage A: one marker a task
+BAD = "_work/bad"  # by stage A: a file for each task some of whose input can't be read
 PROGRESS = "_work/progress"  # by workers: how far each is
 PLAN = "_work/plan.json"  # by stage B: the sizes of the corpus
 IDS = "_work/ids"  # by the number tasks: hashes of ids, a file for each stretch of parts and each run of id tables

@@ -3,6 +3,6 @@
 `read_piece` and `open_piece` are the face: they pick the reader by the piece's format.
 """
 
-from transforms.readers.registry import open_piece, read_piece
+from transforms.readers.registry import cut_short, open_piece, read_piece
 
-__all__ = ["open_piece", "read_piece"]
+__all__ = ["cut_short", "open_piece", "read_piece"]

@@ -17,7 +17,7 @@ from transforms.byte_source import ByteSource
 from transforms.readers.fields import Refused, field_records, text_field
 from transforms.readers.lines import cut_raw
 from transforms.readers.schema import check_fields
-from transforms.records import InputError, Piece, ReadSettings, Record, Reject
+from transforms.records import DamagedInputError, InputError, Piece, ReadSettings, Record, Reject
 from transforms.tokenizers import Tokenizer
 
 BATCH_ROWS = 1024
@@ -89,4 +89,6 @@ def _batches(source: ByteSource, piece: Piece, settings: ReadSettings) -> Iterat
             for group in groups:
                 yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
-            raise InputError(piece.url, f"can't be read as Parquet: {type(error).__name__}: {error}") from error
+            # pyarrow's own OSErrors have no number; a filesystem's may pass
+            kind = InputError if isinstance(error, OSError) and (type(error) is not OSError or error.errno) else DamagedInputError
+            raise kind(piece.url, f"can't be read as Parquet: {type(error).__name__}: {error}") from error

@@ -14,7 +14,7 @@ from transforms.readers.jsonl import read_json, read_jsonl
 from transforms.readers.lines import read_lines
 from transforms.readers.parquet import read_parquet
 from transforms.readers.text import read_text
-from transforms.records import Piece, ReadSettings, Record
+from transforms.records import Piece, ReadSettings, Record, Reject
 from transforms.tokenizers import Tokenizer
 
 Reader = Callable[[ByteSource, Piece, ReadSettings, Tokenizer], Iterator[Record]]
@@ -40,8 +40,15 @@ def open_piece(
     damaged; ValueError for an unknown tokenizer.
     """
     source = ByteSource(piece, storage_options, encoding=settings.encoding, root=root)
+    if piece.damage:
+        return source, iter([Reject(0, cut_short(piece.damage), "")])
     found = _READERS[piece.format](source, piece, settings, tokenizers.get(settings.tokenizer, piece.format))
     return source, found if settings.sample == 1 else _sampled(found, piece, settings.sample)
+
+
+def cut_short(reason: str) -> str:
+    """Of the reject that stands for what comes after the damage in a file."""
+    return f"the file can't be read from here on: {reason}"
 
 
 def read_piece(

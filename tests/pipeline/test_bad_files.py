@@ -1,0 +1,147 @@
+"""Files that are damaged and records that are refused: all named together, nothing read twice, nothing complete that is not."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+import elmo_store
+from elmo_store.layout import REJECTS
+from elmo_store.storage import Root
+from pipeline.cli import main
+from pipeline.exit_codes import Exit
+from tests.pipeline.conftest import Command
+from tests.pipeline.support import digests
+from transforms.pieces import plan_pieces, read_tasks
+from transforms.readers import open_piece
+from transforms.records import InputError, ReadSettings, Reject
+from transforms.unpack import unpack
+from transforms.work import BAD
+
+TEXT = "\n".join(f"one sentence of {i} words" for i in range(4000)) + "\n"
+
+
+def packed(text: str = TEXT) -> bytes:
+    return gzip.compress(text.encode(), mtime=0)
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.txt").write_text("a sound file\n")
+    (folder / "b.txt.gz").write_bytes(packed()[:5000])
+    (folder / "c.txt.gz").write_bytes(packed("good\n"))
+    (folder / "d.txt.gz").write_bytes(packed()[:3000] + b"\0" * 50 + packed()[3050:])
+    return folder
+
+
+def test_all_bad_files_are_told_together_and_a_mended_one_costs_its_own_pieces_only(
+    embed: Command, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "store"
+    monkeypatch.setattr("transforms.pieces.TASK_FILES", 1)  # each file is a task of its own
+    assert embed(out, inputs=[str(damaged)]) == Exit.INCOMPLETE
+    said = capsys.readouterr().err
+    assert "2 input files can't be read" in said
+    assert "b.txt.gz: the gzip stream is cut short" in said
+    assert "d.txt.gz: the gzip stream is damaged" in said
+    assert "--on-bad-file reject" in said
+    read = {path: path.stat().st_mtime_ns for path in (out / "_work" / "parts").iterdir()}
+    assert len(read) == 2
+    (damaged / "b.txt.gz").write_bytes(packed("mended\n"))
+    assert embed(out, inputs=[str(damaged)]) == Exit.INCOMPLETE
+    said = capsys.readouterr().err
+    assert "1 input file can't be read" in said
+    assert "b.txt.gz" not in said
+    (damaged / "d.txt.gz").write_bytes(packed("mended too\n"))
+    kept = {path: path.stat().st_mtime_ns for path in read}
+    assert kept == read
+    assert embed(out, inputs=[str(damaged)]) == Exit.COMPLETE
+    assert embed(tmp_path / "whole", inputs=[str(damaged)]) == Exit.COMPLETE
+    assert digests(out) == digests(tmp_path / "whole")
+
+
+def test_files_of_one_task_are_told_together_too(
+    embed: Command, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert embed(tmp_path / "store", inputs=[str(damaged)]) == Exit.INCOMPLETE
+    assert "2 input files can't be read" in capsys.readouterr().err
+
+
+def test_a_damaged_file_may_be_rejected_from_its_damage_on(
+    embed: Command, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "store"
+    assert embed(out, inputs=[str(damaged)]) == Exit.INCOMPLETE
+    assert embed(out, "--on-bad-file", "reject", inputs=[str(damaged)]) == Exit.COMPLETE
+    store = elmo_store.open(str(out))
+    store.verify(deep=True)
+    rejects = [json.loads(line) for line in (out / REJECTS / "part-00000.jsonl").read_text().splitlines()]
+    assert [Path(one["source"]).name for one in rejects] == ["b.txt.gz", "d.txt.gz"]
+    assert all("can't be read from here on" in one["reason"] for one in rejects)
+    for one in rejects:
+        sentence = store.sentence(one["sentence"])
+        assert (sentence.tokens, sentence.position) == ((), one["position"])
+    assert store.sentence(rejects[0]["sentence"] - 1).position == rejects[0]["position"] - 1 > 1000
+    assert store.sentence(store.n_sentences - 1).source.endswith("d.txt.gz")
+    assert store.manifest.sizes.rejected == 2
+    # What was accepted as rejected is not to be had as whole.
+    assert embed(out, inputs=[str(damaged)]) == Exit.REFUSED
+
+
+@pytest.mark.parametrize("rejected", [False, True])
+def test_a_large_stream_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rejected: bool) -> None:
+    monkeypatch.setattr("transforms.unpack.BLOB_BYTES", 4096)
+    path = tmp_path / "a.lines.gz"
+    path.write_bytes(packed()[:8000])
+    settings = ReadSettings(on_bad_file="reject" if rejected else "stop")
+    (task,) = read_tasks(plan_pieces([str(path)], "lines", settings, range_bytes=1000))
+    assert task.pieces[0].unpack
+    root = Root(tmp_path / "store")
+    tasks = unpack(task, root, settings)
+    if not rejected:
+        assert tasks == []
+        assert "cut short" in root.get(root.list(BAD)[0]).decode()
+        return
+    assert len(tasks) >= 3
+    assert unpack(task, root, settings) == tasks  # from its marker
+    *records, last = [record for one in tasks for record in open_piece(one.pieces[0], settings, None, root)[1]]
+    assert isinstance(last, Reject)
+    assert "cut short" in last.reason
+    texts = [" ".join(record.tokens) for record in records if not isinstance(record, Reject)]
+    assert len(texts) > 100
+    assert texts[:-1] == TEXT.splitlines()[: len(texts) - 1]
+
+
+def test_large_files_that_cannot_be_opened_are_told_together_at_the_door(tmp_path: Path) -> None:
+    for name in ("a.parquet", "b.parquet"):
+        (tmp_path / name).write_bytes(b"no parquet, but large" * 100)
+    with pytest.raises(InputError) as caught:
+        plan_pieces([str(tmp_path)], range_bytes=1000)
+    assert [Path(one.url).name for one in (caught.value, *caught.value.also)] == ["a.parquet", "b.parquet"]
+
+
+def test_a_job_whose_records_are_mostly_refused_is_not_complete(
+    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one good record"}\n' + '{"texd": "misspelt"}\n' * 3)
+    out = tmp_path / "store"
+    jsonl = ("--input-format", "jsonl", "--shard-rows", "64")
+    assert embed(out, *jsonl, inputs=[str(path)]) == Exit.INCOMPLETE
+    said = capsys.readouterr().err
+    assert "3 of 4 records were refused (75.0%), more than --max-reject-rate 0.5 allows" in said
+    assert "misspelt" in said
+    assert main(["info", str(out)]) == Exit.INCOMPLETE
+    assert embed(out, *jsonl, "--max-reject-rate", "0.75", inputs=[str(path)]) == Exit.COMPLETE
+    assert elmo_store.open(str(out)).manifest.sizes.rejected == 3
+
+
+def test_lanes_and_device_belong_to_the_job(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "store"
+    assert embed(out, "--lanes", "8") == Exit.COMPLETE
+    assert embed(out, "--lanes", "16") == Exit.REFUSED
+    assert "lanes: 8 there, 16 asked for" in capsys.readouterr().err
+    assert elmo_store.open(str(out)).manifest.job["device"] == "cpu"
