@@ -105,9 +105,10 @@ def write_blobs(text: Iterable[bytes], root: Root, task: ReadTask, settings: Rea
     piece = task.pieces[0]
     for number, (data, input_format, judged) in enumerate(_blobs(text, piece.format, settings)):
         path = f"{BLOBS}/{task.index:05d}-{number:05d}"
-        if root.size(path) != len(data):
+        sha256 = hashlib.sha256(data).hexdigest()
+        if root.size(path) != len(data) or root.sha256(path) != sha256:  # of an earlier version of the file it may have that size
             root.put(path, data)
-        identity = FileIdentity(len(data), f"sha256={hashlib.sha256(data).hexdigest()}")
+        identity = FileIdentity(len(data), f"sha256={sha256}")
         blob = replace(piece, identity=identity, format=input_format, line_ends=judged, blob=path, unpack=False)
         yield ReadTask(task.index, (blob,), number)
 
