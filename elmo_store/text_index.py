@@ -52,7 +52,8 @@ def words(text: Text) -> list[str | bytes]:
 def cut_bytes(manifest: Manifest) -> int | None:
     """How many bytes of a token the store's model reads; None where its options don't say."""
     cnn = manifest.model.options.get("char_cnn")
-    characters = cnn.get("max_characters_per_token") if isinstance(cnn, dict) else None
+    of_bytes = isinstance(cnn, dict) and cnn.get("alphabet", "bytes") == "bytes"  # others read characters, and more than 48 bytes
+    characters = cnn.get("max_characters_per_token") if isinstance(cnn, dict) and of_bytes else None
     return int(characters) - 2 if isinstance(characters, int) and characters > 2 else None
 
 

@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.characters import BOS, EOS, char_ids
+from model.characters import BOS, EOS
 from model.files.weights import BiLMWeights
+from model.lexicon import Lexicon, spell
 from model.options import DIRECTIONS, BiLMOptions
 from model.start_state import StartState
 
@@ -31,12 +32,13 @@ def char_cnn(tensors: Mapping[str, Tensor], options: BiLMOptions, ids: Tensor) -
     Args:
         tensors: canonical tensors (`BiLMOptions.tensor_shapes`), of any floating dtype, on the device to compute on.
         options: the model's shape.
-        ids: int64 [n, 50] from `characters.char_ids`, on the same device.
+        ids: int64 [n, 50] from `lexicon.spell`, on the same device; [n, 1 + 50] with a lexicon, the word's own row first.
 
     Returns:
         x [n, p] in the tensors' dtype.
     """
     activate = torch.relu if options.activation == "relu" else torch.tanh
+    words, ids = (ids[:, 0], ids[:, 1:]) if options.alphabet == "characters" else (None, ids)
     characters = F.embedding(ids, tensors["char_embed"]).transpose(1, 2)  # [n, chars, 50]
     # The maximum runs over every window of the 50 characters, those of padding too.
     pooled = [
@@ -46,6 +48,8 @@ def char_cnn(tensors: Mapping[str, Tensor], options: BiLMOptions, ids: Tensor) -
     x = activate(torch.cat(pooled, dim=1))  # [n, filters]
     for k in range(options.n_highway):
         x = _highway(x, tensors, f"highway{k}")  # [n, filters]
+    if words is not None and options.word_dim:
+        x = torch.cat([F.embedding(words, tensors["word_embed"]), x], dim=1)  # [n, word_dim + filters]
     return F.linear(x, tensors["proj.weight"], tensors["proj.bias"])  # [n, p]
 
 
@@ -125,7 +129,12 @@ def run_layers(layers: list[LSTMLayer], x: Tensor, h: Tensor, c: Tensor, skip: b
 
 
 def read_sentence(
-    tensors: Mapping[str, Tensor], options: BiLMOptions, tokens: Sequence[str], h: Tensor, c: Tensor
+    tensors: Mapping[str, Tensor],
+    options: BiLMOptions,
+    tokens: Sequence[str],
+    h: Tensor,
+    c: Tensor,
+    lexicon: Lexicon | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """All states of one sentence, and what it leaves behind for a reader that carries its state on.
 
@@ -135,11 +144,12 @@ def read_sentence(
         tokens: n words, without boundaries.
         h: [2, L, p] what forward (0) and backward (1) start from, in the tensors' dtype.
         c: [2, L, d] the same of the cells.
+        lexicon: of a model that has one.
 
     Returns:
         states [n+2, 2L+1, p] (row 0 is BOS, row n+1 EOS; states x, fwd1, bwd1, fwd2, …), h and c at each direction's end.
     """
-    ids = torch.from_numpy(char_ids([BOS, *tokens, EOS], options.max_characters_per_token)).long()  # [n+2, 50]
+    ids = torch.from_numpy(spell([BOS, *tokens, EOS], options.max_characters_per_token, lexicon)).long()  # [n+2, 50]
     x = char_cnn(tensors, options, ids)  # [n+2, p]
     outputs, last_h, last_c = [], [], []
     for k, direction in enumerate(DIRECTIONS):
@@ -159,4 +169,5 @@ def bilm(weights: BiLMWeights, tokens: Sequence[str], start: StartState, dtype: 
     """The biLM: all states [n+2, 2L+1, p] of one sentence of n tokens that begins in the start state, in `dtype`."""
     tensors = {name: tensor.to(dtype) for name, tensor in weights.tensors.items()}
     with torch.no_grad():
-        return read_sentence(tensors, weights.options, tokens, start.h.to(dtype), start.c.to(dtype))[0]  # [n+2, 2L+1, p]
+        h, c = start.h.to(dtype), start.c.to(dtype)  # [2, L, p], [2, L, d]
+        return read_sentence(tensors, weights.options, tokens, h, c, weights.lexicon)[0]  # [n+2, 2L+1, p]

@@ -13,6 +13,7 @@ from model.errors import OptionsError
 DIRECTIONS: tuple[Literal["fwd", "bwd"], ...] = ("fwd", "bwd")
 # Far beyond every biLM that was ever trained; an options.json that asks for more is refused before anything of that size is made.
 MOST_LAYERS, MOST_WIDTH, MOST_CHARACTERS = 256, 1 << 20, 1024
+MOST_ROWS = 1 << 24  # of a table of characters or words
 N_BYTES_AND_MARKERS = 261  # 256 byte values and 5 markers; the 262nd row is the padding of whole words (id 0)
 
 __all__ = ["DIRECTIONS", "BiLMOptions", "OptionsError"]
@@ -35,6 +36,8 @@ class BiLMOptions:
         char_embedding_dim: width of a character's vector.
         n_characters: rows of the character table; 262 in every model that is ready for use.
         max_characters_per_token: characters a word is padded or cut to, its two markers included.
+        alphabet: what a character is: "bytes" as in the published models, or "characters", rows of the model's own lexicon.
+        word_dim, n_words: width and rows of a table of words that is projected beside the CNN; 0 without one.
     """
 
     cell_clip: float
@@ -49,6 +52,9 @@ class BiLMOptions:
     char_embedding_dim: int
     n_characters: int = 262
     max_characters_per_token: int = 50
+    alphabet: Literal["bytes", "characters"] = "bytes"
+    word_dim: int = 0
+    n_words: int = 0
 
     def __post_init__(self) -> None:
         for name in ("projection_dim", "dim", "char_embedding_dim"):
@@ -70,7 +76,8 @@ class BiLMOptions:
         for width, count in self.filters:
             _check_count("char_cnn.filters width", width, at_least=1, at_most=MOST_CHARACTERS)
             _check_count("char_cnn.filters count", count, at_least=1, at_most=MOST_WIDTH)
-        if self.n_characters != N_BYTES_AND_MARKERS + 1:
+        self._check_alphabet()
+        if self.alphabet == "bytes" and self.n_characters != N_BYTES_AND_MARKERS + 1:
             hint = (
                 "; 261 marks a checkpoint made for training: the weights it was dumped to are used with 262 "
                 "(one more row, for padding), so set n_characters to 262 in options.json"
@@ -83,6 +90,18 @@ class BiLMOptions:
             raise OptionsError(
                 f"char_cnn.max_characters_per_token is {self.max_characters_per_token}; it must be at least 3 and at "
                 f"least the widest filter, {widest}"
+            )
+
+    def _check_alphabet(self) -> None:
+        if self.alphabet not in ("bytes", "characters"):
+            raise OptionsError(f"char_cnn.alphabet is {self.alphabet!r}; known are 'bytes' and 'characters'")
+        _check_count("char_cnn.n_characters", self.n_characters, at_least=1, at_most=MOST_ROWS)
+        for name in ("word_dim", "n_words"):
+            _check_count(f"word_table.{name}", getattr(self, name), at_least=0, at_most=MOST_ROWS)
+        if (self.word_dim == 0) != (self.n_words == 0) or (self.word_dim and self.alphabet == "bytes"):
+            raise OptionsError(
+                f"word_table has {self.n_words} words of {self.word_dim} numbers, the alphabet is {self.alphabet!r}: a table of "
+                "words has both, and stands beside an alphabet of characters"
             )
 
     @property
@@ -105,6 +124,7 @@ class BiLMOptions:
         lstm = _section(options, "lstm")
         char_cnn = _section(options, "char_cnn")
         embedding = _section(char_cnn, "embedding", prefix="char_cnn.")
+        table = _section(options, "word_table") if "word_table" in options else {}
         filters = _required(char_cnn, "filters", "char_cnn")
         try:
             pairs = tuple((width, count) for width, count in filters)
@@ -123,10 +143,15 @@ class BiLMOptions:
             char_embedding_dim=_required(embedding, "dim", "char_cnn.embedding"),
             n_characters=_required(char_cnn, "n_characters", "char_cnn"),
             max_characters_per_token=_required(char_cnn, "max_characters_per_token", "char_cnn"),
+            alphabet=char_cnn.get("alphabet", "bytes"),
+            word_dim=table.get("word_dim", 0),
+            n_words=table.get("n_words", 0),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """The published JSON layout; `from_dict(to_dict())` gives equal options back."""
+        own: dict[str, Any] = {} if self.alphabet == "bytes" else {"alphabet": self.alphabet}
+        table = {"word_table": {"word_dim": self.word_dim, "n_words": self.n_words}} if self.word_dim else {}
         return {
             "lstm": {
                 "use_skip_connections": self.use_skip_connections,
@@ -143,7 +168,9 @@ class BiLMOptions:
                 "embedding": {"dim": self.char_embedding_dim},
                 "n_characters": self.n_characters,
                 "max_characters_per_token": self.max_characters_per_token,
+                **own,
             },
+            **table,
         }
 
     def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -160,7 +187,9 @@ class BiLMOptions:
             for part in ("transform", "carry"):
                 shapes[f"highway{k}.{part}.weight"] = (n, n)
                 shapes[f"highway{k}.{part}.bias"] = (n,)
-        shapes["proj.weight"] = (p, n)
+        if self.word_dim:
+            shapes["word_embed"] = (self.n_words, self.word_dim)
+        shapes["proj.weight"] = (p, self.word_dim + n)
         shapes["proj.bias"] = (p,)
         for direction in DIRECTIONS:
             for j in range(1, self.n_layers + 1):

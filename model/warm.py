@@ -18,11 +18,12 @@ import torch
 from torch import Tensor
 
 from model.bilm import char_cnn, lstm_layers, run_layers
-from model.characters import BOS, EOS, char_ids
+from model.characters import BOS, EOS
 from model.errors import WeightsError
 from model.files.locate import cache_folder
 from model.files.registry import packaged_folders
 from model.files.weights import BiLMWeights
+from model.lexicon import spell
 from model.options import DIRECTIONS
 from model.start_state import StartState
 from model.threads import direction_pool
@@ -108,7 +109,7 @@ def _warm_words(weights: BiLMWeights) -> list[Tensor]:
     options = weights.options
     tensors = {name: t.double() for name, t in weights.tensors.items() if not name.startswith("lstm.")}
     sentences = [[BOS, *line.split(" "), EOS] for line in WARM_TEXT]
-    ids = [torch.from_numpy(char_ids(words, options.max_characters_per_token)).long() for words in sentences]
+    ids = [torch.from_numpy(spell(words, options.max_characters_per_token, weights.lexicon)).long() for words in sentences]
     return [char_cnn(tensors, options, one) for one in ids]
 
 

@@ -16,7 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -108,7 +108,7 @@ def _apart(weights: BiLMWeights) -> BiLMWeights:
     Tensors of a safetensors file share one mapping of it, which lives as long as the smallest of them; the engine packs the
     large ones for itself and keeps a few small ones (374 MB less at its peak for the published 2 × 4096 model).
     """
-    return BiLMWeights(weights.options, {name: tensor.clone() for name, tensor in weights.tensors.items()})
+    return replace(weights, tensors={name: tensor.clone() for name, tensor in weights.tensors.items()})
 
 
 def load_start_state(root: Root, sha256: str) -> StartState:

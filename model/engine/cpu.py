@@ -69,6 +69,7 @@ class CpuDevice(Device):
         self._vectors = WordVectors(
             weights.tensors,
             options,
+            weights.lexicon,
             dtype=settings.dtype,
             short_words=settings.short_words,
             packed=settings.packed,

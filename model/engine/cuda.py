@@ -212,6 +212,7 @@ class CudaDevice(Device):
         self._vectors = WordVectors(
             tensors,
             weights.options,
+            weights.lexicon,
             dtype=settings.dtype,
             short_words=settings.short_words,
             packed=False,

@@ -17,14 +17,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.characters import BOS, EOS, PADDING_ID, char_ids
+from model.characters import BOS, EOS, PADDING_ID
 from model.engine.device import send
 from model.engine.onednn import PackedLinear
 from model.engine.words import Vocabulary
+from model.lexicon import Lexicon, spell
 from model.options import BiLMOptions
 
 WORDS_PER_BLOCK = 128
 LEAST_WORDS_PER_BLOCK = 16
+Ids = npt.NDArray[np.int16] | npt.NDArray[np.int32]
 _WIDTH_STEP = 4  # widths are multiples of it: few shapes, little waste
 
 __all__ = ["WORDS_PER_BLOCK", "WordVectorTable", "WordVectors"]
@@ -34,7 +36,7 @@ class WordVectors:
     """Character CNN with packed weights; blocks of words in, rows of x out.
 
     Args:
-        tensors, options: of the model, float32.
+        tensors, options, lexicon: of the model, float32.
         dtype: of the highways' products, which are four fifths of the work; all else is float32 (what a highway adds
             to its input is small, the input itself goes past it unrounded).
         short_words: False computes every word at full width (to measure and to test what the saving is worth).
@@ -46,6 +48,7 @@ class WordVectors:
         self,
         tensors: Mapping[str, Tensor],
         options: BiLMOptions,
+        lexicon: Lexicon | None = None,
         *,
         dtype: torch.dtype = torch.float32,
         short_words: bool = True,
@@ -53,6 +56,8 @@ class WordVectors:
         words_per_block: int = WORDS_PER_BLOCK,
     ) -> None:
         self._options = options
+        self._lexicon = lexicon
+        self._padding = PADDING_ID if lexicon is None else lexicon.padding
         self._dtype = dtype
         self._short_words = short_words
         self._widest = max(width for width, _ in options.filters)
@@ -81,12 +86,16 @@ class WordVectors:
             )
             for k in range(options.n_highway)
         ]
-        self._project = PackedLinear(tensors["proj.weight"], tensors["proj.bias"], torch.float32, rows, packed)
+        own, of_filters = tensors["proj.weight"].split([options.word_dim, options.n_filters], dim=1)
+        self._project = PackedLinear(of_filters, tensors["proj.bias"], torch.float32, rows, packed)
+        # A row of the table of words is projected beside the CNN's output: the two products add up.
+        self._words = tensors["word_embed"] if options.word_dim else None
+        self._project_words = PackedLinear(own, None, torch.float32, rows, packed) if options.word_dim else None
 
     @property
     def linears(self) -> list[tuple[PackedLinear, int]]:
         """The products, and the rows that each has; of a convolution's for words of a usual width."""
-        narrow = [(linear, self._rows) for linear in (*self._highways, self._project)]
+        narrow = [(linear, self._rows) for linear in (*self._highways, self._project, self._project_words) if linear is not None]
         return [(self._conv, self._rows * 2 * _WIDTH_STEP), *narrow]
 
     def halve_blocks(self) -> bool:
@@ -101,15 +110,19 @@ class WordVectors:
         """Words computed at once, always that many."""
         return self._rows
 
-    def blocks(self, words: Sequence[str]) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]]]:
+    def blocks(self, words: Sequence[str]) -> list[tuple[npt.NDArray[np.int64], Ids]]:
         """Words → blocks of (index of each word, character ids [≤ words_per_block, width]), each of one width.
+
+        With a lexicon the words' own rows stand in a column before the ids.
 
         The width is the word's own and one position of padding, rounded up, at most all 50 characters.
         """
         full = self._options.max_characters_per_token
-        ids = char_ids(words, full)  # [n, 50]
+        spelt = spell(words, full, self._lexicon)  # [n, 50], or [n, 1 + 50]
+        extra = spelt.shape[1] - full
+        ids = spelt[:, extra:]  # [n, 50]
         if self._short_words:
-            used = (ids != PADDING_ID).sum(axis=1)  # [n] bytes and markers
+            used = (ids != self._padding).sum(axis=1)  # [n] bytes and markers
             wanted = used + 1  # the position after them begins a window of padding only, for every filter
             width = np.minimum(full, -(-wanted // _WIDTH_STEP) * _WIDTH_STEP)  # [n]
         else:
@@ -117,16 +130,19 @@ class WordVectors:
         blocks = []
         for w in np.unique(width):
             members = np.flatnonzero(width == w)
-            blocks += [(part, ids[part, :w]) for part in np.split(members, range(self._rows, len(members), self._rows))]
+            blocks += [
+                (part, spelt[part, : extra + w]) for part in np.split(members, range(self._rows, len(members), self._rows))
+            ]
         return blocks
 
     @torch.no_grad()
-    def compute(self, ids: npt.NDArray[np.int16]) -> Tensor:
+    def compute(self, ids: Ids) -> Tensor:
         """x [n, p] float32 of one block, n ≤ words_per_block; always computed at words_per_block rows."""
+        words, ids = (ids[:, :0], ids) if self._lexicon is None else (ids[:, :1], ids[:, 1:])
         n, width = ids.shape
         full, widest, chars = self._options.max_characters_per_token, self._widest, self._options.char_embedding_dim
         # Room for the widest window at the last character; what it sees beyond 50 characters is masked below.
-        host = np.full((self._rows, width + widest - 1), PADDING_ID, np.int64)
+        host = np.full((self._rows, width + widest - 1), self._padding, np.int64)
         host[:n, :width] = ids
         padded = send(host, self._device)
         characters = F.embedding(padded, self._embed)  # [words, width+widest-1, chars]
@@ -140,7 +156,12 @@ class WordVectors:
         for highway in self._highways:
             carry, transformed = highway(x.to(self._dtype)).float().chunk(2, dim=1)  # [words, filters] each
             x = x + carry.sigmoid() * (transformed.relu() - x)
-        return self._project(x)[:n]  # [n, p]
+        projected = self._project(x)  # [words, p]
+        if self._project_words is not None and self._words is not None:
+            rows = np.zeros(self._rows, np.int64)
+            rows[:n] = words[:, 0]
+            projected = projected + self._project_words(F.embedding(send(rows, self._device), self._words))
+        return projected[:n]  # [n, p]
 
 
 class WordVectorTable:

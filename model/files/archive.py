@@ -1,7 +1,6 @@
-"""Zips of models, as the NLPL word embeddings repository gives them: `model.hdf5` and `options.json` at the root. Standard
-library.
+"""Zips of models: the NLPL repository's (`model.hdf5`, `options.json`), and ELMoForManyLangs'. Imports the standard library.
 
-Only the two files are taken out, under names of our own, and no more bytes than the zip's index says they have.
+Only those files are taken out, under names of our own, and no more bytes than the zip's index says they have.
 """
 
 import posixpath
@@ -10,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 from model.errors import WeightsError
+from model.files import manylangs
 
 _WEIGHTS = ("model.hdf5", "weights.hdf5", "weights.safetensors")
 _MOST_BYTES = 1 << 33  # of a member: the largest published weights take 375 MB
@@ -24,6 +24,12 @@ def unpack(path: Path, folder: Path, shown: str) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {posixpath.basename(name): name for name in archive.namelist() if name.count("/") <= 1}
+            if manylangs.stands_in(members):
+                # its configuration, where the zip has it, stands under a name that config.json says
+                configurations = [name for name in members if name.endswith(".json")]
+                for name in {*manylangs.FILES, *manylangs.MAY_HAVE, *configurations} & set(members):
+                    _extract(archive, members[name], folder / name, shown)
+                return
             weights = next((name for name in _WEIGHTS if name in members), None)
             if weights is None or (weights.endswith(".hdf5") and "options.json" not in members):
                 raise WeightsError(

@@ -1,8 +1,8 @@
 """A biLM as one safetensors file, its options inside the metadata. Imports safetensors and torch.
 
-The tensors have their canonical names (`BiLMOptions.tensor_shapes`); the metadata hold one key, `options`: the
-published options.json as text. One key, because safetensors does not fix the order of several, and equal models are
-equal files.
+The tensors have their canonical names (`BiLMOptions.tensor_shapes`); the dictionaries of a model that has them are one more
+tensor, of bytes, `lexicon`. The metadata hold one key, `options`: the published options.json as text. One key, because
+safetensors does not fix the order of several, and equal models are equal files.
 """
 
 import json
@@ -16,13 +16,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from model.errors import OptionsError, WeightsError
+from model.lexicon import Lexicon
 from model.options import BiLMOptions
 
+_LEXICON = "lexicon"
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
-def read(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Tensor]]:
-    """Options (None if the file holds none) and canonical tensors, converted to float32.
+def read(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Tensor], Lexicon | None]:
+    """Options (None if the file holds none), canonical tensors, converted to float32, and the lexicon of a model that has one.
 
     Raises:
         WeightsError: not a safetensors file, or a tensor not of floating point.
@@ -36,10 +38,12 @@ def read(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Tensor]]:
                 tensors[name] = file.get_tensor(name)
     except (SafetensorError, OSError) as error:
         raise WeightsError(f"{path} can't be read as safetensors ({error})") from error
+    bytes_of = tensors.pop(_LEXICON) if _LEXICON in tensors and tensors[_LEXICON].dtype == torch.uint8 else None
+    lexicon = None if bytes_of is None else Lexicon.from_bytes(bytes_of.numpy().tobytes())
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
             raise WeightsError(f"{path}: tensor {name!r} is {tensor.dtype}, not floating point")
-    return _options(path, metadata), {name: tensor.float() for name, tensor in tensors.items()}
+    return _options(path, metadata), {name: tensor.float() for name, tensor in tensors.items()}, lexicon
 
 
 def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:
@@ -56,7 +60,12 @@ def all_finite(tensor: torch.Tensor) -> bool:
     return all(bool(torch.isfinite(bound)) for bound in torch.aminmax(tensor))
 
 
-def encode(options: BiLMOptions, tensors: Mapping[str, torch.Tensor], dtype: Literal["float32", "float16"]) -> bytes:
+def encode(
+    options: BiLMOptions,
+    tensors: Mapping[str, torch.Tensor],
+    dtype: Literal["float32", "float16"],
+    lexicon: Lexicon | None = None,
+) -> bytes:
     """The file's bytes.
 
     Raises:
@@ -68,16 +77,24 @@ def encode(options: BiLMOptions, tensors: Mapping[str, torch.Tensor], dtype: Lit
     for name, tensor in stored.items():
         if not all_finite(tensor):
             raise WeightsError(f"tensor {name!r} has values beyond {dtype}; store float32")
+    if lexicon is not None:
+        stored[_LEXICON] = torch.frombuffer(bytearray(lexicon.to_bytes()), dtype=torch.uint8)
     return save(stored, metadata={"options": json.dumps(options.to_dict())})
 
 
-def write(path: Path, options: BiLMOptions, tensors: Mapping[str, torch.Tensor], dtype: Literal["float32", "float16"]) -> None:
+def write(
+    path: Path,
+    options: BiLMOptions,
+    tensors: Mapping[str, torch.Tensor],
+    dtype: Literal["float32", "float16"],
+    lexicon: Lexicon | None = None,
+) -> None:
     """Write the file whole or not at all.
 
     Raises:
         WeightsError: a value that float16 can't hold.
     """
-    data = encode(options, tensors, dtype)
+    data = encode(options, tensors, dtype, lexicon)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

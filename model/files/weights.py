@@ -17,6 +17,7 @@ import torch
 
 from model.errors import OptionsError, WeightsError
 from model.files import hdf5, safetensors
+from model.lexicon import Lexicon
 from model.options import N_BYTES_AND_MARKERS, BiLMOptions
 
 __all__ = ["BiLMWeights", "WeightsError", "read_options"]
@@ -29,10 +30,12 @@ class BiLMWeights:
     Attributes:
         options: the model's shape.
         tensors: canonical name → float32 CPU tensor; see `BiLMOptions.tensor_shapes`.
+        lexicon: of a model whose alphabet is "characters"; None otherwise.
     """
 
     options: BiLMOptions
     tensors: dict[str, torch.Tensor]
+    lexicon: Lexicon | None = None
 
     def __post_init__(self) -> None:
         shapes = self.options.tensor_shapes()
@@ -48,8 +51,21 @@ class BiLMWeights:
                 raise WeightsError(f"tensor {name!r} is {tensor.dtype} on {tensor.device}, not float32 on the CPU")
             if not safetensors.all_finite(tensor):
                 raise WeightsError(f"tensor {name!r} holds NaN or infinity; the weights file is damaged")
-        if bool(self.tensors["char_embed"][0].any()):
+        self._check_lexicon()
+        if self.options.alphabet == "bytes" and bool(self.tensors["char_embed"][0].any()):
             raise WeightsError("row 0 of 'char_embed' is not zero; it stands for padding and must be")
+
+    def _check_lexicon(self) -> None:
+        if (self.lexicon is None) != (self.options.alphabet == "bytes"):
+            has = "no dictionaries" if self.lexicon is None else "dictionaries"
+            raise WeightsError(f"the options say that the alphabet is {self.options.alphabet!r}, and there are {has}")
+        if self.lexicon is not None:
+            for what, table, rows in (
+                ("character", self.lexicon.characters, self.options.n_characters), ("word", self.lexicon.words,
+                self.options.n_words)
+            ):  # fmt: skip
+                if max(table.values(), default=0) >= max(rows, 1):
+                    raise WeightsError(f"the {what} dictionary gives rows up to {max(table.values())}, the table has {rows}")
 
     @cached_property
     def fingerprint(self) -> str:
@@ -58,12 +74,15 @@ class BiLMWeights:
         for name in sorted(self.tensors):
             digest.update(f"\n{name} {list(self.tensors[name].shape)}\n".encode())
             digest.update(self.tensors[name].contiguous().numpy().data)
+        if self.lexicon is not None:
+            digest.update(b"\nlexicon\n" + self.lexicon.to_bytes())
         return f"sha256:{digest.hexdigest()}"
 
     @property
     def n_parameters(self) -> int:
         """Count of all numbers, the padding row left out."""
-        return sum(t.numel() for t in self.tensors.values()) - self.options.char_embedding_dim
+        padding = self.options.char_embedding_dim if self.options.alphabet == "bytes" else 0
+        return sum(t.numel() for t in self.tensors.values()) - padding
 
     def direction(self, direction: Literal["fwd", "bwd"], layer: int) -> dict[str, torch.Tensor]:
         """The four tensors of one LSTM layer: weight_ih, weight_hh, bias, weight_proj; layer counts from 1."""
@@ -74,7 +93,8 @@ class BiLMWeights:
     def load(cls, folder_or_url: str, storage_options: dict[str, Any] | None = None) -> "BiLMWeights":
         """Load a folder (options.json beside weights.safetensors or weights.hdf5), or one .safetensors or .hdf5 file.
 
-        Also a zip with model.hdf5 and options.json (NLPL's), and a local folder with a checkpoint of bilm-tf's training.
+        Also a zip (NLPL's, with model.hdf5 and options.json, or ELMoForManyLangs'), and a local folder with a checkpoint of
+        bilm-tf's training or with a model of ELMoForManyLangs.
         Anything else that fsspec reads will do; what is not on a local disk is copied to the cache first.
 
         Raises:
@@ -89,6 +109,10 @@ class BiLMWeights:
             with tempfile.TemporaryDirectory() as unpacked:
                 archive.unpack(locate.fetch(folder_or_url, storage_options), Path(unpacked), folder_or_url)
                 return cls.load(unpacked)
+        if _is_manylangs(folder_or_url):
+            from model.files import manylangs
+
+            return cls(*manylangs.read(Path(folder_or_url)))
         if (checkpoint := _checkpoint(folder_or_url)) is not None:
             return cls.load_checkpoint(checkpoint)
         found = locate.find(folder_or_url, storage_options)
@@ -121,16 +145,21 @@ class BiLMWeights:
 
         `options`, where given, stand in for options that the file does not hold, and must equal those that it does.
         """
-        stored, tensors = safetensors.read(Path(path))
+        stored, tensors, lexicon = safetensors.read(Path(path))
         if stored is not None and options is not None and stored != options:
             raise OptionsError(f"{path} holds other options than the options.json beside it; remove the wrong one")
         chosen = stored or options
         if chosen is None:
             raise OptionsError(f"{path} has no 'options' in its metadata and no options.json beside it; add one")
-        return cls(chosen, tensors)
+        return cls(chosen, tensors, lexicon)
 
     def save_hdf5(self, folder: str | Path) -> None:
-        """Write options.json and weights.hdf5 in the published layout, as AllenNLP and bilm-tf read them."""
+        """Write options.json and weights.hdf5 in the published layout, as AllenNLP and bilm-tf read them.
+
+        WeightsError for a model of another alphabet, which that layout has no place for.
+        """
+        if self.lexicon is not None:
+            raise WeightsError("weights.hdf5 has no place for a model's own characters and words: write safetensors")
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         hdf5.write(folder / "weights.hdf5", self.options, self.tensors)
@@ -138,11 +167,18 @@ class BiLMWeights:
 
     def save_safetensors(self, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
         """Write one file, the options in its metadata; float16 halves it and makes another model (new fingerprint)."""
-        safetensors.write(Path(path), self.options, self.tensors, dtype)
+        safetensors.write(Path(path), self.options, self.tensors, dtype, self.lexicon)
 
     def to_safetensors(self) -> bytes:
         """The float32 file of `save_safetensors` as bytes."""
-        return safetensors.encode(self.options, self.tensors, "float32")
+        return safetensors.encode(self.options, self.tensors, "float32", self.lexicon)
+
+
+def _is_manylangs(folder: str) -> bool:
+    """Whether a local folder holds a model of ELMoForManyLangs."""
+    from model.files import manylangs
+
+    return "://" not in folder and Path(folder).is_dir() and manylangs.stands_in([path.name for path in Path(folder).iterdir()])
 
 
 def _checkpoint(folder: str) -> Path | None:
