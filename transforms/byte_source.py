@@ -241,7 +241,20 @@ class Chunks:
 
 def identity_of(info: Mapping[str, Any]) -> FileIdentity:
     """Size and version of what a filesystem's ``info`` describes: ETag, checksum or time of change, whichever it has."""
-    for name in ("ETag", "etag", "md5Hash", "checksum", "crc32c", "mtime", "LastModified", "last_modified", "updated", "created"):
+    names = (
+        "ETag",
+        "etag",
+        "md5Hash",
+        "checksum",
+        "crc32c",
+        "blob_id",
+        "mtime",
+        "LastModified",
+        "last_modified",
+        "updated",
+        "created",
+    )
+    for name in names:
         value = info.get(name)
         if isinstance(value, datetime):
             value = value.timestamp()  # listings and single answers of one filesystem may differ here
