@@ -12,6 +12,7 @@ import numpy.typing as npt
 from elmo_store import layout, parquet_form, zarr_form
 from elmo_store.manifest import Manifest
 from elmo_store.parquet_form import ParquetRows
+from elmo_store.scan import Empty
 from elmo_store.storage import Root
 from elmo_store.zarr_form import ZarrRows
 
@@ -19,13 +20,13 @@ from elmo_store.zarr_form import ZarrRows
 class RowReader(Protocol):
     """What a store needs of a form."""
 
-    def read(self, states: Sequence[int], spans: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    def read(self, states: Sequence[int], spans: npt.NDArray[np.int64], empty: Empty = np.empty) -> npt.NDArray[Any]:
         """Rows of the states with these indices, those of one span ``first … stop`` [n, 2] after the other's.
 
-        Returns [Σ (stop - first), len(states), channels].
+        Returns [Σ (stop - first), len(states), channels]; ``empty`` makes the array that they are read into.
         """
 
-    def read_span(self, states: Sequence[int], first: int, stop: int) -> npt.NDArray[Any]:
+    def read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> npt.NDArray[Any]:
         """`read` of one span."""
 
     def tokens(self, first: int, stop: int) -> list[str]:

@@ -1,6 +1,6 @@
 """The Parquet form of a store: one file a shard, one row a token, one fixed-size list a state.
 
-May import pyarrow, NumPy, layout, manifest, storage, recent, run_reader, runs, parquet_files, errors. Written
+May import pyarrow, NumPy, layout, manifest, storage, recent, run_reader, runs, scan, parquet_files, errors. Written
 so that reading one state, or a few rows, fetches little else: row groups of 256 rows, checksums on pages.
 """
 
@@ -20,6 +20,7 @@ from elmo_store.parquet_files import GroupsOf, errors_name, read_footers, read_t
 from elmo_store.recent import Recent
 from elmo_store.run_reader import RunReader
 from elmo_store.runs import Runs, cut
+from elmo_store.scan import Empty
 from elmo_store.storage import Root
 
 Int64 = npt.NDArray[np.int64]
@@ -112,7 +113,7 @@ class ParquetRows:
         self._footers: Recent[int, pq.FileMetaData] = Recent(FOOTERS_AT_HAND)
         self._places: Recent[int, _Places | None] = Recent(PLACES_AT_HAND)
 
-    def read(self, states: Sequence[int], spans: Int64) -> npt.NDArray[Any]:
+    def read(self, states: Sequence[int], spans: Int64, empty: Empty = np.empty) -> npt.NDArray[Any]:
         """Rows of the states with these indices: those of the first span ``first … stop``, then of the next, ….
 
         Returns [Σ (stop - first), len(states), channels].
@@ -123,7 +124,7 @@ class ParquetRows:
         known = [place for place in places if place is not None]
         if len(known) < len(places):
             return self._read_by_pyarrow(states, spans)
-        out = np.empty((len(states), int(pieces.rows.sum()), self._manifest.channels), self._manifest.dtype)
+        out = empty((len(states), int(pieces.rows.sum()), self._manifest.channels), self._manifest.dtype)
         row_bytes = self._manifest.channels * out.itemsize
         group_rows = np.array([place.group_rows for place in known], np.int64)
         first_group = np.cumsum([0, *(len(place.starts) for place in known)])  # of each shard, in the table of all
@@ -141,14 +142,14 @@ class ParquetRows:
             self._runs.read_runs(runs, out)
         return out.transpose(1, 0, 2)
 
-    def read_span(self, states: Sequence[int], first: int, stop: int) -> npt.NDArray[Any]:
+    def read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> npt.NDArray[Any]:
         """`read` of one span: the quickest way to a sentence."""
         shard, lo = divmod(first, self._manifest.shard_rows)
         if first < stop <= (shard + 1) * self._manifest.shard_rows:
             places = self._places.get(shard, lambda one: self._find_places([one])[0])
             if places is not None and lo // places.group_rows == (lo + stop - first - 1) // places.group_rows:
                 group, row = divmod(lo, places.group_rows)
-                out = np.empty((len(states), stop - first, self._manifest.channels), self._manifest.dtype)
+                out = empty((len(states), stop - first, self._manifest.channels), self._manifest.dtype)
                 begin, row_bytes = places.starts[group].tolist(), self._manifest.channels * out.itemsize
                 try:
                     offsets = [begin[state] for state in states]
@@ -157,7 +158,7 @@ class ParquetRows:
                     with errors_name(self._root, ""):
                         raise
                 return out.transpose(1, 0, 2)
-        return self.read(states, np.array([[first, stop]], np.int64))
+        return self.read(states, np.array([[first, stop]], np.int64), empty)
 
     def tokens(self, first: int, stop: int) -> list[str]:
         """The tokens of rows ``first … stop``."""

@@ -6,17 +6,15 @@ Imports mix, sentences, text_index, errors.
 """
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store import layout
+from elmo_store import layout, scan
 from elmo_store.errors import SentenceNotFoundError, StateNotFoundError
 from elmo_store.mix import layers_of_states
 from elmo_store.sentences import SentenceRecord
@@ -26,8 +24,7 @@ Array = npt.NDArray[Any]
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Int64 = npt.NDArray[np.int64]
 Span = tuple[int, int]  # first row, and the row after the last
-BLOCK_BYTES = 1 << 24  # that a scan fetches at a time: larger blocks leave the caches and take new pages each time
-BLOCKS_AHEAD = 2  # that are under way while one is used
+BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 
 
 class Sentence:
@@ -211,17 +208,13 @@ class Readable(ABC):
     def _read(self, states: Sequence[int], spans: Int64) -> Array:
         """Rows of the states with these indices, one of the spans [n, 2] after the other: [rows, len(states), channels]."""
 
-    def _read_span(self, states: Sequence[int], first: int, stop: int) -> Array:
-        """`_read` of one span."""
+    def _read_span(self, states: Sequence[int], first: int, stop: int, empty: scan.Empty = np.empty) -> Array:
+        """`_read` of one span, if possible into an array that ``empty`` gives."""
         return self._read(states, np.array([[first, stop]], np.int64))
 
     @abstractmethod
     def _tokens(self, first: int, stop: int) -> list[str]:
         """The tokens of rows ``first … stop``."""
-
-    def _block_stop(self, first: int, most: int) -> int:
-        """Where a scan's block of at most ``most`` rows from row ``first`` on had best end: where something stored ends."""
-        return first + most
 
     def __len__(self) -> int:
         return self.n_sentences
@@ -367,7 +360,7 @@ class Readable(ABC):
     ) -> Iterator[Batch]:
         """Sentences ``first … stop`` in order, ``n_sentences`` at a time, with their rows of the named states.
 
-        Rows are fetched in large blocks, the next one while this one is used; memory does not grow with the store.
+        Rows are fetched in large blocks, the next ones while this one is used; memory does not grow with the store.
         """
         if n_sentences < 1:
             raise ValueError(f"batches of {n_sentences} sentences: give 1 or more")
@@ -375,19 +368,16 @@ class Readable(ABC):
         first = max(first, 0)
         if first >= last:
             return
-        begin, end = self._span(first)[0], self._span(last - 1)[1]
-        with _Blocks(self, self.state_indices(states), begin, end) as blocks:
-            for start in range(first, last, n_sentences):
-                numbers = range(start, min(start + n_sentences, last))
-                spans = self._spans(numbers)
-                base = int(spans[0, 0])
-                rows = blocks.rows(base, int(spans[-1, 1]))
-                if boundaries or not self.boundaries:
-                    yield Batch(self, numbers, spans, _offsets(spans), rows)
-                else:
-                    kept = self._inner(spans)
-                    inner = [rows[a - base : b - base] for a, b in kept.tolist()]
-                    yield Batch(self, numbers, spans, _offsets(kept), np.concatenate(inner))
+        indices = self.state_indices(states)
+        most_rows = BLOCK_BYTES // max(1, len(indices) * self.channels * self.dtype.itemsize)
+        found = scan.batches(range(first, last), n_sentences, most_rows, self._spans, partial(self._read_span, indices))
+        for numbers, spans, rows in found:
+            if boundaries or not self.boundaries:
+                yield Batch(self, numbers, spans, _offsets(spans), rows)
+            else:
+                kept, base = self._inner(spans), int(spans[0, 0])
+                inner = [rows[a - base : b - base] for a, b in kept.tolist()]
+                yield Batch(self, numbers, spans, _offsets(kept), np.concatenate(inner))
 
     def _inner(self, spans: Int64) -> Int64:
         """`without_boundaries` of each of the spans [n, 2]."""
@@ -408,49 +398,6 @@ def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt
             numbers.append(np.full(max(0, hi - lo), record.index, np.int64))
             places.append(np.arange(lo, max(lo, hi), dtype=np.int32))
     return tokens, np.concatenate(numbers), np.concatenate(places)
-
-
-class _Blocks:
-    """Rows in ascending order, fetched in large pieces, some ahead, and handed out in small ones."""
-
-    def __init__(self, store: Readable, states: Sequence[int], first: int, stop: int) -> None:
-        self._store, self._states, self._stop = store, states, stop
-        row_bytes = max(1, len(states)) * store.channels * store.dtype.itemsize
-        self._most = max(1, BLOCK_BYTES // row_bytes)
-        self._pool = ThreadPoolExecutor(BLOCKS_AHEAD, thread_name_prefix="scan")
-        self._held: list[tuple[int, Array]] = []  # (first row, rows), one after the other
-        self._ahead: deque[tuple[int, Future[Array]]] = deque()
-        self._next = first  # row
-        for _ in range(BLOCKS_AHEAD):
-            self._submit()
-
-    def __enter__(self) -> "_Blocks":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def _submit(self) -> None:
-        if self._next < self._stop:
-            first, self._next = self._next, min(self._stop, self._store._block_stop(self._next, self._most))
-            self._ahead.append((first, self._pool.submit(self._store._read_span, self._states, first, self._next)))
-
-    def rows(self, first: int, stop: int) -> Array:
-        """Rows ``first … stop``; never again rows before ``first``."""
-        while self._held and self._held[0][0] + len(self._held[0][1]) <= first:
-            self._held.pop(0)
-        while self._ahead and (not self._held or self._held[-1][0] + len(self._held[-1][1]) < stop):
-            begin, future = self._ahead.popleft()
-            self._held.append((begin, future.result()))
-            self._submit()
-        parts = [block[max(0, first - begin) : max(0, stop - begin)] for begin, block in self._held]
-        parts = [part for part in parts if len(part)]
-        if len(parts) == 1:
-            return parts[0]
-        if not parts:
-            return np.empty((0, len(self._states), self._store.channels), self._store.dtype)
-        # One state after the other, as forms store them: whole runs are copied.
-        return np.concatenate([part.transpose(1, 0, 2) for part in parts], axis=1).transpose(1, 0, 2)
 
 
 def _offsets(spans: Int64) -> Int64:

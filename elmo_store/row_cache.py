@@ -78,9 +78,6 @@ class CachedStore(Readable):
     def _tokens(self, first: int, stop: int) -> list[str]:
         return self.store._tokens(first, stop)
 
-    def _block_stop(self, first: int, most: int) -> int:
-        return max(first + 1, (first + most) // BLOCK_ROWS * BLOCK_ROWS)
-
     def _read(self, states: Sequence[int], spans: Int64) -> Array:
         pieces = cut(spans, BLOCK_ROWS)
         out = np.empty((len(states), int(pieces.rows.sum()), self.channels), self.dtype)

@@ -17,6 +17,7 @@ from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import marked_shards, read_marker
 from elmo_store.reading import Array, Int64, Readable, Span
 from elmo_store.runs import cut
+from elmo_store.scan import Empty
 from elmo_store.sentences import SentenceRecord, SentenceTable
 from elmo_store.storage import Root
 from elmo_store.text_index import Text, TextIndex, build
@@ -121,24 +122,17 @@ class Store(Readable):
             self._check_marked(readers, spans)
         return readers.rows.read(states, spans)
 
-    def _read_span(self, states: Sequence[int], first: int, stop: int) -> Array:
+    def _read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Array:
         readers = self._now
         if not self.manifest.complete:
             self._check_marked(readers, np.array([[first, stop]], np.int64))
-        return readers.rows.read_span(states, first, stop)
+        return readers.rows.read_span(states, first, stop, empty)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         readers = self._now
         if not self.manifest.complete:
             self._check_marked(readers, np.array([[first, stop]], np.int64))
         return readers.rows.tokens(first, stop)
-
-    def _block_stop(self, first: int, most: int) -> int:
-        for whole in (self.manifest.shard_rows, layout.ROW_GROUP_ROWS, self.manifest.chunk_rows):
-            stop = (first + most) // whole * whole
-            if stop > first:
-                return stop
-        return first + most
 
     def _check_marked(self, readers: _Readers, spans: Int64) -> None:
         """ShardMissingError for a shard of an unfinished store that has no marker, whatever objects are there."""

@@ -1,7 +1,7 @@
 """The Zarr form of a store: a Zarr v3 group that any Zarr library and ``xarray.open_zarr`` read; and ``sentence_start``.
 
-May import zarr (when something is created), numcodecs, NumPy, layout, manifest, storage, recent, run_reader, runs, zarr_shard,
-errors.
+May import zarr (when something is created), numcodecs, NumPy, layout, manifest, storage, recent, run_reader, runs, scan,
+zarr_shard, errors.
 
 Every object is encoded in memory and then put whole: one put an object, whose bytes (and hash) are known before they travel,
 and which depend on nothing but the rows and the versions of the libraries. Metadata and the small arrays are encoded by zarr
@@ -27,6 +27,7 @@ from elmo_store.manifest import Manifest
 from elmo_store.recent import Recent
 from elmo_store.run_reader import RunReader
 from elmo_store.runs import Pieces, Runs, cut
+from elmo_store.scan import Empty
 from elmo_store.storage import Range, Root, ShortReadError
 from elmo_store.zarr_shard import DamagedError, Data, ShardIndex
 
@@ -190,14 +191,14 @@ class ZarrRows:
         self._last_shard = manifest.counts.shards - 1 if manifest.counts else -1
         self._sizes: dict[bool, tuple[int, int]] = {}  # `_shard_bytes` of the last shard, and of every other
 
-    def read(self, states: Sequence[int], spans: Int64) -> npt.NDArray[Any]:
+    def read(self, states: Sequence[int], spans: Int64, empty: Empty = np.empty) -> npt.NDArray[Any]:
         """Rows of the states with these indices: those of the first span ``first … stop``, then of the next, ….
 
         Returns [Σ (stop - first), len(states), channels], a view of an array that holds one state after the other.
         """
         m = self._manifest
         pieces = cut(spans, m.shard_rows)
-        out = np.empty((len(states), int(pieces.rows.sum()), m.channels), self._dtype)
+        out = empty((len(states), int(pieces.rows.sum()), m.channels), self._dtype)
         with _errors_name(self._root):
             if self._stored_as_is:
                 self._read_exactly(states, pieces, out)
@@ -205,13 +206,13 @@ class ZarrRows:
                 self._read_chunks(states, pieces, out)
         return out.transpose(1, 0, 2)
 
-    def read_span(self, states: Sequence[int], first: int, stop: int) -> npt.NDArray[Any]:
+    def read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> npt.NDArray[Any]:
         """`read` of one span: the quickest way to a sentence."""
         m = self._manifest
         shard, lo = divmod(first, m.shard_rows)
         if not self._stored_as_is or not first < stop <= (shard + 1) * m.shard_rows:
-            return self.read(states, np.array([[first, stop]], np.int64))
-        out = np.empty((len(states), stop - first, m.channels), self._dtype)
+            return self.read(states, np.array([[first, stop]], np.int64), empty)
+        out = empty((len(states), stop - first, m.channels), self._dtype)
         state_bytes, size = self._shard_bytes(shard)
         try:
             self._runs.read_run(layout.zarr_states_shard(shard), size, lo * self._row_bytes, state_bytes, states, out)
