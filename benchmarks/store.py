@@ -7,12 +7,13 @@ the files for the next run: 10^6 sentences take 10 GB and ten minutes to make.
 """
 
 import argparse
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from elmo_store import layout
 
 TABLES = ("local", "open", "loader", "s3", "chunks")
 CHANNELS = 16
-SCANNED = {"zarr": 10**6, "parquet": 10**4}  # sentences of a scan, at most
+SCANNED = 10**6  # sentences of a scan, at most
 BATCH = 256  # sentences of a call of read_sentences
 WIDE = Shape(20_000, channels=512, forms=("zarr",))  # 1,024-wide layers, as of the published models
 
@@ -50,11 +51,15 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def in_turns(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, all of them called once a round, after one round that does not count."""
+def in_turns(
+    works: dict[str, Callable[[], Any]], rounds: int, prepare: Mapping[str, Callable[[], Any]] | None = None
+) -> dict[str, float]:
+    """Median seconds of each, all of them called once a round, after one round that does not count; each is prepared first."""
     taken: dict[str, list[float]] = {name: [] for name in works}
     for number in range(rounds + 1):
         for name, work in works.items():
+            if prepare is not None:
+                prepare[name]()
             spent = seconds(work)
             if number:
                 taken[name].append(spent)
@@ -94,49 +99,62 @@ def state_files(url: str, form: str) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
+def in_memory(paths: list[Path]) -> None:
+    """Let the page cache hold the files."""
+    read_plainly(paths)
+
+
+def from_disk(paths: list[Path]) -> None:
+    """Let the page cache forget the files."""
+    for path in paths:
+        with path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 def local(folder: Path, sizes: list[int], rounds: int, samples: int) -> None:
-    """Random sentences and scans, on the local disk."""
+    """Random sentences out of memory and off the disk, and scans."""
+    import h5py
+
     print("\nlocal disk: random sentences/s (one by one; 256 a call), scans of all states beside reading the files' bytes")
     columns = f"{'one by one':>11}{'x HDF5':>8}{'batched':>10}{'x HDF5':>8}{'scan MB/s':>11}{'of plain':>10}"
-    print(f"{'sentences':>10} {'form':<9}{columns}")
+    print(f"{'sentences':>10} {'from':<7}{'form':<9}{columns}")
     for size in sizes:
-        import h5py
-
         url = made(folder, Shape(size, CHANNELS))
         hdf5_path = folder / f"{size}x{CHANNELS}.hdf5"
         make_hdf5(hdf5_path, size, CHANNELS)
         random = np.random.default_rng(4)
-        with h5py.File(hdf5_path, "r") as hdf5:
+        for place, prepare in (("memory", in_memory), ("disk", from_disk)):
+            few = samples if place == "memory" else samples // 3
+            with h5py.File(hdf5_path, "r") as hdf5:
 
-            def from_hdf5(file: Any = hdf5, size: int = size, random: np.random.Generator = random) -> None:
-                for number in drawn(random, size, samples):
-                    file[str(number)][...]
+                def from_hdf5(file: Any = hdf5, size: int = size, few: int = few) -> None:
+                    for number in drawn(random, size, few):
+                        file[str(number)][...]
 
-            works: dict[str, Callable[[], Any]] = {"hdf5": from_hdf5}
+                works: dict[str, Callable[[], Any]] = {"hdf5": from_hdf5}
+                files = {"hdf5": [hdf5_path]}
+                for form in layout.FORMS:
+                    store = stores.open(url, form=form)
+                    for name, work in ((f"{form} one", one_by_one), (f"{form} batched", batched)):
+                        works[name] = partial(work, store, random, few)
+                        files[name] = state_files(url, form)
+                taken = in_turns(works, rounds, {name: partial(prepare, paths) for name, paths in files.items()})
+            of_hdf5 = taken["hdf5"] / few
+            print(f"{size:>10,} {place:<7}{'hdf5':<9}{1 / of_hdf5:>11,.0f}{1:>8.1f}")
             for form in layout.FORMS:
-                store = stores.open(url, form=form)
-                few = samples if form == "zarr" else max(1, samples // 10)
-                works[f"{form} one"] = partial(one_by_one, store, random, few)
-                works[f"{form} batched"] = partial(batched, store, random, few)
-            taken = in_turns(works, rounds)
-        of_hdf5 = taken["hdf5"] / samples
-        print(f"{size:>10,} {'hdf5':<9}{1 / of_hdf5:>11,.0f}{1:>8.1f}")
-        for form in layout.FORMS:
-            n = samples if form == "zarr" else max(1, samples // 10)
-            one, many = taken[f"{form} one"] / n, taken[f"{form} batched"] / n
-            rates = scan_rates(url, form, rounds)
-            print(
-                f"{size:>10,} {form:<9}{1 / one:>11,.0f}{of_hdf5 / one:>8.1f}{1 / many:>10,.0f}{of_hdf5 / many:>8.1f}"
-                f"{rates[0]:>11,.0f}{rates[1]:>10.0%}",
-                flush=True,
-            )
+                one, many = taken[f"{form} one"] / few, taken[f"{form} batched"] / few
+                line = f"{size:>10,} {place:<7}{form:<9}{1 / one:>11,.0f}{of_hdf5 / one:>8.1f}{1 / many:>10,.0f}{of_hdf5 / many:>8.1f}"
+                if place == "memory":
+                    rates = scan_rates(url, form, rounds)
+                    line += f"{rates[0]:>11,.0f}{rates[1]:>10.0%}"
+                print(line, flush=True)
 
 
 def scan_rates(url: str, form: str, rounds: int) -> tuple[float, float]:
     """MB/s of a scan of all states, and its share of the rate at which the files' bytes are read."""
     store = stores.open(url, form=form)
     paths = state_files(url, form)
-    sentences = min(len(store), SCANNED[form])
+    sentences = min(len(store), SCANNED)
     taken = in_turns({"scan": lambda: scan(store, sentences), "plain": lambda: read_plainly(paths)}, rounds)
     rows = store.sentence(sentences - 1).span[1]
     of_states = rows * len(store.states) * store.channels * store.dtype.itemsize
