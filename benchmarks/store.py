@@ -127,7 +127,7 @@ def local(folder: Path, sizes: list[int], rounds: int, samples: int) -> None:
             few = samples if place == "memory" else samples // 3
             with h5py.File(hdf5_path, "r") as hdf5:
 
-                def from_hdf5(file: Any = hdf5, size: int = size, few: int = few) -> None:
+                def from_hdf5(file: Any = hdf5, size: int = size, few: int = few, random: np.random.Generator = random) -> None:
                     for number in drawn(random, size, few):
                         file[str(number)][...]
 
@@ -143,7 +143,8 @@ def local(folder: Path, sizes: list[int], rounds: int, samples: int) -> None:
             print(f"{size:>10,} {place:<7}{'hdf5':<9}{1 / of_hdf5:>11,.0f}{1:>8.1f}")
             for form in layout.FORMS:
                 one, many = taken[f"{form} one"] / few, taken[f"{form} batched"] / few
-                line = f"{size:>10,} {place:<7}{form:<9}{1 / one:>11,.0f}{of_hdf5 / one:>8.1f}{1 / many:>10,.0f}{of_hdf5 / many:>8.1f}"
+                line = f"{size:>10,} {place:<7}{form:<9}{1 / one:>11,.0f}{of_hdf5 / one:>8.1f}"
+                line += f"{1 / many:>10,.0f}{of_hdf5 / many:>8.1f}"
                 if place == "memory":
                     rates = scan_rates(url, form, rounds)
                     line += f"{rates[0]:>11,.0f}{rates[1]:>10.0%}"
