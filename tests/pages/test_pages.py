@@ -1,0 +1,84 @@
+"""docs/worked: every block of every page runs, in order, as its reader would run it: Python in one session, bash by bash.
+
+Each page runs in a process of its own: Spark and Feast have much of their own to set up, and a page is all that its reader has.
+Feast's needs an environment of its own (it wants an older pandas): ELMO_STORE_FEAST names its Python.
+"""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_docs import sample as sample
+
+BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+NEEDS = {
+    "datasets": ("datasets",),
+    "xarray-dask": ("xarray", "dask"),
+    "spark": ("pyspark",),
+    "duckdb": ("duckdb",),
+    "polars": ("polars",),
+}
+PAGES = ("pytorch", "datasets", "xarray-dask", "duckdb", "polars", "spark", "feast")
+SECONDS = 280
+
+
+def blocks(path: Path) -> list[tuple[str, str]]:
+    return BLOCK.findall(path.read_text(encoding="utf-8"))
+
+
+def run(arguments: list[str], folder: Path, repo_dir: Path) -> None:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(repo_dir), "PYTHONWARNINGS": "ignore", "FEAST_USAGE": "False"}
+    found = subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=SECONDS)
+    assert found.returncode == 0, f"{found.stdout[-3000:]}\n{found.stderr[-3000:]}"
+
+
+@pytest.fixture(scope="module")
+def stores(sample: Path, repo_dir: Path) -> Path:
+    """The folder of the pages: what docs/worked/README.md makes stands there."""
+    made = blocks(repo_dir / "docs/worked/README.md")
+    assert [language for language, _ in made] == ["bash"]
+    run(["bash", "-ec", made[0][1]], sample, repo_dir)
+    return sample
+
+
+def python_of(page: str) -> str:
+    """The Python that runs a page; skips the test where what it needs is not installed."""
+    if page == "feast":
+        found = os.environ.get("ELMO_STORE_FEAST")
+        if not found:
+            pytest.skip("ELMO_STORE_FEAST names no Python with feast in it (.ci/run makes one)")
+        return found
+    missing = [name for name in NEEDS.get(page, ()) if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)} is not installed: pip install 'elmo-store[test,pages]'")
+    return sys.executable
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_runs(page: str, stores: Path, repo_dir: Path) -> None:
+    python = python_of(page)
+    written = blocks(repo_dir / f"docs/worked/{page}.md")
+    assert any(language == "python" for language, _ in written)
+    for language, block in written:
+        if language == "bash":
+            run(["bash", "-ec", block], stores, repo_dir)
+    script = stores / f"page_{page.replace('-', '_')}.py"
+    script.write_text("\n".join(block for language, block in written if language == "python"), encoding="utf-8")
+    run([python, str(script)], stores, repo_dir)
+
+
+def test_all_pages_are_run_and_listed(repo_dir: Path) -> None:
+    folder = repo_dir / "docs/worked"
+    assert {path.stem for path in folder.glob("*.md")} == {*PAGES, "README"}
+    listed = (folder / "README.md").read_text(encoding="utf-8")
+    assert all(f"({page}.md)" in listed for page in PAGES)
+    for page in folder.glob("*.md"):
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text(encoding="utf-8")):
+            assert "://" in target or (folder / target).exists(), f"{page.name} links to {target}"
