@@ -49,7 +49,8 @@ class Shape:
     def name(self) -> str:
         """Of its folder in a cache: different for different contents."""
         numbers = f"{self.sentences}x{self.channels}-{self.dtype}"
-        return "-".join([numbers, "+".join(self.forms), f"{self.shard_rows}-{self.chunk_rows}", self.compression, self.checksum])
+        sizes = f"{self.shard_rows}-{self.chunk_rows}-{layout.SENTENCE_CHUNK}"
+        return "-".join([numbers, "+".join(self.forms), sizes, self.compression, self.checksum])
 
 
 def lengths(sentences: int) -> Int64:

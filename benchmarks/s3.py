@@ -19,7 +19,7 @@ from typing import Any
 from fsspec.asyn import sync_wrapper
 
 BUCKET = "elmo"
-SECONDS_TO_START = 60
+SECONDS_TO_START = 120
 
 
 @dataclass
@@ -51,8 +51,10 @@ def server() -> Iterator[str]:
         "AWS_CONFIG_FILE": os.devnull,  # never the user's own credentials
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
     }
-    before = {name: os.environ.get(name) for name in settings}
+    before = {name: os.environ.get(name) for name in (*settings, "AWS_PROFILE", "AWS_SESSION_TOKEN")}
     os.environ.update(settings)
+    for name in before.keys() - settings.keys():
+        os.environ.pop(name, None)
     command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

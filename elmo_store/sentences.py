@@ -27,7 +27,7 @@ from elmo_store.storage import Root
 from elmo_store.zarr_form import read_sentence_chunks
 
 Int64 = npt.NDArray[np.int64]
-CHUNKS_AT_HAND = 2048  # of sentence_start, 16 KB each
+CHUNKS_AT_HAND = 4096  # of sentence_start, 8 KB each
 FOOTERS_AT_HAND = 256
 GROUPS_AT_HAND = 64  # row groups of 1,024 sentences
 GROUPS_AT_ONCE = 16  # that a scan of tokens reads

@@ -74,7 +74,7 @@ class StoreContract:
             store.sentence(index)
 
     def test_number_and_id_together_are_refused(self, store: elmo_store.Store) -> None:
-        with pytest.raises(TypeError, match="not both"):
+        with pytest.raises(TypeError, match="one of them only"):
             store.sentence(1, id="doc.txt:1")
 
     def test_no_such_state(self, store: elmo_store.Store) -> None:
