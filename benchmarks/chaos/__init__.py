@@ -1,0 +1,1 @@
+"""Faults on purpose: kills, failing storage, a broken network, hostile records, flipped bits; what jobs and readers did then."""

@@ -1,0 +1,141 @@
+"""Filesystems that fail, tear and delay: ``chaos://PATH`` is the local disk as an object store on a bad day, ``chaos-files://PATH``
+as a file server, whose writes can be cut.
+
+May import fsspec. Every operation draws what happens to it from a generator of its own seed, so that a run can be had again.
+"""
+
+import json
+import os
+import random
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar
+
+import fsspec
+from fsspec import AbstractFileSystem
+from fsspec.implementations.local import LocalFileSystem
+
+PROTOCOL = "chaos"
+
+
+class StorageError(OSError):
+    """What a store says on a bad day."""
+
+
+class ChaosFileSystem(AbstractFileSystem):
+    """Of each operation a share ``rate`` goes wrong: an error before it, an error after it was done, half of it, or a delay.
+
+    A put is whole or none; a read that is cut gives nothing but an error.
+    """
+
+    writes_are_torn = False
+
+    protocol: str | tuple[str, ...] = PROTOCOL
+    cachable = False
+    counts: ClassVar[Counter[str]] = Counter()  # of this process
+    _lock = threading.Lock()
+    _draw = random.Random(0)
+
+    def __init__(self, rate: float = 0.1, seed: int = 0, slow_seconds: float = 0.05, **options: Any) -> None:
+        super().__init__(**options)
+        self.rate, self.slow_seconds = rate, slow_seconds
+        self._local = LocalFileSystem()
+
+    def _fate(self, operation: str, kinds: tuple[str, ...]) -> str:
+        """What happens to an operation: "" for nothing."""
+        with self._lock:
+            self.counts["operations"] += 1
+            if self._draw.random() >= self.rate:
+                return ""
+            fate = self._draw.choice(kinds)
+            self.counts[fate] += 1
+        if fate == "slow":
+            time.sleep(self.slow_seconds)
+            return ""
+        if fate == "failed":
+            raise StorageError(f"injected: {operation} failed")
+        return fate
+
+    def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
+        """The bytes, an error, or late."""
+        self._fate(f"reading {path}", ("failed", "slow"))
+        data: bytes = self._local.cat_file(path, start, end)
+        return data
+
+    def info(self, path: str, **options: Any) -> Any:
+        """As of the local disk, an error, or late."""
+        self._fate(f"asking for {path}", ("failed", "slow"))
+        return self._local.info(path)
+
+    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+        """As of the local disk, an error, or late."""
+        self._fate(f"listing {path}", ("failed", "slow"))
+        return self._local.ls(path, detail)
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
+        """Written, written in half with an error, written with an error, not written, or late."""
+        fate = self._fate(f"writing {path}", ("failed", "done and failed", "slow", *["torn"] * self.writes_are_torn))
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if mode == "create":
+            if target.exists():
+                raise FileExistsError(path)
+            fate = fate.replace("torn", "")  # a put on a condition is whole or none
+        if fate == "torn":
+            target.write_bytes(value[: len(value) // 2])
+            raise StorageError(f"injected: writing {path} was cut")
+        temporary = target.with_name(f".chaos-{threading.get_ident()}-{target.name}"[:255])
+        temporary.write_bytes(value)
+        os.replace(temporary, target)
+        if fate:
+            raise StorageError(f"injected: writing {path} failed after all was written")
+
+    def rm_file(self, path: str) -> None:
+        """Removed, removed with an error, not removed, or late."""
+        fate = self._fate(f"removing {path}", ("failed", "done and failed", "slow"))
+        self._local.rm_file(path)
+        if fate:
+            raise StorageError(f"injected: removing {path} failed after it was removed")
+
+    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Everything below, each object with its own fate; on an object store folders are nothing."""
+        folder = Path(path)
+        if not folder.exists():
+            raise FileNotFoundError(path)
+        for below in sorted(folder.rglob("*"), reverse=True) if folder.is_dir() else [folder]:
+            self._local.rm(str(below)) if below.is_dir() else self.rm_file(str(below))
+        if folder.is_dir():
+            folder.rmdir()
+
+
+class ChaosFileServer(ChaosFileSystem):
+    """A write that is torn leaves half a file under its name and says so. A file can be moved over another."""
+
+    protocol = (f"{PROTOCOL}-files", "sftp")  # the latter is how a store's root knows what a filesystem can do
+    writes_are_torn = True
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """As on the local disk."""
+        os.makedirs(path, exist_ok=exist_ok)
+
+    def mv(self, path1: str, path2: str, **options: Any) -> None:
+        """Moved, moved with an error, not moved, or late."""
+        fate = self._fate(f"moving {path1}", ("failed", "done and failed", "slow"))
+        os.replace(path1, path2)
+        if fate:
+            raise StorageError(f"injected: moving {path1} failed after it was moved")
+
+
+def register(seed: int, counts_file: str) -> Any:
+    """Make both known in this process; the function that is returned writes down what was injected."""
+    fsspec.register_implementation(PROTOCOL, ChaosFileSystem, clobber=True)
+    fsspec.register_implementation(f"{PROTOCOL}-files", ChaosFileServer, clobber=True)
+    ChaosFileSystem._draw.seed(seed)
+    ChaosFileSystem.counts.clear()
+
+    def ends() -> None:
+        Path(counts_file).write_text(json.dumps(ChaosFileSystem.counts))
+
+    return ends

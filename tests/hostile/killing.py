@@ -1,0 +1,43 @@
+"""A job that dies in the middle: from a random put on nothing more is written or removed. For tests in one process."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from elmo_store.layout import LEASES
+from elmo_store.storage import Root
+
+
+def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
+    """Every put, removal and listing fails from the moment on at which ``left`` puts were made."""
+    put, remove, many, tree = Root._put, Root.remove, Root.remove_many, Root.remove_tree
+
+    def check(rel: str) -> None:
+        if left[0] < 0 and not rel.startswith(LEASES):  # the lease of a dead process counts as given back
+            raise OSError("injected: the process was killed before")
+
+    def dying_put(self: Root, rel: str, data: bytes | bytearray) -> str:
+        if rel.startswith(LEASES):
+            return put(self, rel, data)
+        check(rel)
+        left[0] -= 1
+        if left[0] < 0:
+            if torn:
+                self._written_apart(self.path(rel), data[: len(data) // 2])
+            raise OSError("injected: the process was killed here")
+        return put(self, rel, data)
+
+    def dying_remove(self: Root, rel: str) -> None:
+        check(rel)
+        remove(self, rel)
+
+    def dying_many(self: Root, rels: Sequence[str]) -> None:
+        check("")
+        many(self, rels)
+
+    def dying_tree(self: Root, prefix: str = "") -> None:
+        check(prefix)
+        tree(self, prefix)
+
+    for name, dying in {"_put": dying_put, "remove": dying_remove, "remove_many": dying_many, "remove_tree": dying_tree}.items():
+        patch.setattr(Root, name, dying)

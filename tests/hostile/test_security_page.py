@@ -1,0 +1,33 @@
+"""docs/security.md: every row of the table of hostile input names tests that are there; every test of hostile input has a row."""
+
+import ast
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def rows(page: str) -> list[str]:
+    """The rows of the table."""
+    table = page.partition("## Hostile input")[2].partition("\n## ")[0]
+    return [line for line in table.splitlines() if line.startswith("| ")][1:]
+
+
+def functions_of(name: str) -> set[str]:
+    tree = ast.parse((HERE / name).read_text(encoding="utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+def test_every_row_has_a_test_that_is_there(repo_dir: Path) -> None:
+    found = rows((repo_dir / "docs" / "security.md").read_text(encoding="utf-8"))
+    assert len(found) > 35
+    for row in found:
+        named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", row)
+        assert named, row
+        for file, test in named:
+            assert test in functions_of(file), f"{row}: {file} has no {test}"
+
+
+def test_every_test_of_text_has_a_row(repo_dir: Path) -> None:
+    page = (repo_dir / "docs" / "security.md").read_text(encoding="utf-8")
+    assert sorted(test for test in functions_of("test_text.py") if f"test_text.py::{test}`" not in page) == []
