@@ -3,8 +3,9 @@
 May import apache_beam, elmo_store and pipeline modules.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 from apache_beam.options.pipeline_options import (
@@ -23,6 +24,12 @@ from pipeline.job_service import declared_options, job_service
 from pipeline.workers import set_parallelism
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+CREDENTIALS = {  # scheme → variables in which this machine may have what its workers need too
+    "s3": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
+    "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
+    "hf": ("HF_TOKEN",),
+    "abfs": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_CONNECTION_STRING"),
+}
 DATAFLOW_EXTRA = "pip install 'elmo-store[dataflow]'"
 
 
@@ -106,6 +113,17 @@ def check_reach(options: PipelineOptions, places: Iterable[tuple[str, str]], *, 
                 f"the {what} {place} is a path of this machine, and {runner_name(options)}'s workers run on others: give a URL "
                 "that they reach too (gs://…, s3://…), or --shared-disk if every worker has this path mounted",
             )
+
+
+def left_behind(options: PipelineOptions, places: Iterable[tuple[str, Any]], environ: Mapping[str, str]) -> list[str]:
+    """Variables of ``environ`` that open one of ``places`` here and that workers on other machines won't have.
+
+    ``places``: (path or URL, storage options). Options travel to the workers, what stands in an environment does not.
+    """
+    if is_local(options) or workers_are_here(options):
+        return []
+    schemes = {place.partition("://")[0] for place, given in places if "://" in place and not given}
+    return [name for scheme in sorted(schemes) for name in CREDENTIALS.get(scheme, ()) if environ.get(name)]
 
 
 def is_local_path(place: str) -> bool:

@@ -28,7 +28,7 @@ from model.options import BiLMOptions
 from model.start_state import StartState
 from pipeline.beam_options import ENGINES, is_local, n_local_processes, runner_name
 from pipeline.before import check_size
-from pipeline.door import check_reach
+from pipeline.door import check_reach, left_behind
 from pipeline.embed_corpus import JobSettings
 from pipeline.embed_input import STDIN, Input
 from pipeline.exit_codes import CommandError, Exit
@@ -82,6 +82,11 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     root = Root(options.output, options.storage_options)
     places = [("output", options.output), *(("input", one) for one in options.inputs if one != STDIN)]
     check_reach(pipeline_options, places, shared_disk=options.shared_disk)
+    opened = [(options.output, options.storage_options), *((one, options.input_storage_options) for one in options.inputs)]
+    if names := left_behind(pipeline_options, opened, os.environ):
+        _LOG.warning(
+            "%s is set here and does not travel: give the workers a role or the variable, or --storage-options", ", ".join(names)
+        )
     reach(root, "output")
     given = Input(options)
     read, pieces = given.settings, given.pieces

@@ -173,3 +173,13 @@ def test_without_a_workers_exception_the_first_line_and_the_last_cause_are_told(
         "Pipeline J failed in state FAILED: java.lang.E: x",
         "Caused by: java.net.ConnectException: refused",
     ]
+
+
+def test_keys_that_workers_elsewhere_will_not_have_are_named() -> None:
+    environ = {"AWS_ACCESS_KEY_ID": "key", "HF_TOKEN": "token", "GOOGLE_APPLICATION_CREDENTIALS": ""}
+    far = pipeline_options(["--runner=PortableRunner", "--job_endpoint=cluster:8099", "--environment_type=DOCKER"])
+    places: list[tuple[str, Any]] = [("s3://b/in", None), ("gs://b/in", None), ("corpus/", None)]
+    assert door.left_behind(far, [*places, ("hf://datasets/a/b", {"token": "t"})], environ) == ["AWS_ACCESS_KEY_ID"]
+    assert door.left_behind(far, [("hf://datasets/a/b", None)], environ) == ["HF_TOKEN"]
+    assert door.left_behind(far, [("s3://b/in", {"key": "k", "secret": "s"})], environ) == []
+    assert door.left_behind(pipeline_options([]), places, environ) == []

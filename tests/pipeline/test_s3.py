@@ -1,6 +1,8 @@
 """Inputs and output on a real S3-compatible server: the same bytes as on a local disk, resumed and watched there too."""
 
 import hashlib
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 import elmo_store
 from benchmarks.scale import count_requests, manifest_of
 from elmo_store.manifest import write_manifest
+from elmo_store.markers import read_marker
 from elmo_store.storage import Root
 from pipeline.cli import main
 from pipeline.exit_codes import Exit
@@ -91,3 +94,19 @@ def test_an_object_is_one_request_and_a_look_at_a_job_at_most_ten(
     assert n[0] == 3
     assert ProgressReader(root).look().stage == "reading"
     assert n[0] - 3 <= 10
+
+
+def test_keys_in_the_options_reach_workers_that_have_none_and_stand_nowhere(
+    embed: Command, remote_corpus: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    endpoint = os.environ["AWS_ENDPOINT_URL"]
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name)
+    options = {"key": "a-key-of-ours", "secret": "a-secret-of-ours", "endpoint_url": endpoint}
+    url = remote_corpus.replace("/corpus", "/keys")
+    given = ["--storage-options", json.dumps(options), "--workers", "2"]
+    assert embed(url, *given, inputs=[remote_corpus]) == Exit.COMPLETE
+    root = Root(url, options)
+    workers = {str(marker.stats["worker"]) for k in range(6) if (marker := read_marker(root, k))}
+    assert not any(worker.endswith(f":{os.getpid()}") for worker in workers)  # other processes than this one
+    assert not [name for name in root.list() if b"of-ours" in root.get(name)]

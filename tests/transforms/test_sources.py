@@ -2,8 +2,10 @@
 
 import gzip
 import logging
+import ssl
 import stat
 import threading
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
@@ -11,6 +13,11 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -147,9 +154,64 @@ def test_a_web_server_without_ranges(tmp_path: Path) -> None:
             thread.join()
 
 
+def test_https_in_ranges(tmp_path: Path) -> None:
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install 'elmo-store[http]'")
+    write(tmp_path / "a.tok", b"".join(b"a %d\n" % i for i in range(100)))
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(RangeHandler, directory=str(tmp_path))) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate(tmp_path))
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            url, options = f"https://127.0.0.1:{server.server_port}/a.tok", {"ssl": False}  # nobody signed the certificate
+            pieces = plan_pieces([url], range_bytes=300, storage_options=options)
+            assert len(pieces) == 2
+            found = [record for piece in pieces for record in read_piece(piece, ReadSettings(), options)]
+            assert tokens(found) == [["a", str(i)] for i in range(100)]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def certificate(folder: Path) -> Path:
+    """A certificate of a day's validity for 127.0.0.1, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(days=1))
+    parts = [
+        builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM),
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    ]
+    return write(folder / "server.pem", b"".join(parts))
+
+
 class QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         assert format
+
+
+class RangeHandler(QuietHandler):
+    """As most web servers: it says that it has ranges, and has them."""
+
+    def end_headers(self) -> None:
+        self.send_header("Accept-Ranges", "bytes")
+        super().end_headers()
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        if asked is None:
+            super().do_GET()
+            return
+        data = Path(self.translate_path(self.path)).read_bytes()
+        first, _, last = asked.removeprefix("bytes=").partition("-")
+        part = data[int(first) : int(last) + 1 if last else len(data)]
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(part)))
+        self.end_headers()
+        self.wfile.write(part)
 
 
 def test_an_object_store(s3_url: str) -> None:
