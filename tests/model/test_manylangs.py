@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import elmo_store
 from elmo_store.mix import layers_of_states
 from model.bilm import bilm
+from model.engine import embedder
+from model.engine.cuda import CudaDevice
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.errors import ModelError, OptionsError, WeightsError
 from model.files.registry import load_model
@@ -54,6 +57,18 @@ def test_the_engine_gives_what_their_code_gives(weights: BiLMWeights, short_word
     for i, sentence in enumerate(SENTENCES):
         np.testing.assert_allclose(layers(rows[start : start + len(sentence)]), GOLDEN[str(i)], atol=2e-6)
         start += len(sentence)
+
+
+def test_the_device_of_gpus_gives_it_too(weights: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own blocks of words and table, on the CPU: a GPU runs the same steps."""
+
+    def device(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> CudaDevice:
+        return CudaDevice(weights, start, settings, torch.device("cpu"))
+
+    monkeypatch.setattr(embedder, "_device", device)
+    model = embedder.Embedder(weights, StartState.zero(weights.options), EngineSettings(device="cpu", lanes=16, table_mib=1))
+    rows = model.embed([SentenceRows(SENTENCES[1], 0, len(SENTENCES[1]))], dtype="float32")
+    np.testing.assert_allclose(layers(rows), GOLDEN["1"], atol=2e-6)
 
 
 def test_clips_bite_and_gates_matter(weights: BiLMWeights) -> None:
