@@ -114,13 +114,16 @@ def export(
 
 def _vectors(store: Store, settings: Settings, mix: WeightSet | None, layer_norm: bool) -> Vectors:
     states, channels, kind = store.states, store.channels, store.manifest.kind
+    lstm = store.manifest.model.options.get("lstm")
+    found = lstm.get("n_layers") if isinstance(lstm, dict) else None
+    n_layers = found if isinstance(found, int) and found > 0 else None
     if settings.format != "tfhub":
         pair = None if mix is None else (mix, layer_norm)
-        return vectors_of(states, channels, kind, settings.layers, pair, settings.weight_set)
+        return vectors_of(states, channels, kind, n_layers, settings.layers, pair, settings.weight_set)
     if kind == "mix":
         raise StoreError(f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from")
     mixed = vectors_of(
-        states, channels, kind, "average" if mix is None else None, None if mix is None else (mix, layer_norm), None
+        states, channels, kind, n_layers, "average" if mix is None else None, None if mix is None else (mix, layer_norm), None
     )
     return HubNames(states, channels, mixed)
 

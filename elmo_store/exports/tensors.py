@@ -47,15 +47,16 @@ def _write_file(work: Work, path: str, first: int, stop: int) -> None:
         file.seek(int(starts[0]))
         file.write(offsets.astype("<i8").tobytes())
         file.seek(int(starts[2]))
-        tokens: list[bytes] = []
+        text, lengths = bytearray(), [np.zeros(1, np.int64)]  # a file's: its tokens as objects would be ten times as large
         for block in blocks(work.store, work.vectors, work.settings.dtype, first, stop, axes="nkd"):
             file.write(block.values.reshape(-1).view(np.uint8).data)
-            tokens += [token.encode("utf-8", "surrogatepass") for record in block.records for token in record.tokens]
+            tokens = [token.encode("utf-8", "surrogatepass") for record in block.records for token in record.tokens]
+            text += b"".join(tokens)
+            lengths.append(np.fromiter(map(len, tokens), np.int64, len(tokens)))
             work.tell(len(block.values))
-        text = b"".join(tokens)
         file.write(text)
         file.seek(int(starts[1]))
-        file.write(np.concatenate([[0], np.cumsum([len(token) for token in tokens])]).astype("<i8").tobytes())
+        file.write(np.cumsum(np.concatenate(lengths)).astype("<i8").tobytes())
         file.seek(0)
         file.write(_header(work, first, offsets, [*sizes, len(text)], head_bytes))
 

@@ -52,13 +52,16 @@ class AllLayers(Vectors):
 
 
 class TopLayer(Vectors):
-    """Layer L alone."""
+    """Layer L alone, which a store may have without the others (`embed --states`). ``n_layers``: L of the model, if known."""
 
     single = True
 
-    def __init__(self, states: tuple[str, ...], channels: int) -> None:
-        self.width, self.names = 2 * channels, (f"layer_{_n_layers(states)}",)
-        self.reads = states[-2:]
+    def __init__(self, states: tuple[str, ...], channels: int, n_layers: int | None) -> None:
+        last = n_layers or _n_layers(states)
+        self.width, self.names, self.reads = 2 * channels, (f"layer_{last}",), (f"fwd{last}", f"bwd{last}")
+        missing = [name for name in self.reads if name not in states]
+        if missing:
+            raise StoreError(f"the top layer can't be made: the store has no state {missing[0]}, but {', '.join(states)}")
 
     def fill(self, states: Array, out: Array) -> None:
         """See `Vectors.fill`."""
@@ -135,6 +138,7 @@ def vectors_of(
     states: tuple[str, ...],
     channels: int,
     kind: str,
+    n_layers: int | None,
     layers: str | None,
     mix: tuple[WeightSet, bool] | None,
     weight_set: str | None,
@@ -143,6 +147,7 @@ def vectors_of(
 
     Args:
         states, channels, kind: of the store.
+        n_layers: L of its model, if that is known.
         layers: "all", "top", "average", or None with a mix.
         mix: the weight set and whether layers are normalised first.
         weight_set: the one to take, of a store of mixes.
@@ -156,9 +161,9 @@ def vectors_of(
     if mix is not None:
         weights, layer_norm = mix
         return Mix(states, channels, ScalarMix.of(weights, "token" if layer_norm else "none"), weights.name)
-    made: dict[str | None, type[AllLayers | TopLayer | AverageLayer]]
-    made = {"all": AllLayers, "top": TopLayer, "average": AverageLayer}
-    return made[layers](states, channels)
+    if layers == "top":
+        return TopLayer(states, channels, n_layers)
+    return AllLayers(states, channels) if layers == "all" else AverageLayer(states, channels)
 
 
 def _n_layers(states: tuple[str, ...]) -> int:

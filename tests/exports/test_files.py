@@ -20,7 +20,7 @@ from elmo_store.mix import ScalarMix
 from elmo_store.sentences import SentenceRecord
 from elmo_store.store import Store
 from pipeline.cli import main
-from tests.exports.conftest import IDS, SENTENCES, layers
+from tests.exports.conftest import IDS, SENTENCES, layers, make
 from tests.store.support import make_store
 
 SMALL = 2 * 3 * 16 * 8  # bytes of files: eight tokens of three layers in float16
@@ -277,6 +277,20 @@ def test_settings_that_a_mix_can_not_have(store: Store, mixed: Store, tmp_path: 
         with pytest.raises(StoreError, match=says):
             call()
     assert not (tmp_path / "o.export.json").exists()
+
+
+def test_the_top_layer_of_a_store_that_has_no_other(tmp_path: Path) -> None:
+    some = make(tmp_path / "some", states=("fwd2", "bwd2"))
+    export(some, tmp_path / "out.npz", "npz", layers="top")
+    with np.load(tmp_path / "out.npz") as file:
+        for number in range(7):
+            expected = some.sentence(number).read(("fwd2", "bwd2")).reshape(-1, 16)
+            assert np.array_equal(file[f"arr_{number}"], expected.astype(np.float32))
+    with pytest.raises(StoreError, match="layers can't be made"):
+        export(some, tmp_path / "all.hdf5", "bilm")
+    low = make(tmp_path / "low", states=("x", "fwd1", "bwd1"))  # of a model of two layers
+    with pytest.raises(StoreError, match="no state fwd2"):
+        export(low, tmp_path / "top.hdf5", "bilm", layers="top")
 
 
 def test_documents_of_ids() -> None:
