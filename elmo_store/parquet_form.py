@@ -104,7 +104,8 @@ class _Places:
 class ParquetRows:
     """Reads rows of the Parquet form. Safe for threads; not for use across a fork (`Store` makes a new one there).
 
-    Values that are stored as they are, one page a state of a row group, are read by their bytes; others by pyarrow.
+    Values that are stored as they are, one page a state of a row group, are read by their bytes, unless the store asks for
+    checksums; others by pyarrow, which compares the pages' CRC-32.
     """
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
@@ -169,8 +170,10 @@ class ParquetRows:
         return [self._places_of(footer) for footer in self._footers.get_all(shards, self._read_footers)]
 
     def _places_of(self, footer: pq.FileMetaData) -> _Places | None:
-        """Where a file's values lie. None if they are compressed, not plain, or its row groups are not of one size."""
+        """Where a file's values lie. None if compressed, not plain, to be checked, or row groups are of several sizes."""
         m = self._manifest
+        if m.checksum != "none":  # whole pages are read, and their CRC-32 compared
+            return None
         row_bytes = m.channels * np.dtype(m.dtype).itemsize
         leaves = {footer.schema.column(i).path: i for i in range(len(footer.schema))}
         columns = [leaves[f"{name}.list.element"] for name in m.states]

@@ -9,6 +9,7 @@ May import pipeline modules; Beam, PyTorch and the rest lazily, so that ``--help
 
 import argparse
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -81,6 +82,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `elmo-store info … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return int(Exit.COMPLETE)
+    except OSError as error:  # storage that failed where it was not expected to; what was written before stays good
+        logging.getLogger(__name__).debug("where it failed", exc_info=True)
+        print(f"elmo-store {asked}: {type(error).__name__}: {error}; once this works, the same command again", file=sys.stderr)
+        return int(Exit.BAD_LOCATION)
 
 
 def _run(parser: argparse.ArgumentParser, command: ModuleType, arguments: list[str]) -> int:

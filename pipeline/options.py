@@ -185,7 +185,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     writing.add_argument(
         "--checksum", choices=CHECKSUMS, default="none",
-        help="of each inner chunk of the Zarr form, checked by every reader, which then reads whole chunks (default: none)",
+        help="of each inner chunk (Zarr) or page (Parquet): every reader reads it whole and checks it (default: none)",
     )  # fmt: skip
     writing.add_argument(
         "--overwrite", action="store_true",

@@ -21,7 +21,7 @@ STORES = {
     "zarr, crc32c": ("zarr", "--checksum", "crc32c"),
     "zarr, crc32c, zstd": ("zarr", "--checksum", "crc32c", "--compression", "zstd"),
     "zarr, crc32c, blosc": ("zarr", "--checksum", "crc32c", "--compression", "blosc"),
-    "parquet": ("parquet",),
+    "parquet, crc32c": ("parquet", "--checksum", "crc32c"),
     "parquet, zstd": ("parquet", "--compression", "zstd"),
     "both, no checksum": ("both",),
 }

@@ -99,13 +99,17 @@ class ChaosFileSystem(AbstractFileSystem):
         if fate:
             raise StorageError(f"injected: removing {path} failed after it was removed")
 
-    def rm(self, path: str, recursive: bool = False, maxdepth: int | None = None) -> None:
-        """Everything below, each object with its own fate; on an object store folders are nothing."""
+    def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Objects, or everything below a folder, each object with its own fate; on an object store folders are nothing."""
+        if isinstance(path, list):
+            for one in path:
+                self.rm_file(one)
+            return
         folder = Path(path)
         if not folder.exists():
             raise FileNotFoundError(path)
         for below in sorted(folder.rglob("*"), reverse=True) if folder.is_dir() else [folder]:
-            self._local.rm(str(below)) if below.is_dir() else self.rm_file(str(below))
+            below.rmdir() if below.is_dir() else self.rm_file(str(below))
         if folder.is_dir():
             folder.rmdir()
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from elmo_store.storage import TEMPORARY_PREFIX
 from model.files.registry import random_weights
 from model.options import BiLMOptions
 
@@ -139,7 +140,9 @@ def _run(arguments: list[str], log: str, prepare: Callable[[], Any] | None) -> N
 
 def contents(store: Path) -> dict[str, str]:
     """SHA-256 of every object that must be the same whoever wrote it."""
-    files = (path for room in ROOMS for path in (store / room).rglob("*") if path.is_file())
+    files = [path for room in ROOMS for path in (store / room).rglob("*") if path.is_file()]
+    # Nobody takes a temporary file for an object; on a file server one may stay where its removal failed.
+    files = [path for path in files if not path.name.startswith(TEMPORARY_PREFIX)]
     return {str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
@@ -175,6 +178,19 @@ def faults_of(url: str, storage_options: Mapping[str, Any] | None = None) -> lis
 
     store = elmo_store.open(url, storage_options=dict(storage_options or {}))
     return [fault.text for fault in verify(store, deep=True).faults]
+
+
+def problem_of(output: Path, code: int, wanted: dict[str, str]) -> str:
+    """What is wrong with a job that was killed and continued; "" if nothing is."""
+    if code:
+        return f"exit code {code}"
+    found = contents(output)
+    if found != wanted:
+        return f"other bytes: {sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))[:5]}"
+    if left := [name for name in ("_work", "_lease") if (output / name).exists()]:
+        return f"{', '.join(left)} stayed"
+    faults = faults_of(str(output))
+    return f"verify: {faults[:3]}" if faults else ""
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.chaos.job import RUNNERS, STAGES, Command, SmallJob, contents, faults_of, stage_of, table
+from benchmarks.chaos.job import RUNNERS, STAGES, Command, SmallJob, contents, problem_of, stage_of, table
 
 KILLS_A_JOB = 3  # at most, before it is let run to its end
 FORMS = ("zarr", "parquet", "both")
@@ -67,7 +67,7 @@ def run(folder: Path, n_kills: int, seed: int = 0, runners: tuple[str, ...] = tu
         last = Command(arguments, log)
         code = last.wait()
         found.completions[runner] += 1
-        problem = _problem(output, code, wanted[form])
+        problem = problem_of(output, code, wanted[form])
         if problem:
             found.wrong.append(f"{runner}, {form}, job {number}: {problem}\n{last.said()[-2000:]}")
         else:
@@ -109,19 +109,6 @@ def _until(condition: Callable[[], bool], seconds: float) -> None:
         time.sleep(0.002)
 
 
-def _problem(output: Path, code: int, wanted: dict[str, str]) -> str:
-    """What is wrong with a job that was killed and continued; "" if nothing is."""
-    if code:
-        return f"exit code {code}"
-    found = contents(output)
-    if found != wanted:
-        return f"other bytes: {sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))[:5]}"
-    if left := [name for name in ("_work", "_lease") if (output / name).exists()]:
-        return f"{', '.join(left)} stayed"
-    faults = faults_of(str(output))
-    return f"verify: {faults[:3]}" if faults else ""
-
-
 def run_on_flink(folder: Path, n_kills: int, seed: int = 0) -> Kills:
     """Kill TaskManagers, with the workers in them, and launchers, with their job servers, on a cluster of this machine."""
     from deploy.flink.cluster import flink_cluster
@@ -155,6 +142,6 @@ def run_on_flink(folder: Path, n_kills: int, seed: int = 0) -> Kills:
                 last = Command(arguments, log)
                 code = last.wait()
             found.completions[whom] += 1
-            if problem := _problem(output, code, wanted):
+            if problem := problem_of(output, code, wanted):
                 found.wrong.append(f"{whom}, job {number}: {problem}\n{command.said()[-2000:]}")
     return found

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.chaos.filesystem import PROTOCOL, register
-from benchmarks.chaos.job import Command, SmallJob, contents, faults_of, table
+from benchmarks.chaos.job import Command, SmallJob, contents, problem_of, table
 
 RUNS_AT_MOST = 25
 
@@ -74,8 +74,8 @@ def run(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> StorageFaults:
                 found.first_time += attempt == 0
                 break
         found.jobs += 1
-        if code or contents(output) != wanted[form] or faults_of(str(output)):
-            found.wrong.append(f"job {number}, {form}, exit {code}: {faults_of(str(output))[:3] if not code else said[-2000:]}")
+        if problem := problem_of(output, code, wanted[form]):
+            found.wrong.append(f"job {number}, {form}, {protocol}: {problem}\n{said[-2000:]}")
         else:
             shutil.rmtree(output)
     return found

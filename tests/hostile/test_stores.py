@@ -222,6 +222,20 @@ def test_an_inner_chunk_that_is_a_bomb_is_not_decompressed(compression: str) -> 
             decode_chunk(data, np.empty(1024, np.float32), compression=compression, checksum="none")
 
 
+@pytest.mark.parametrize("form", ["zarr", "parquet"])
+def test_a_state_whose_bit_flipped_is_refused_where_checksums_are_on(tmp_path: Path, form: str) -> None:
+    written = make_store(str(tmp_path / "store"), store_forms=(form,), checksum="crc32c")
+    rel = layout.zarr_states_shard(0) if form == "zarr" else layout.states_part(0)
+    whole = written.root.get(rel)
+    value = written.states[0, 1].tobytes()  # of a row and state: 16 bytes that stand nowhere else
+    place = whole.index(value)
+    damaged = bytearray(whole)
+    damaged[place] ^= 1
+    written.root.put(rel, bytes(damaged))
+    with pytest.raises(StoreError, match=rel):
+        elmo_store.open(written.root.url()).read(rows=slice(0, 1))
+
+
 def test_weights_of_a_manifest_are_checked_too() -> None:
     from elmo_store.manifest import WeightSet
     from elmo_store.mix import ScalarMix
