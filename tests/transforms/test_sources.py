@@ -293,3 +293,14 @@ def test_ranges_cover_every_byte_once(tmp_path_factory: pytest.TempPathFactory, 
     assert ranges[-1][1] == size
     assert all(before[1] == after[0] for before, after in pairwise(ranges))
     assert all(0 < stop - start <= range_bytes for start, stop in ranges)
+
+
+def test_a_store_below_a_folder_is_no_input(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text\n")
+    for name in ("out/elmo_store.json", "out/sentences/part-00000.parquet", "out/sentences/ids/00000.parquet", "outer.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert [Path(file.url).name for file in find_files([str(tmp_path)])] == ["a.txt", "outer.txt"]
+    assert [Path(file.url).name for file in find_files([str(tmp_path / "out" / "sentences" / "part-*.parquet")])] == [
+        "part-00000.parquet"  # named by itself
+    ]
