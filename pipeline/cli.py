@@ -44,7 +44,7 @@ COMMANDS = {name: command for group in GROUPS.values() for name, command in grou
 
 EXIT_CODES = """\
 exit codes: 0 complete · 2 bad usage · 3 an input, output or store location that can't be used ·
-            4 incomplete, the same command again continues · 5 refused, another job stands on that output ·
+            4 incomplete, the same command again continues · 5 refused, another job or run has that output ·
             6 damaged, as verify found"""
 ENVIRONMENT = """\
 environment: ELMO_STORE_CACHE  folder for downloaded models (default: elmo-store in XDG_CACHE_HOME or ~/.cache)
