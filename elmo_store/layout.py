@@ -118,7 +118,7 @@ _OURS = re.compile(
     rf"{MANIFEST}|{INPUTS}|{START_STATE}|report\.html"
     rf"|{SENTENCES}/(part-\d+|index|ids/\d+)\.parquet|{REJECTS}/part-\d+\.jsonl|{STATES}/part-\d+\.parquet"
     rf"|{ZARR}/zarr\.json|{ZARR}/\w+/(zarr\.json|c/[\d/]+)|({SHARDS}|{STRETCHES}|{IDS})/\d+\.json"
-    rf"|index/(rows\.faiss|lengths\.npy|index\.json)|{WORK}/.+"
+    rf"|index/(rows\.faiss|lengths\.npy|index\.json|text/.+)|{WORK}/.+"
 )
 
 

@@ -210,6 +210,15 @@ def object_fault(root: Root, record: ObjectRecord, verify: Verify, size: int | N
     return None
 
 
+def put_marked(root: Root, objects: Iterable[tuple[str, builtins.bytes | bytearray]]) -> tuple[list[ObjectRecord], list[str]]:
+    """Put objects, path and bytes each; their records, and their stamps."""
+    records, stamps = [], []
+    for path, data in objects:
+        stamps.append(root.put_stamped(path, data))
+        records.append(ObjectRecord.of(path, data))
+    return records, stamps
+
+
 def joined_stamps(stamps: Iterable[str]) -> str:
     """Stamps of a marker's objects, in their order, as its stats have them."""
     return "\n".join(stamps)

@@ -4,6 +4,7 @@ Writing an object is atomic everywhere: an object store's put is; on a local dis
 a temporary file in the same folder that then takes the name. Readers therefore see an object whole or not at all.
 """
 
+import ctypes
 import hashlib
 import json
 import os
@@ -26,7 +27,9 @@ TEMPORARY_PREFIX = ".writing-"
 MOVED = frozenset({"hdfs", "arrow_hdfs", "webhdfs", "webHDFS", "sftp", "ssh", "smb", "ftp"})
 SETTLE_SECONDS = 1.0  # how long a put of someone else may take to show, where nothing can be put on a condition
 _STAMPS = ("ETag", "etag", "md5Hash", "checksum", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
+_SYNCFS = getattr(ctypes.CDLL(None), "syncfs", None)  # of the C library, on Linux: one filesystem's buffers, not all
 _PLACELESS = frozenset(("", ".", ".."))  # names that a path inside the store has none of
+ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an environment variable
 MERGE_GAP_BYTES = 4096  # ranges of one object that lie closer are asked for as one: a request costs more than these bytes
 
 
@@ -49,6 +52,26 @@ class ShortReadError(OSError):
     def __init__(self, rel: str, stop: int) -> None:
         super().__init__(f"{rel} ends before byte {stop}" if stop >= 0 else f"{rel} has {-1 - stop} bytes, which can't be")
         self.rel = rel
+
+
+def resolved_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """``options`` with the value of the environment variable NAME in place of every string ``env:NAME``, also within tables.
+
+    So secrets need not stand on command lines, in files of settings or in a job's graph: each process looks them up where
+    it runs. StoreError for a variable that is not set.
+    """
+
+    def resolved(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: resolved(one) for name, one in value.items()}
+        if not isinstance(value, str) or not value.startswith(ENVIRONMENT):
+            return value
+        name = value.removeprefix(ENVIRONMENT)
+        if name not in os.environ:
+            raise StoreError(f"the storage options ask for the environment variable {name}, which is not set in this process")
+        return os.environ[name]
+
+    return {name: resolved(value) for name, value in (options or {}).items()}
 
 
 def merged(ranges: Sequence[Range], gap_bytes: int = MERGE_GAP_BYTES) -> list[list[Range]]:
@@ -105,7 +128,7 @@ class Root:
     def _open(self) -> tuple[fsspec.AbstractFileSystem, str]:
         pid = os.getpid()
         if self._opened is None or self._opened[0] != pid:  # an event loop does not survive a fork
-            filesystem, path = url_to_fs(self._location, **self.storage_options)
+            filesystem, path = url_to_fs(self._location, **resolved_options(self.storage_options))
             self._opened = (pid, filesystem, path.rstrip("/") if path != "/" else path)
         return self._opened[1], self._opened[2]
 
@@ -419,6 +442,21 @@ class Root:
         except FileNotFoundError:
             return
         self.filesystem.invalidate_cache()
+
+    def flush(self) -> None:
+        """Return when what was written is safe from a loss of power: on a local disk its system's buffers are written out.
+
+        Object stores and file servers keep what they have acknowledged; a disk that other machines write to too (NFS) has it
+        at the server once a writer has closed its file.
+        """
+        if not self.is_local:
+            return
+        descriptor = os.open(self.path(), os.O_RDONLY)
+        try:
+            if _SYNCFS is None or _SYNCFS(descriptor) != 0:
+                os.sync()
+        finally:
+            os.close(descriptor)
 
     def put_json(self, rel: str, value: Any) -> None:
         """Write ``value`` as JSON in UTF-8, keys in the order given, with two spaces of indent."""

@@ -69,7 +69,9 @@ def complete_store(
         objects=tuple(ObjectRecord.of(rel, root.get(rel)) for rel in single_objects(manifest)),
         checksums=Checksums(shards_checksum, checksum(stretches), checksum(id_tables)),
     )
+    root.flush()  # `complete: true` promises all that was written before
     write_manifest(root, complete)
+    root.flush()
     return complete
 
 

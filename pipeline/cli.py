@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
-from pipeline import config, logs
+from pipeline import config, logs, signals
 from pipeline.exit_codes import CommandError, Exit
 
 # group of the help: name: (module, one line of help)
@@ -72,12 +72,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.parse_args(arguments)  # help, version, or no such command
         parser.error(f"no command {asked!r}")
     try:
-        return _run(parser, module, arguments)
+        with signals.as_interrupts():
+            return _run(parser, module, arguments)
     except CommandError as error:
         print(f"elmo-store {asked}: {error}", file=sys.stderr)
         return int(error.code)
-    except KeyboardInterrupt:
-        print("\ninterrupted; the same command again continues", file=sys.stderr)
+    except KeyboardInterrupt as end:
+        by = f"ended by {end}" if str(end) else "interrupted"
+        signals.say(f"\n{by}; the same command again continues")
         return int(Exit.INCOMPLETE)
     except BrokenPipeError:  # `elmo-store info … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -165,11 +165,20 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
+def _is_named(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("env:")
+
+
 def as_toml(leaf: argparse.ArgumentParser, args: argparse.Namespace, beam_args: Sequence[str]) -> str:
-    """Every setting of a command after file and command line, as ``--config`` reads it back. Unset ones are comments."""
+    """Every setting of a command after file and command line, as ``--config`` reads it back. Unset ones are comments.
+
+    Values of storage options may be secrets: those that are not named (``env:NAME``) are left out.
+    """
     import tomli_w
 
     values = {key: getattr(args, action.dest) for key, action in _settings(leaf)}
+    for key in [key for key in values if key.endswith("storage-options") and values[key]]:
+        values[key] = {name: value if _is_named(value) else "env:" for name, value in values[key].items()}
     unset = "".join(f"# {key} is not set\n" for key, value in values.items() if value is None)
     tables = {BEAM: beam_table(beam_args)} if beam_args else {}
     return unset + tomli_w.dumps({key: value for key, value in values.items() if value is not None} | tables)

@@ -5,7 +5,7 @@ ones need there; between stages travel numbers, tasks (pointers) and counts.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import apache_beam as beam
@@ -30,7 +30,7 @@ class JobSettings:
 
     embed: EmbedSettings
     read: ReadSettings
-    input_storage_options: dict[str, Any] | None
+    input_storage_options: dict[str, Any] | None = field(repr=False)
     most_shards_per_task: int
     workers: int  # processes that embed, as far as is known: each should get a task
     device: str

@@ -6,6 +6,7 @@ May import the exit codes. What stands at a URL is asked later, by the code that
 import glob
 import os
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from pipeline.exit_codes import CommandError, Exit
 
@@ -15,9 +16,22 @@ def is_url(place: str) -> bool:
     return "://" in place or "::" in place
 
 
+def check_no_password(place: str | None) -> None:
+    """CommandError (bad usage) for a URL that holds a password: what a URL says is shown, logged and kept in the store."""
+    for part in (place or "").split("::"):
+        if "://" in part and "@" in part and urlsplit(part).password:
+            scheme, _, rest = part.partition("://")
+            raise CommandError(
+                Exit.BAD_USAGE,
+                f"{scheme}://…@{rest.rpartition('@')[2]}: this URL holds a password, and URLs are shown and kept in the store: "
+                'give it as a storage option, such as {"password": "env:NAME"}, where NAME is an environment variable',
+            )
+
+
 def check_inputs(places: Iterable[str]) -> None:
     """CommandError (bad location) naming the first local file, folder or glob of ``places`` that is not there."""
     for place in places:
+        check_no_password(place)
         if is_url(place) or place == "-" or os.path.exists(place):  # "-": standard input
             continue
         if not glob.has_magic(place):
@@ -34,12 +48,14 @@ def check_file(place: str, what: str) -> None:
 
 def check_store(place: str) -> None:
     """CommandError (bad location) if ``place`` is on this machine and not a folder."""
+    check_no_password(place)
     if not is_url(place) and not os.path.isdir(place):
         raise CommandError(Exit.BAD_LOCATION, f"there is no store at {place}: no such folder; check the name")
 
 
 def check_output(place: str) -> None:
     """CommandError if ``place`` is on this machine and can't become a folder."""
+    check_no_password(place)
     if not is_url(place) and os.path.exists(place) and not os.path.isdir(place):
         raise CommandError(Exit.BAD_LOCATION, f"the output {place} is a file: name a folder, new or of the same job")
 

@@ -6,7 +6,7 @@ May import the standard library only, so that ``--help`` is quick.
 import argparse
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pipeline.exit_codes import CommandError, Exit
@@ -71,8 +71,8 @@ class EmbedOptions:
     threads: int | None = None
     accelerator: str = DEFAULT_ACCELERATOR
     verbose: bool = False
-    storage_options: dict[str, Any] | None = None
-    input_storage_options: dict[str, Any] | None = None
+    storage_options: dict[str, Any] | None = field(default=None, repr=False)
+    input_storage_options: dict[str, Any] | None = field(default=None, repr=False)
     quiet: bool = False
     shared_disk: bool = False
     no_wait: bool = False
@@ -283,10 +283,14 @@ def add_sizing_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """``text`` as a JSON object; argparse turns the ValueError into bad usage."""
-    value = json.loads(text)
+    """``text`` as a JSON object. ArgumentTypeError, which is bad usage, that does not repeat it: it may hold secrets."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        where = f" at character {error.pos}: {error.msg}" if isinstance(error, json.JSONDecodeError) else ""
+        raise argparse.ArgumentTypeError(f"not JSON{where} (not shown, it may hold secrets)") from None
     if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
+        raise argparse.ArgumentTypeError("not a JSON object (not shown, it may hold secrets)")
     return value
 
 

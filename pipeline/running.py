@@ -13,6 +13,7 @@ from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.progress import shown
+from pipeline.signals import say
 from pipeline.summary import Totals, next_steps, of_sums, summary
 from pipeline.tenure import Tenure
 from transforms.work import PROBLEM, SUMMARY, WORK
@@ -102,16 +103,16 @@ def interrupted(job: "SubmittedJob | None", by: str = "") -> bool:
     """Ctrl-C, or a signal named ``by``: cancel the job that an engine runs, say how to go on. False if it may still run."""
     again = "the same command again continues"
     if job is None or job.id is None:
-        print(f"\n{f'ended by {by}' if by else 'interrupted'}; {again}", file=sys.stderr)
+        say(f"\n{f'ended by {by}' if by else 'interrupted'}; {again}")
         return True
-    print(f"\ncancelling job {job.id} …", file=sys.stderr, flush=True)
+    say(f"\n{f'{by}: ' if by else ''}cancelling job {job.id} …")
     try:
         job.cancel()
     except (Exception, KeyboardInterrupt) as error:
         where = f" at {job.console}" if job.console else ""
-        print(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first", file=sys.stderr)
+        say(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first")
         return False
-    print(f"cancelled; {again}", file=sys.stderr)
+    say(f"cancelled; {again}")
     return True
 
 

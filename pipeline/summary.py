@@ -116,7 +116,8 @@ def summary(root: Root, manifest: Manifest, everything: Totals | None, this_run:
 
 def next_steps(root: Root, manifest: Manifest) -> list[str]:
     """Three lines of Python that open the store and read one sentence of it, mixed if it holds states."""
-    options = f", storage_options={root.storage_options!r}" if root.storage_options else ""
+    shown = ", ".join(f'"{name}": …' for name in root.storage_options)  # their values may be secrets
+    options = f", storage_options={{{shown}}}" if shown else ""
     lines = ["import elmo_store", f"store = elmo_store.open({str(root)!r}{options})"]
     if manifest.kind == "mix" or not have_layers(manifest.states):
         return [*lines, f"vectors = store.sentence(0)[{manifest.states[0]!r}]  # [tokens, {manifest.channels}]"]

@@ -12,7 +12,7 @@ from apache_beam.pvalue import PCollection
 
 from elmo_store import layout
 from elmo_store.errors import ShardMissingError
-from elmo_store.markers import ObjectRecord, read_ids_marker, read_stretch_marker, write_marker
+from elmo_store.markers import STAMPS, ObjectRecord, joined_stamps, read_ids_marker, read_stretch_marker, write_marker
 from elmo_store.storage import Root
 from transforms.job_root import RETRIES, again
 from transforms.results import NumberResult
@@ -47,10 +47,11 @@ def copy_marked(task: CopyTask, source: Root, target: Root) -> NumberResult:
     marker = read(source, number)
     if marker is None:
         raise ShardMissingError(f"{source.url(f'{folder}/{number:05d}.json')} is missing: the source is damaged, verify it")
+    stamps = []
     for record in marker.objects:
         data = again(partial(source.get, record.path), local=source.is_local)
         if ObjectRecord.of(record.path, data) != record:
             raise ValueError(f"{source.url(record.path)} is not what its marker says: the source is damaged, verify it")
-        target.put(record.path, data)
-    write_marker(target, replace(marker, stats={"plan": target.get_json(PLAN)["id"]}))
+        stamps.append(target.put_stamped(record.path, data))
+    write_marker(target, replace(marker, stats={"plan": target.get_json(PLAN)["id"], STAMPS: joined_stamps(stamps)}))
     return NumberResult(number, 0, RETRIES.taken())

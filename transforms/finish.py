@@ -5,21 +5,21 @@ what it wrote before.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from elmo_store.layout import ZARR
+from elmo_store.layout import IDS, REJECTS, SENTENCES, STRETCHES, ZARR, is_ours
 from elmo_store.manifest import Manifest, read_manifest
-from elmo_store.markers import IdsMarker, StretchMarker, read_ids_marker, read_stretch_marker
+from elmo_store.markers import IdsMarker, StretchMarker, marker_fault, read_ids_marker, read_stretch_marker
 from elmo_store.storage import Root
 from elmo_store.writer import complete_store
 from transforms.done import IO_THREADS, CheckAll, Checked, remove_half_written
 from transforms.job_root import JobRoot, writable
-from transforms.problems import IncompleteJobError, stop
+from transforms.problems import stop
 from transforms.results import CombineOutcomes, NumberResult, ShardResult, outcome_of
 from transforms.work import PLAN, START, SUMMARY, WORK
 
@@ -57,6 +57,7 @@ def finish_job(root: Root, found: Checked) -> Manifest:
     stretches = _all_there(root, "stretches of parts", plan["n_stretches"], read_stretch_marker)
     tables = _all_there(root, "runs of id tables", plan["n_id_runs"], read_ids_marker)
     _remove_half_written(root)
+    _remove_strays(root, [*stretches, *tables])
     waits = root.get_json(START).get("waits", False)
     complete = complete_store(root, manifest, found.checksum, stretches, tables)
     this_run = found.this_run + Counter(retries=found.outcome.n_retries + int(plan.get("retries", 0)))
@@ -85,13 +86,28 @@ def _remove_half_written(root: Root) -> None:
         remove_half_written(root.path(), but=root.path(f"{ZARR}/states/c"))
 
 
+def _remove_strays(root: Root, markers: Sequence[StretchMarker | IdsMarker]) -> None:
+    """Remove what an earlier plan of this job left beside its parts and id tables: the input may have changed since."""
+    known = {marker.path for marker in markers} | {record.path for marker in markers for record in marker.objects}
+    rooms = (SENTENCES, REJECTS, f"{ZARR}/sentence_start/c", STRETCHES, IDS)
+    root.remove_many([rel for room in rooms for rel in root.list(room) if is_ours(rel) and rel not in known])
+
+
 def _all_there(root: Root, what: str, n: int, read: Callable[[Root, int], M | None]) -> list[M]:
-    """The markers 0 … ``n``. IncompleteJobError naming those that are missing."""
+    """The markers 0 … ``n``. IncompleteJobError naming those that are missing, or whose objects are not what they say."""
+
+    def sound(number: int) -> M | None:
+        marker = read(root, number)
+        if marker is not None and marker_fault(root, marker, "stamp"):
+            root.remove(marker.path)  # the next run looks at sizes only
+            return None
+        return marker
+
     with ThreadPoolExecutor(IO_THREADS) as pool:
-        markers = list(pool.map(lambda number: read(root, number), range(n)))
+        markers = list(pool.map(sound, range(n)))
     missing = [number for number, marker in enumerate(markers) if marker is None]
     if missing:
-        raise IncompleteJobError(f"{what} {missing[:10]} are not in the store: run the same command again")
+        stop(root, [f"{what} {missing[:10]} are not in the store as their markers say: run the same command again"])
     return [marker for marker in markers if marker is not None]
 
 

@@ -13,7 +13,7 @@ from apache_beam.pvalue import PCollection
 from elmo_store import layout
 from elmo_store.errors import StoreError
 from elmo_store.manifest import read_manifest
-from elmo_store.markers import IdsMarker, ObjectRecord, read_ids_marker, write_marker
+from elmo_store.markers import STAMPS, IdsMarker, joined_stamps, put_marked, read_ids_marker, write_marker
 from elmo_store.storage import Root
 from elmo_store.writer import encode_id_tables
 from transforms.job_root import RETRIES
@@ -66,9 +66,7 @@ def merge_ids(root: Root, run: int) -> NumberResult:
     data = b"".join(root.get_many([id_hashes(run, stretch) for stretch in range(plan["n_stretches"])]))
     rows = np.frombuffer(data, "<u8").reshape(-1, 3).astype(np.uint64)  # [n, (high, low, sentence)]
     tables = range(run * of_run, (run + 1) * of_run)
-    records = []
-    for path, content in encode_id_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables):
-        root.put(path, content)
-        records.append(ObjectRecord.of(path, content))
-    write_marker(root, IdsMarker(run, tables.start, len(tables), tuple(records), {"plan": plan["id"]}))
+    records, stamps = put_marked(root, encode_id_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables))
+    stats = {"plan": plan["id"], STAMPS: joined_stamps(stamps)}
+    write_marker(root, IdsMarker(run, tables.start, len(tables), tuple(records), stats))
     return NumberResult(run, 0, RETRIES.taken())

@@ -21,7 +21,16 @@ from apache_beam.pvalue import PCollection
 from elmo_store import ids, layout, zarr_form
 from elmo_store.errors import StoreError
 from elmo_store.manifest import Manifest, read_manifest
-from elmo_store.markers import ObjectRecord, PartRange, StretchMarker, read_stretch_marker, write_marker
+from elmo_store.markers import (
+    STAMPS,
+    ObjectRecord,
+    PartRange,
+    StretchMarker,
+    joined_stamps,
+    put_marked,
+    read_stretch_marker,
+    write_marker,
+)
 from elmo_store.sentences import encode_part
 from elmo_store.storage import Root
 from transforms.job_root import RETRIES
@@ -86,7 +95,7 @@ def is_numbered(root: Root, task: NumberTask, sizes: Mapping[str, int]) -> bool:
 def number_parts(root: Root, task: NumberTask) -> NumberResult:
     """Write the final parts (and rejects) of a stretch, its chunks of ``sentence_start``, its ids' hashes; then the marker."""
     manifest = read_manifest(root)
-    objects: list[ObjectRecord] = []
+    written: tuple[list[ObjectRecord], list[str]] = ([], [])
     ranges: list[PartRange] = []
     starts: list[Int64] = []
     hashes: list[npt.NDArray[np.uint64]] = [np.zeros((0, 3), np.uint64)]
@@ -95,16 +104,15 @@ def number_parts(root: Root, task: NumberTask) -> NumberResult:
         files = [(layout.sentences_part(part.part), encode_part(table))]
         if part.counts.rejects:
             files.append((layout.rejects_part(part.part), number_rejects(root.get(part.counts.rejects), part)))
-        for path, data in files:
-            root.put(path, data)
-            objects.append(ObjectRecord.of(path, data))
+        _extend(written, put_marked(root, files))
         ranges.append(PartRange(part.part, part.first_sentence, table.num_rows, part.first_row, part.n_rows))
         starts.append(table["first_row"].to_numpy())
         numbers = table["sentence"].to_numpy().astype(np.uint64)
         hashes.append(np.column_stack([ids.hashes(table["id"].to_pylist()), numbers]))
-    objects += _put_starts(root, manifest, task, starts)
+    _extend(written, put_marked(root, _starts(root, manifest, task, starts)))
     _put_hashes(root, task, np.concatenate(hashes))
-    write_marker(root, StretchMarker(task.stretch.number, tuple(ranges), tuple(objects), {"identity": task.identity}))
+    stats = {"identity": task.identity, STAMPS: joined_stamps(written[1])}
+    write_marker(root, StretchMarker(task.stretch.number, tuple(ranges), tuple(written[0]), stats))
     return NumberResult(task.stretch.number, sum(one.n_sentences for one in ranges), RETRIES.taken())
 
 
@@ -119,7 +127,12 @@ def _scratch(root: Root, part: PartPlan) -> pa.Table:
     return pq.read_table(BytesIO(scratch), use_threads=False)
 
 
-def _put_starts(root: Root, manifest: Manifest, task: NumberTask, starts: list[Int64]) -> list[ObjectRecord]:
+def _extend(lists: tuple[list[ObjectRecord], list[str]], more: tuple[list[ObjectRecord], list[str]]) -> None:
+    lists[0].extend(more[0])
+    lists[1].extend(more[1])
+
+
+def _starts(root: Root, manifest: Manifest, task: NumberTask, starts: list[Int64]) -> Iterator[tuple[str, bytes]]:
     """The chunks of ``sentence_start`` that begin in this stretch; the last may need sentences of the parts behind it."""
     stretch, size = task.stretch, manifest.sentence_chunk
     starts = starts.copy()
@@ -128,13 +141,9 @@ def _put_starts(root: Root, manifest: Manifest, task: NumberTask, starts: list[I
         starts.append(row_starts(sentence_rows(lengths, task.boundaries), part.first_row))
     entries = np.concatenate([*starts, np.array([task.n_rows], np.int64)])  # the last one counts at the corpus' end only
     first = stretch.parts[0].first_sentence if stretch.parts else 0
-    records = []
     for chunk in range(stretch.first_chunk, stretch.stop_chunk):
         stop = min((chunk + 1) * size, task.n_sentences + 1)
-        path, data = zarr_form.encode_sentence_chunk(manifest, chunk, entries[chunk * size - first : stop - first])
-        root.put(path, data)
-        records.append(ObjectRecord.of(path, data))
-    return records
+        yield zarr_form.encode_sentence_chunk(manifest, chunk, entries[chunk * size - first : stop - first])
 
 
 def id_runs(n_sentences: int) -> int:

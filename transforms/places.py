@@ -1,4 +1,4 @@
-"""Which filesystem the name of an input means. May import fsspec and the standard library."""
+"""Which filesystem the name of an input means. May import elmo_store.storage, fsspec and the standard library."""
 
 import os
 from collections.abc import Mapping
@@ -8,6 +8,8 @@ import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
+from elmo_store.storage import resolved_options
+
 
 def filesystem_of(place: str, storage_options: Mapping[str, Any] | None = None) -> tuple[fsspec.AbstractFileSystem, str]:
     """The filesystem of ``place`` and its path there.
@@ -16,7 +18,7 @@ def filesystem_of(place: str, storage_options: Mapping[str, Any] | None = None) 
     """
     if "::" in place and not is_chained(place):
         return LocalFileSystem(), os.path.abspath(place)
-    return url_to_fs(place, **dict(storage_options or {}))
+    return url_to_fs(place, **resolved_options(storage_options))
 
 
 def is_chained(place: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
+from elmo_store.layout import MANIFEST
 from transforms.byte_source import identity_of
 from transforms.decompress import without_suffix
 from transforms.places import filesystem_of, is_chained
@@ -55,8 +56,9 @@ def find_files(
 
     A folder stands for every file below it, but for names that begin with ``.`` or ``_`` (as in Hadoop); with
     ``only_known`` also but for endings that `known_format` does not know (a README beside the data), which the log names.
-    A file named by itself or by a glob is always taken. ``exclude``: folders whose files are left out, such as the store
-    that is being written. InputError for a missing input, an empty folder or glob, a location that can't be read.
+    What stands in a store below it is left out. A file named by itself or by a glob is always taken. ``exclude``: folders
+    whose files are left out, such as the store that is being written. InputError for a missing input, an empty folder or
+    glob, a location that can't be read.
     """
     if not inputs:
         raise InputError("(no input)", "name at least one file, folder, glob or URL")
@@ -133,7 +135,13 @@ def _file(filesystem: fsspec.AbstractFileSystem, path: str, info: Mapping[str, A
 def _below(filesystem: fsspec.AbstractFileSystem, folder: str, place: str, only_known: bool) -> list[InputFile]:
     head = folder.rstrip("/") + "/"
     files, unknown = [], []
-    for path, info in filesystem.find(folder, detail=True).items():
+    found = filesystem.find(folder, detail=True)
+    stores = tuple(path.removesuffix(MANIFEST) for path in found if path.endswith(f"/{MANIFEST}"))
+    if stores:
+        _log.info("%s: left out what stands in %d stores below it, such as %s", place, len(stores), stores[0])
+    for path, info in found.items():
+        if path.startswith(stores):
+            continue
         relative = path[len(head) :] if path.startswith(head) else path.rpartition("/")[2]
         if info["type"] != "file" or any(part.startswith((".", "_")) for part in relative.split("/")):
             continue

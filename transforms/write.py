@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from elmo_store import forms
 from elmo_store.manifest import Manifest
-from elmo_store.markers import STAMPS, ObjectRecord, ShardMarker, joined_stamps, write_marker
+from elmo_store.markers import STAMPS, ShardMarker, joined_stamps, put_marked, write_marker
 from elmo_store.storage import Root
 from transforms.job_root import run_of
 from transforms.shard_text import ShardText
@@ -33,10 +33,7 @@ def write_shard(
     """
     began = time.perf_counter()
     task = text.task
-    records, stamps = [], []
-    for path, data in forms.encode_shard(manifest, task.shard, states, text.tokens, text.sentence, text.index):
-        stamps.append(root.put_stamped(path, data))
-        records.append(ObjectRecord.of(path, data))
+    records, stamps = put_marked(root, forms.encode_shard(manifest, task.shard, states, text.tokens, text.sentence, text.index))
     timed: dict[str, float | str] = {
         "seconds_writing": time.perf_counter() - began,
         "finished": time.time(),

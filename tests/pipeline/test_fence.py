@@ -25,6 +25,7 @@ from transforms import plan_shards
 from transforms.done import left_to_do
 from transforms.job_root import JobRoot
 from transforms.plan import PartSlice, ShardTask
+from transforms.problems import IncompleteJobError
 from transforms.work import START
 
 
@@ -166,13 +167,58 @@ def test_a_put_that_came_after_the_fence_is_found_at_the_end(
     data = np.frombuffer(root.get(zarr_states_shard(1)), np.uint8).copy()
     data[7] ^= 1
     Root(out).put(zarr_states_shard(1), data.tobytes())
-    with pytest.raises(finish_stage.IncompleteJobError, match=r"1 of \d+ shards are not in the store as their markers say \(1\)"):
+    with pytest.raises(IncompleteJobError, match=r"1 of \d+ shards are not in the store as their markers say \(1\)"):
         finish(root)
     assert not read_manifest(root).complete
     root.release()
     assert embed(out) == Exit.COMPLETE
     embed(tmp_path / "whole")
     assert digests(out) == digests(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("rel", ["sentences/part-00000.parquet", "sentences/ids/00000.parquet", "states.zarr/sentence_start/c/0"])
+def test_parts_that_someone_else_put_are_made_again(run_of_a_job: JobRoot, embed: Command, out: Path, rel: str) -> None:
+    data = bytearray(run_of_a_job.get(rel))
+    data[9] ^= 1
+    Root(out).put(rel, data)
+    with pytest.raises(IncompleteJobError, match=r"\[0\] are not in the store as their markers say"):
+        finish(run_of_a_job)
+    run_of_a_job.release()
+    assert embed(out) == Exit.COMPLETE
+    elmo_store.open(str(out)).verify(deep=True)
+
+
+def test_parts_of_an_earlier_plan_are_removed(run_of_a_job: JobRoot, out: Path) -> None:
+    old = ["sentences/part-00007.parquet", "rejects/part-00000.jsonl", "_parts/00003.json", "_ids/00009.json"]
+    for rel in [*old, "states.zarr/sentence_start/c/5", "sentences/mine.txt"]:
+        Root(out).put(rel, b"old")
+    finish(run_of_a_job)
+    store = elmo_store.open(str(out))
+    assert (out / "sentences" / "mine.txt").read_bytes() == b"old"
+    (out / "sentences" / "mine.txt").unlink()
+    store.verify(deep=True)
+
+
+def test_what_complete_promises_is_on_the_disk_before_it_is_promised(
+    run_of_a_job: JobRoot, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    put, flush = Root._put, Root.flush
+
+    def noted_put(self: Root, rel: str, data: bytes) -> str:
+        order.append(rel)
+        return put(self, rel, data)
+
+    def noted_flush(self: Root) -> None:
+        order.append("flush")
+        flush(self)
+
+    monkeypatch.setattr(Root, "_put", noted_put)
+    monkeypatch.setattr(Root, "flush", noted_flush)
+    finish(run_of_a_job)
+    promise = order.index(MANIFEST)
+    assert order[promise - 1 : promise + 2] == ["flush", MANIFEST, "flush"]
+    assert not [rel for rel in order[promise + 2 :] if not rel.startswith(WORK)]
 
 
 def test_the_same_bytes_put_again_are_no_fault(run_of_a_job: JobRoot) -> None:

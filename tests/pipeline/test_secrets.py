@@ -1,0 +1,101 @@
+"""Secrets appear nowhere: not on the screen, in logs, in the store, and not in a job's graph where they are named."""
+
+import argparse
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmo_store.errors import StoreError
+from elmo_store.storage import Root, resolved_options
+from pipeline.cli import main
+from pipeline.embed_corpus import EmbedCorpus
+from pipeline.exit_codes import Exit
+from pipeline.options import EmbedOptions, json_object
+from tests.pipeline.conftest import Command
+
+SECRET = "hunter2-is-no-good-password"
+OPTIONS = f'{{"secret": "{SECRET}", "client_kwargs": {{"token": "{SECRET}"}}}}'
+
+
+def all_bytes(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_job_s_storage_options_are_not_repeated(embed: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out, log = tmp_path / "store", tmp_path / "log.txt"
+    given = ("--storage-options", OPTIONS)
+    assert embed(out, *given, "--log-level", "debug", "--log-file", str(log), "--verbose", "--report") == Exit.COMPLETE
+    assert main(["info", str(out), *given]) == Exit.COMPLETE
+    assert main(["info", str(out), *given, "--json"]) == Exit.COMPLETE
+    assert embed(out, *given) == Exit.COMPLETE
+    assert embed(out, *given, "--dtype", "float32") == Exit.REFUSED
+    with pytest.raises(SystemExit):
+        main(["info", str(out), "--storage-options", OPTIONS[:-1]])  # does not parse
+    assert main(["embed", "x", "--output", str(out), *given, "--print-config"]) == Exit.COMPLETE
+    said = capfd.readouterr()
+    assert SECRET not in said.out + said.err
+    assert 'storage_options={"secret": …, "client_kwargs": …}' in said.out
+    assert "not JSON at character" in said.err
+    assert SECRET.encode() not in all_bytes(out) + log.read_bytes()
+
+
+@pytest.mark.parametrize("text", [OPTIONS[1:], f'["{SECRET}"]', f'"{SECRET}"', f"[{SECRET}", "[" * 100_000])
+def test_options_that_do_not_parse_are_not_shown(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError) as caught:
+        json_object(text)
+    assert SECRET not in str(caught.value)
+    assert "[[[" not in str(caught.value)
+
+
+def test_a_secret_may_be_named_and_is_looked_up_where_it_is_used(
+    monkeypatch: pytest.MonkeyPatch, embed: Command, tmp_path: Path, tiny_model: Path, corpus: Path
+) -> None:
+    monkeypatch.setenv("ELMO_TEST_SECRET", SECRET)
+    named: dict[str, Any] = {"secret": "env:ELMO_TEST_SECRET", "client_kwargs": {"token": "env:ELMO_TEST_SECRET"}, "n": 1}
+    assert resolved_options(named) == {"secret": SECRET, "client_kwargs": {"token": SECRET}, "n": 1}
+    root = Root(tmp_path / "store", named)
+    assert root.filesystem.storage_options["secret"] == SECRET
+    assert SECRET.encode() not in pickle.dumps(root)
+    # The graph of a job
+    from apache_beam import Pipeline
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipeline.embed_job import open_job
+
+    options = PipelineOptions(["--runner=FnApiRunner"])
+    asked = EmbedOptions(
+        (str(corpus),), str(tmp_path / "store"), model=str(tiny_model), storage_options=named, input_storage_options=named
+    )
+    assert SECRET not in repr(asked)
+    job = open_job(asked, options)
+    assert job.settings is not None
+    assert job.tenure is not None
+    with job.tenure:
+        pipeline = Pipeline(options=options)
+        _ = pipeline | EmbedCorpus(job.settings)
+        graph = pipeline.to_runner_api().SerializeToString()
+    assert SECRET.encode() not in graph
+    assert b"ELMO_TEST_SECRET" in graph or SECRET not in repr(job)
+    monkeypatch.delenv("ELMO_TEST_SECRET")
+    with pytest.raises(StoreError, match="ELMO_TEST_SECRET, which is not set"):
+        Root(tmp_path / "store", named).list()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["embed", f"sftp://me:{SECRET}@host/a.txt", "--output", "out"],
+        ["embed", "{corpus}", "--output", f"sftp://me:{SECRET}@host/out"],
+        ["info", f"ftp://me:{SECRET}@host/out"],
+        ["mix", f"ftp://me:{SECRET}@host/out", "--weights", "w.json", "--output", "out"],
+    ],
+)
+def test_a_password_in_a_url_is_refused_and_not_repeated(
+    arguments: list[str], corpus: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main([one.replace("{corpus}", str(corpus)) for one in arguments]) == Exit.BAD_USAGE
+    said = capfd.readouterr()
+    assert SECRET not in said.out + said.err
+    assert "env:NAME" in said.err

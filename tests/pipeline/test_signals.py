@@ -1,0 +1,67 @@
+"""SIGTERM, SIGHUP and kill -9 of a command that is at work."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elmo_store.layout import SHARDS
+from elmo_store.storage import Root
+from pipeline.exit_codes import Exit
+from tests.pipeline.support import run_command
+
+
+def started(tiny_model: Path, corpus: Path, out: Path, *options: str) -> "subprocess.Popen[str]":
+    """A job of some thousand small shards, at work: a few of them are written."""
+    (corpus / "c.txt").write_text("a sentence of some words , and one more\n" * 40_000)
+    repo = str(Path(__file__).resolve().parent.parent.parent)
+    arguments = ["embed", str(corpus), "--output", str(out), "--model", str(tiny_model), "--input-format", "lines"]
+    command = [sys.executable, "-m", "elmo_store", *arguments, "--shard-rows", "64", *options]
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": repo, "PYTHONSAFEPATH": "1"}, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not any((out / SHARDS).glob("*.json")):
+        assert process.poll() is None, process.stderr.read() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_job_with_a_message_and_its_code(
+    tiny_model: Path, corpus: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    out = tmp_path / "store"
+    process = started(tiny_model, corpus, out)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == Exit.INCOMPLETE
+    assert f"ended by {number.name}; the same command again continues" in said
+    assert "Traceback" not in said
+    assert not (out / "_lease").exists()  # given back: the next one need not wait
+
+
+@pytest.mark.slow
+def test_a_launcher_killed_alone_takes_its_workers_along_and_the_next_command_its_lease(
+    tiny_model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "store"
+    process = started(tiny_model, corpus, out, "--workers", "2")
+    workers = psutil.Process(process.pid).children(recursive=True)
+    assert workers
+    process.kill()
+    process.communicate()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not [one for one in alive if "sdk_worker" in " ".join(one.cmdline())]
+    left = Root(out).sizes()
+    time.sleep(2)
+    assert Root(out).sizes() == left  # nobody writes any more
+    said = run_command("info", str(out)).stdout
+    assert "writer:" in said
