@@ -19,13 +19,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.bilm import FORGET_BIAS
+from model.characters import PADDING_ID
 from model.engine.onednn import PackedLinear
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.training import kernels
 
 CARRY_BIAS = -2.0  # a highway layer starts by mostly passing its input through, as in bilm-tf
-PADDING = 261  # the id of model.characters that fills a word's row behind its end marker
 
 
 def initial_parameters(options: BiLMOptions, seed: int) -> dict[str, Tensor]:
@@ -141,7 +141,7 @@ def convolve(characters: Tensor, char_embed: Tensor, weights: Sequence[Tensor], 
     Returns:
         [n, Σf] in char_embed's dtype.
     """
-    used = (characters != PADDING).sum(1)  # [n]
+    used = (characters != PADDING_ID).sum(1)  # [n]
     if char_embed.dtype == torch.float32 and char_embed.device.type == "cpu" and kernels.compiled():
         table = torch.cat([char_embed @ weight.permute(1, 2, 0).flatten(1) for weight in weights], dim=1)  # [262, S]
         return _LookUp.apply(table, characters.to(torch.int16), used, [(w.shape[2], w.shape[0]) for w in weights])
