@@ -78,7 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"elmo-store {asked}: {error}", file=sys.stderr)
         return int(error.code)
     except KeyboardInterrupt as end:
-        by = f"ended by {end}" if str(end) else "interrupted"
+        name = signals.name_of(end)
+        by = f"ended by {name}" if name else "interrupted"
         signals.say(f"\n{by}; the same command again continues")
         return int(Exit.INCOMPLETE)
     except BrokenPipeError:  # `elmo-store info … | head`

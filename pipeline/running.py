@@ -13,7 +13,7 @@ from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.progress import shown
-from pipeline.signals import say
+from pipeline.signals import name_of, say
 from pipeline.summary import Totals, next_steps, of_sums, summary
 from pipeline.tenure import Tenure
 from transforms.work import PROBLEM, SUMMARY, WORK
@@ -74,7 +74,7 @@ def run_to_end(
             except Exception as error:
                 failure = error
     except KeyboardInterrupt as end:
-        keep = not interrupted(job, str(end))
+        keep = not interrupted(job, name_of(end))
         return Exit.INCOMPLETE
     finally:
         holder = tenure.lost_to

@@ -38,6 +38,11 @@ def as_interrupts() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+def name_of(end: KeyboardInterrupt) -> str:
+    """The signal that it stands for, "" for Ctrl-C. Beam adds to an exception's text where it passed."""
+    return str(end).partition(" ")[0]
+
+
 def say(text: str) -> None:
     """A line on the error output, where there still is one: after SIGHUP the terminal may be gone."""
     with suppress(OSError):
