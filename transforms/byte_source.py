@@ -250,6 +250,7 @@ def identity_of(info: Mapping[str, Any]) -> FileIdentity:
         "blob_id",
         "mtime",
         "LastModified",
+        "Last-Modified",
         "last_modified",
         "updated",
         "created",

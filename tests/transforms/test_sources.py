@@ -154,7 +154,7 @@ def test_a_web_server_without_ranges(tmp_path: Path) -> None:
             thread.join()
 
 
-def test_https_in_ranges(tmp_path: Path) -> None:
+def test_https_is_read_in_one_pass(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install 'elmo-store[http]'")
     write(tmp_path / "a.tok", b"".join(b"a %d\n" % i for i in range(100)))
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(RangeHandler, directory=str(tmp_path))) as server:
@@ -166,7 +166,8 @@ def test_https_in_ranges(tmp_path: Path) -> None:
         try:
             url, options = f"https://127.0.0.1:{server.server_port}/a.tok", {"ssl": False}  # nobody signed the certificate
             pieces = plan_pieces([url], range_bytes=300, storage_options=options)
-            assert len(pieces) == 2
+            assert [piece.unpack for piece in pieces] == [True]  # fsspec does not say whether this server has ranges
+            assert pieces[0].identity.version.startswith("Last-Modified=")
             found = [record for piece in pieces for record in read_piece(piece, ReadSettings(), options)]
             assert tokens(found) == [["a", str(i)] for i in range(100)]
         finally:
