@@ -140,10 +140,13 @@ def _run(arguments: list[str], log: str, prepare: Callable[[], Any] | None) -> N
 
 def contents(store: Path) -> dict[str, str]:
     """SHA-256 of every object that must be the same whoever wrote it."""
-    files = [path for room in ROOMS for path in (store / room).rglob("*") if path.is_file()]
-    # Nobody takes a temporary file for an object; on a file server one may stay where its removal failed.
-    files = [path for path in files if not path.name.startswith(TEMPORARY_PREFIX)]
+    files = [path for room in ROOMS for path in _objects(store / room)]
     return {str(path.relative_to(store)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def _objects(folder: Path) -> list[Path]:
+    """Files below ``folder``. Nobody takes a temporary one for an object; on a file server it stays where its removal failed."""
+    return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(TEMPORARY_PREFIX)]
 
 
 def stage_of(store: Path) -> str:
@@ -187,7 +190,7 @@ def problem_of(output: Path, code: int, wanted: dict[str, str]) -> str:
     found = contents(output)
     if found != wanted:
         return f"other bytes: {sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))[:5]}"
-    if left := [name for name in ("_work", "_lease") if (output / name).exists()]:
+    if left := [name for name in ("_work", "_lease") if _objects(output / name)]:
         return f"{', '.join(left)} stayed"
     faults = faults_of(str(output))
     return f"verify: {faults[:3]}" if faults else ""
