@@ -68,7 +68,7 @@ def peak_resident(pid: int) -> int:
 
 def elmo_store(*arguments: str) -> list[str]:
     """The command line of ``elmo-store`` in a process of its own, by the Python that runs this."""
-    return [sys.executable, "-m", "pipeline", *arguments]
+    return [sys.executable, "-m", "elmo_store", *arguments]
 
 
 def machine() -> str:

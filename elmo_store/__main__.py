@@ -5,11 +5,13 @@ folder may well hold a ``model.py`` of the user's own; ``elmo_store`` is a name 
 the rest by name once nothing can stand before it.
 """
 
+import atexit
 import importlib
 import os
 import sys
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
+from typing import NoReturn
 
 # What a command may lack, by the first name of the import that failed → the extra that brings it.
 EXTRAS: Mapping[str, str] = {
@@ -38,6 +40,23 @@ def main() -> int:
         return 2
 
 
+def command() -> NoReturn:
+    """Run ``elmo-store`` and end the process, without taking PyTorch and Beam apart object by object, which takes seconds."""
+    try:
+        code = main()
+    except SystemExit as ended:  # argparse: its code, or a message
+        if isinstance(ended.code, str):
+            raise
+        code = int(ended.code or 0)
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:  # nobody reads any more; the interpreter's own code for it
+        code = code or 120
+    os._exit(code)
+
+
 def worker() -> None:
     """Run ``elmo-store-worker``, the program that an engine starts on its machines."""
     put_ours_first(sys.path, os.environ)
@@ -56,4 +75,4 @@ def put_ours_first(path: list[str], environment: MutableMapping[str, str]) -> No
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    command()

@@ -91,3 +91,15 @@ def test_every_extra_that_is_named_exists(repo_dir: Path) -> None:
 
     declared = tomllib.loads((repo_dir / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     assert set(EXTRAS.values()) <= set(declared) | {"embed", "explore"}
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["embed", "--help"], 0), (["info", "no/such/store"], 3), (["nonsense"], 2)])
+def test_the_command_ends_at_once_with_its_code_and_all_it_said(arguments: list[str], code: int) -> None:
+    """It doesn't take the interpreter apart, but says what it has to and does what was asked for at exit."""
+    probe = "import atexit, sys\nfrom elmo_store.__main__ import command\natexit.register(print, 'asked for at exit')\ncommand()"
+    environment = {**os.environ, "PYTHONPATH": OUR_FOLDER}
+    run = [sys.executable, "-c", probe, *arguments]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert done.stdout.endswith("asked for at exit\n")
+    assert len(done.stdout + done.stderr) > 60
