@@ -1,16 +1,18 @@
 """What states lose in 8 bits, by how they are scaled: error, cosine, bytes a token, and what taggers see of it.
 
     python -m benchmarks.int8_form [--model NAME|FOLDER] [--eval-dir FOLDER] [--seeds 3] [--work out/int8]
+    python -m benchmarks.int8_form --precisions float32 bfloat16 int8 [...]
 
 The store's format reserves `dtype` "int8" (docs/store-format.md, Versions). This measures what the form would be made of,
 before it is written: states in float32 of UD-EWT's development and test set and of CoNLL-2000's test set, rounded by each scheme,
 compared with themselves, and probed for parts of speech (trained on the development set) and chunks (trained on the first half of
-the test set). May import every room.
+the test set). With ``--precisions`` states are kept as they are, in float32, and taggers see what the engine's precision costs.
+May import every room.
 """
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -91,11 +93,11 @@ def losses(states: Array, names: Sequence[str]) -> None:
 Side = tuple[TokenStates, Sequence[LabelledSentence]]
 
 
-def probes(name: str, metric: Any, train: Side, test: Side, seeds: int) -> None:
+def probes(name: str, metric: Any, train: Side, test: Side, seeds: int, schemes: Mapping[str, Callable[[Array], Array]]) -> None:
     """Print what a linear tagger scores on states of each scheme, in training and test; mean and range over seeds."""
     chosen = [feature for label, feature in features(train[0].n_layers).items() if label in ("layer 1", "mix")]
     settings = TaggerSettings(epochs=8, device="cpu")
-    for scheme, (apply, _) in SCHEMES.items():
+    for scheme, apply in schemes.items():
         sides = [(replace(vectors, states=apply(vectors.states)), labels) for vectors, labels in (train, test)]
         runs = probe_tagging(sides[0], sides[1], metric=metric, seeds=range(seeds), settings=settings, features=chosen)
         cells = []
@@ -105,10 +107,11 @@ def probes(name: str, metric: Any, train: Side, test: Side, seeds: int) -> None:
         print(f"| {name} | {scheme} | " + " | ".join(cells) + " |", flush=True)
 
 
-def side(file: Path, column: str, args: argparse.Namespace) -> Side:
+def side(file: Path, column: str, args: argparse.Namespace, precision: str = "float32") -> Side:
     """States in float32 and labels of an annotated file."""
-    place = args.work / f"{file.parent.name}-{file.name.split('.')[0]}"
+    place = args.work / f"{file.parent.name}-{file.name.split('.')[0]}{'' if precision == 'float32' else '-' + precision}"
     command = ["embed", str(embedding_input(file, args.work)), "--output", str(place), "--dtype", "float32", "--quiet"]
+    command += ["--precision", precision]
     command += ["--model", args.model] if args.model else []
     with redirect_stdout(sys.stderr):
         if code := elmo_store_command(command):
@@ -132,18 +135,24 @@ def main() -> None:
     parser.add_argument("--model", help="as elmo-store embed (default: the packaged one)")
     parser.add_argument("--eval-dir", type=Path, default=data_folder() / "eval", help="annotated sets (docs/data.md)")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each tagger")
+    parser.add_argument("--precisions", nargs="+", help="engine's precisions to compare, instead of schemes of storing")
     parser.add_argument("--work", type=Path, default=Path("out/int8"), help="stores; complete ones are used again")
     args = parser.parse_args()
-    ewt = args.eval_dir / "ud_english_ewt"
-    dev, test = (side(ewt / f"en_ewt-ud-{one}.conllu.xz", "upos", args) for one in ("dev", "test"))
-    chunks = side(args.eval_dir / "conll2000" / "test.tsv.xz", "3", args)
     torch.set_num_threads(1)
-    store = elmo_store.open(args.work / "ud_english_ewt-en_ewt-ud-test")
-    losses(test[0].states, store.states)
-    print("\n| task | scheme | layer 1 | learned mix |\n|---|---|---|---|")
-    probes("UPOS, accuracy", "accuracy", dev, test, args.seeds)
-    half, n = len(chunks[1]) // 2, len(chunks[1])
-    probes("chunks, F1", "span-f1", part(chunks, 0, half), part(chunks, half, n), args.seeds)
+    ewt = args.eval_dir / "ud_english_ewt"
+    for precision in args.precisions or ["float32"]:
+        dev, test = (side(ewt / f"en_ewt-ud-{one}.conllu.xz", "upos", args, precision) for one in ("dev", "test"))
+        chunks = side(args.eval_dir / "conll2000" / "test.tsv.xz", "3", args, precision)
+        schemes = {scheme: apply for scheme, (apply, _) in SCHEMES.items()}
+        if args.precisions:
+            schemes = {f"computed in {precision}": lambda states: states}
+        else:
+            losses(test[0].states, elmo_store.open(args.work / "ud_english_ewt-en_ewt-ud-test").states)
+        if precision == (args.precisions or ["float32"])[0]:
+            print("\n| task | scheme | layer 1 | learned mix |\n|---|---|---|---|")
+        probes("UPOS, accuracy", "accuracy", dev, test, args.seeds, schemes)
+        half, n = len(chunks[1]) // 2, len(chunks[1])
+        probes("chunks, F1", "span-f1", part(chunks, 0, half), part(chunks, half, n), args.seeds, schemes)
 
 
 if __name__ == "__main__":

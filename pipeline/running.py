@@ -43,6 +43,7 @@ def run_to_end(
     import apache_beam as beam
 
     from pipeline.beam_options import quiet_workers
+    from pipeline.local_runner import local_runner
     from pipeline.submission import SubmittedJob, only_prepares, submit
 
     root = tenure.root
@@ -52,7 +53,7 @@ def run_to_end(
     keep = False  # the lease
     try:
         with nullcontext() if quiet or not wait else shown(root, seconds=0.5 if root.is_local else 5.0):
-            pipeline = beam.Pipeline(options=options)
+            pipeline = beam.Pipeline(runner=local_runner(options), options=options)
             _ = pipeline | transform
             try:
                 with quiet_workers(options):
