@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 RATES = {"adamw": 2e-3, "adagrad": 0.2}
 SOFTMAX_RATES = {"adamw": 0.1, "adagrad": 0.2}
 CLIPS = {"adamw": 1.0, "adagrad": 10.0}
+DEFAULT_MODEL = "default"  # as model.files.registry has it, which costs PyTorch
 LOADS = "PyTorch"
 SOFTMAX = "softmax.safetensors"
 TRAINING = "training"  # folder below --output with what a later run needs
@@ -49,7 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``train``."""
     parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
     parser.add_argument("inputs", nargs="*", metavar="TEXT", help="files, folders, globs; any fsspec URL (s3://…)")
-    parser.add_argument("--options", metavar="FILE", help="options.json of the model to train, as published ones (required)")
+    parser.add_argument(
+        "--options",
+        metavar="FILE",
+        help="options.json of the model to train, as published ones; default: the shape of the packaged model (required)",
+    )
     parser.add_argument("--output", metavar="FOLDER", help="local folder for model and run (required)")
     parser.add_argument(
         "--evaluate", metavar="FOLDER", help="instead of training: measure this run's model on --heldout (default: train)"
@@ -134,7 +139,7 @@ def check(args: argparse.Namespace) -> None:
         raise CommandError(Exit.BAD_USAGE, problem)
     locations.check_inputs([*args.inputs, *args.heldout])
     for option, place in (("--options", args.options), ("--vocabulary", args.vocabulary), ("--resume", args.resume)):
-        if place:
+        if place and (option, place) != ("--options", DEFAULT_MODEL):
             locations.check_file(place, option)
     if args.evaluate is None:
         locations.check_output(args.output)
@@ -146,6 +151,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
     keep_freed_memory()  # before torch allocates anything
     from model.errors import OptionsError
+    from model.files.registry import load_model
     from model.files.weights import read_options
     from model.training.errors import TrainingError
     from transforms.records import InputError
@@ -156,7 +162,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     if args.resume is None and (output / TRAINING / "checkpoint.pt").exists():
         raise CommandError(Exit.REFUSED, f"{output} holds a run already: --resume continues it; otherwise name another --output")
     try:
-        options = read_options(args.options)
+        options = load_model(DEFAULT_MODEL)[1].options if args.options == DEFAULT_MODEL else read_options(args.options)
         corpus = _corpus(args, output / TRAINING / "corpus")
         heldout = [(place, list(_sentences([place], args, "--heldout"))) for place in args.heldout]
         trainer = _trainer(args, options, corpus, output)

@@ -182,7 +182,7 @@ def bars(result: Result) -> str:
 
 
 def plot(results: Sequence[Result], path: str) -> None:
-    """The learned s and γ of every task as bars with their standard deviations, in a file (.svg, .png, .pdf).
+    """The learned s and γ of every task as bars with their standard deviations, each on an axis of its own: .svg, .png, .pdf.
 
     ImportError without Matplotlib; ValueError if no result has a learned mix or the file's ending is unknown.
     """
@@ -191,15 +191,19 @@ def plot(results: Sequence[Result], path: str) -> None:
     learned = [(result, result.mixes) for result in results if result.mixes is not None]
     if not learned:
         raise ValueError("no learned mix to plot: probe the feature 'mix'")
-    figure = Figure(figsize=(1.2 + 3.2 * len(learned), 3.0), layout="constrained")
-    panels = figure.subplots(1, len(learned), squeeze=False)[0]
-    for panel, (result, mixes) in zip(panels, learned, strict=True):
-        names = [*(f"s\n{name}" for name in _layer_names(mixes)), "γ"]
-        spreads = [*mixes.s, mixes.gamma]
-        colours = ["#4c72b0"] * len(mixes.s) + ["#c44e52"]
-        panel.bar(names, [s.mean for s in spreads], yerr=[s.sd or 0.0 for s in spreads], color=colours, capsize=3)
-        panel.set_title(result.task, fontsize=10)
-        panel.spines[["top", "right"]].set_visible(False)
+    figure = Figure(figsize=(1.2 + 3.6 * len(learned), 3.0), layout="constrained")
+    widths = [width for _, mixes in learned for width in (len(mixes.s), 1)]
+    panels = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
+    for place, (result, mixes) in enumerate(learned):
+        shares, scale = panels[2 * place : 2 * place + 2]
+        shares.bar(
+            _layer_names(mixes), [s.mean for s in mixes.s], yerr=[s.sd or 0.0 for s in mixes.s], color="#4c72b0", capsize=3
+        )
+        shares.set_ylim(0, 1)  # they add up to 1
+        shares.set_title(f"{result.task}: s", fontsize=10)
+        scale.bar(["γ"], [mixes.gamma.mean], yerr=[mixes.gamma.sd or 0.0], color="#c44e52", capsize=3)
+        for panel in (shares, scale):
+            panel.spines[["top", "right"]].set_visible(False)
     figure.savefig(path)
 
 

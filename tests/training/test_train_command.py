@@ -8,6 +8,7 @@ import h5py
 import pytest
 import torch
 
+from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.training import memory
@@ -168,6 +169,11 @@ def test_what_never_begins_says_why(
 ) -> None:
     assert main([*command, "--max-tokens", "100", *extra]) == code
     assert message in capsys.readouterr().err
+
+
+def test_the_packaged_model_s_shape_by_name(command: list[str], folder: Path) -> None:
+    assert main([*command, "--options", "default", "--max-tokens", "48", "--quiet"]) == 0
+    assert BiLMWeights.load_safetensors(folder / "weights.safetensors").options == load_model("default")[1].options
 
 
 def test_refused_records_are_left_out_when_asked_for(command: list[str], text: Path, capsys: pytest.CaptureFixture[str]) -> None:
