@@ -49,12 +49,14 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self.port = 0
-        threading.Thread(target=self._serve, name="proxy", daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, name="proxy", daemon=True)
+        self._thread.start()
         self._ready.wait()
 
     def stop(self) -> None:
-        """End it."""
+        """End it, and every connection that is still open."""
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -62,6 +64,13 @@ class Proxy:
         self.port = listening.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
+        listening.close()
+        passing = asyncio.all_tasks(self._loop)
+        for task in passing:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*passing, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.sleep(0))  # transports that were aborted close their sockets now
+        self._loop.close()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.counts["connections"] += 1
@@ -71,9 +80,11 @@ class Proxy:
             return
         there, here = await asyncio.open_connection("127.0.0.1", self._to)
         both = [self._pass(reader, here, "request", writer), self._pass(there, writer, "answer", here)]
-        await asyncio.gather(*both, return_exceptions=True)
-        for end in (writer, here):
-            end.transport.abort()
+        try:
+            await asyncio.gather(*both, return_exceptions=True)
+        finally:  # also where the proxy ends
+            for end in (writer, here):
+                end.transport.abort()
 
     async def _pass(
         self, source: asyncio.StreamReader, target: asyncio.StreamWriter, what: str, other: asyncio.StreamWriter

@@ -121,7 +121,7 @@ def test_one_huge_line_is_refused_and_not_held(tmp_path: Path) -> None:
         file.write(b"\nafter\n")
     settings = ReadSettings(max_line_bytes=1 << 20)
     pieces = plan_pieces([str(path)], "lines", settings)
-    assert len(pieces) == 2  # the line straddles both
+    assert len(pieces) > 2  # the line straddles them
     tracemalloc.start()
     try:
         found = [record for piece in pieces for record in read_piece(piece, settings)]
