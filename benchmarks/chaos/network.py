@@ -82,7 +82,9 @@ class Proxy:
         both = [self._pass(reader, here, "request", writer), self._pass(there, writer, "answer", here)]
         try:
             await asyncio.gather(*both, return_exceptions=True)
-        finally:  # also where the proxy ends
+        except asyncio.CancelledError:  # the proxy ends
+            pass
+        finally:
             for end in (writer, here):
                 end.transport.abort()
 
