@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmo_store.errors import ShardCorruptError, ShardMissingError
-from elmo_store.storage import Range, Root, ShortReadError
+from elmo_store.ranges import Range, ShortReadError
+from elmo_store.storage import Root
 
 TAIL_BYTES = 1 << 16  # fetched of a file to find its footer
 _TRAILER_BYTES = 8  # length of the footer, and "PAR1"

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from elmo_store.ranges import Range, ShortReadError
 from elmo_store.recent import Recent
 from elmo_store.runs import Runs
-from elmo_store.storage import Range, Root, ShortReadError, folder_in_place_of
+from elmo_store.storage import Root, folder_in_place_of
 
 FILES_AT_HAND = 1024  # at most, and at most a quarter of those that a process may have open
 

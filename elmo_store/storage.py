@@ -1,4 +1,4 @@
-"""A store's root on any fsspec filesystem: whole objects in, whole objects or ranges out. Imports fsspec and errors only.
+"""A store's root on any fsspec filesystem: whole objects in, whole objects or ranges out. Imports fsspec, errors and ranges only.
 
 Writing an object is atomic everywhere: an object store's put is; on a local disk, and on file servers (`MOVED`), the bytes go to
 a temporary file in the same folder that then takes the name. Readers therefore see an object whole or not at all.
@@ -14,13 +14,14 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import ShardCorruptError, StoreError
+from elmo_store.ranges import Range, ShortReadError, merged
 
 TEMPORARY_PREFIX = ".writing-"
 # Filesystems whose writes can be seen half-way: file servers, not object stores.
@@ -30,28 +31,6 @@ _STAMPS = ("ETag", "etag", "md5Hash", "checksum", "generation", "mtime", "LastMo
 _SYNCFS = getattr(ctypes.CDLL(None), "syncfs", None)  # of the C library, on Linux: one filesystem's buffers, not all
 _PLACELESS = frozenset(("", ".", ".."))  # names that a path inside the store has none of
 ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an environment variable
-MERGE_GAP_BYTES = 4096  # ranges of one object that lie closer are asked for as one: a request costs more than these bytes
-
-
-class Range(NamedTuple):
-    """Bytes to read: of object ``rel`` from byte ``start`` on, as many as the writable buffer of bytes ``into`` has."""
-
-    rel: str
-    start: int
-    into: memoryview
-
-    @property
-    def stop(self) -> int:
-        """The byte after the last."""
-        return self.start + self.into.nbytes
-
-
-class ShortReadError(OSError):
-    """An object ends before the bytes that were asked for, or has another size than it must. ``rel`` names it."""
-
-    def __init__(self, rel: str, stop: int) -> None:
-        super().__init__(f"{rel} ends before byte {stop}" if stop >= 0 else f"{rel} has {-1 - stop} bytes, which can't be")
-        self.rel = rel
 
 
 def resolved_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -72,23 +51,6 @@ def resolved_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
         return os.environ[name]
 
     return {name: resolved(value) for name, value in (options or {}).items()}
-
-
-def merged(ranges: Sequence[Range], gap_bytes: int = MERGE_GAP_BYTES) -> list[list[Range]]:
-    """The ranges, each in one group; those of a group lie in one object, in order, at most ``gap_bytes`` apart.
-
-    Groups come in the order of (object, start). Overlapping ranges share a group.
-    """
-    groups: list[list[Range]] = []
-    stop = 0
-    for one in sorted((r for r in ranges if r.into.nbytes), key=lambda r: (r.rel, r.start)):
-        if groups and groups[-1][0].rel == one.rel and one.start - stop <= gap_bytes:
-            groups[-1].append(one)
-            stop = max(stop, one.stop)
-        else:
-            groups.append([one])
-            stop = one.stop
-    return groups
 
 
 class Root:

@@ -24,11 +24,12 @@ from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 from elmo_store import layout, zarr_shard
 from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.manifest import Manifest
+from elmo_store.ranges import Range, ShortReadError
 from elmo_store.recent import Recent
 from elmo_store.run_reader import RunReader
 from elmo_store.runs import Pieces, Runs, cut
 from elmo_store.scan import Empty
-from elmo_store.storage import Range, Root, ShortReadError
+from elmo_store.storage import Root
 from elmo_store.zarr_shard import DamagedError, Data, ShardIndex
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 from elmo_store import lease
 from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.lease import WORKER_SIGN, Process
-from elmo_store.storage import Range, Root
+from elmo_store.ranges import Range
+from elmo_store.storage import Root
 
 FENCE_SECONDS = 1.0  # the lease was looked at so shortly before each write
 SIGN_SECONDS = 20.0  # between two signs of life

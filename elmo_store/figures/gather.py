@@ -21,8 +21,9 @@ from elmo_store.figures.job import JobFigures, job_figures
 from elmo_store.figures.text import TextFigures, text_figures
 from elmo_store.manifest import Manifest
 from elmo_store.markers import read_marker
+from elmo_store.ranges import Range
 from elmo_store.reading import text_of_rows
-from elmo_store.storage import Range, Root
+from elmo_store.storage import Root
 
 if TYPE_CHECKING:
     from elmo_store.store import Store

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_store import forms, layout
-from elmo_store.storage import TEMPORARY_PREFIX, Range, Root, ShortReadError, merged
+from elmo_store.ranges import Range, ShortReadError, merged
+from elmo_store.storage import TEMPORARY_PREFIX, Root
 from tests.store.support import make_manifest
 
 

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_store import run_reader
+from elmo_store.ranges import ShortReadError
 from elmo_store.run_reader import RunReader
 from elmo_store.runs import Runs, cut
-from elmo_store.storage import Root, ShortReadError
+from elmo_store.storage import Root
 
 SPANS = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), max_size=6)
 

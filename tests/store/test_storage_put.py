@@ -82,3 +82,4 @@ def test_flush_works_on_this_system(tmp_path: Path) -> None:
     root.put("a", b"x")
     root.flush()
     Root("memory://anything").flush()
+    assert root.get("a") == b"x"
