@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 import fsspec
+from fsspec import available_protocols
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
@@ -53,6 +54,14 @@ def resolved_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: resolved(value) for name, value in (options or {}).items()}
 
 
+def names_filesystem(place: str) -> bool:
+    """Whether ``place`` names its filesystem: a URL, or a chain such as ``simplecache::s3://…``; otherwise it is a local path.
+
+    Chains may hold no ``://`` (``dir::zip``); what is no protocol before ``::`` is the beginning of a file's name.
+    """
+    return "://" in place or ("::" in place and place.partition("::")[0] in available_protocols())
+
+
 class Root:
     """A directory or object prefix, by URL. Cheap to make and to pickle: the filesystem is opened when it is first used.
 
@@ -65,13 +74,14 @@ class Root:
         text = os.fspath(url)
         if not text:
             raise StoreError("the location of the store is empty: give a folder or a URL")
-        if "://" not in text and "::" not in text:
+        self._is_path = not names_filesystem(text)
+        if self._is_path:
             text = os.path.abspath(text)  # worker processes may have another working folder
         self._location = text.rstrip("/") or "/"
         self._opened: tuple[int, fsspec.AbstractFileSystem, str] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"storage_options": self.storage_options, "_location": self._location, "_opened": None}
+        return self.__dict__ | {"_opened": None}
 
     def __repr__(self) -> str:
         return f"Root({self._location!r})"
@@ -90,7 +100,11 @@ class Root:
     def _open(self) -> tuple[fsspec.AbstractFileSystem, str]:
         pid = os.getpid()
         if self._opened is None or self._opened[0] != pid:  # an event loop does not survive a fork
-            filesystem, path = url_to_fs(self._location, **resolved_options(self.storage_options))
+            options = resolved_options(self.storage_options)
+            if self._is_path:
+                filesystem, path = LocalFileSystem(**options), self._location
+            else:
+                filesystem, path = url_to_fs(self._location, **options)
             self._opened = (pid, filesystem, path.rstrip("/") if path != "/" else path)
         return self._opened[1], self._opened[2]
 

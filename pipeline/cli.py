@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
-from pipeline import config, logs, signals
+from pipeline import config, logs, screen, signals
 from pipeline.exit_codes import CommandError, Exit
 
 # group of the help: name: (module, one line of help)
@@ -62,6 +62,11 @@ def package_version() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (argparse ends the process itself, with 2, on bad usage)."""
+    with screen.escaped():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
     if asked in SHELLS and arguments[0] == "--print-completion":

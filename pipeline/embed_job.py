@@ -21,6 +21,7 @@ from elmo_store.inputs import encode_inputs
 from elmo_store.layout import INPUTS, START_STATE, state_names
 from elmo_store.lease import Process
 from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
+from elmo_store.markers import marked_shards
 from elmo_store.storage import Root
 from model.errors import ModelError
 from model.files.weights import BiLMWeights
@@ -45,7 +46,7 @@ from transforms.plan import shards_per_call
 from transforms.records import Piece, ReadSettings, describe_files, input_fingerprint
 from transforms.task_list import write_tasks
 from transforms.tokenizers import describe
-from transforms.work import BAD, MODEL, PLAN, PROBLEM, PROGRESS, START
+from transforms.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, PROGRESS, START
 
 _LOG = logging.getLogger(__name__)
 
@@ -342,6 +343,8 @@ def _put_start(
             root.remove_tree(folder)
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)
+        if manifest.job["device"] == "auto" and not marked_shards(root):  # nothing is bound to what a worker said it has
+            root.remove(DEVICE)
         n_bytes = sum({piece.url: piece.identity.size for piece in given.pieces}.values())
         root.put_json(START, {"run": run, "started": time.time(), "n_pieces": len(tasks), "n_bytes": n_bytes, "waits": waits})
     except (OSError, StoreError) as error:

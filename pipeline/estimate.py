@@ -11,6 +11,7 @@ from typing import Any
 
 from elmo_store.storage import Root
 from pipeline.quantities import duration, human_bytes
+from pipeline.screen import in_line
 from transforms.readers import open_piece
 from transforms.records import Piece, ReadSettings, Record, Sentence
 from transforms.scripts import script_of
@@ -150,7 +151,7 @@ def preview_lines(
             if not left:
                 return
             left -= 1
-            yield f"{_id(record, name, positions[name], ordinals[name])}\t{_shown(record)}"
+            yield f"{in_line(_id(record, name, positions[name], ordinals[name]))}\t{in_line(_shown(record))}"
         positions[name] += source.n_positions
         ordinals[name] += source.n_ordinals
 

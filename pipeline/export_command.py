@@ -13,6 +13,7 @@ from elmo_store.exports.formats import FORMATS
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import DTYPES, json_object
+from pipeline.screen import drawable
 
 if TYPE_CHECKING:
     from elmo_store.exports import Report
@@ -115,7 +116,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
         raise CommandError(Exit.BAD_LOCATION, f"{args.store}: {error}") from error
     silent = args.quiet or not sys.stderr.isatty()
     try:
-        with tqdm(total=store.n_tokens, unit=" tokens", unit_scale=True, disable=silent) as bar:
+        with tqdm(total=store.n_tokens, unit=" tokens", unit_scale=True, disable=silent, file=drawable(sys.stderr)) as bar:
             report = export(
                 store,
                 args.output,

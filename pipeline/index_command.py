@@ -13,6 +13,7 @@ from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.explore_command import check_layers
 from pipeline.options import json_object
+from pipeline.screen import drawable
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
@@ -60,7 +61,8 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
             check_layers(store)
         if not total:
             raise CommandError(Exit.BAD_LOCATION, f"{store.url} has no{unit} to index")
-        with tqdm(total=total, unit=unit, unit_scale=True, disable=args.quiet or not sys.stderr.isatty()) as bar:
+        silent = args.quiet or not sys.stderr.isatty()
+        with tqdm(total=total, unit=unit, unit_scale=True, disable=silent, file=drawable(sys.stderr)) as bar:
             build = _by_text if args.by == "text" else _by_vectors
             line, place = build(store, lambda done: bar.update(done - bar.n) and None)
     except (StoreError, OSError) as error:

@@ -72,6 +72,7 @@ def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
 def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str]:
     """The same for people."""
     from pipeline.quantities import human_bytes
+    from pipeline.screen import in_line
     from pipeline.summary import next_steps
 
     counts = manifest.counts
@@ -89,7 +90,7 @@ def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str
     shown += [
         f"model:       {manifest.model.name} ({manifest.model.fingerprint[:23]}…), start state {manifest.start_state.kind}",
         f"states:      {', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}, "
-        f"computed in {manifest.precision}",
+        f"computed in {manifest.precision}{_on(manifest)}",
         f"tokenizer:   {manifest.tokenizer}",
         f"bytes:       {bytes_}",
     ]
@@ -101,4 +102,13 @@ def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str
         shown.append(
             "follow it:   elmo-store watch" if facts["writer"] else "continue it: give the command that began it once more"
         )
-    return shown
+    return [in_line(line) for line in shown]
+
+
+def _on(manifest: "Manifest") -> str:
+    """What the states were computed on, as far as the job says."""
+    device = str(manifest.job.get("device", "auto"))
+    if device == "auto":
+        return ""
+    one, _, more = device.partition(",")
+    return f" on {one}" + (f" and {more}: last bits of their shards differ" if more else "")

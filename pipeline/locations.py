@@ -13,7 +13,11 @@ from pipeline.exit_codes import CommandError, Exit
 
 def is_url(place: str) -> bool:
     """True if ``place`` names a filesystem (``s3://…``, chained URLs too); it is then not looked for on this machine."""
-    return "://" in place or "::" in place
+    if "::" not in place:
+        return "://" in place
+    from elmo_store.storage import names_filesystem  # here: it takes its time, and few places have such names
+
+    return names_filesystem(place)
 
 
 def check_no_password(place: str | None) -> None:

@@ -1,6 +1,6 @@
 """Progress on a screen: a bar a stage on a terminal, lines elsewhere. What it shows is a `pipeline.snapshot`.
 
-May import elmo_store, pipeline.snapshot and tqdm.
+May import elmo_store, pipeline.{screen,snapshot} and tqdm.
 """
 
 import os
@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from elmo_store.errors import StoreError
 from elmo_store.storage import Root
+from pipeline.screen import drawable, visible
 from pipeline.snapshot import ProgressReader, Snapshot
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
@@ -26,7 +27,7 @@ class Screen:
     """Shows snapshots: a bar a stage on a terminal, otherwise a line now and then. NO_COLOR leaves the bar uncoloured."""
 
     def __init__(self, stream: TextIO | None = None, line_seconds: float = LINE_SECONDS) -> None:
-        self._stream = stream or sys.stderr
+        self._stream = drawable(stream or sys.stderr)
         self._bar: tqdm[Any] | None = None
         self._stage = ""
         self._terminal = self._stream.isatty()
@@ -44,7 +45,7 @@ class Screen:
         total, done = _extent(snapshot)
         if total is None:
             if snapshot.stage not in ("complete", "failed"):
-                print(f"\r\x1b[K{snapshot.line()}", end="", file=self._stream, flush=True)
+                print(f"\r\x1b[K{visible(snapshot.line())}", end="", file=self._stream, flush=True)
             return
         if self._bar is None:
             self._bar = self._new_bar(snapshot.stage, total)
@@ -70,7 +71,7 @@ class Screen:
         now = time.monotonic()
         if snapshot.line() != line and (snapshot.stage != stage or now - when >= self._line_seconds):
             self._last_line = (snapshot.stage, snapshot.line(), now)
-            print(snapshot.line(), file=self._stream, flush=True)
+            print(visible(snapshot.line()), file=self._stream, flush=True)
 
     def close(self) -> None:
         """Take the bar or line off the terminal: what follows begins on a line of its own."""

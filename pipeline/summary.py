@@ -12,6 +12,7 @@ from elmo_store.manifest import Manifest
 from elmo_store.markers import ShardMarker, read_marker, total_bytes
 from elmo_store.storage import Root
 from pipeline.quantities import duration, human_bytes
+from pipeline.screen import in_line
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def summary(root: Root, manifest: Manifest, everything: Totals | None, this_run:
         reused = [("first-layer gates", this_run.table_hits), ("word vectors", this_run.word_hits)]
         shown = ", ".join(f"{name} {share:.0%}" for name, share in reused if share is not None)
         rows["engine"] = f"lanes filled {this_run.lane_fill:.0%}" + (f"; computed before and reused: {shown}" if shown else "")
-    return [f"complete: {root}", *(f"  {name:<9} {text}" for name, text in rows.items())]
+    return [in_line(line) for line in (f"complete: {root}", *(f"  {name:<9} {text}" for name, text in rows.items()))]
 
 
 def next_steps(root: Root, manifest: Manifest) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
+from pipeline.screen import drawable, in_line
 
 if TYPE_CHECKING:
     from elmo_store.verify import VerifyReport
@@ -101,7 +102,7 @@ def _as_text(report: "VerifyReport", faults: list[Any], recomputed: dict[str, An
     from pipeline.quantities import human_bytes
 
     how = "read, compared with their hashes and with one another" if report.deep else "read and compared with their hashes"
-    lines = [fault.text for fault in faults]
+    lines = [in_line(fault.text) for fault in faults]
     lines.append(
         f"{'damaged' if faults else 'sound'}: {report.objects:,} objects of {human_bytes(report.bytes)} {how}; "
         f"{report.sentences:,} sentences in {report.shards:,} shards; {len(faults):,} faults"
@@ -128,4 +129,4 @@ class _Progress:
             self._bytes += n_bytes
             if sys.stderr.isatty() and self._bytes - self._shown > 1 << 26:
                 self._shown = self._bytes
-                print(f"\r{human_bytes(self._bytes)} read", end="\r", file=sys.stderr, flush=True)
+                print(f"\r{human_bytes(self._bytes)} read", end="\r", file=drawable(sys.stderr), flush=True)

@@ -27,6 +27,7 @@ from elmo_store.markers import (
     total_bytes,
 )
 from elmo_store.storage import TEMPORARY_PREFIX, Root
+from transforms.job_root import RETRIES
 from transforms.plan import ShardTask, grouped
 from transforms.progress_files import ShardProgress
 from transforms.results import Outcome
@@ -101,6 +102,7 @@ class Checked:
     n_bytes: int = 0
     everything: Counter[str] = field(default_factory=Counter)  # sums of the markers' numbers
     this_run: Counter[str] = field(default_factory=Counter)  # of those that this run wrote
+    devices: frozenset[str] = frozenset()  # what computed them, as far as they say
 
     def __add__(self, other: "Checked") -> "Checked":
         return Checked(
@@ -111,6 +113,7 @@ class Checked:
             self.n_bytes + other.n_bytes,
             self.everything + other.everything,
             self.this_run + other.this_run,
+            self.devices | other.devices,
         )
 
     @property
@@ -164,6 +167,8 @@ def check(task: CheckTask, root: Root) -> Checked:
         n_bytes=total_bytes(list(done.values())),
         everything=_sums(done.values()),
         this_run=_sums(marker for marker in done.values() if float(marker.stats.get("finished", 0)) >= began),
+        devices=frozenset(str(marker.stats["device"]) for marker in done.values() if "device" in marker.stats),
+        outcome=Outcome(n_retries=RETRIES.taken()),
     )
 
 

@@ -37,6 +37,7 @@ from model.start_state import StartState
 from transforms.health import Health, WorkerError
 from transforms.job_root import RETRIES, JobRoot, is_of_the_data
 from transforms.memory import give_back
+from transforms.one_device import claim
 from transforms.plan import ShardTask
 from transforms.progress_files import ShardProgress
 from transforms.results import NAMESPACE, ShardResult, count
@@ -158,6 +159,7 @@ class ShardWorker:
         self._embedder = embedder
         self._reader = PartReader(settings.root)
         self._health = Health()
+        self._claimed = False  # the device, where each worker finds out what it has
         self._turn = threading.Lock()  # one caller at a time reads and computes
         self._in_flight = threading.BoundedSemaphore(2)  # calls whose states exist: one computed, one written
         self._writers = ThreadPoolExecutor(settings.writers, thread_name_prefix="write")
@@ -172,6 +174,11 @@ class ShardWorker:
         """Places of the store's states among those of the model."""
         names = state_names(self._embedder.options.n_layers)
         return [names.index(name) for name in self._manifest.states]
+
+    def _claim_device(self) -> None:
+        if not self._claimed:
+            claim(self._root, self._embedder.device)
+            self._claimed = True
 
     @cached_property
     def _plan(self) -> str:
@@ -196,6 +203,8 @@ class ShardWorker:
     def _run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
         futures: list[Future[ShardResult]] = []
         with self._turn:
+            if tasks and self._settings.engine.get("device") == "auto":
+                self._claim_device()
             groups = self._groups(tasks)
             ahead = self._ahead.submit(self._read, next(groups)) if tasks else None
             while ahead is not None:
@@ -291,7 +300,8 @@ class ShardWorker:
         for text in texts:
             # Numbers of a call are shared among its shards by rows; sums over shards stay what the engine counted.
             share = text.task.n_rows / rows
-            stats = call | {"tokens": text.n_tokens, "seconds_reading": seconds_reading, "cell": self._embedder.cell}
+            stats: dict[str, Any] = call | {"tokens": text.n_tokens, "seconds_reading": seconds_reading}
+            stats |= {"cell": self._embedder.cell, "device": self._embedder.device}
             futures.append(self._writers.submit(self._write, text, running, first, share, stats))
             first += text.task.n_rows
         return futures
@@ -334,7 +344,8 @@ class _Call:
 def _failure(task: ShardTask, doing: str, error: Exception) -> ShardResult:
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = f" ({last[0].filename}:{last[0].lineno})" if last else ""
-    return ShardResult(task.shard, task.n_rows, f"{doing}: {type(error).__name__}: {error}{place}")
+    said = f"{doing}: {type(error).__name__}: {error}{place}"
+    return ShardResult(task.shard, task.n_rows, said, {"storage_retries": RETRIES.taken()})
 
 
 def _when_all_done(futures: Sequence[Future[ShardResult]], then: Callable[[], None]) -> None:

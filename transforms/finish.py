@@ -5,8 +5,9 @@ what it wrote before.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
 import apache_beam as beam
@@ -18,7 +19,7 @@ from elmo_store.markers import IdsMarker, StretchMarker, marker_fault, read_ids_
 from elmo_store.storage import Root
 from elmo_store.writer import complete_store
 from transforms.done import IO_THREADS, CheckAll, Checked, remove_half_written
-from transforms.job_root import JobRoot, writable
+from transforms.job_root import RETRIES, JobRoot, writable
 from transforms.problems import stop
 from transforms.results import CombineOutcomes, NumberResult, ShardResult, outcome_of
 from transforms.work import PLAN, START, SUMMARY, WORK
@@ -59,12 +60,20 @@ def finish_job(root: Root, found: Checked) -> Manifest:
     _remove_half_written(root)
     _remove_strays(root, [*stretches, *tables])
     waits = root.get_json(START).get("waits", False)
-    complete = complete_store(root, manifest, found.checksum, stretches, tables)
-    this_run = found.this_run + Counter(retries=found.outcome.n_retries + int(plan.get("retries", 0)))
+    complete = complete_store(root, with_device(manifest, found.devices), found.checksum, stretches, tables)
+    n_retries = found.outcome.n_retries + int(plan.get("retries", 0)) + RETRIES.taken()
+    this_run = found.this_run + Counter(retries=n_retries)
     if waits:  # the launcher, who removes it
         root.put_json(SUMMARY, {"bytes": found.n_bytes, "everything": found.everything, "this_run": this_run})
     _end_run(root, keep=SUMMARY)
     return complete
+
+
+def with_device(manifest: Manifest, devices: Collection[str]) -> Manifest:
+    """``manifest`` of a job whose workers found out for themselves what they have, with what it was; more than one is told."""
+    if manifest.job.get("device") != "auto" or not devices:
+        return manifest
+    return replace(manifest, job={**manifest.job, "device": ",".join(sorted(devices))})
 
 
 def _end_run(root: Root, keep: str = "") -> None:

@@ -138,6 +138,11 @@ class JobRoot(Root):
         self.fence()
         return self._again(partial(super()._put, rel, data))
 
+    def put_new(self, rel: str, data: bytes | bytearray) -> bool:
+        """As `Root`, fenced and tried again."""
+        self.fence()
+        return self._again(partial(super().put_new, rel, data))
+
     def stamp(self, rel: str) -> str | None:
         """As `Root`, tried again."""
         return self._again(partial(super().stamp, rel))

@@ -100,7 +100,8 @@ class _MixShards(beam.DoFn):
                 raise
             except Exception as error:  # whatever it is, it must not take the other shards down
                 self._health.failed("mixing", error)
-                result = ShardResult(task.shard, task.n_rows, f"mixing: {type(error).__name__}: {error}")
+                said = f"mixing: {type(error).__name__}: {error}"
+                result = ShardResult(task.shard, task.n_rows, said, {"storage_retries": RETRIES.taken()})
                 self._health.check()
             if result.error is None:
                 self._health.well()

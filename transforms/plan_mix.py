@@ -18,7 +18,7 @@ from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import marked
 from elmo_store.sentences import read_index
 from elmo_store.storage import Root
-from transforms.job_root import run_of
+from transforms.job_root import RETRIES, run_of
 from transforms.plan import PartSlice, grouped, shard_tasks, shards_per_task
 from transforms.plan_shards import is_planned
 from transforms.work import PLAN
@@ -67,7 +67,7 @@ def plan_mix(source: Root, target: Root) -> Iterable[Any]:
             {"id": identity, "run": run_of(target)}
             | {"n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
             | {"n_parts": counts.parts, "n_stretches": len(stretches), "n_id_runs": len(tables)}
-            | {"planned": time.time()},
+            | {"planned": time.time(), "retries": RETRIES.taken()},
         )
     yield from (TaggedOutput(PARTS, (STRETCHES, number)) for number in stretches)
     yield from (TaggedOutput(PARTS, (IDS, number)) for number in tables)

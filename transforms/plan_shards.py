@@ -20,7 +20,7 @@ from elmo_store import zarr_form
 from elmo_store.layout import FORMS, REJECTS, SENTENCES, STATES, ZARR
 from elmo_store.manifest import Counts, Manifest, read_manifest, write_manifest
 from elmo_store.storage import Root
-from transforms.job_root import run_of
+from transforms.job_root import RETRIES, run_of
 from transforms.number import NumberTask, id_runs, is_numbered
 from transforms.plan import CorpusPlan, grouped, make_plan, part_counts, shards_per_task, stretches
 from transforms.problems import stop_for_bad_files, stop_for_rejects
@@ -127,6 +127,7 @@ def plan_job(
     identity = id_of_plan(manifest, plan)
     runs = stretches(plan.parts, plan.n_sentences, manifest.sentence_chunk)
     check_room(root, manifest)
+    sizes = numbered_sizes(root) if resumed else {}
     if not is_planned(root, identity):
         write_manifest(root, manifest)
         zarr_form.create(root, manifest)
@@ -135,9 +136,8 @@ def plan_job(
             {"id": identity, "run": run_of(root)}
             | {"n_tokens": plan.n_tokens, "n_rows": plan.n_rows, "n_shards": plan.n_shards}
             | {"n_parts": len(plan.parts), "n_stretches": len(runs), "n_id_runs": id_runs(plan.n_sentences)}
-            | {"planned": time.time(), "retries": n_retries},
+            | {"planned": time.time(), "retries": n_retries + RETRIES.taken()},
         )
-    sizes = numbered_sizes(root) if resumed else {}
     for run in runs:
         task = NumberTask(run, manifest.boundaries, plan.n_sentences, plan.n_rows)
         if not resumed or not is_numbered(root, task, sizes):

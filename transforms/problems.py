@@ -43,7 +43,7 @@ def stop_for_bad_files(root: Root) -> None:
         root,
         [
             f"{len(found)} input file{'s' if len(found) > 1 else ''} can't be read:",
-            *(f"  {url}: {reason}" for url, reason in found[:FILES_SHOWN]),
+            *(f"  {_one_line(url)}: {reason}" for url, reason in found[:FILES_SHOWN]),
             *more,
             "Mend or replace them and give the same command again: the other files are not read again. Or --on-bad-file reject: "
             "of a damaged file what comes before the damage is taken.",
@@ -71,4 +71,9 @@ def stop_for_rejects(root: Root, plan: CorpusPlan, max_rate: float) -> None:
 def _first_reasons(root: Root, plan: CorpusPlan) -> Sequence[str]:
     paths = [part.counts.rejects for part in plan.parts if part.counts.rejects]
     rejects = [json.loads(line) for line in root.get(paths[0]).decode().split("\n")[:REASONS_SHOWN] if line] if paths else []
-    return [f"{reject['source']}: {reject['reason']}: {reject['raw'][:80]!r}" for reject in rejects]
+    return [f"{_one_line(reject['source'])}: {_one_line(reject['reason'])}: {reject['raw'][:80]!r}" for reject in rejects]
+
+
+def _one_line(text: str) -> str:
+    """A name or a reason among a message's lines: as it is, quoted where it would break one."""
+    return text if text.isprintable() else repr(text)

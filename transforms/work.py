@@ -13,6 +13,7 @@ BLOBS = "_work/blobs"  # by stage A: their text
 READ = "_work/read"  # by stage A: one marker a task
 BAD = "_work/bad"  # by stage A: a file for each task some of whose input can't be read
 PROGRESS = "_work/progress"  # by workers: how far each is
+DEVICE = "_work/device"  # by the first worker that computes, where each finds out what it has: "cpu" or "cuda"
 PLAN = "_work/plan.json"  # by stage B: the sizes of the corpus
 IDS = "_work/ids"  # by the number tasks: hashes of ids, a file for each stretch of parts and each run of id tables
 SUMMARY = "_work/summary.json"  # by stage D, for a launcher that waits: sums over the markers of all shards

@@ -98,6 +98,11 @@ class Embedder:
         self._x = WordVectorTable(self._device.vectors, self.options.projection_dim, self._device.device)
 
     @property
+    def device(self) -> str:
+        """What computes: "cpu" or "cuda"; last bits differ."""
+        return self._device.device.type
+
+    @property
     def cell(self) -> str:
         """What computes the cell: "c", "torch" or "triton"; last bits differ."""
         return self._device.cell

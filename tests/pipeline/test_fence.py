@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,15 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store.errors import LeaseLostError
+from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.layout import LEASE, LEASES, MANIFEST, WORK, shard_marker, zarr_states_shard
 from elmo_store.lease import Lease, Process, acquire, read_lease
-from elmo_store.manifest import read_manifest
+from elmo_store.manifest import read_manifest, write_manifest
 from elmo_store.markers import read_marker
 from elmo_store.storage import Root
 from pipeline.cli import main
 from pipeline.exit_codes import Exit
+from pipeline.output import check_same_job
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
 from transforms import embed as embed_stage
@@ -243,6 +245,26 @@ def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(run_
     found = sum((check(task, run_of_a_job) for task in check_tasks(failed, run_of_a_job)), start=finish_stage.Checked())
     finish_stage.finish_job(run_of_a_job, found)
     assert elmo_store.open(run_of_a_job.url()).manifest.complete
+
+
+def test_a_complete_store_says_what_computed_it_and_is_the_job_that_left_that_to_the_workers(
+    run_of_a_job: JobRoot, embed: Command, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = read_manifest(run_of_a_job)
+    write_manifest(run_of_a_job, replace(there, job={**there.job, "device": "auto"}))  # as an engine's launcher asks for it
+    finish(run_of_a_job)
+    complete = read_manifest(Root(out))
+    assert complete.job["device"] == "cpu"
+    check_same_job(Root(out), complete, replace(complete, job={**complete.job, "device": "auto"}), [])
+    with pytest.raises(JobMismatchError, match="device"):
+        check_same_job(Root(out), complete, replace(complete, job={**complete.job, "device": "cuda"}), [])
+    capsys.readouterr()
+    assert main(["info", str(out)]) == Exit.COMPLETE
+    assert "computed in float32 on cpu\n" in capsys.readouterr().out
+    mixed = finish_stage.with_device(there, ["cuda", "cpu"])
+    assert mixed.job["device"] == "cpu"  # what was asked for by name is no question
+    auto = replace(there, job={**there.job, "device": "auto"})
+    assert finish_stage.with_device(auto, ["cuda", "cpu"]).job["device"] == "cpu,cuda"
 
 
 def test_overwrite_leaves_what_is_not_the_store_s(embed: Command, out: Path) -> None:

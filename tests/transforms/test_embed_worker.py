@@ -23,9 +23,10 @@ from model.engine.text import Text
 from model.errors import DeviceLostError
 from transforms import embed as stage
 from transforms.embed import BiLMHandler, EmbedSettings, ShardWorker
-from transforms.health import WorkerBrokenError
+from transforms.health import WorkerBrokenError, WorkerError
 from transforms.plan import PartSlice, ShardTask
 from transforms.shard_text import PartReader, ShardText, call_text, read_shard
+from transforms.work import DEVICE
 
 SENTENCES = [["a", "b", "c"], [], ["d"], ["e", "f"]]
 
@@ -49,7 +50,7 @@ class Call:
 class Engine:
     """In place of the biLM: zeros; remembers what was asked and can be told to fail, at once or when its result is wanted."""
 
-    cell = "c"
+    cell, device = "c", "cpu"
     options = type("Options", (), {"n_layers": 2})()
 
     def __init__(self, fail: Sequence[str] = (), later: Exception | None = None) -> None:
@@ -84,10 +85,10 @@ def task(shard: int, first: int, n: int, n_rows: int = 6) -> ShardTask:
     return ShardTask(shard, first, n, (PartSlice(0, "_work/parts/p.parquet", 10, 0, n_rows),))
 
 
-def worker(root: Root, engine: Engine, **settings: Any) -> ShardWorker:
-    """A ShardWorker around ``engine``, nothing loaded."""
+def worker(root: Root, engine: Engine, *, device: str = "cpu", **settings: Any) -> ShardWorker:
+    """A ShardWorker around ``engine``, nothing loaded. ``device``: as asked for."""
     made: ShardWorker = object.__new__(ShardWorker)
-    given = EmbedSettings(root, "run", "sha256:", "", {}, **settings)
+    given = EmbedSettings(root, "run", "sha256:", "", {"device": device}, **settings)
     made._prepare(given, engine)  # type: ignore[arg-type]
     vars(made)["_manifest"] = type("M", (), {"boundaries": False, "dtype": "float16", "states": state_names(2)})()
     vars(made)["_plan"] = "plan"
@@ -204,6 +205,28 @@ def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, mon
     assert 3 <= len(tries) <= 6  # of 40: the queue is not eaten
     broken = False
     assert not any(result.error for result in one.run(tasks))  # the same process, when its storage is there again
+
+
+def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where each worker finds out what it has, one that has something else than the first gives its work back, uncomputed."""
+    said: list[str] = []
+
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
+        said.append(stats["device"])
+        return Marker()
+
+    monkeypatch.setattr(stage, "write_shard", write)
+    on_gpu, on_cpu = Engine(), Engine()
+    on_gpu.device = "cuda"
+    first, second = worker(root, on_gpu, device="auto"), worker(root, on_cpu, device="auto")
+    assert not first.run([])  # no work, no say
+    assert not root.exists(DEVICE)
+    for shard in (0, 1):
+        assert not any(result.error for result in first.run([task(shard, 0, 2)]))
+    with pytest.raises(WorkerError, match=r"this worker computes on cpu, and shards of .* come from cuda: .* --device cpu"):
+        second.run([task(2, 0, 2)])
+    assert (said, on_cpu.calls) == (["cuda", "cuda"], [])
+    assert not any(result.error for result in worker(root, on_cpu, device="cpu").run([task(2, 0, 2)]))  # the job's identity
 
 
 def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
