@@ -5,17 +5,16 @@ May import elmo_store, transforms' names and pipeline modules; Beam is imported 
 
 import sys
 import time
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TextIO
 
-from elmo_store.lease import read_lease
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.progress import shown
 from pipeline.signals import name_of, say
 from pipeline.summary import Totals, next_steps, of_sums, summary
-from pipeline.tenure import Tenure
+from pipeline.tenure import Tenure, tidy
 from transforms.work import PROBLEM, SUMMARY, WORK
 
 if TYPE_CHECKING:
@@ -120,9 +119,7 @@ def interrupted(job: "SubmittedJob | None", by: str = "") -> bool:
 def complete_already(root: Root) -> Exit:
     """Say that there is nothing to do, and what there is. What a command that was killed at its very end left is removed."""
     print(f"{root} is complete already: the same job wrote it; nothing was done.")
-    with suppress(OSError):  # a place that can only be read
-        if read_lease(root) is None:
-            root.remove_many(root.list(WORK))
+    tidy(root)
     report(root, read_manifest(root), None, seconds=0.0)
     return Exit.COMPLETE
 

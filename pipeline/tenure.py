@@ -6,11 +6,15 @@ May import elmo_store and the exit codes.
 import logging
 import sys
 import threading
+import uuid
+from contextlib import suppress
 from types import TracebackType
 
 from elmo_store import lease
 from elmo_store.errors import LeaseHeldError, StoreError
+from elmo_store.layout import LEASE, WORK
 from elmo_store.lease import LAUNCHER_SIGN, Lease
+from elmo_store.manifest import read_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
 
@@ -19,6 +23,21 @@ SIGN_SECONDS = 10.0
 # when they write; an engine may take its time to start any.
 LOCAL_PATIENCE_SECONDS, ENGINE_PATIENCE_SECONDS, LEFT_PATIENCE_SECONDS = 45.0, 120.0, 900.0
 _log = logging.getLogger(__name__)
+
+
+def tidy(root: Root) -> None:
+    """Remove what a run that was killed at its very end left beside its complete store, unless it may still live.
+
+    Nothing happens where nothing is left, and in a place that can only be read.
+    """
+    with suppress(OSError, StoreError):  # LeaseHeldError: whoever has it is not done, or will be believed dead later
+        if not root.list(WORK) and root.size(LEASE) is None:
+            return
+        own = Lease.of_this_process(uuid.uuid4().hex, local=True, patience_seconds=LOCAL_PATIENCE_SECONDS)
+        lease.acquire(root, own, wait_seconds=0.0)
+        if read_manifest(root).complete:
+            root.remove_many(root.list(WORK))
+        lease.release(root, own.run)
 
 
 class Tenure:

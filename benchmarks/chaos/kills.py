@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.chaos.job import RUNNERS, STAGES, Command, SmallJob, contents, problem_of, stage_of, table
 
-KILLS_A_JOB = 3  # at most, before it is let run to its end
+KILLS_A_JOB = 6  # at most, before it is let run to its end
 FORMS = ("zarr", "parquet", "both")
 
 

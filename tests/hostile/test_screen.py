@@ -7,6 +7,7 @@ import pty
 import subprocess
 import sys
 from pathlib import Path
+from typing import TextIO, cast
 
 import pytest
 from hypothesis import given
@@ -47,13 +48,13 @@ def test_json_stays_the_same_json(text: str) -> None:
 
 def test_a_stream_shows_and_whoever_draws_gets_the_stream_itself() -> None:
     below = io.StringIO()
-    stream = Escaping(below)
-    print(EVIL, file=stream)  # type: ignore[arg-type]
+    stream = cast(TextIO, Escaping(below))
+    print(EVIL, file=stream)
     stream.writelines(["a\x1b", "b"])
     assert below.getvalue() == "\\u001b[2J\\u001b]0;owned\\u0007\\u000d\\u009b31m\\u007f\\u202e\na\\u001bb"
-    assert drawable(stream) is below  # type: ignore[arg-type]
+    assert drawable(stream) is below
     screen = io.StringIO()
-    Screen(Escaping(screen)).show(Snapshot("failed", problem=EVIL))  # type: ignore[arg-type]
+    Screen(cast(TextIO, Escaping(screen))).show(Snapshot("failed", problem=EVIL))
     assert unsteered(screen.getvalue())
 
 

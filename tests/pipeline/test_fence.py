@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import elmo_store
 from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.layout import LEASE, LEASES, MANIFEST, WORK, shard_marker, zarr_states_shard
-from elmo_store.lease import Lease, Process, acquire, read_lease
+from elmo_store.lease import LAUNCHER_SIGN, Lease, Process, acquire, read_lease
 from elmo_store.manifest import read_manifest, write_manifest
 from elmo_store.markers import read_marker
 from elmo_store.storage import Root
@@ -231,10 +232,23 @@ def test_the_same_bytes_put_again_are_no_fault(run_of_a_job: JobRoot) -> None:
 
 def test_what_a_kill_at_the_very_end_left_is_cleared_by_the_next_command(embed: Command, out: Path) -> None:
     assert embed(out) == Exit.COMPLETE
-    for name in ("tasks.jsonl", "parts/00000.parquet"):
-        Root(out).put(f"{WORK}/{name}", b"left")
+    for lease in (
+        None,
+        Lease("dead", "me@here", replace(Process.here(), pid=2**22 + 1), time.time(), 45.0, True),  # no process has such a number
+        Lease("long ago", "them@there", Process("another machine", 1, "1"), 1e9, 45.0, False),
+    ):
+        for name in ("tasks.jsonl", "parts/00000.parquet"):
+            Root(out).put(f"{WORK}/{name}", b"left")
+        if lease is not None:
+            acquire(Root(out), lease)
+            Root(out).put_json(LAUNCHER_SIGN, {"run": lease.run, "said": lease.since})
+        assert embed(out) == Exit.COMPLETE
+        assert not (out / WORK).exists()
+        assert not (out / LEASES).exists()
+    Root(out).put(f"{WORK}/tasks.jsonl", b"of a run that lives")
+    held_elsewhere(out)
     assert embed(out) == Exit.COMPLETE
-    assert not (out / WORK).exists()
+    assert (out / WORK / "tasks.jsonl").exists()
 
 
 def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(run_of_a_job: JobRoot) -> None:
