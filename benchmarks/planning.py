@@ -3,14 +3,18 @@
 From the bytes of scratch parts (Parquet, as a job's workers get them) to what a device is asked to run, cold: each repetition
 reads the parts anew and its strings are new objects. Parts are read, shards cut out, words numbered, sequences of both
 directions made, planned with 2,048 lanes, and slots of the gate table found for each window. The x of new words is the
-device's own work, their character ids are the host's and counted. A GPU that computes faster than the last line waits for its
-host. What writers do is not here: it goes on beside it, in as many threads as a worker has (`benchmarks.compression`).
+device's own work, their character ids are the host's and counted. First each part by itself, in one thread, then calls one after
+another as a job makes them: one thread reads and plans the next call while another looks up this one's words. A GPU that
+computes faster than that waits for its host. What writers do is not here: it goes on beside it, in as many threads as a worker
+has (`benchmarks.compression`).
 """
 
 import argparse
 import statistics
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 
@@ -22,8 +26,9 @@ from benchmarks.processes import machine
 from elmo_store.storage import Root
 from model.characters import char_ids
 from model.engine.cuda import GROUP_ROWS, LANES, TABLE_ROWS, WINDOW
-from model.engine.host import Host
+from model.engine.host import Host, Prepared
 from model.engine.planner import DirectionPlan
+from model.engine.text import Text
 from model.engine.words import GateTable
 from transforms.plan import PartSlice, ShardTask, shard_tasks
 from transforms.shard_text import PartReader, call_text, read_shard
@@ -63,32 +68,70 @@ def put_parts(root: Root, sentences: list[list[str]]) -> list[ShardTask]:
     return list(shard_tasks(slices, rows, SHARD_ROWS))
 
 
-def host_work(root: Root, tasks: list[ShardTask], host: Host, table: GateTable, new_words: bool) -> dict[str, float]:
-    """Seconds of each part of the host's work for one call."""
-    seconds = {}
+@dataclass(frozen=True)
+class Call:
+    """A call's host and the table of its device; ``new_words``: the host has seen none of them."""
+
+    host: Host
+    table: GateTable
+    new_words: bool
+
+    @classmethod
+    def first(cls, lanes: int) -> "Call":
+        """Every word is new."""
+        return cls(Host(Gpu(lanes), "first", 1 << 18, 50), GateTable(TABLE_ROWS, lambda words, slots: None), True)
+
+    def read(self, root: Root, tasks: list[ShardTask]) -> Text:
+        """Parts read, shards cut out."""
+        reader = PartReader(root)
+        return call_text([read_shard(reader, task, boundaries=False) for task in tasks])
+
+    def plan(self, text: Text) -> Prepared:
+        """Words numbered, both directions planned."""
+        return self.host.prepare(text, boundaries=False)
+
+    def find_slots(self, prepared: Prepared) -> None:
+        """Slots of the gate table for each window."""
+        for group in prepared.groups:
+            for planned in group.planned:
+                for first in range(0, planned.plan.steps, WINDOW):
+                    self.table.slots(planned.plan.words[first : first + WINDOW], prepared.n_words, 0)
+
+    def spell(self, prepared: Prepared) -> None:
+        """Character ids of new words."""
+        if self.new_words:
+            char_ids(prepared.vocabulary.words[: prepared.n_words])
+
+
+def part_seconds(root: Root, tasks: list[ShardTask], call: Call) -> dict[str, float]:
+    """Seconds of each part of the host's work for one call, one after the other."""
+    times = [time.perf_counter()]
+
+    def now() -> None:
+        times.append(time.perf_counter())
+
+    text = call.read(root, tasks)
+    now()
+    prepared = call.plan(text)
+    now()
+    call.find_slots(prepared)
+    now()
+    call.spell(prepared)
+    now()
+    names = ["parts read, shards cut out", "words numbered, both directions planned", "slots of the gate tables"]
+    names += ["character ids of new words"] if call.new_words else []
+    return {name: times[i + 1] - times[i] for i, name in enumerate(names)}
+
+
+def pipelined_seconds(root: Root, tasks: list[ShardTask], calls: list[Call]) -> float:
+    """Seconds a call of calls one after another, the next one being prepared by another thread."""
     began = time.perf_counter()
-
-    def took(name: str) -> None:
-        nonlocal began
-        ended = time.perf_counter()
-        seconds[name] = ended - began
-        began = ended
-
-    reader = PartReader(root)
-    shards = [read_shard(reader, task, boundaries=False) for task in tasks]
-    text = call_text(shards)
-    took("parts read, shards cut out")
-    prepared = host.prepare(text, boundaries=False)
-    took("words numbered, both directions planned")
-    for group in prepared.groups:
-        for planned in group.planned:
-            for first in range(0, planned.plan.steps, WINDOW):
-                table.slots(planned.plan.words[first : first + WINDOW], prepared.n_words, 0)
-    took("slots of the gate tables")
-    if new_words:
-        char_ids(prepared.vocabulary.words[: prepared.n_words])
-        took("character ids of new words")
-    return seconds
+    with ThreadPoolExecutor(1) as ahead:
+        prepared = [ahead.submit(lambda call=call: call.plan(call.read(root, tasks))) for call in calls]  # type: ignore[misc]
+        for call, ready in zip(calls, prepared, strict=True):
+            call.spell(ready.result())
+            call.find_slots(ready.result())
+    return (time.perf_counter() - began) / len(calls)
 
 
 def main() -> None:
@@ -105,15 +148,12 @@ def main() -> None:
         root = Root(Path(folder).as_uri())
         tasks = put_parts(root, sentences)
         del sentences
-        for name, known in (("a first call, every word new", False), ("a later call, words known", True)):
-            runs = []
-            for _ in range(args.repeats):
-                host = Host(Gpu(args.lanes), "first", 1 << 18, 50)
-                table = GateTable(TABLE_ROWS, lambda words, slots: None)
-                if known:
-                    host_work(root, tasks, host, table, new_words=False)
-                runs.append(host_work(root, tasks, host, table, new_words=not known))
-            report(name, runs, tokens)
+        firsts = [Call.first(args.lanes) for _ in range(2 * args.repeats)]
+        report("a first call, every word new", [part_seconds(root, tasks, call) for call in firsts[::2]], tokens)
+        print(line("calls one after another, two threads", pipelined_seconds(root, tasks, firsts[1::2]), tokens))
+        known = replace(firsts[0], new_words=False)
+        report("a later call, words known", [part_seconds(root, tasks, known) for _ in range(args.repeats)], tokens)
+        print(line("calls one after another, two threads", pipelined_seconds(root, tasks, [known] * args.repeats), tokens))
 
 
 def report(name: str, runs: list[dict[str, float]], tokens: int) -> None:

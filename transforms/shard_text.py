@@ -7,6 +7,7 @@ encoding, which is how Parquet keeps them: Python touches distinct words only.
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from io import BytesIO
 
 import numpy as np
@@ -23,16 +24,22 @@ from transforms.plan import Int64, PartSlice, ShardTask, cut, sentence_rows
 PARTS_AT_HAND = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ShardText:
     """What the engine computes for one shard, and what the store says about each of its rows."""
 
     task: ShardTask
     pieces: list["Piece"]  # in row order; Σ (stop - first) = task.n_rows
-    tokens: list[str]  # [n_rows]
+    boundaries: bool  # whether BOS and EOS are rows
     sentence: Int64  # [n_rows] sentence of each row, counted over the corpus
     index: npt.NDArray[np.int32]  # [n_rows] row within its sentence
     n_tokens: int  # rows that are tokens (not BOS or EOS)
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """[n_rows], made when a writer asks, in its thread: the device waits for the rest only."""
+        shown: list[str] = np.concatenate([piece.shown(self.boundaries) for piece in self.pieces]).tolist()
+        return shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +61,23 @@ class Piece:
     lengths: Int64  # [n]
     first: Int64  # [n]
     stop: Int64  # [n]
+
+    @property
+    def n_boundaries(self) -> int:
+        """How many of the rows are BOS or EOS, if these are rows."""
+        some = (self.lengths > 0) & (self.stop > self.first)
+        return int((some & (self.first == 0)).sum() + (some & (self.stop == self.lengths + 2)).sum())
+
+    def shown(self, boundaries: bool) -> npt.NDArray[np.object_]:
+        """The token of each row that the shard holds: [Σ (stop - first)]."""
+        vocabulary = self.part.vocabulary
+        if not boundaries:
+            begins = np.cumsum(self.lengths) - self.lengths
+            return vocabulary[self.words[ranges(begins + self.first, self.stop - self.first)]]
+        bos, eos = len(vocabulary), len(vocabulary) + 1  # as words of their own behind the vocabulary
+        sentences = bounded(self.words, self.lengths, bos, eos)
+        wanted = sentences.words[ranges(sentences.offsets[:-1] + self.first, self.stop - self.first)]  # [rows]
+        return np.append(vocabulary, np.array([BOS_TOKEN, EOS_TOKEN], object))[wanted]
 
 
 class PartReader:
@@ -90,9 +114,7 @@ def part_words(data: bytes) -> PartWords:
 def read_shard(reader: PartReader, task: ShardTask, boundaries: bool) -> ShardText:
     """The sentences of ``task``, cut to its rows. ValueError if the parts don't hold the rows that the plan says."""
     pieces: list[Piece] = []
-    tokens: list[npt.NDArray[np.object_]] = []
     sentences: list[Int64] = []
-    n_boundaries = 0
     for piece in task.slices:
         part = reader.read(piece)
         rows = sentence_rows(part.lengths, boundaries)
@@ -100,31 +122,16 @@ def read_shard(reader: PartReader, task: ShardTask, boundaries: bool) -> ShardTe
         lengths = part.lengths[found]
         words = part.words[ranges(part.offsets[found], lengths)]  # [Σ lengths]
         pieces.append(Piece(part, words, lengths, first, stop))
-        shown, of_boundaries = _shown(pieces[-1], boundaries)
-        tokens.append(shown)
-        n_boundaries += of_boundaries
         sentences.append(np.repeat(piece.first_sentence + found, stop - first))
-    n_rows = sum(map(len, tokens))
+    n_rows = sum(map(len, sentences))
     if n_rows != task.n_rows:
         raise ValueError(
             f"shard {task.shard} needs {task.n_rows} rows and its parts {[s.scratch for s in task.slices]} hold "
             f"{n_rows}: the scratch parts changed after the plan was made; run again with --overwrite"
         )
     index = np.concatenate([ranges(piece.first, piece.stop - piece.first) for piece in pieces]).astype(np.int32)
-    return ShardText(task, pieces, np.concatenate(tokens).tolist(), np.concatenate(sentences), index, n_rows - n_boundaries)
-
-
-def _shown(piece: Piece, boundaries: bool) -> tuple[npt.NDArray[np.object_], int]:
-    """The token of each row that a shard holds of ``piece``, and how many of them are boundaries."""
-    vocabulary = piece.part.vocabulary
-    if not boundaries:
-        begins = np.cumsum(piece.lengths) - piece.lengths
-        return vocabulary[piece.words[ranges(begins + piece.first, piece.stop - piece.first)]], 0
-    bos, eos = len(vocabulary), len(vocabulary) + 1  # as words of their own behind the vocabulary
-    sentences = bounded(piece.words, piece.lengths, bos, eos)
-    wanted = sentences.words[ranges(sentences.offsets[:-1] + piece.first, piece.stop - piece.first)]  # [rows]
-    shown = np.append(vocabulary, np.array([BOS_TOKEN, EOS_TOKEN], object))
-    return shown[wanted], int((wanted >= bos).sum())
+    n_boundaries = sum(piece.n_boundaries for piece in pieces) if boundaries else 0
+    return ShardText(task, pieces, boundaries, np.concatenate(sentences), index, n_rows - n_boundaries)
 
 
 def call_text(shards: Sequence[ShardText]) -> Text:
