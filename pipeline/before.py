@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,8 +76,11 @@ def check_size(options: EmbedOptions, given: Input, root: Root, row_bytes: int) 
 
     CommandError (bad location) if the states can't have room at the output.
     """
+    # Words between spaces, a line at a time: a tenth of the time of the job's own tokens, and near enough for both questions.
+    pieces = [replace(piece, format="lines") if piece.format == "text" else piece for piece in given.readable_here()]
+    roughly = replace(given.settings, tokenizer="whitespace", split_sentences=False)
     try:
-        sample = take_sample(given.readable_here(), given.settings, options.input_storage_options)
+        sample = take_sample(pieces, roughly, options.input_storage_options)
     except DamagedInputError:
         return  # the job looks at all files, and names all that are damaged
     except InputError as error:
