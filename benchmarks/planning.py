@@ -16,6 +16,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
@@ -25,7 +26,7 @@ from benchmarks.engine import made_up_text, read_held_out, take
 from benchmarks.processes import machine
 from elmo_store.storage import Root
 from model.characters import char_ids
-from model.engine.cuda import GROUP_ROWS, LANES, TABLE_ROWS, WINDOW
+from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, LONG_TOKENS, TABLE_ROWS, WINDOW
 from model.engine.host import Host, Prepared
 from model.engine.planner import DirectionPlan
 from model.engine.text import Text
@@ -42,6 +43,8 @@ class Gpu:
 
     group_rows = GROUP_ROWS
     narrower = ()
+    long_lanes = (LONG_LANES,)
+    long_tokens = LONG_TOKENS
 
     def __init__(self, lanes: int) -> None:
         self.lane_choices = [lanes]
@@ -93,7 +96,7 @@ class Call:
     def find_slots(self, prepared: Prepared) -> None:
         """Slots of the gate table for each window."""
         for group in prepared.groups:
-            for planned in group.planned:
+            for planned in chain.from_iterable(group.planned):
                 for first in range(0, planned.plan.steps, WINDOW):
                     self.table.slots(planned.plan.words[first : first + WINDOW], prepared.n_words, 0)
 

@@ -1,7 +1,8 @@
 """Both directions on one GPU, each on a stream of its own, a window of steps being one CUDA graph. May import torch, model.
 
 Everything that differs from step to step is a number in a fixed buffer, so that the same graph computes any text. Products
-go to cuBLAS; all the rest of a step is three small kernels a layer (`cell_triton`, or `cell` where Triton is missing).
+go to cuBLAS; all the rest of a step is three small kernels a layer (`cell_triton`, or `cell` where Triton is missing). There are
+two graphs a direction: one of thousands of lanes, and one of a few for long lines, which would set the steps of all others.
 
 The result of one group of requests is copied to pinned memory on a third stream while the next group is computed, and a
 call returns before its last group has arrived. On out-of-memory the lanes and the rows of a group halve, the directions are
@@ -15,6 +16,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -41,6 +43,9 @@ LEAST_LANES = 16
 GROUP_ROWS = 1 << 19  # 256 steps of 2,048 lanes: few lanes wait for the longest sentences, and the next group is soon planned
 LEAST_GROUP_ROWS = 1 << 12
 WINDOW = 16  # steps in a graph
+# A sequence of more tokens is computed with few lanes, apart: 2,048 lanes would wait for it. Reading the weights makes a step of
+# 64 lanes take about a fifth of one of 2,048, so that a group of nothing but such sequences takes as long either way.
+LONG_TOKENS, LONG_LANES = 2048, 64
 TABLE_BLOCK = 1024  # words whose gates are computed in one product, always that many rows
 WORDS_PER_BLOCK = 1024
 TABLE_ROWS = 1 << 17
@@ -99,7 +104,8 @@ class CudaDirection(Direction):
         tensors, options, start_h, start_c: as for `Direction`, float32 on the CPU.
         dtype: float32 or bfloat16, of products and h.
         device: a CUDA device, or the CPU to test.
-        lanes: B, of every plan that will be run.
+        lanes: B, of every plan that will be run but those of long sequences.
+        long_lanes: B of these, none if there are no such plans.
         table_bytes: memory for the gate table; it gets at least the slots that one window needs.
         ops: what computes the cell.
     """
@@ -114,6 +120,7 @@ class CudaDirection(Direction):
         dtype: torch.dtype,
         device: torch.device,
         lanes: int,
+        long_lanes: Sequence[int] = (),
         table_bytes: int,
         ops: CellOps = cell,
     ) -> None:
@@ -135,57 +142,75 @@ class CudaDirection(Direction):
             packed=False,
             slots=MAX_SLOTS + 1,  # the graph holds their addresses, so that there are never more
         )
-        # What a graph reads: row of the gate table, slot to load (-1 = none), slot to save to (last = none).
-        self._row, self._source, self._target = (
-            torch.full((WINDOW, lanes), value, dtype=torch.int64, device=device) for value in (0, -1, self._slot_h.shape[1] - 1)
-        )
-        self._outputs = [out.view(WINDOW, lanes, -1) for out in self._out]
+        self._grids = {n: self._grid(n) for n in (lanes, *long_lanes)}
+
+    def _grid(self, lanes: int) -> "_Grid":
+        nothing = (0, -1, self._slot_h.shape[1] - 1)
+        row, source, target = (torch.full((WINDOW, lanes), v, dtype=torch.int64, device=self._device) for v in nothing)
+        size = WINDOW * lanes * self._options.projection_dim
+        grid = _Grid(row, source, target, [out[:size].view(WINDOW, lanes, -1) for out in self._out])
         # Here, before there are workers: entering a capture frees PyTorch's cached memory, which it refuses to do while
         # another thread is capturing.
-        self._graph = self._captured() if self._on_gpu else None
+        return replace(grid, graph=self._captured(grid)) if self._on_gpu else grid
 
     def make_room(self, plan: DirectionPlan) -> None:
         """ValueError for a plan of other lanes or more slots than this was made for."""
-        if plan.lanes != self.lanes or plan.n_slots > self._slot_h.shape[1] - 1:
+        if plan.lanes not in self._grids or plan.n_slots > self._slot_h.shape[1] - 1:
             raise ValueError(
                 f"a plan of {plan.lanes} lanes and {plan.n_slots} slots does not fit this engine, which was made for "
-                f"{self.lanes} lanes and {self._slot_h.shape[1] - 1} slots"
+                f"{' or '.join(map(str, self._grids))} lanes and {self._slot_h.shape[1] - 1} slots"
             )
 
     @torch.no_grad()
-    def _captured(self) -> torch.cuda.CUDAGraph:
+    def _captured(self, grid: "_Grid") -> torch.cuda.CUDAGraph:
         """One window, recorded. Stale states do no harm: a lane loads a slot before anything it computes is wanted."""
         self.stream.wait_stream(torch.cuda.current_stream(self._device))  # which filled weights and buffers
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self.stream):
-            self._all_steps()  # outside a graph first: cuBLAS and Triton set themselves up
+            self._all_steps(grid)  # outside a graph first: cuBLAS and Triton set themselves up
         self.stream.synchronize()
         with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-            self._all_steps()
+            self._all_steps(grid)
         return graph
 
     def run_window(self, rows: npt.NDArray[np.int64], source: MovedAt, target: MovedAt) -> list[Tensor]:
         """See `Direction.run_window`; the plan's last window is filled up with lanes that do nothing."""
         steps, lanes = rows.shape
+        grid = self._grids[lanes]
         for buffer, values, nothing in (
-            (self._row, rows, 0),
-            (self._source, source[0], -1),
-            (self._target, target[0], self._slot_h.shape[1] - 1),
+            (grid.row, rows, 0),
+            (grid.source, source[0], -1),
+            (grid.target, target[0], self._slot_h.shape[1] - 1),
         ):
             if steps < WINDOW:
                 values = np.concatenate([values, np.full((WINDOW - steps, lanes), nothing, np.int64)])
             fill(buffer, values)
-        if self._graph is not None:
-            self._graph.replay()
+        if grid.graph is not None:
+            grid.graph.replay()
         else:
-            self._all_steps()
-        return [output[:steps] for output in self._outputs]
+            self._all_steps(grid)
+        return [output[:steps] for output in grid.outputs]
 
-    def _all_steps(self) -> None:
-        """What the graph holds."""
+    def _all_steps(self, grid: "_Grid") -> None:
+        """What a graph holds."""
         for t in range(WINDOW):
-            outputs = [output[t] for output in self._outputs]  # [B, p] each
-            self._step(self.lanes, self._row[t], self._source[t], self._target[t], outputs)
+            outputs = [output[t] for output in grid.outputs]  # [B, p] each
+            self._step(grid.row.shape[1], grid.row[t], grid.source[t], grid.target[t], outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class _Grid:
+    """What a graph of so many lanes reads and writes, and the graph on a GPU.
+
+    row of the gate table, slot to load (-1 = none), slot to save to (last = none): int64 [WINDOW, B]; outputs
+    [WINDOW, B, p] a layer.
+    """
+
+    row: Tensor
+    source: Tensor
+    target: Tensor
+    outputs: list[Tensor]
+    graph: torch.cuda.CUDAGraph | None = None
 
 
 class CudaDevice(Device):
@@ -226,7 +251,8 @@ class CudaDevice(Device):
     def _prove_places(self) -> None:
         """Warn if a row's bytes depend on its place: of the step's products, the table's, and the character CNN's."""
         with self._precision(), torch.no_grad():
-            largest_stable(self.directions[0].step_linears, [self._lanes])
+            for lanes in (*self.lane_choices, *self.long_lanes):
+                largest_stable(self.directions[0].step_linears, [lanes])
             largest_stable([self.directions[0].table_linear], [TABLE_BLOCK])
             for linear, rows in self._vectors.linears:
                 largest_stable([linear], [rows])
@@ -245,6 +271,7 @@ class CudaDevice(Device):
     def _build(self) -> None:
         options, settings = self._weights.options, self._settings
         self.lane_choices = [self._lanes]
+        self.long_lanes, self.long_tokens = [LONG_LANES] if self._lanes > LONG_LANES else [], LONG_TOKENS
         self.directions = [
             CudaDirection(
                 [self._weights.direction(direction, j) for j in range(1, options.n_layers + 1)],
@@ -254,6 +281,7 @@ class CudaDevice(Device):
                 dtype=settings.dtype,
                 device=self.device,
                 lanes=self._lanes,
+                long_lanes=self.long_lanes,
                 table_bytes=settings.table_mib << 20,
                 ops=self._ops,
             )

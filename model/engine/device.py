@@ -247,6 +247,8 @@ class Device(ABC):
         directions: forward, backward.
         lane_choices: numbers of lanes that give the same bytes, of which a call may take any.
         narrower: numbers of lanes that the end of a grid may be computed with, giving the same bytes.
+        long_lanes: numbers of lanes of a grid for sequences of more than long_tokens, so that these do not set the steps of
+            all others; none where a grid's end can be narrower.
         word_capacity: words of which numbers and x are kept from call to call, unless settings say how many.
         group_rows: rows after which a call's requests are cut into groups, so that copying one group's result goes on
             while the next is computed; None = one group.
@@ -257,6 +259,8 @@ class Device(ABC):
     directions: Sequence[Direction]
     lane_choices: Sequence[int]
     narrower: Sequence[int]
+    long_lanes: Sequence[int] = ()
+    long_tokens: int = 0
     word_capacity: int
     group_rows: int | None
     cell: str

@@ -198,7 +198,8 @@ class Embedder:
         """`_run_group` once; what was said if there was too little memory, otherwise None."""
         device = self._device
         planned = group.planned
-        if any(side.plan.lanes not in device.lane_choices for side in planned):  # prepared before lanes were halved
+        possible = {*device.lane_choices, *device.long_lanes}
+        if any(grid.plan.lanes not in possible for side in planned for grid in side):  # prepared before lanes were halved
             planned = [self._host.planned(side, group.share) for side in group.sides]
         try:
             buffer = device.buffer(host)
@@ -212,13 +213,17 @@ class Embedder:
         return None
 
     def _run_direction(
-        self, k: int, planned: PlannedDirection, x: Tensor, words: WordArray, states: Tensor, stats: EngineStats
+        self, k: int, planned: list[PlannedDirection], x: Tensor, words: WordArray, states: Tensor, stats: EngineStats
     ) -> None:
         if k == 0:
             # Here and not in the calling thread, whose own threads would get in the way of the workers'.
             states[:, 0] = x[send(words, states.device)].to(states.dtype)
-        index, row = send(planned.index, states.device), send(planned.row, states.device)
-        bounds: list[int] = planned.bounds.tolist()
+        for grid in planned:
+            self._run_grid(k, grid, x, states, stats)
+
+    def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: Tensor, stats: EngineStats) -> None:
+        index, row = send(grid.index, states.device), send(grid.row, states.device)
+        bounds: list[int] = grid.bounds.tolist()
 
         def emit(window: int, outputs: list[Tensor]) -> None:
             part = slice(bounds[window], bounds[window + 1])
@@ -227,6 +232,6 @@ class Embedder:
                 states[:, 1 + 2 * j + k].index_copy_(0, row[part], picked.to(states.dtype))
 
         direction = self._device.directions[k]
-        direction.run(planned.plan, x, self._x.generation, emit)
+        direction.run(grid.plan, x, self._x.generation, emit)
         with self._lock:
-            stats.count_direction(planned.plan, direction.table, planned.n_asked)
+            stats.count_direction(grid.plan, direction.table, grid.n_asked)

@@ -24,7 +24,7 @@ Sharing = Literal["beginnings", "first", "none"]
 
 @dataclass(frozen=True, eq=False)
 class PlannedDirection:
-    """One direction of a group, as its device runs it.
+    """One direction of a group, or its short or its long sequences only, as its device runs it.
 
     Attributes:
         plan: the grid.
@@ -47,7 +47,8 @@ class Group:
 
     Attributes:
         words: int32 [rows] number of each row's word.
-        sides: what forward and backward compute; planned: how, for lanes that may be outdated.
+        sides: what forward and backward compute; planned: how, for lanes that may be outdated: one grid, or two of which
+            the second has the long sequences.
         share: what of it is computed once.
     """
 
@@ -56,7 +57,7 @@ class Group:
     first_row: int
     words: WordArray
     sides: tuple[Rows, Rows]
-    planned: list[PlannedDirection]
+    planned: list[list[PlannedDirection]]
     share: Sharing
 
 
@@ -99,6 +100,14 @@ class Limits(Protocol):
     @property
     def narrower(self) -> Sequence[int]:
         """Numbers of lanes that the end of a grid may have."""
+
+    @property
+    def long_lanes(self) -> Sequence[int]:
+        """Numbers of lanes for sequences of more than `long_tokens`, in a grid of their own; none where one grid has all."""
+
+    @property
+    def long_tokens(self) -> int:
+        """See `long_lanes`."""
 
     def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
         """(first step, steps, lanes) of each window."""
@@ -167,10 +176,24 @@ class Host:
         planned = list(self._pool.map(self.planned, sides, (self._share, self._share)))
         return Group(low, high, first_row, words, (forward, backward), planned, self._share)
 
-    def planned(self, side: Rows, share: Sharing) -> PlannedDirection:
-        """One direction, laid out for the device as it is now."""
+    def planned(self, side: Rows, share: Sharing) -> list[PlannedDirection]:
+        """One direction, laid out for the device as it is now.
+
+        Which of two grids a sequence goes to depends on its own length alone: its bytes do not depend on its company.
+        """
         limits = self._limits
-        lanes = choose_lanes(side.sequences.lengths, limits.lane_choices)
+        if not limits.long_lanes:
+            return [self._grid(side, share, limits.lane_choices)]
+        long = side.sequences.lengths > limits.long_tokens
+        if not long.any():
+            return [self._grid(side, share, limits.lane_choices)]
+        if long.all():
+            return [self._grid(side, share, limits.long_lanes)]
+        return [self._grid(side.only(~long), share, limits.lane_choices), self._grid(side.only(long), share, limits.long_lanes)]
+
+    def _grid(self, side: Rows, share: Sharing, lane_choices: Sequence[int]) -> PlannedDirection:
+        limits = self._limits
+        lanes = choose_lanes(side.sequences.lengths, lane_choices)
         plan = plan_direction(side.sequences, lanes, share=share, idle_word=BOS_ID, narrower=limits.narrower)
         windows = np.array(limits.windows(plan), np.int64).reshape(-1, 3)  # first step, steps, lanes
         index, row, bounds = side.placed(plan.cells, lanes, windows)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from model.engine import layout_c
 from model.engine.layout_c import IntArray, WordArray
@@ -86,6 +87,14 @@ class Rows:
     count: IntArray
     row_step: int
     n_asked: int
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> "Rows":
+        """The picks of some of the sequences, ``chosen`` [n sequences]."""
+        kept = chosen[self.index]  # [picks]
+        sequences = Sequences.cut(self.sequences.words, self.sequences.offsets[:-1][chosen], self.sequences.lengths[chosen])
+        index = (np.cumsum(chosen) - 1)[self.index[kept]]
+        n_asked = int(self.sequences.lengths[self.index[kept]].sum())
+        return Rows(sequences, index, self.first[kept], self.row[kept], self.count[kept], self.row_step, n_asked)
 
     def placed(self, cells: IntArray, lanes: int, windows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Where the states of the wanted tokens stand, and where they go, window by window.

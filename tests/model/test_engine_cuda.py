@@ -88,6 +88,46 @@ def test_groups_do_not_show(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) 
     assert model.stats.rows == len(want)
 
 
+@pytest.mark.usefixtures("on_cpu")
+def test_a_long_line_does_not_set_the_steps_of_the_others(
+    tiny: BiLMWeights, tiny_reference: ReferenceBiLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = compute_warm(tiny)
+    long = [[f"w{i % 7}" for i in range(n)] for n in (300, 41, 300)]  # the first and last are the same
+    mixed = [*SENTENCES[:30], long[0], *SENTENCES[30:], *long[1:]]
+    want = [tiny_reference.states(s, start.h.numpy(), start.c.numpy())[1:-1] for s in mixed if s]
+    settings = replace(SETTINGS, lanes=32)
+    plain = Embedder(tiny, start, settings)
+    plain.embed([SentenceRows(s, 0, len(s)) for s in mixed])
+    monkeypatch.setattr(cuda, "LONG_TOKENS", 40)
+    monkeypatch.setattr(cuda, "LONG_LANES", 4)
+    model = Embedder(tiny, start, settings)
+    got = model.embed([SentenceRows(s, 0, len(s)) for s in mixed], dtype="float32")
+    np.testing.assert_allclose(got, np.concatenate(want), rtol=0, atol=1e-5)
+    assert model.stats.cells_used == plain.stats.cells_used + 2  # its first token, of a grid of its own, in either direction
+    assert model.stats.cells < plain.stats.cells / 3
+    # A long line's bytes are its own: alone, in part, and among others.
+    alone = model.embed([SentenceRows(long[1], 0, 41)], dtype="float32")
+    np.testing.assert_array_equal(alone, got[-341:-300])
+    part = model.embed([SentenceRows(long[0], 100, 300), SentenceRows(["w1"], 0, 1)], dtype="float32")
+    np.testing.assert_array_equal(part[:200], got[-200:])
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_after_out_of_memory_long_lines_go_on_too(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "LONG_TOKENS", 40)
+    monkeypatch.setattr(cuda, "LONG_LANES", 32)
+    sentences = [*SENTENCES, [f"w{i % 7}" for i in range(100)]]
+    start = StartState.zero(tiny.options)
+    want = Embedder(tiny, start, SETTINGS).embed([SentenceRows(s, 0, len(s)) for s in sentences], dtype="float32")
+    lanes = _failing_window(monkeypatch, fails=1)
+    model = Embedder(tiny, start, replace(SETTINGS, lanes=64))  # of 64 there are long ones beside, of 32 not
+    got = model.embed([SentenceRows(s, 0, len(s)) for s in sentences], dtype="float32")
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
+    assert 64 in lanes
+    assert lanes[-1] == 32
+
+
 def _failing_window(monkeypatch: pytest.MonkeyPatch, fails: int) -> list[int]:
     """Make the first windows run out of memory; the returned list collects the lanes of each window that was begun."""
     lanes: list[int] = []
