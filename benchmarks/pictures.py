@@ -53,7 +53,8 @@ def explore(driver: Any, store: elmo_store.Store, picture: Path) -> None:
     driver.get(f"http://127.0.0.1:{listener.getsockname()[1]}/#token")
     wait(driver, "document.body.dataset.sample === 'ready'")
     driver.find_element("css selector", "#q").send_keys(WORD, "\ue007")
-    wait(driver, "document.querySelectorAll('#hits button').length")
+    hits = "[...document.querySelectorAll('#hits button')]"
+    wait(driver, f"{hits}.length && {hits}.every(b => b.textContent.toLowerCase().includes('{WORD}'))")
     driver.find_element("css selector", "#hits button").click()
     words = f"[...document.querySelectorAll('#tokens button')].filter(b => b.textContent.toLowerCase() === '{WORD}')"
     wait(driver, f"{words}.length")

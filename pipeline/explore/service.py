@@ -81,10 +81,13 @@ class Service:
         }
 
     def search(self, asked: str, offset: int = 0) -> dict[str, Any]:
-        """Sentences by number (``#12``), by id (``id:NAME``), or by words."""
+        """Sentences by number (``#12``), by id (``id:NAME``), or by words; by nothing, all in order. Blank ones are passed over."""
         asked = asked.strip()
+        total = self._store.manifest.sizes.sentences
         try:
-            if asked.startswith("#"):
+            if not asked:
+                found = [self._store.sentence(number) for number in range(max(0, offset), min(offset + HITS, total))]
+            elif asked.startswith("#"):
                 found = [self._store.sentence(int(asked[1:].replace(",", "")))]
             elif asked.startswith("id:"):
                 found = [self._store.sentence(id=asked[3:])]
@@ -96,7 +99,8 @@ class Service:
                 }
         except (SentenceNotFoundError, ValueError, IndexError) as error:
             raise BadRequestError(str(error)) from error
-        return {"hits": [{"number": s.index, "id": s.id, "tokens": s.tokens} for s in found], "more": False}
+        hits = [{"number": s.index, "id": s.id, "tokens": s.tokens} for s in found if s.tokens or asked]
+        return {"hits": hits, "more": not asked and offset + HITS < total}
 
     def sentence(self, number: int) -> dict[str, Any]:
         """A sentence: tokens, where it came from, the norm of each token in each layer, and the code that reads it."""

@@ -52,6 +52,13 @@ def requested(driver: Any) -> list[str]:
     return [url for url in urls if not url.startswith("chrome://")]  # its own new tab
 
 
+def press(driver: Any, *typed: str) -> None:
+    """Press keys where the focus is."""
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    ActionChains(driver).send_keys(*typed).perform()
+
+
 def keep(driver: Any, name: str) -> None:
     """Leave a screenshot in the folder that ELMO_STORE_SCREENSHOTS names, if it does."""
     folder = os.environ.get("ELMO_STORE_SCREENSHOTS")

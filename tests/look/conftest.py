@@ -51,6 +51,15 @@ def hostile_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def named_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short text by the packaged model, which is to be had by its name wherever the store is looked at."""
+    folder = tmp_path_factory.mktemp("named")
+    (folder / "in.lines").write_text("the bank of the river\nthe bank lends money\nthe river is wide\n" * 4, encoding="utf-8")
+    assert main(["embed", str(folder / "in.lines"), "--output", str(folder / "store"), "--quiet"]) == 0
+    return folder / "store"
+
+
+@pytest.fixture(scope="session")
 def mixed_store(hostile_store: Path) -> Path:
     """Two weight sets over `hostile_store`."""
     weights = hostile_store.parent / "weights.json"

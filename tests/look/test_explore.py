@@ -102,6 +102,13 @@ def test_text_search_takes_what_is_asked_as_text(service: Service) -> None:
     assert service.search("id:doc-7:0")["hits"][0]["number"] == 7
     assert service.search("river")["more"]
     assert service.search("river", 30)["hits"][0]["number"] > service.search("river")["hits"][-1]["number"]
+    first, second = service.search(""), service.search("", 30)
+    assert [hit["number"] for hit in first["hits"]] == list(range(30))
+    assert (first["more"], second["hits"][0]["number"]) == (True, 30)
+    assert (service.search("", 270)["hits"][-1]["number"], service.search("", 270)["more"]) == (
+        272,
+        False,
+    )  # refused ones are blank
     for wrong in ("#9999", "#x", "id:nobody"):
         with pytest.raises(BadRequestError):
             service.search(wrong)

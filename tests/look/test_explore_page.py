@@ -9,17 +9,20 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import elmo_store
 from pipeline.explore import server
 from pipeline.explore.service import Service
 from tests.look import browser
 
-ENTER, LEFT, RIGHT = "\ue007", "\ue012", "\ue014"
+ENTER, LEFT, RIGHT, TAB, END = "\ue007", "\ue012", "\ue014", "\ue004", "\ue010"
 
 
 @dataclass
@@ -28,17 +31,25 @@ class Running:
     token: str
 
 
-@pytest.fixture(scope="module")
-def running(service: Service) -> Iterator[Running]:
+@contextmanager
+def served(service: Service) -> Iterator[Running]:
     listener = server.bound("127.0.0.1", 0)
     serving = server.server(service, "s3cret", listener, "127.0.0.1")
     thread = threading.Thread(target=serving.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     while not serving.started:
         time.sleep(0.02)
-    yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", "s3cret")
-    serving.should_exit = True
-    thread.join(20)
+    try:
+        yield Running(f"http://127.0.0.1:{listener.getsockname()[1]}", "s3cret")
+    finally:
+        serving.should_exit = True
+        thread.join(20)
+
+
+@pytest.fixture(scope="module")
+def running(service: Service) -> Iterator[Running]:
+    with served(service) as found:
+        yield found
 
 
 def fetch(url: str, **headers: str) -> tuple[int, str]:
@@ -83,10 +94,15 @@ def keys(driver: Any, selector: str, *typed: str) -> None:
 
 
 def test_one_can_find_look_and_mix_by_keyboard(page: Any, running: Running) -> None:
-    keys(page, "#q", "river", ENTER)
-    until(page, "document.querySelectorAll('#hits button').length === 30")
+    until(
+        page,
+        "document.querySelectorAll('#hits button').length === 30 && document.querySelectorAll('#tokens button').length === 9",
+    )
+    keys(page, "#q", "money", ENTER)
+    until(page, "[...document.querySelectorAll('#hits button')].every(b => b.textContent.includes('money'))")
+    number = page.find_element("css selector", "#hits small").text
     keys(page, "#hits button", ENTER)
-    until(page, "document.querySelectorAll('#tokens button').length === 9")
+    until(page, f"document.querySelector('#where').textContent.startsWith('{number},')")
     keys(page, "#tokens button:nth-child(9)", ENTER)
     until(page, "document.querySelectorAll('#lists li').length === 32 && document.querySelectorAll('#map circle').length > 20")
     before = page.execute_script("return document.querySelector('#mix').textContent")
@@ -97,9 +113,75 @@ def test_one_can_find_look_and_mix_by_keyboard(page: Any, running: Running) -> N
     norm = page.find_element("css selector", "#norm").text
     keys(page, "#sliders label:last-child input", *[RIGHT] * 50)  # γ
     until(page, f"document.querySelector('#norm').textContent !== {norm!r}")
+    keys(page, "#even", ENTER)
+    until(page, "[...document.querySelectorAll('output')].map(o => o.textContent).join() === '0.33,0.33,0.33,1.00'")
     browser.keep(page, "explore")
     assert browser.console(page) == []
     assert all(url.startswith((running.url, "data:")) for url in browser.requested(page))
+
+
+def focused(driver: Any, attribute: str) -> str:
+    return str(driver.execute_script(f"return document.activeElement.{attribute}"))
+
+
+def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any) -> None:
+    page.execute_script("document.querySelector('#map [tabindex=\"0\"]').focus()")
+    assert page.execute_script("return document.querySelectorAll('#map [tabindex=\"0\"]').length") == 1  # one stop of the Tab key
+    assert re.fullmatch(r".*\briver\b.*, group [12], chosen", focused(page, "ariaLabel"))
+    assert focused(page, "ariaSelected") == "true"
+    places = (
+        "[...document.querySelectorAll('#map circle')].map(c => [Number(c.getAttribute('cx')), Number(c.getAttribute('cy'))])"
+    )
+    points = page.execute_script(f"return {places}")
+    here = "return [...document.querySelectorAll('#map circle')].indexOf(document.activeElement)"
+    before = page.execute_script(here)
+    walked = []
+    for arrow, axis, sign in ((LEFT, 0, -1), (RIGHT, 0, 1), ("\ue013", 1, -1), ("\ue015", 1, 1)):
+        for _ in range(len(points)):  # to the edge, and there it stays
+            browser.press(page, arrow)
+            after = page.execute_script(here)
+            if after == before:
+                break
+            assert (points[after][axis] - points[before][axis]) * sign >= 0
+            before, _said = after, walked.append(page.find_element("css selector", "#map-said").text)
+        assert sign * points[before][axis] == max(sign * point[axis] for point in points)
+    assert len(set(walked)) > 3
+    assert all("river" in said for said in walked)
+    browser.press(page, END)
+    label, row = focused(page, "ariaLabel"), page.find_element("css selector", "#where").text
+    browser.press(page, ENTER)
+    until(page, f"document.querySelector('#where').textContent !== {row!r}")
+    until(page, "document.activeElement.ariaPressed === 'true'")  # the word of that sentence has the focus, and is chosen
+    assert focused(page, "textContent") == "river"
+    assert label.split(",")[0].split(" river")[0] in " ".join(page.find_element("css selector", "#tokens").text.split())
+    assert browser.console(page) == []
+
+
+def test_a_sentence_of_ones_own_is_embedded_and_its_neighbours_shown(named_store: Path, tmp_path: Path) -> None:
+    service = Service(elmo_store.open(named_store))
+    service.wait()
+    with served(service) as running, browser.chromium(tmp_path) as driver:
+        driver.get(f"{running.url}/#{running.token}")
+        until(driver, "document.querySelectorAll('#tokens button').length === 5")
+        keys(driver, "#text", "the bank lends money", ENTER)
+        until(driver, "document.querySelector('#where').textContent.startsWith('A sentence of your own')", 90)
+        assert focused(driver, "textContent") == "the"  # its first word, from where Tab goes on
+        browser.press(driver, TAB)
+        assert focused(driver, "textContent") == "bank"
+        browser.press(driver, ENTER)
+        until(driver, "document.querySelectorAll('#lists li').length === 32")
+        # A sentence that stands in the store has the store's very vectors: the nearest is itself (in layer 0 the word anywhere).
+        nearest = {box: driver.find_element("css selector", f"#{box} li").text for box in ("mix", "layer0", "layer1", "layer2")}
+        assert nearest.pop("layer0") in ("1.000 the bank lends money", "1.000 the bank of the river")
+        assert set(nearest.values()) == {"1.000 the bank lends money"}
+        assert "norm of the chosen word" in driver.find_element("css selector", "#norm").text
+        code = driver.execute_script("return document.querySelector('#code').textContent")
+        names: dict[str, Any] = {}
+        exec(code, names)
+        assert np.array_equal(names["states"], elmo_store.open(named_store).sentence(1).read())
+        browser.keep(driver, "explore-own")
+        assert browser.console(driver) == []
+        assert all(url.startswith((running.url, "data:")) for url in browser.requested(driver))
 
 
 def test_hostile_text_is_shown_as_text(page: Any) -> None:
