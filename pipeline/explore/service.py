@@ -81,7 +81,7 @@ class Service:
         }
 
     def search(self, asked: str, offset: int = 0) -> dict[str, Any]:
-        """Sentences by number (``#12``), by id (``id:NAME``), or by words; by nothing, all in order. Blank ones are passed over."""
+        """Sentences by number (``#12``), by id (``id:NAME``), by words, or without any all in order, but for blank ones."""
         asked = asked.strip()
         total = self._store.manifest.sizes.sentences
         try:
