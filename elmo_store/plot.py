@@ -153,22 +153,30 @@ Drawn = tuple["Figure", list[tuple[str, ...]]]
 def _speed(figures: StoreFigures) -> Drawn:
     job = figures.job
     figure, (axes,) = _axes()
-    minutes = job.hours * 60
-    axes.stairs(job.tokens_per_second, np.concatenate([[0.0], minutes]), fill=True, color=SERIES[0])
-    axes.set_xlabel("minutes since the first shard was begun")
-    axes.set_ylabel("tokens a second, all workers")
-    rows = [(f"{minute:.1f}", f"{rate:,.0f}") for minute, rate in zip(minutes, job.tokens_per_second, strict=True)]
-    return figure, [("minutes", "tokens a second"), *rows]
+    hours = float(job.hours[-1])
+    unit, factor = ("hours", 1) if hours > 3 else ("minutes", 60) if hours > 0.05 else ("seconds", 3600)
+    times = job.hours * factor
+    axes.stairs(job.tokens_per_second, np.concatenate([[0.0], times]), fill=True, color=SERIES[0])
+    axes.set_xlim(0, times[-1])
+    axes.set_xlabel(f"{unit} since the first shard was begun")
+    axes.set_ylabel("tokens a second")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    rows = [(f"{time:.1f}", f"{rate:,.0f}") for time, rate in zip(times, job.tokens_per_second, strict=True)]
+    return figure, [(unit, "tokens a second, all workers"), *rows]
 
 
 def _bars(names: list[str], values: list[float], label: str, form: str = "{:,.0f}") -> Drawn:
-    figure, (axes,) = _axes(height=max(1.4, 0.5 + 0.19 * len(names)))
+    figure, (axes,) = _axes(height=0.5 + 0.19 * max(2, len(names)))
     places = np.arange(len(names))
-    bars = axes.barh(places, values, color=SERIES[0])
+    bars = axes.barh(places, values, color=SERIES[0], height=0.7)
     axes.bar_label(bars, [form.format(value) for value in values], padding=3, fontsize=8)
     axes.set_yticks(places, [visible(name[:LABEL]) for name in names])
-    axes.invert_yaxis()
+    axes.set_ylim(max(2, len(names)) - 0.45, -0.55)
+    axes.spines["left"].set_bounds(-0.5, len(names) - 0.5)
+    axes.tick_params(axis="y", length=0)
     axes.margins(x=0.12)
+    axes.set_xticks([])  # each bar has its number
+    axes.spines["bottom"].set_visible(False)
     axes.set_xlabel(label)
     return figure, [("", label), *((name, form.format(value)) for name, value in zip(names, values, strict=True))]
 
@@ -185,7 +193,8 @@ def _lengths(figures: StoreFigures) -> Drawn:
     figure, (axes,) = _axes()
     counts = figures.text.lengths
     axes.bar(np.arange(len(names)), counts, color=SERIES[0])
-    axes.set_xticks(np.arange(len(names)), names, rotation=45, ha="right")
+    axes.set_xticks(np.arange(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.set_xlabel("tokens in a sentence")
     axes.set_ylabel("sentences")
     return figure, [("tokens", "sentences"), *((name, f"{int(count):,}") for name, count in zip(names, counts, strict=True))]
@@ -209,7 +218,8 @@ def _norms(figures: StoreFigures) -> Drawn:
     axes.hlines(places, quantiles[:, 1], quantiles[:, 3], color=SERIES[0], linewidth=7)
     axes.plot(quantiles[:, 2], places, "|", color=PAPER, markersize=9, markeredgewidth=2)
     axes.set_yticks(places, names)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)
     axes.set_xlim(left=0)
     axes.set_xlabel("norm of a vector: middle half (bar), 5th to 95th percentile (line), median (tick)")
     rows = [(name, *(f"{value:.3g}" for value in row)) for name, row in zip(names, quantiles, strict=True)]
@@ -228,7 +238,7 @@ def _positions(figures: StoreFigures) -> Drawn:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("place in the sentence, 0 = first")
     axes.set_ylabel("mean norm")
-    axes.legend(ncols=3, fontsize=8)
+    figure.legend(ncols=5, fontsize=8, loc="outside upper right")
     rows = [(str(i), *(f"{values[i]:.3g}" for values in means.values())) for i in range(vectors.POSITIONS)]
     return figure, [("place", *means), *rows]
 
@@ -265,12 +275,13 @@ def _maps(figures: StoreFigures) -> Drawn:
             these = found.points[kinds[found.rows] == kind]
             if len(these):
                 axes.plot(these[:, 0], these[:, 1], ".", markersize=3.5, color=SERIES[place], label=kind, alpha=0.75)
-        axes.set_title(f"{name}: {100 * sum(found.explained):.0f}% of the variance")
+        axes.set_title(f"{name}: {100 * sum(found.explained):.0f}% of the variance", fontsize=9)
+        axes.spines[["left", "bottom"]].set_visible(False)
         axes.set_xticks([])
         axes.set_yticks([])
         rows.append((name, *(f"{100 * share:.1f}%" for share in found.explained)))
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=5, loc="outside lower center", fontsize=8)
+    figure.legend(handles, labels, ncols=5, loc="outside lower center", fontsize=8, markerscale=2)
     return figure, [("", "first component", "second component"), *rows]
 
 

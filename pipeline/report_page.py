@@ -5,6 +5,7 @@ May import elmo_store. Whatever comes from the text (words, records, names) is e
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,29 +18,7 @@ from pipeline.quantities import duration
 
 N_NEIGHBOURS = 4
 
-LIGHT = """--ink: #1b1f24; --faint: #66707a; --paper: #fefefe; --line: #d5dae0; --soft: #f2f4f7; --series-0: #0b6fb8;
-  --series-1: #c2560a; --series-2: #128a63; --series-3: #b0508f; --series-4: #8a6d00; --series-5: #4a55c4; --series-6: #c23a3a"""
-DARK = """--ink: #e8ebee; --faint: #a0a9b3; --paper: #16191d; --line: #3a4149; --soft: #21262c; --series-0: #5fb0ee;
-  --series-1: #f29b5c; --series-2: #4cc79a; --series-3: #de8cc1; --series-4: #d3b445; --series-5: #9aa3ff; --series-6: #f08080"""
-STYLE = f"""
-:root {{ color-scheme: light dark; {LIGHT} }}
-@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}
-@media print {{ :root {{ {LIGHT}; --ink: #000; --paper: #fff }}
-  section > h2 {{ break-after: avoid }} figure, tr {{ break-inside: avoid }} nav, details {{ display: none }} }}
-body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 56rem; margin: 0 auto;
-  padding: 1rem }}
-h1 {{ font-size: 1.6rem; overflow-wrap: anywhere }} h2 {{ font-size: 1.2rem; margin-top: 2.2rem }}
-h3 {{ font-size: 1rem; margin: 0 }} a {{ color: var(--series-0) }}
-figure {{ margin: 1rem 0 2rem }} figure svg {{ width: 100%; height: auto }}
-figcaption p {{ margin: .2rem 0; color: var(--faint); font-size: .9rem }} figcaption b {{ color: var(--ink); font-weight: 600 }}
-table {{ border-collapse: collapse; font-size: .9rem; width: 100% }} caption {{ text-align: left; color: var(--faint) }}
-th, td {{ text-align: left; padding: .2rem .6rem .2rem 0; border-bottom: 1px solid var(--line); vertical-align: top;
-  overflow-wrap: anywhere }}
-th {{ font-weight: 600 }} .n td {{ font-variant-numeric: tabular-nums }}
-summary {{ color: var(--faint); font-size: .9rem; cursor: pointer }} bdi {{ unicode-bidi: isolate }}
-mark {{ background: none; font-weight: 700; color: var(--series-0) }}
-.skip {{ position: absolute; left: -99rem }} .skip:focus {{ left: 1rem }}
-"""
+STYLE = (Path(__file__).parent / "report_page.css").read_text(encoding="utf-8")
 
 
 def page(figures: StoreFigures) -> str:
@@ -52,7 +31,7 @@ def page(figures: StoreFigures) -> str:
         ("vectors", "The vectors", sampled(figures), ("weights", "norms", "positions", "cosines", "anisotropy", "maps")),
         ("neighbours", "Nearest neighbours in context", neighbours(figures), ()),
     ]
-    nav = " · ".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, *_ in sections)
+    nav = "\n".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, *_ in sections)
     body = "\n".join(
         f'<section id="{anchor}" aria-labelledby="h-{anchor}"><h2 id="h-{anchor}">{title}</h2>\n{words}\n'
         f"{pictures(figures, names)}</section>"
@@ -63,7 +42,8 @@ def page(figures: StoreFigures) -> str:
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
 <link rel="icon" href="data:,"><title>{shown(name)}: report of a store</title><style>{STYLE}</style></head>
 <body><a class="skip" href="#main">to the report</a>
-<header><h1>{shown(name)}</h1><p>{headline(figures)}</p><nav aria-label="sections">{nav}</nav></header>
+<header><h1>{shown(name)}</h1><p>{headline(figures)}</p>{key_figures(figures)}</header>
+<nav aria-label="sections">{nav}</nav>
 <main id="main">
 {body}
 </main></body></html>
@@ -77,12 +57,25 @@ def shown(value: Any) -> str:
 
 def headline(figures: StoreFigures) -> str:
     """One sentence about the store."""
-    manifest, counts = figures.manifest, figures.manifest.sizes
+    manifest = figures.manifest
     what = "mixed vectors" if manifest.kind == "mix" else "states"
     return (
-        f"{counts.tokens:,} tokens in {counts.sentences:,} sentences, {len(manifest.states)} {what} of {manifest.channels} "
-        f"numbers each, made with {shown(manifest.model.name)}."
+        f"A store of {len(manifest.states)} {what} a token, {manifest.channels} numbers each in {manifest.dtype}, "
+        f"made with {shown(manifest.model.name)}."
     )
+
+
+def key_figures(figures: StoreFigures) -> str:
+    """What one wants to know first."""
+    counts, job_seconds = figures.manifest.sizes, figures.job.span_seconds
+    found = [
+        ("tokens", f"{counts.tokens:,}"),
+        ("sentences", f"{counts.sentences:,}"),
+        ("records refused", f"{counts.rejected:,}"),
+    ]
+    found += [("words cut", f"{counts.words_cut:,}"), ("shards", f"{counts.shards:,}")]
+    found += [("first to last shard", duration(job_seconds))] if job_seconds else []
+    return '<dl class="key">' + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in found) + "</dl>"
 
 
 def table(rows: Iterable[Sequence[Any]], head: Sequence[Any] = (), caption: str = "") -> str:
@@ -104,8 +97,9 @@ def pictures(figures: StoreFigures, names: Iterable[str]) -> str:
             continue
         one = plot.draw(name, figures)
         numbers = table(one.numbers[1:], one.numbers[0])
+        half = " half" if name in ("words", "cosines") else ""  # tall ones
         found.append(
-            f"<figure><h3>{html.escape(one.title)}</h3>{one.svg()}"
+            f'<figure><h3>{html.escape(one.title)}</h3><div class="plot{half}">{one.svg()}</div>'
             f"<figcaption><p><b>Expected:</b> {html.escape(one.expected)}.</p>"
             f"<p><b>A bad sign:</b> {html.escape(one.bad_sign)}.</p></figcaption>"
             f"<details><summary>the numbers</summary>{numbers}</details></figure>"
@@ -195,12 +189,15 @@ def _neighbours_of(word: str, figures: StoreFigures, views: Mapping[str, vectors
     sample = figures.vectors
     place = sample.token.index(word)
     same_sentence = sample.sentence == sample.sentence[place]
-    rows = []
+    groups = []
     for name, values in views.items():
-        for found, cosine in vectors.nearest(values, place, N_NEIGHBOURS, np.asarray(same_sentence)):
-            rows.append(f"<tr><td>{shown(name)}</td><td>{cosine:.3f}</td><td>{_in_context(figures, found)}</td></tr>")
+        near = vectors.nearest(values, place, N_NEIGHBOURS, np.asarray(same_sentence))
+        rows = [f"<td>{cosine:.3f}</td><td>{_in_context(figures, found)}</td>" for found, cosine in near]
+        if rows:
+            rows[0] = f'<th scope="rowgroup" rowspan="{len(rows)}">{shown(name)}</th>{rows[0]}'
+        groups.append("<tbody>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</tbody>")
     head = '<thead><tr><th scope="col">view</th><th scope="col">cosine</th><th scope="col">occurrence</th></tr></thead>'
-    return f"<h3>{_in_context(figures, place)}</h3><table>{head}<tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="near"><h3>{_in_context(figures, place)}</h3><table>{head}{"".join(groups)}</table></div>'
 
 
 def _in_context(figures: StoreFigures, place: int) -> str:

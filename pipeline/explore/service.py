@@ -99,8 +99,8 @@ class Service:
                 }
         except (SentenceNotFoundError, ValueError, IndexError) as error:
             raise BadRequestError(str(error)) from error
-        hits = [{"number": s.index, "id": s.id, "tokens": s.tokens} for s in found if s.tokens or asked]
-        return {"hits": hits, "more": not asked and offset + HITS < total}
+        shown = [{"number": s.index, "id": s.id, "tokens": s.tokens} for s in found if s.tokens or asked]
+        return {"hits": shown, "more": not asked and offset + HITS < total}
 
     def sentence(self, number: int) -> dict[str, Any]:
         """A sentence: tokens, where it came from, the norm of each token in each layer, and the code that reads it."""

@@ -143,7 +143,8 @@ def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any) -> None:
             if after == before:
                 break
             assert (points[after][axis] - points[before][axis]) * sign >= 0
-            before, _said = after, walked.append(page.find_element("css selector", "#map-said").text)
+            before = after
+            walked.append(page.find_element("css selector", "#map-said").text)
         assert sign * points[before][axis] == max(sign * point[axis] for point in points)
     assert len(set(walked)) > 3
     assert all("river" in said for said in walked)

@@ -118,3 +118,12 @@ def test_a_browser_shows_it_without_a_word_on_its_console(report: str, tmp_path:
         ink, paper = driver.execute_script("const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]")
         assert (sum(map(int, re.findall(r"\d+", ink)[:3])) > sum(map(int, re.findall(r"\d+", paper)[:3]))) == dark
         browser.keep(driver, f"report-{'dark' if dark else 'light'}")
+        driver.execute_cdp_cmd(
+            "Emulation.setEmulatedMedia", {"media": "print"}
+        )  # on paper: black on white, without what one clicks
+        ink, paper = driver.execute_script("const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]")
+        assert [re.findall(r"\d+", colour)[:3] for colour in (ink, paper)] == [["0"] * 3, ["255"] * 3]
+        hidden = "[...document.querySelectorAll('nav, details')].every(e => getComputedStyle(e).display === 'none')"
+        assert driver.execute_script(f"return {hidden}")
+        whole = "[...document.querySelectorAll('figure, .near')].every(e => getComputedStyle(e).breakInside === 'avoid')"
+        assert driver.execute_script(f"return {whole}")
