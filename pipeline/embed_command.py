@@ -5,6 +5,7 @@ import argparse
 from pipeline import locations, report_command
 from pipeline import options as embed_options
 from pipeline.exit_codes import CommandError, Exit
+from pipeline.importing import nothing_to_collect
 
 TAKES_BEAM_OPTIONS = True
 LOADS = "PyTorch and Apache Beam"
@@ -47,10 +48,11 @@ def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
         return before.preview(options) if options.preview is not None else before.dry_run(options)
     from pipeline.model_loading import LoadingModel
 
-    loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
-    from elmo_store.errors import JobMismatchError
-    from pipeline import beam_options, door, embed_job, running
-    from pipeline.embed_corpus import EmbedCorpus
+    with nothing_to_collect():
+        loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
+        from elmo_store.errors import JobMismatchError
+        from pipeline import beam_options, door, embed_job, running
+        from pipeline.embed_corpus import EmbedCorpus
 
     beam_options.set_worker_environment()
     if options.workers is not None:

@@ -1,15 +1,18 @@
 """``python -m pipeline.local_worker``: Beam's worker process on this machine, whose start says nothing on the user's screen.
 
-May import Beam only. Beam's imports log through a root logger that has no handler yet, which makes Python give it one that writes
+May import Beam, and pipeline.importing. Beam's imports log through a root logger that has no handler yet, which makes Python give it one that writes
 to the screen; with one that says nothing, what workers log goes to the job's own process alone, as Beam means it.
 """
 
 import logging
 import sys
 
+from pipeline.importing import nothing_to_collect
+
 if __name__ == "__main__":
     logging.getLogger().addHandler(logging.NullHandler())
 
-    from apache_beam.runners.worker.sdk_worker_main import main
+    with nothing_to_collect():
+        from apache_beam.runners.worker.sdk_worker_main import main
 
     main(sys.argv)

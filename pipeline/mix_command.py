@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline import locations, report_command
 from pipeline.exit_codes import CommandError, Exit
+from pipeline.importing import nothing_to_collect
 from pipeline.options import COMPRESSIONS, DTYPES, STORES, add_engine_arguments, add_take_over_argument, json_object
 
 if TYPE_CHECKING:
@@ -76,14 +77,15 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
 
 def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
-    from elmo_store.errors import JobMismatchError
-    from elmo_store.lease import Process
-    from elmo_store.storage import Root
-    from pipeline import beam_options, door, running
-    from pipeline.beam_options import is_local
-    from pipeline.mix_store import MixStore
-    from pipeline.tenure import Tenure
-    from transforms.job_root import JobRoot
+    with nothing_to_collect():
+        from elmo_store.errors import JobMismatchError
+        from elmo_store.lease import Process
+        from elmo_store.storage import Root
+        from pipeline import beam_options, door, running
+        from pipeline.beam_options import is_local
+        from pipeline.mix_store import MixStore
+        from pipeline.tenure import Tenure
+        from transforms.job_root import JobRoot
 
     beam_options.set_worker_environment()
     source, target = Root(args.source, args.storage_options), Root(args.output, args.storage_options)

@@ -1,0 +1,23 @@
+"""Importing large libraries sooner: without the garbage collector. May import the standard library only.
+
+PyTorch and Beam make hundreds of thousands of objects while they are imported, none of which is garbage; the collector looks at all of
+them again and again.
+"""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def nothing_to_collect() -> Iterator[None]:
+    """Around imports: no collection meanwhile, and none of what they made is looked at later, as modules stay to the end."""
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if gc.get_freeze_count() == 0:  # once a process: what becomes garbage after that is collected
+            gc.freeze()
+        if on:
+            gc.enable()
