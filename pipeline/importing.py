@@ -1,7 +1,7 @@
 """Importing large libraries sooner: without the garbage collector. May import the standard library only.
 
-PyTorch and Beam make hundreds of thousands of objects while they are imported, none of which is garbage; the collector looks at all of
-them again and again.
+PyTorch and Beam make hundreds of thousands of objects while they are imported, none of which is garbage; the collector looks
+at all of them again and again.
 """
 
 import gc

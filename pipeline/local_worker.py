@@ -1,7 +1,8 @@
 """``python -m pipeline.local_worker``: Beam's worker process on this machine, whose start says nothing on the user's screen.
 
-May import Beam, and pipeline.importing. Beam's imports log through a root logger that has no handler yet, which makes Python give it one that writes
-to the screen; with one that says nothing, what workers log goes to the job's own process alone, as Beam means it.
+May import Beam, and pipeline.importing. Beam's imports log through a root logger that has no handler yet, which makes Python give
+it one that writes to the screen; with one that says nothing, what workers log goes to the job's own process alone, as Beam
+means it.
 """
 
 import logging
