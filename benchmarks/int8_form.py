@@ -3,10 +3,10 @@
     python -m benchmarks.int8_form [--model NAME|FOLDER] [--eval-dir FOLDER] [--seeds 3] [--work out/int8]
     python -m benchmarks.int8_form --precisions float32 bfloat16 int8 [...]
 
-The store's format reserves `dtype` "int8" (docs/store-format.md, Versions). This measures what the form would be made of,
-before it is written: states in float32 of UD-EWT's development and test set and of CoNLL-2000's test set, rounded by each scheme,
-compared with themselves, and probed for parts of speech (trained on the development set) and chunks (trained on the first half of
-the test set). With ``--precisions`` states are kept as they are, in float32, and taggers see what the engine's precision costs.
+"int8, row and state" is what a store of `--dtype int8` holds (docs/store-format.md, Eight bits); the others are what it was
+chosen from: states in float32 of UD-EWT's development and test set and of CoNLL-2000's test set, rounded by each scheme,
+compared with themselves, and probed for parts of speech (trained on the development set) and chunks (trained on the first half
+of the test set). With ``--precisions`` states are kept as they are, in float32: taggers see what the engine's precision costs.
 May import every room.
 """
 
@@ -25,6 +25,8 @@ import torch
 import elmo_store
 from benchmarks.data import data_folder
 from benchmarks.probe import embedding_input
+from elmo_store import layout
+from elmo_store.int8 import quantized
 from elmo_store.mix import ScalarMix
 from pipeline.cli import main as elmo_store_command
 from pipeline.probing.features import features
@@ -57,7 +59,7 @@ def by_shard(states: Array, axes: tuple[int, ...]) -> Array:
 # name: (what it makes of states, bytes of a token at full size, of S states)
 SCHEMES: dict[str, tuple[Callable[[Array], Array], Callable[[int], float]]] = {
     "float16": (lambda x: x.astype(np.float16).astype(np.float32), lambda s: 2 * s * FULL),
-    "int8, row and state": (lambda x: rounded(x, (2,)), lambda s: s * (FULL + 4)),
+    "int8, row and state": (lambda x: quantized(x).floats(), lambda s: layout.row_bytes("int8", s, FULL)),
     "int8, row and state, float16": (lambda x: rounded(x, (2,), half=True), lambda s: s * (FULL + 2)),
     "int8, row": (lambda x: rounded(x, (1, 2)), lambda s: s * FULL + 4),
     "int8, state and channel": (lambda x: by_shard(x, (0,)), lambda s: s * FULL + 4 * s * FULL / SHARD_ROWS),

@@ -1,33 +1,40 @@
 """The forms of a store side by side: all objects of one shard as a worker puts them, and the reader of a form.
 
-May import the two forms, manifest, storage, NumPy.
+May import the two forms, int8, manifest, storage, NumPy.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from elmo_store import layout, parquet_form, zarr_form
+from elmo_store.int8 import Array, Empty, Int8Rows, quantized
 from elmo_store.manifest import Manifest
 from elmo_store.parquet_form import ParquetRows
-from elmo_store.scan import Empty
 from elmo_store.storage import Root
-from elmo_store.zarr_form import ZarrRows
+from elmo_store.zarr_rows import ZarrRows
 
 
 class RowReader(Protocol):
     """What a store needs of a form."""
 
-    def read(self, states: Sequence[int], spans: npt.NDArray[np.int64], empty: Empty = np.empty) -> npt.NDArray[Any]:
+    def read(self, states: Sequence[int], spans: npt.NDArray[np.int64], empty: Empty = np.empty) -> Array:
         """Rows of the states with these indices, those of one span ``first … stop`` [n, 2] after the other's.
 
-        Returns [Σ (stop - first), len(states), channels]; ``empty`` makes the array that they are read into.
+        Returns [Σ (stop - first), len(states), channels], float32 of an int8 store; ``empty`` makes the array that they are
+        read into.
         """
 
-    def read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> npt.NDArray[Any]:
+    def read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Array:
         """`read` of one span."""
+
+    def read_raw(self, states: Sequence[int], spans: npt.NDArray[np.int64], empty: Empty = np.empty) -> Int8Rows:
+        """`read` of an int8 store, as it stores them. ValueError for another one."""
+
+    def read_raw_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Int8Rows:
+        """`read_raw` of one span."""
 
     def tokens(self, first: int, stop: int) -> list[str]:
         """The tokens of rows ``first … stop``."""
@@ -42,7 +49,8 @@ def shard_objects(manifest: Manifest, shard: int) -> list[str]:
     """Paths of the objects of a shard in every form of the store."""
     names = []
     if "zarr" in manifest.forms:
-        names += [layout.zarr_states_shard(shard), layout.zarr_token_chunk(shard)]
+        scale = [layout.zarr_scale_shard(shard)] if manifest.is_int8 else []
+        names += [layout.zarr_states_shard(shard), *scale, layout.zarr_token_chunk(shard)]
     if "parquet" in manifest.forms:
         names.append(layout.states_part(shard))
     return names
@@ -51,7 +59,7 @@ def shard_objects(manifest: Manifest, shard: int) -> list[str]:
 def encode_shard(
     manifest: Manifest,
     shard: int,
-    states: npt.NDArray[Any],
+    states: Array | Int8Rows,
     tokens: Sequence[str],
     sentence: npt.NDArray[np.int64],
     index_in_sentence: npt.NDArray[np.int32],
@@ -61,7 +69,8 @@ def encode_shard(
     Args:
         manifest: of the store, its counts known.
         shard: its number.
-        states: [n, n_states, channels] in the manifest's dtype, n the rows of this shard.
+        states: [n, n_states, channels] in the manifest's dtype, n the rows of this shard. For an int8 store as `Int8Rows`, or in
+            any float dtype, which is quantised here.
         tokens: n tokens, "<S>" and "</S>" in the rows that boundaries add.
         sentence: int64 [n], the number of each row's sentence in the store.
         index_in_sentence: int32 [n], the row's place in its sentence.
@@ -71,9 +80,12 @@ def encode_shard(
     """
     first, stop = manifest.shard_range(shard)
     wanted = (stop - first, len(manifest.states), manifest.channels)
-    if states.shape != wanted or states.dtype != np.dtype(manifest.dtype):
+    if manifest.is_int8 and not isinstance(states, Int8Rows):
+        states = quantized(states)
+    values = states.values if isinstance(states, Int8Rows) else states
+    if values.shape != wanted or values.dtype != np.dtype(manifest.dtype):
         raise ValueError(
-            f"shard {shard} takes states of shape {wanted} in {manifest.dtype}, these are {states.shape} in {states.dtype}"
+            f"shard {shard} takes states of shape {wanted} in {manifest.dtype}, these are {values.shape} in {values.dtype}"
         )
     lengths = {"tokens": len(tokens), "sentence": len(sentence), "index_in_sentence": len(index_in_sentence)}
     for name, length in lengths.items():
@@ -81,7 +93,7 @@ def encode_shard(
             raise ValueError(f"shard {shard} holds rows {first} … {stop}, {stop - first} of them; {name} has {length}")
     objects: list[tuple[str, bytes | bytearray]] = []
     if "zarr" in manifest.forms:
-        objects.append(zarr_form.encode_shard(manifest, shard, states))
+        objects += zarr_form.encode_shard(manifest, shard, states)
         objects.append(zarr_form.encode_tokens(manifest, shard, tokens))
     if "parquet" in manifest.forms:
         objects.append(parquet_form.encode_shard(manifest, shard, states, tokens, sentence, index_in_sentence))

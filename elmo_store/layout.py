@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 FORMAT_VERSION = 1
-FEATURES: tuple[str, ...] = ()  # `required_features` that this package reads
+INT8 = "int8-scale"  # the feature of stores whose vectors are int8 times a scale
+FEATURES = (INT8,)  # `required_features` that this package reads
 MANIFEST = "elmo_store.json"
 INPUTS = "inputs.parquet"
 START_STATE = "start_state.safetensors"
@@ -35,7 +36,9 @@ ROW_GROUP_ROWS = 256  # rows of a row group of the Parquet form; docs/performanc
 ROW_GROUP_SENTENCES = 1024  # sentences of a row group of a part
 MOST_CHANNELS = 1 << 20  # of a state: a manifest of more is refused, so that it can't ask for any amount of memory
 IDS_OF_TABLE = 16_384  # ids that an id table has at most, on average
-DTYPES = ("float16", "float32")
+NUMBER_BYTES = {"float16": 2, "float32": 4, "int8": 1}
+DTYPES = tuple(NUMBER_BYTES)
+SCALE_BYTES = 4  # of a state of a row in an int8 store
 FORMS = ("zarr", "parquet")
 ROW_COLUMNS = ("row", "token", "sentence", "index_in_sentence")  # of the Parquet form, before the states
 COMPRESSIONS = ("none", "zstd", "blosc")
@@ -85,6 +88,11 @@ def state_names(n_layers: int) -> tuple[str, ...]:
     if n_layers < 1:
         raise ValueError(f"a biLM of {n_layers} layers has no states: n_layers must be 1 or more")
     return ("x", *(f"{direction}{layer}" for layer in range(1, n_layers + 1) for direction in ("fwd", "bwd")))
+
+
+def row_bytes(dtype: str, n_states: int, channels: int) -> int:
+    """Bytes of all vectors of a row as one form stores them, without compression; of int8 with their scales."""
+    return n_states * (channels * NUMBER_BYTES[dtype] + (SCALE_BYTES if dtype == "int8" else 0))
 
 
 def n_layers(states: Sequence[str]) -> int:
@@ -145,6 +153,23 @@ def states_part(shard: int) -> str:
 def zarr_states_shard(shard: int) -> str:
     """Object of shard ``shard`` in the Zarr array ``states``."""
     return f"{ZARR}/states/c/{shard}/0/0"
+
+
+def zarr_scale_shard(shard: int) -> str:
+    """Object of shard ``shard`` in the Zarr array ``scale`` of an int8 store."""
+    return f"{ZARR}/scale/c/{shard}/0"
+
+
+def scale_column(state: str) -> str:
+    """Column of the Parquet form of an int8 store with what the vectors of ``state`` are multiplied by."""
+    return f"{state}_scale"
+
+
+def check_scale_columns(states: Sequence[str]) -> None:
+    """ValueError if a vector of an int8 store is called as the scale of another one."""
+    clash = set(states) & set(map(scale_column, states))
+    if clash:
+        raise ValueError(f"{min(clash)!r} would be the name of a scale too: in an int8 store no vector can be called so")
 
 
 def zarr_token_chunk(shard: int) -> str:

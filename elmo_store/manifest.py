@@ -119,7 +119,6 @@ class Manifest:
     checksum: str = "none"
     chunk_rows: int = 0
     sentence_chunk: int = layout.SENTENCE_CHUNK
-    required_features: tuple[str, ...] = ()
     job: Mapping[str, Json] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
     mix: MixInfo | None = None
@@ -130,6 +129,21 @@ class Manifest:
     def __post_init__(self) -> None:
         if not self.chunk_rows:  # a store that is to be written
             object.__setattr__(self, "chunk_rows", layout.chunk_rows(self.shard_rows))
+
+    @property
+    def is_int8(self) -> bool:
+        """Whether vectors are stored in 8 bits, each with a scale."""
+        return self.dtype == "int8"
+
+    @property
+    def required_features(self) -> tuple[str, ...]:
+        """What else a reader must know."""
+        return (layout.INT8,) if self.is_int8 else ()
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of all vectors of a row as one form stores them, without compression."""
+        return layout.row_bytes(self.dtype, len(self.states), self.channels)
 
     @property
     def sizes(self) -> Counts:
@@ -222,7 +236,6 @@ class Manifest:
             checksum=_known(fields, "checksum", layout.CHECKSUMS),
             chunk_rows=fields.count("chunk_rows", at_least=1),
             sentence_chunk=fields.count("sentence_chunk", at_least=1),
-            required_features=fields.names("required_features"),
             counts=_counts(fields),
             input=InputInfo(source.text("fingerprint"), source.count("files")),
             job=fields.scalars("job"),
@@ -318,6 +331,15 @@ def _check(manifest: Manifest, fields: Fields) -> None:
         names = tuple(weights.name for weights in manifest.mix.weight_sets)
         if names != manifest.states:
             raise fields.error("mix.weight_sets", f"are named {names}, states are {manifest.states}")
+    if manifest.is_int8 != (layout.INT8 in fields.names("required_features")):
+        raise fields.error(
+            "required_features", f"must name {layout.INT8!r} if dtype is 'int8', and only then; it is {manifest.dtype!r}"
+        )
+    if manifest.is_int8:
+        try:
+            layout.check_scale_columns(manifest.states)
+        except ValueError as error:
+            raise fields.error("states", str(error)) from error
     if not manifest.forms:
         raise fields.error("forms", f"is empty: one or both of {', '.join(layout.FORMS)}")
     if manifest.shard_rows % manifest.chunk_rows:

@@ -1,6 +1,6 @@
 """The Parquet form of a store: one file a shard, one row a token, one fixed-size list a state.
 
-May import pyarrow, NumPy, layout, manifest, storage, recent, run_reader, runs, scan, parquet_files, errors. Written
+May import pyarrow, NumPy, layout, manifest, storage, recent, run_reader, runs, int8, parquet_files, errors. Written
 so that reading one state, or a few rows, fetches little else: row groups of 256 rows, checksums on pages.
 """
 
@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 
 from elmo_store import layout
 from elmo_store.errors import ShardCorruptError
+from elmo_store.int8 import Array, Empty, Int8Rows
 from elmo_store.manifest import Manifest
 from elmo_store.parquet_files import GroupsOf, errors_name, read_footers, read_tables
 from elmo_store.recent import Recent
 from elmo_store.run_reader import RunReader
 from elmo_store.runs import Runs, cut
-from elmo_store.scan import Empty
 from elmo_store.storage import Root
 
 Int64 = npt.NDArray[np.int64]
@@ -30,8 +30,8 @@ _PLAIN = frozenset(("PLAIN", "RLE"))  # RLE: of the lists' levels
 
 
 def schema(manifest: Manifest) -> pa.Schema:
-    """Columns of a file: row, token, sentence, index_in_sentence, then every state in the manifest's order."""
-    number = pa.float16() if manifest.dtype == "float16" else pa.float32()
+    """Columns of a file: row, token, sentence, index_in_sentence, every state in the manifest's order, in int8 also its scale."""
+    number = {"float16": pa.float16(), "float32": pa.float32(), "int8": pa.int8()}[manifest.dtype]
     vector = pa.list_(pa.field("element", number, nullable=False), manifest.channels)
     return pa.schema(
         [
@@ -40,14 +40,19 @@ def schema(manifest: Manifest) -> pa.Schema:
             pa.field("sentence", pa.int64(), nullable=False),
             pa.field("index_in_sentence", pa.int32(), nullable=False),
             *(pa.field(name, vector, nullable=False) for name in manifest.states),
+            *(pa.field(name, pa.float32(), nullable=False) for name in _scale_columns(manifest)),
         ]
     )
+
+
+def _scale_columns(manifest: Manifest) -> list[str]:
+    return [layout.scale_column(name) for name in manifest.states] if manifest.is_int8 else []
 
 
 def encode_shard(
     manifest: Manifest,
     shard: int,
-    states: npt.NDArray[Any],
+    states: Array | Int8Rows,
     tokens: Sequence[str],
     sentence: npt.NDArray[np.int64],
     index_in_sentence: npt.NDArray[np.int32],
@@ -59,18 +64,22 @@ def encode_shard(
     """
     first, _ = manifest.shard_range(shard)
     wanted = schema(manifest)
-    vectors = [_vectors(states[:, i], wanted.field(name).type) for i, name in enumerate(manifest.states)]
+    values, scale = states if isinstance(states, Int8Rows) else (states, np.zeros((len(states), 0), np.float32))
+    vectors = [_vectors(values[:, i], wanted.field(name).type) for i, name in enumerate(manifest.states)]
     columns = [
         pa.array(np.arange(first, first + len(states), dtype=np.int64)),
         pa.array(tokens, pa.string()),
         pa.array(sentence, pa.int64()),
         pa.array(index_in_sentence, pa.int32()),
         *vectors,
+        *(pa.array(np.ascontiguousarray(column)) for column in scale.T),
     ]
     table = pa.Table.from_arrays(columns, schema=wanted)
     vector_codec = "none" if manifest.compression == "none" else "zstd"
     leaves = [f"{name}.list.element" for name in manifest.states]
-    codecs = {**dict.fromkeys(layout.ROW_COLUMNS, "zstd"), **dict.fromkeys(leaves, vector_codec)}
+    codecs = dict.fromkeys(layout.ROW_COLUMNS, "zstd") | dict.fromkeys([*leaves, *_scale_columns(manifest)], vector_codec)
+    # Parquet's smallest number has 4 bytes; numbers of a dictionary of at most 255 entries have one.
+    dictionaries = ["token", *(leaves if manifest.is_int8 else ())]
     sink = pa.BufferOutputStream()
     pq.write_table(
         table,
@@ -78,7 +87,7 @@ def encode_shard(
         row_group_size=layout.ROW_GROUP_ROWS,
         data_page_size=1 << 30,  # one page a state of a row group, so that its rows are one range of bytes
         compression=codecs,
-        use_dictionary=["token"],
+        use_dictionary=dictionaries,
         write_statistics=["row", "sentence"],
         write_page_checksum=True,
     )
@@ -105,7 +114,7 @@ class ParquetRows:
     """Reads rows of the Parquet form. Safe for threads; not for use across a fork (`Store` makes a new one there).
 
     Values that are stored as they are, one page a state of a row group, are read by their bytes, unless the store asks for
-    checksums; others by pyarrow, which compares the pages' CRC-32.
+    checksums; others, int8 among them, by pyarrow, which compares the pages' CRC-32.
     """
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
@@ -115,10 +124,12 @@ class ParquetRows:
         self._places: Recent[int, _Places | None] = Recent(PLACES_AT_HAND)
 
     def read(self, states: Sequence[int], spans: Int64, empty: Empty = np.empty) -> npt.NDArray[Any]:
-        """Rows of the states with these indices: those of the first span ``first … stop``, then of the next, ….
+        """Rows of the states with these indices, as numbers: those of the first span ``first … stop``, then of the next, ….
 
         Returns [Σ (stop - first), len(states), channels].
         """
+        if self._manifest.is_int8:
+            return self.read_raw(states, spans, empty).floats(empty)
         pieces = cut(spans, self._manifest.shard_rows)
         shards, of = np.unique(pieces.of, return_inverse=True)
         places = self._places.get_all(shards.tolist(), self._find_places)
@@ -143,8 +154,29 @@ class ParquetRows:
             self._runs.read_runs(runs, out)
         return out.transpose(1, 0, 2)
 
+    def read_raw(self, states: Sequence[int], spans: Int64, empty: Empty = np.empty) -> Int8Rows:
+        """`read` of an int8 store, as it stores them."""
+        if not self._manifest.is_int8:
+            raise ValueError(f"{self._root} holds {self._manifest.dtype}, not int8")
+        names = [self._manifest.states[i] for i in states]
+        n_rows = int((spans[:, 1] - spans[:, 0]).sum())
+        values = empty((len(states), n_rows, self._manifest.channels), np.int8)
+        scale = np.empty((n_rows, len(states)), np.float32)
+        for rows, place, column in self._columns([*names, *map(layout.scale_column, names)], spans):
+            if place < len(names):
+                values[place, rows] = column.flatten().to_numpy().reshape(-1, self._manifest.channels)
+            else:
+                scale[rows, place - len(names)] = column.to_numpy()
+        return Int8Rows(values.transpose(1, 0, 2), scale)
+
+    def read_raw_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Int8Rows:
+        """`read_raw` of one span."""
+        return self.read_raw(states, np.array([[first, stop]], np.int64), empty)
+
     def read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> npt.NDArray[Any]:
         """`read` of one span: the quickest way to a sentence."""
+        if self._manifest.is_int8:
+            return self.read_raw_span(states, first, stop, empty).floats(empty)
         shard, lo = divmod(first, self._manifest.shard_rows)
         if first < stop <= (shard + 1) * self._manifest.shard_rows:
             places = self._places.get(shard, lambda one: self._find_places([one])[0])

@@ -1,29 +1,30 @@
 """What every readable thing of this package offers: sentences and rows of states as NumPy.
 
-Imports mix, sentences, text_index, errors.
+Imports int8, mix, scan, sentences, text_index, errors.
 
 `Readable` is what a store and the views over stores share; a subclass says where the rows and the sentences come from.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from elmo_store import layout, scan
-from elmo_store.errors import SentenceNotFoundError, StateNotFoundError
+from elmo_store.errors import SentenceNotFoundError, StateNotFoundError, StoreError
+from elmo_store.int8 import Array, Empty, Int8Rows
 from elmo_store.mix import layers_of_states
 from elmo_store.sentences import SentenceRecord
 from elmo_store.text_index import Text, words
 
-Array = npt.NDArray[Any]
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Int64 = npt.NDArray[np.int64]
 Span = tuple[int, int]  # first row, and the row after the last
+R = TypeVar("R", Array, Int8Rows)
 BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 
 
@@ -102,6 +103,12 @@ class Sentence:
         first, stop = self.span if boundaries else store.without_boundaries(self.span)
         return store._read_span(store.state_indices(states), first, stop)
 
+    def read_raw(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Int8Rows:
+        """`read` of an int8 store, as it stores them: whole numbers and their scales. StoreError of another store."""
+        store = self._store
+        first, stop = self.span if boundaries else store.without_boundaries(self.span)
+        return store._int8()._read_raw_span(store.state_indices(states), first, stop)
+
     def __getitem__(self, state: str) -> Array:
         return self.read((state,))[:, 0]
 
@@ -119,7 +126,9 @@ class Batch:
         numbers: the sentences' numbers in it, in the order asked for.
         spans: int64 [len(numbers), 2], first row in the store of each sentence and the row after its last.
         offsets: int64 [len(numbers) + 1]; rows ``offsets[i] … offsets[i + 1]`` of ``states`` are those of sentence i.
-        states: [rows, states asked for, channels] in the store's dtype; no padding. It may be a view of a larger array.
+        states: [rows, states asked for, channels] in the store's dtype, int8 if ``raw`` was asked for; no padding. It may be a
+            view of a larger array.
+        scale: float32 [rows, states asked for] with ``raw``: ``states × scale`` are the states. None otherwise.
     """
 
     store: "Readable"
@@ -127,6 +136,7 @@ class Batch:
     spans: Int64
     offsets: Int64
     states: Array
+    scale: Array | None = None
 
     @cached_property
     def sentences(self) -> tuple[Sentence, ...]:
@@ -177,7 +187,8 @@ class Readable(ABC):
     url: str
     states: tuple[str, ...]  # names of the states (of the weight sets, in a store of kind "mix"), in stored order
     channels: int  # numbers of one state of one row
-    dtype: np.dtype[Any]  # float16 or float32
+    dtype: np.dtype[Any]  # of what is read: float16 or float32
+    is_int8: bool = False  # whether it is stored in 8 bits, which are read as float32
     boundaries: bool  # whether BOS and EOS have rows
     n_sentences: int  # those without tokens too
     n_tokens: int
@@ -208,9 +219,23 @@ class Readable(ABC):
     def _read(self, states: Sequence[int], spans: Int64) -> Array:
         """Rows of the states with these indices, one of the spans [n, 2] after the other: [rows, len(states), channels]."""
 
-    def _read_span(self, states: Sequence[int], first: int, stop: int, empty: scan.Empty = np.empty) -> Array:
+    def _read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Array:
         """`_read` of one span, if possible into an array that ``empty`` gives."""
         return self._read(states, np.array([[first, stop]], np.int64))
+
+    @abstractmethod
+    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
+        """`_read` of what is stored in 8 bits, as it is stored."""
+
+    def _read_raw_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Int8Rows:
+        """`_read_raw` of one span, if possible into an array that ``empty`` gives."""
+        return self._read_raw(states, np.array([[first, stop]], np.int64))
+
+    def _int8(self) -> "Readable":
+        """Itself. StoreError if it is not stored in 8 bits."""
+        if not self.is_int8:
+            raise StoreError(f"{self.url} holds {self.dtype}, no int8 with scales: read its numbers as they are")
+        return self
 
     @abstractmethod
     def _tokens(self, first: int, stop: int) -> list[str]:
@@ -313,14 +338,26 @@ class Readable(ABC):
             ShardMissingError, ShardCorruptError: naming the object.
         """
         indices = self.state_indices(states)
+        return self._of_rows(rows, partial(self._read, indices), partial(self._read_span, indices))
+
+    def read_raw(self, states: Sequence[str] | str | None = None, rows: Rows | None = None) -> Int8Rows:
+        """`read` of an int8 store, as it stores them: int8 [rows, len(states), channels] and their scales [rows, len(states)].
+
+        ``read_raw(…).floats()`` is what `read` gives. Raises what `read` does; StoreError of a store in another dtype.
+        """
+        indices = self._int8().state_indices(states)
+        return self._of_rows(rows, partial(self._read_raw, indices), partial(self._read_raw_span, indices))
+
+    def _of_rows(self, rows: Rows | None, read: Callable[[Int64], R], read_span: Callable[[int, int], R]) -> R:
+        """What ``rows`` choose, by reading spans of rows or one span."""
         if rows is None:
-            return self._read_span(indices, 0, self.n_rows)
+            return read_span(0, self.n_rows)
         chosen = _chosen(rows, self.n_rows, "row", self.url)
         if isinstance(chosen, int):
-            return self._read_span(indices, chosen, chosen + 1)[0]
+            return read_span(chosen, chosen + 1)[0]
         if isinstance(chosen, range) and chosen.step < 0:
-            return self._read(indices, _row_spans(chosen[::-1]))[::-1]
-        return self._read(indices, _row_spans(chosen))
+            return read(_row_spans(chosen[::-1]))[::-1]
+        return read(_row_spans(chosen))
 
     def tokens(self, rows: slice | None = None) -> list[str]:
         """The token of each row; with boundaries "<S>" and "</S>" for BOS and EOS."""
@@ -336,18 +373,22 @@ class Readable(ABC):
         ids: Sequence[str] | None = None,
         states: Sequence[str] | str | None = None,
         boundaries: bool = True,
+        raw: bool = False,
     ) -> Batch:
         """Sentences by number or by id, in any order, with their rows of the named states; all of them fetched at once.
 
-        ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them. SentenceNotFoundError.
+        ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them; ``raw=True`` gives what an int8 store
+        stores, see `Batch`. SentenceNotFoundError.
         """
         if (numbers is None) == (ids is None):
             raise TypeError("give the sentences' numbers, or ids=…, and not both")
         wanted = self._find(list(ids)) if ids is not None else np.asarray(numbers, np.int64).tolist()
         spans = self._spans(wanted)
         kept = spans if boundaries else self._inner(spans)
-        rows = self._read(self.state_indices(states), kept)
-        return Batch(self, wanted, spans, _offsets(kept), rows)
+        indices = self.state_indices(states)
+        if raw:
+            return Batch(self, wanted, spans, _offsets(kept), *self._int8()._read_raw(indices, kept))
+        return Batch(self, wanted, spans, _offsets(kept), self._read(indices, kept))
 
     def batches(
         self,
@@ -357,10 +398,12 @@ class Readable(ABC):
         first: int = 0,
         stop: int | None = None,
         boundaries: bool = True,
+        raw: bool = False,
     ) -> Iterator[Batch]:
         """Sentences ``first … stop`` in order, ``n_sentences`` at a time, with their rows of the named states.
 
-        Rows are fetched in large blocks, the next ones while this one is used; memory does not grow with the store.
+        ``boundaries`` and ``raw`` as of `read_sentences`. Rows are fetched in large blocks, the next ones while this one is
+        used; memory does not grow with the store.
         """
         if n_sentences < 1:
             raise ValueError(f"batches of {n_sentences} sentences: give 1 or more")
@@ -370,14 +413,16 @@ class Readable(ABC):
             return
         indices = self.state_indices(states)
         most_rows = BLOCK_BYTES // max(1, len(indices) * self.channels * self.dtype.itemsize)
-        found = scan.batches(range(first, last), n_sentences, most_rows, self._spans, partial(self._read_span, indices))
-        for numbers, spans, rows in found:
-            if boundaries or not self.boundaries:
-                yield Batch(self, numbers, spans, _offsets(spans), rows)
-            else:
+        read: Callable[[int, int, Empty], Any] = partial(self._read_span, indices)
+        if raw:
+            read = partial(self._int8()._read_raw_span, indices)
+        for numbers, spans, rows in scan.batches(range(first, last), n_sentences, most_rows, self._spans, read):
+            kept = spans
+            if self.boundaries and not boundaries:
                 kept, base = self._inner(spans), int(spans[0, 0])
-                inner = [rows[a - base : b - base] for a, b in kept.tolist()]
-                yield Batch(self, numbers, spans, _offsets(kept), np.concatenate(inner))
+                rows = rows[np.concatenate([np.arange(a - base, b - base) for a, b in kept.tolist()])]
+            of_rows = rows if isinstance(rows, Int8Rows) else (rows,)
+            yield Batch(self, numbers, spans, _offsets(kept), *of_rows)
 
     def _inner(self, spans: Int64) -> Int64:
         """`without_boundaries` of each of the spans [n, 2]."""
@@ -438,7 +483,7 @@ def _chosen(key: Rows, size: int, what: str, where: str) -> int | range | list[i
 def _row_spans(rows: Sequence[int]) -> Int64:
     """Rows in order as spans of consecutive ones: [n, 2]."""
     if isinstance(rows, range) and rows.step == 1:
-        return np.array([[rows.start, rows.stop]], np.int64)
+        return np.array([[rows.start, max(rows.start, rows.stop)]], np.int64)
     wanted = np.asarray(rows, np.int64)
     breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
     firsts, lasts = np.concatenate([[0], breaks]), np.concatenate([breaks - 1, [-1]])

@@ -1,9 +1,10 @@
 """`cached`: a store whose rows, once read, stay in a local folder, up to a bound. For training on a remote store, epoch after
 epoch.
 
-May import NumPy, google_crc32c, reading, store, errors, sentences.
+May import NumPy, google_crc32c, int8, reading, store, errors, sentences.
 
-The folder holds ``KEY/STATE/BLOCK.rows``: `BLOCK_ROWS` rows of one state as the store has them, and their CRC-32C in 4 bytes.
+The folder holds ``KEY/STATE/BLOCK.rows``: `BLOCK_ROWS` rows of one state as the store has them (of an int8 store the values and
+then the scale of each row), and their CRC-32C in 4 bytes.
 KEY is a hash of what the store holds, so stores of the same vectors share their blocks and a rewritten store has others.
 Several processes may use one folder. What was used longest ago goes first.
 """
@@ -19,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 import google_crc32c
 import numpy as np
 
+from elmo_store import layout
 from elmo_store.errors import StoreError
+from elmo_store.int8 import Int8Rows
 from elmo_store.reading import Array, Int64, Readable
 from elmo_store.runs import cut
 from elmo_store.sentences import SentenceRecord
@@ -40,7 +43,10 @@ class CachedStore(Readable):
     def __init__(self, store: "Store", folder: Path, max_bytes: int) -> None:
         if not store.manifest.complete or store.manifest.checksums is None:
             raise StoreError(f"{store.url} is not complete: its rows may change, so they can't be kept")
-        block_bytes = BLOCK_ROWS * store.channels * store.dtype.itemsize + _CHECKSUM_BYTES
+        # A row of a state as it is kept: numbers, or bytes of int8 values and their scale.
+        self._kept_dtype = np.dtype(np.uint8) if store.is_int8 else store.dtype
+        self._width = store.channels + (layout.SCALE_BYTES if store.is_int8 else 0)
+        block_bytes = BLOCK_ROWS * self._width * self._kept_dtype.itemsize + _CHECKSUM_BYTES
         if max_bytes < block_bytes * len(store.states):
             raise ValueError(
                 f"max_bytes={max_bytes}: {BLOCK_ROWS} rows of {store.url} take {block_bytes * len(store.states):,} bytes"
@@ -48,6 +54,7 @@ class CachedStore(Readable):
         self.store, self.folder, self.max_bytes = store, folder, max_bytes
         self.url = store.url
         self.states, self.channels, self.dtype, self.boundaries = store.states, store.channels, store.dtype, store.boundaries
+        self.is_int8 = store.is_int8
         self.n_sentences, self.n_tokens, self.n_rows = store.n_sentences, store.n_tokens, store.n_rows
         key = hashlib.sha256(f"{store.manifest.checksums.shards} {BLOCK_ROWS}".encode()).hexdigest()[:32]
         self._own = folder / key
@@ -79,8 +86,24 @@ class CachedStore(Readable):
         return self.store._tokens(first, stop)
 
     def _read(self, states: Sequence[int], spans: Int64) -> Array:
+        return self._read_raw(states, spans).floats() if self.is_int8 else self._read_as_kept(states, spans)
+
+    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
+        rows = self._read_as_kept(states, spans)  # [rows, states, channels + 4] bytes
+        scale = np.ascontiguousarray(rows[..., self.channels :]).view("<f4")[..., 0]
+        return Int8Rows(rows[..., : self.channels].view(np.int8), scale)
+
+    def _fetch(self, states: Sequence[int], spans: Int64) -> Array:
+        """Rows of the store itself, as they are kept."""
+        if not self.is_int8:
+            return self.store._read(states, spans)
+        values, scale = self.store._read_raw(states, spans)
+        scale_bytes = np.ascontiguousarray(scale, "<f4")[..., None].view(np.uint8)
+        return np.concatenate([values.view(np.uint8), scale_bytes], axis=-1)
+
+    def _read_as_kept(self, states: Sequence[int], spans: Int64) -> Array:
         pieces = cut(spans, BLOCK_ROWS)
-        out = np.empty((len(states), int(pieces.rows.sum()), self.channels), self.dtype)
+        out = np.empty((len(states), int(pieces.rows.sum()), self._width), self._kept_dtype)
         wanted: dict[int, list[tuple[int, int, int]]] = {}  # block → rows lo … hi of it, and their place in the result
         edges = zip(pieces.first.tolist(), pieces.stop.tolist(), pieces.place.tolist(), strict=True)
         for block, own in zip(pieces.of.tolist(), edges, strict=True):
@@ -107,7 +130,7 @@ class CachedStore(Readable):
                 missing.setdefault(tuple(lacking), []).append(block)
         for places, lacking_blocks in missing.items():
             spans = [(block * BLOCK_ROWS, min(self.n_rows, (block + 1) * BLOCK_ROWS)) for block in lacking_blocks]
-            fetched = self.store._read([states[place] for place in places], np.array(spans, np.int64))  # [rows, states, channels]
+            fetched = self._fetch([states[place] for place in places], np.array(spans, np.int64))  # [rows, states, width]
             at, new = 0, []
             for block, (first, stop) in zip(lacking_blocks, spans, strict=True):
                 for i, place in enumerate(places):
@@ -121,7 +144,7 @@ class CachedStore(Readable):
         return self._own / self.states[state] / f"{block}.rows"
 
     def _kept(self, state: int, block: int) -> Array | None:
-        """A block's rows [n, channels] from the folder; None if they are not there, or not what was written."""
+        """A block's rows [n, width] from the folder; None if they are not there, or not what was written."""
         path = self._path(state, block)
         n = min(self.n_rows, (block + 1) * BLOCK_ROWS) - block * BLOCK_ROWS
         try:
@@ -130,9 +153,9 @@ class CachedStore(Readable):
         except FileNotFoundError:
             return None
         rows = memoryview(data)[:-_CHECKSUM_BYTES]
-        if len(rows) != n * self.channels * self.dtype.itemsize or _checksum(rows) != data[-_CHECKSUM_BYTES:]:
+        if len(rows) != n * self._width * self._kept_dtype.itemsize or _checksum(rows) != data[-_CHECKSUM_BYTES:]:
             return None
-        return np.frombuffer(rows, self.dtype).reshape(n, self.channels)
+        return np.frombuffer(rows, self._kept_dtype).reshape(n, self._width)
 
     def _keep(self, new: Sequence[tuple[int, int, Array]]) -> None:
         """Put blocks into the folder, after as many others have gone as the bound asks for."""

@@ -1,4 +1,4 @@
-"""Sentences in order, batch by batch, their rows fetched in large blocks ahead of their use. Imports NumPy only.
+"""Sentences in order, batch by batch, their rows fetched in large blocks ahead of their use. Imports NumPy and int8.
 
 A block is whole batches, so that a batch's rows are a view of it and nothing is copied together.
 """
@@ -9,14 +9,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-Empty = Callable[[tuple[int, ...], Any], npt.NDArray[Any]]  # as numpy.empty
+from elmo_store.int8 import Array, Empty, Int8Rows
+
 Int64 = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
+Rows = TypeVar("Rows", Array, Int8Rows)  # of a block
 BLOCKS_AHEAD = 2  # that are under way while one is used
 
 
@@ -52,8 +53,8 @@ def batches(
     n_sentences: int,
     most_rows: int,
     spans_of: Callable[[range], Int64],
-    read: Callable[[int, int, Empty], Array],
-) -> Iterator[tuple[range, Int64, Array]]:
+    read: Callable[[int, int, Empty], Rows],
+) -> Iterator[tuple[range, Int64, Rows]]:
     """Numbers of ``n_sentences`` sentences at a time, their spans [n, 2], and all rows from the first to the last of them.
 
     ``most_rows``: of a block, unless one batch alone has more. ``spans_of`` gives the rows ``first … stop`` of each sentence of a
@@ -61,7 +62,7 @@ def batches(
     """
     memory = Memory(BLOCKS_AHEAD + 3)  # under way, in use, and two that the consumer still holds
     with ThreadPoolExecutor(BLOCKS_AHEAD, thread_name_prefix="scan") as pool:
-        ahead: deque[tuple[range, Int64, Future[Array]]] = deque()
+        ahead: deque[tuple[range, Int64, Future[Rows]]] = deque()
         try:
             for held, spans in _blocks(numbers, n_sentences, most_rows, spans_of):
                 ahead.append((held, spans, pool.submit(read, int(spans[0, 0]), int(spans[-1, 1]), memory.empty)))
@@ -74,7 +75,7 @@ def batches(
                 future.cancel()
 
 
-def _of_block(held: range, spans: Int64, rows: Future[Array], n_sentences: int) -> Iterator[tuple[range, Int64, Array]]:
+def _of_block(held: range, spans: Int64, rows: Future[Rows], n_sentences: int) -> Iterator[tuple[range, Int64, Rows]]:
     block, base = rows.result(), int(spans[0, 0])
     for first in range(0, len(held), n_sentences):
         own = spans[first : first + n_sentences]

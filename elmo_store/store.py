@@ -13,11 +13,11 @@ import numpy as np
 from elmo_store import layout
 from elmo_store.errors import ShardMissingError, StoreError, StoreIncompleteError
 from elmo_store.forms import RowReader, row_reader
+from elmo_store.int8 import Empty, Int8Rows
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import marked_shards, read_marker
 from elmo_store.reading import Array, Int64, Readable, Span
 from elmo_store.runs import cut
-from elmo_store.scan import Empty
 from elmo_store.sentences import SentenceRecord, SentenceTable
 from elmo_store.storage import Root
 from elmo_store.text_index import Text, TextIndex, build
@@ -56,7 +56,8 @@ class Store(Readable):
         self.root, self.manifest, self.form = root, manifest, form
         self.url = root.url()
         self.states, self.channels, self.boundaries = manifest.states, manifest.channels, manifest.boundaries
-        self.dtype: np.dtype[Any] = np.dtype(manifest.dtype)
+        self.dtype: np.dtype[Any] = np.dtype("float32" if manifest.is_int8 else manifest.dtype)
+        self.is_int8 = manifest.is_int8
         self._readers: _Readers | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -77,7 +78,7 @@ class Store(Readable):
     def __repr__(self) -> str:
         counts = self.manifest.counts
         size = f"{counts.sentences} sentences, {counts.rows} rows" if counts else "still reading its input"
-        return f"<Store {self.url}: {size}, {len(self.states)} × {self.channels} {self.dtype}, {self.form}>"
+        return f"<Store {self.url}: {size}, {len(self.states)} × {self.channels} {self.manifest.dtype}, {self.form}>"
 
     @property
     def n_sentences(self) -> int:  # type: ignore[override]
@@ -117,25 +118,28 @@ class Store(Readable):
         return self._now.texts.find(texts)
 
     def _read(self, states: Sequence[int], spans: Int64) -> Array:
-        readers = self._now
-        if not self.manifest.complete:
-            self._check_marked(readers, spans)
-        return readers.rows.read(states, spans)
+        return self._rows_of(spans).read(states, spans)
+
+    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
+        return self._rows_of(spans).read_raw(states, spans)
 
     def _read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Array:
-        readers = self._now
-        if not self.manifest.complete:
-            self._check_marked(readers, np.array([[first, stop]], np.int64))
-        return readers.rows.read_span(states, first, stop, empty)
+        return self._rows_of((first, stop)).read_span(states, first, stop, empty)
+
+    def _read_raw_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Int8Rows:
+        return self._rows_of((first, stop)).read_raw_span(states, first, stop, empty)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
+        return self._rows_of((first, stop)).tokens(first, stop)
+
+    def _rows_of(self, spans: Int64 | Span) -> RowReader:
+        """The reader of rows. ShardMissingError for a shard of an unfinished store that has no marker, whatever else there is."""
         readers = self._now
         if not self.manifest.complete:
-            self._check_marked(readers, np.array([[first, stop]], np.int64))
-        return readers.rows.tokens(first, stop)
+            self._check_marked(readers, np.array(spans, np.int64).reshape(-1, 2))
+        return readers.rows
 
     def _check_marked(self, readers: _Readers, spans: Int64) -> None:
-        """ShardMissingError for a shard of an unfinished store that has no marker, whatever objects are there."""
         for shard in set(cut(spans, self.manifest.shard_rows).of.tolist()) - readers.marked:
             if read_marker(self.root, shard) is None:
                 raise ShardMissingError(
@@ -165,7 +169,8 @@ class Store(Readable):
     def to_xarray(self, **options: Any) -> "xarray.Dataset":
         """The Zarr form as an xarray Dataset, nothing of its rows read yet; ``options`` are those of ``xarray.open_zarr``.
 
-        ``chunks={}`` makes dask arrays of whole shards. StoreError for a store without the Zarr form.
+        ``chunks={}`` makes dask arrays of whole shards. Of an int8 store ``data.states * data.scale`` are the states. StoreError
+        for a store without the Zarr form.
         """
         if "zarr" not in self.manifest.forms:
             raise StoreError(f"{self.url} has no Zarr form, which xarray reads: it has {' and '.join(self.manifest.forms)}")

@@ -21,7 +21,8 @@ from elmo_store.parquet_files import read_footers, read_table
 from elmo_store.reading import text_of_rows
 from elmo_store.sentences import check_schema, read_index
 from elmo_store.storage import Root
-from elmo_store.zarr_form import index_fault, metadata, read_sentence_chunks
+from elmo_store.zarr_form import metadata, read_sentence_chunks
+from elmo_store.zarr_rows import ZarrRows
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
@@ -168,17 +169,19 @@ def _shard_faults(store: "Store", shard: int, progress: Callable[[int], None]) -
     first, stop = m.shard_range(shard)
     readers = {form: row_reader(store.root, m, form) for form in m.forms}
     states = range(len(m.states))
-    if "zarr" in m.forms and (fault := index_fault(store.root, m, shard)) is not None:
+    if "zarr" in m.forms and (fault := ZarrRows(store.root, m).index_fault(shard)) is not None:
         yield fault
     for lo in range(first, stop, ROWS_AT_ONCE):
         hi = min(lo + ROWS_AT_ONCE, stop)
         tokens, sentence, index = text_of_rows(store, lo, hi)
-        blocks = {}
+        blocks: dict[str, tuple[Any, ...]] = {}  # the arrays that each form has for the rows
         for form, reader in readers.items():
             if reader.tokens(lo, hi) != tokens:
                 yield f"{store.url}: the tokens of rows {lo} … {hi} in the {form} form are not those of their sentences"
-            blocks[form] = reader.read_span(states, lo, hi)
-        if len(blocks) == 2 and not np.array_equal(blocks["zarr"].view(np.uint8), blocks["parquet"].view(np.uint8)):
+            blocks[form] = tuple(reader.read_raw_span(states, lo, hi)) if m.is_int8 else (reader.read_span(states, lo, hi),)
+            if m.is_int8 and not (np.isfinite(scale := blocks[form][1]) & (scale >= 0)).all():
+                yield f"{store.url}: a scale of rows {lo} … {hi} in the {form} form is negative or no finite number"
+        if len(blocks) == 2 and any(a.tobytes() != b.tobytes() for a, b in zip(*blocks.values(), strict=True)):
             yield f"{store.url}: rows {lo} … {hi} are not the same in both forms"
         if "parquet" in m.forms:
             table = read_table(store.root, layout.states_part(shard), ["row", "sentence", "index_in_sentence"]).slice(
@@ -188,4 +191,4 @@ def _shard_faults(store: "Store", shard: int, progress: Callable[[int], None]) -
             for name, wanted in columns.items():
                 if not np.array_equal(table[name].to_numpy(), wanted):
                     yield f"{store.root.url(layout.states_part(shard))}: column {name} is not what the sentences say"
-        progress((hi - lo) * len(m.states) * m.channels * store.dtype.itemsize)
+        progress((hi - lo) * m.row_bytes)

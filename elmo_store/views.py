@@ -1,11 +1,11 @@
 """Views over stores: some sentences of one, or several stores as one. Nothing is read or copied until rows are asked for.
 
-May import NumPy, pyarrow, reading, sentences, text_index, writer, errors.
+May import NumPy, pyarrow, int8, reading, sentences, text_index, writer, errors.
 """
 
 import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
-from elmo_store.reading import Array, Int64, Readable, Span
+from elmo_store.int8 import Int8Rows, joined
+from elmo_store.reading import Array, Int64, R, Readable, Span
 from elmo_store.sentences import SentenceRecord
 from elmo_store.text_index import GatheredTexts, Text, check_size, cut_bytes
 from elmo_store.writer import write_view
@@ -41,6 +42,7 @@ class Selection(Readable):
             raise SentenceNotFoundError(f"no sentence {outside[0]} in {store.url}: it has {len(store)}, counted from 0")
         self.url = store.url
         self.states, self.channels, self.dtype, self.boundaries = store.states, store.channels, store.dtype, store.boundaries
+        self.is_int8 = store.is_int8
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Selection, (self.store, self.numbers)
@@ -117,10 +119,16 @@ class Selection(Readable):
         return GatheredTexts(lists, cut_bytes(self.store.manifest))
 
     def _read(self, states: Sequence[int], spans: Int64) -> Array:
-        return self.store._read(states, _array([one for first, stop in spans.tolist() for one in self._in_store((first, stop))]))
+        return self.store._read(states, self._all_in_store(spans))
+
+    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
+        return self.store._read_raw(states, self._all_in_store(spans))
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return [token for span in self._in_store((first, stop)) for token in self.store._tokens(*span)]
+
+    def _all_in_store(self, spans: Int64) -> Int64:
+        return _array([one for first, stop in spans.tolist() for one in self._in_store((first, stop))])
 
     def _in_store(self, span: Span) -> list[Span]:
         """A span of the view's rows as spans of the store's; those that follow each other there are one."""
@@ -154,7 +162,7 @@ class Concatenation(Readable):
             raise ValueError("no store to concatenate: give one or more")
         first = stores[0]
         for other in stores[1:]:
-            for name in ("states", "channels", "dtype", "boundaries"):
+            for name in ("states", "channels", "dtype", "is_int8", "boundaries"):
                 if getattr(other, name) != getattr(first, name):
                     raise StoreError(
                         f"{other.url} can't follow {first.url}: its {name} is {getattr(other, name)}, not {getattr(first, name)}"
@@ -166,6 +174,7 @@ class Concatenation(Readable):
         self.stores = tuple(stores)
         self.url = " + ".join(store.url for store in stores)
         self.states, self.channels, self.dtype, self.boundaries = first.states, first.channels, first.dtype, first.boundaries
+        self.is_int8 = first.is_int8
         self.n_sentences = sum(store.n_sentences for store in stores)
         self.n_tokens = sum(store.n_tokens for store in stores)
         self.n_rows = sum(store.n_rows for store in stores)
@@ -223,11 +232,17 @@ class Concatenation(Readable):
         raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
 
     def _read(self, states: Sequence[int], spans: Int64) -> Array:
+        return self._of_stores(spans, lambda store, own: store._read(states, own), np.concatenate)
+
+    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
+        return self._of_stores(spans, lambda store, own: store._read_raw(states, own), joined)
+
+    def _of_stores(self, spans: Int64, read: Callable[["Store", Int64], R], join: Callable[[list[R]], R]) -> R:
+        """Rows of spans, each read from the store that has it."""
         pieces = [piece for first, stop in spans.tolist() for piece in self._in_stores((first, stop))]
-        if len({place for place, _ in pieces}) == 1:  # the usual case: no copy
-            return self.stores[pieces[0][0]]._read(states, _array([span for _, span in pieces]))
-        blocks = [self.stores[place]._read_span(states, *span) for place, span in pieces]
-        return np.concatenate(blocks) if blocks else self.stores[0]._read(states, _array([]))
+        if len({place for place, _ in pieces}) < 2:  # the usual case: no copy
+            return read(self.stores[pieces[0][0] if pieces else 0], _array([span for _, span in pieces]))
+        return join([read(self.stores[place], _array([span])) for place, span in pieces])
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return [token for place, span in self._in_stores((first, stop)) for token in self.stores[place]._tokens(*span)]

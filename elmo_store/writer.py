@@ -18,6 +18,7 @@ import pyarrow as pa
 from elmo_store import forms, ids, layout, zarr_form
 from elmo_store.errors import StoreError
 from elmo_store.inputs import encode_inputs, read_inputs
+from elmo_store.int8 import Array, Int8Rows
 from elmo_store.manifest import Checksums, Counts, InputInfo, Manifest, write_manifest
 from elmo_store.markers import (
     IdsMarker,
@@ -90,6 +91,22 @@ def encode_id_tables(pairs: npt.NDArray[np.uint64], sentences: Int64, bits: int,
     for i, table in enumerate(tables):
         chosen = order[edges[i] : edges[i + 1]]
         yield layout.id_table(table), ids.encode_table(pairs[chosen], sentences[chosen])
+
+
+def rows_as(view: Readable, dtype: str, rows: slice, states: Sequence[str] | None = None) -> Array | Int8Rows:
+    """Rows of a view as a store in ``dtype`` takes them: what is int8 there stays so, bit by bit.
+
+    ValueError for a number that float16 can't hold (it ends at 65,504).
+    """
+    if dtype == "int8":
+        return view.read_raw(states, rows) if view.is_int8 else view.read(states, rows)
+    found = view.read(states, rows)
+    with np.errstate(over="ignore"):  # reported below, with its place
+        numbers = found.astype(dtype, copy=False)
+    if dtype == "float16" and not np.isfinite(numbers).all() and np.isfinite(found).all():
+        row = rows.start + int(np.argwhere(~np.isfinite(numbers))[0, 0])
+        raise ValueError(f"row {row} of {view.url} holds a number that float16 can't hold: keep float32, or take int8")
+    return numbers
 
 
 def part_table(records: Sequence[SentenceRecord]) -> pa.Table:
@@ -202,7 +219,7 @@ def _write_ids(root: Root, manifest: Manifest, view: Readable) -> IdsMarker:
 def _write_shards(root: Root, manifest: Manifest, view: Readable) -> Iterator[ShardMarker]:
     for shard in range(manifest.sizes.shards):
         first, stop = manifest.shard_range(shard)
-        states = view.read(rows=slice(first, stop)).astype(manifest.dtype)
+        states = rows_as(view, manifest.dtype, slice(first, stop))
         tokens, sentence, index = text_of_rows(view, first, stop)
         objects = _put(root, forms.encode_shard(manifest, shard, states, tokens, sentence, index))
         marker = ShardMarker(shard, first, stop - first, objects)

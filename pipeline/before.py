@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
+from elmo_store.layout import row_bytes
 from elmo_store.storage import Root
 from model.files.registry import card_language, load_model
 from pipeline.embed_input import Input
@@ -56,7 +55,7 @@ def dry_run(options: EmbedOptions) -> Exit:
     found = estimate(
         sample,
         given.n_bytes,
-        row_bytes=states * channels * np.dtype(options.dtype).itemsize * len(options.forms),
+        row_bytes=row_bytes(options.dtype, states, channels) * len(options.forms),
         shard_rows=options.shard_rows,
         boundaries=options.boundaries,
         workers=workers,

@@ -24,6 +24,7 @@ GROUPS = {
     "make stores": {
         "embed": ("pipeline.embed_command", "compute every state of every token of a corpus into a store"),
         "mix": ("pipeline.mix_command", "mix a store's layers with learned weights into another store"),
+        "convert": ("pipeline.convert_command", "write a store in another form, as int8, or with fewer states"),
         "export": ("pipeline.export_command", "write a store's vectors as the files that other programs read"),
     },
     "look at them": {

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from elmo_store.exports.formats import FORMATS
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
-from pipeline.options import DTYPES, json_object
+from pipeline.options import FLOATS, json_object
 from pipeline.screen import drawable
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layer-norm", action="store_true", help="with --weights: as `elmo-store mix --layer-norm` (default: off)"
     )
-    parser.add_argument("--dtype", choices=DTYPES, help="numbers of safetensors, datasets, webdataset (default: the store's)")
+    parser.add_argument("--dtype", choices=FLOATS, help="numbers of safetensors, datasets, webdataset (default: the store's)")
     parser.add_argument(
         "--documents", choices=("id", "source"), default="id",
         help="what e2e-coref, lsgn, dygie call a document: a sentence's id without the last :NUMBER, or its file (default: id)",

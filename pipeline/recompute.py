@@ -9,7 +9,9 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from elmo_store.int8 import Int8Rows, quantized
 from elmo_store.layout import START_STATE, state_names
+from elmo_store.reading import Batch
 from elmo_store.store import Store
 from model.engine.embedder import Embedder
 from model.engine.settings import EngineSettings
@@ -18,8 +20,10 @@ from model.errors import ModelError
 from model.files.registry import load_model
 from model.start_state import StartState
 
-# Largest difference that other hardware explains, by the precision that the states were computed in; a stored float16 adds
-# its own step. Wrong sentences, layers or weights differ by far more.
+# Largest difference that other hardware explains, by the precision that the states were computed in; a stored float16 and int8
+# add their own step. Wrong sentences, layers or weights differ by far more.
+# What storing numbers so adds, relative to the largest of a vector: of int8 half a step, and what float32 adds to it.
+ROUNDING = {"float32": 0.0, "float16": 2.0**-10, "int8": 0.501 / 127}
 TOLERANCE = {"float32": 1e-4, "tf32": 2e-2, "bfloat16": 1e-1}
 
 
@@ -61,9 +65,9 @@ def recompute(store: Store, n_sentences: int, *, model: str | None = None, seed:
         precision=cast(Any, precision), device="cpu", cell=cast(Any, cell if cell in ("c", "torch") else "auto")
     )
     chosen = _sample(store, n_sentences, seed)
-    batch = store.read_sentences(chosen)
+    batch = store.read_sentences(chosen, raw=store.is_int8)
     requests = [SentenceRows(sentence.tokens, 0, sentence.n_rows) for sentence in batch.sentences]
-    dtype: Literal["float16", "float32"] = "float32" if manifest.dtype == "float32" else "float16"
+    dtype: Literal["float16", "float32"] = "float16" if manifest.dtype == "float16" else "float32"
     states = Embedder(weights, start, settings).embed(requests, boundaries=manifest.boundaries, dtype=dtype)  # [rows, 2L+1, p]
     names = state_names(weights.options.n_layers)
     wanted = states[:, [names.index(name) for name in store.states]]
@@ -93,21 +97,33 @@ def _sample(store: Store, n_sentences: int, seed: int) -> list[int]:
     return [n for n, (first, stop) in zip(sorted(found), spans, strict=True) if stop > first]
 
 
-def _compare(store: Store, batch: Any, wanted: Any, tolerance: float) -> Recomputed:
+def _numbers(batch: Batch, rows: slice, wanted: Any) -> tuple[Any, bool]:
+    """What stands there, in float32, and whether those are the very bytes that ``wanted`` would be stored as."""
+    if batch.scale is None:
+        return batch.states[rows].astype(np.float32), np.array_equal(batch.states[rows], wanted)
+    there, again = Int8Rows(batch.states[rows], batch.scale[rows]), quantized(wanted)
+    return there.floats(), np.array_equal(there.values, again.values) and np.array_equal(there.scale, again.scale)
+
+
+def _compare(store: Store, batch: Batch, wanted: Any, tolerance: float) -> Recomputed:
     largest, n_equal = 0.0, 0
     faults = []
+    stored = str(store.manifest.job.get("rounded") or store.manifest.dtype).split()  # a converted store was rounded before
+    rounding = sum(ROUNDING[dtype] for dtype in stored)
     for i, sentence in enumerate(batch.sentences):
         rows = slice(int(batch.offsets[i]), int(batch.offsets[i + 1]))
-        there, again = batch.states[rows].astype(np.float32), wanted[rows].astype(np.float32)
-        if np.array_equal(batch.states[rows], wanted[rows]):
+        again = wanted[rows].astype(np.float32)  # [n, states, channels]
+        there, same = _numbers(batch, rows, wanted[rows])
+        if same:
             n_equal += 1
             continue
-        step = float(np.abs(again).max()) * 2.0**-10 if store.dtype == np.float16 else 0.0
-        difference = float(np.abs(there - again).max())
-        largest = max(largest, difference)
-        if not difference <= tolerance + step:
+        difference = np.abs(there - again)
+        largest = max(largest, float(difference.max()))
+        allowed = tolerance + np.abs(again).max(axis=-1, keepdims=True) * rounding  # [n, states, 1]
+        if not (difference <= allowed).all():
+            place = np.unravel_index(int(np.argmax(difference - allowed)), difference.shape)
             faults.append(
-                f"{store.url}: sentence {sentence.index} differs by {difference:g} from what its model gives "
-                f"(other hardware explains {tolerance + step:g})"
+                f"{store.url}: sentence {sentence.index} differs by {difference[place]:g} from what its model gives "
+                f"(other hardware explains {np.broadcast_to(allowed, difference.shape)[place]:g})"
             )
     return Recomputed(len(batch.sentences), n_equal, largest, tuple(faults))

@@ -291,7 +291,7 @@ class ShardWorker:
         """Ask the engine for the states of ``texts``; whoever writes them waits until they are there."""
         give_back()
         call_began = time.time()
-        running = self._embedder.run(prepared, dtype="float32" if self._manifest.dtype == "float32" else "float16")
+        running = self._embedder.run(prepared, dtype="float16" if self._manifest.dtype == "float16" else "float32")
         rows = sum(text.task.n_rows for text in texts)
         # The whole call stands in each of its markers: progress knows what is computed before the last shard is written.
         call = {"call_began": call_began, "call_tokens": sum(text.n_tokens for text in texts)}

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.pvalue import DoOutputsTuple, PCollection, TaggedOutput
 
 from elmo_store import zarr_form
@@ -152,7 +151,7 @@ def check_room(root: Root, manifest: Manifest) -> None:
 
     Compressed vectors are counted half: how far they shrink is known when they are there.
     """
-    row_bytes = len(manifest.states) * manifest.channels * np.dtype(manifest.dtype).itemsize * len(manifest.forms)
+    row_bytes = manifest.row_bytes * len(manifest.forms)
     least = manifest.sizes.rows * row_bytes // (1 if manifest.compression == "none" else 2)
     free = root.free_bytes()
     if free is None or free >= least:

@@ -10,9 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy.typing as npt
-
 from elmo_store import forms
+from elmo_store.int8 import Array, Int8Rows
 from elmo_store.manifest import Manifest
 from elmo_store.markers import STAMPS, ShardMarker, joined_stamps, put_marked, write_marker
 from elmo_store.storage import Root
@@ -24,9 +23,9 @@ NOT_SUMMED = frozenset({"finished", "call_began", "call_tokens"})
 
 
 def write_shard(
-    root: Root, manifest: Manifest, text: ShardText, states: npt.NDArray[Any], stats: Mapping[str, Any]
+    root: Root, manifest: Manifest, text: ShardText, states: Array | Int8Rows, stats: Mapping[str, Any]
 ) -> ShardMarker:
-    """Write ``states`` [n_rows, 2L+1, p] of one shard in every form of the store, and its marker.
+    """Write ``states`` [n_rows, 2L+1, p] of one shard in every form of the store (see `forms.encode_shard`), and its marker.
 
     Idempotent: the same states give the same bytes under the same names. Seconds of encoding and putting, when it was
     done (Unix seconds), the worker process (host:pid), its run and the stamps of the objects are added to ``stats``.

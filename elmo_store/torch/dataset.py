@@ -25,6 +25,8 @@ class SentenceDataset(Dataset[Item]):
         states: names to read instead of all states; the others are not read from the store.
         indices: numbers of the sentences to take, in that order; by default every sentence, those without tokens too.
         text: False leaves out `id` and `tokens`: in random order they cost more than the vectors.
+        raw: of an int8 store, whether 8 bits travel: `states` are int8 then, and `scale` [n_rows, states] is beside them; give
+            both to `ScalarMix`, or the batch to `Elmo`. By default False: `states` are float32. StoreError of another store.
     """
 
     def __init__(
@@ -34,10 +36,13 @@ class SentenceDataset(Dataset[Item]):
         states: Sequence[str] | None = None,
         indices: Sequence[int] | None = None,
         text: bool = True,
+        raw: bool = False,
     ) -> None:
         self.store: Readable = open_store(store) if isinstance(store, str) else store
         self.states = tuple(states) if states is not None else self.store.states
-        self.text = text
+        self.text, self.raw = text, raw
+        if raw:
+            self.store._int8()
         self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
 
     def __len__(self) -> int:
@@ -48,19 +53,21 @@ class SentenceDataset(Dataset[Item]):
 
     def __getitems__(self, items: Sequence[int]) -> list[Item]:
         """The items of a batch, all of them read at once, in the order of the store."""
-        return read_items(self.store, [int(self.indices[item]) for item in items], self.states, self.text)
+        return read_items(self.store, [int(self.indices[item]) for item in items], self.states, self.text, self.raw)
 
 
-def read_items(store: Readable, numbers: Sequence[int], states: Sequence[str], text: bool) -> list[Item]:
+def read_items(store: Readable, numbers: Sequence[int], states: Sequence[str], text: bool, raw: bool) -> list[Item]:
     """The items (see `SentenceDataset`) of these sentences, in this order; read once each, in the order of the store."""
     wanted = sorted(set(numbers))
-    batch = store.read_sentences(wanted, states=states)
+    batch = store.read_sentences(wanted, states=states, raw=raw)
     # One copy: rows one after the other, which readers give as one state after the other.
     vectors = torch.from_numpy(batch.states).contiguous()  # [rows, states, channels]
     edges = batch.offsets.tolist()
     read: dict[int, Item] = {}
     for place, number in enumerate(wanted):
         read[number] = {"index": number, "states": vectors[edges[place] : edges[place + 1]]}
+        if batch.scale is not None:
+            read[number]["scale"] = torch.from_numpy(batch.scale[edges[place] : edges[place + 1]])
     if text:
         for record in store._records(wanted):
             read[record.index] |= {"id": record.id, "tokens": record.tokens}
@@ -81,8 +88,11 @@ def padded(items: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
 def collate(items: Sequence[Item]) -> Item:
     """A batch of `SentenceDataset` items: `states` padded with zeros [B, n_max, states, channels], `mask` [B, n_max].
 
-    Other entries become lists, so labels that a dataset of yours adds travel along.
+    `scale`, where there is one, is padded likewise [B, n_max, states]. Other entries become lists, so labels that a dataset of
+    yours adds travel along.
     """
     batch: Item = {name: [item[name] for item in items] for name in items[0]}
     batch["states"], batch["mask"] = padded(batch["states"])
+    if "scale" in batch:
+        batch["scale"], _ = padded(batch["scale"])
     return batch

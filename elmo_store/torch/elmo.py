@@ -18,7 +18,7 @@ from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.reading import Readable
 from elmo_store.store import open as open_store
 from elmo_store.torch.live import LiveStates
-from elmo_store.torch.mix import ScalarMix
+from elmo_store.torch.mix import ScalarMix, scaled
 
 Inputs = torch.Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[Sequence[str]] | Mapping[str, Any]
 # Character ids as ELMoCharacterMapper gives them, already shifted by one for padding.
@@ -32,6 +32,7 @@ class _Rows:
 
     Attributes:
         states: [rows, 2L+1, p], on any device.
+        scale: of int8 states [rows, 2L+1].
         lengths: rows of each sentence.
         lead: shape of the batch, (B,) but for character ids of more dimensions.
         width: padded length, without boundaries; of the longest sentence by default.
@@ -41,6 +42,7 @@ class _Rows:
     lengths: list[int]
     lead: tuple[int, ...]
     width: int | None = None
+    scale: torch.Tensor | None = None
 
 
 class Elmo(nn.Module):
@@ -131,7 +133,8 @@ class Elmo(nn.Module):
         """
         rows = self._rows(inputs)
         device = next((p.device for p in self.parameters()), rows.states.device)
-        states = rows.states.to(device, non_blocking=True)  # in the store's dtype: float16 travels
+        states = rows.states.to(device, non_blocking=True)  # in the store's dtype: float16 or int8 travels
+        states = scaled(states, None if rows.scale is None else rows.scale.to(device, non_blocking=True))
         real, width = self._places(rows)
         kept = torch.cat([torch.from_numpy(one) for one in real]) if real else torch.zeros(0, dtype=torch.bool)
         lengths = torch.tensor([int(one.sum()) for one in real], dtype=torch.int64)  # [B]
@@ -248,7 +251,8 @@ def _of_batch(batch: Mapping[str, Any]) -> _Rows:
     if "states" not in batch or "mask" not in batch:
         raise TypeError(f"a batch has {', '.join(batch)}: `collate` gives states [B, n, 2L+1, p] and mask [B, n]")
     mask: torch.Tensor = batch["mask"].bool()
-    return _Rows(batch["states"][mask], mask.sum(dim=1).tolist(), (len(mask),))
+    scale = batch["scale"][mask] if "scale" in batch else None
+    return _Rows(batch["states"][mask], mask.sum(dim=1).tolist(), (len(mask),), scale=scale)
 
 
 def _text(token: str | bytes) -> str:

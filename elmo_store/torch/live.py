@@ -1,6 +1,6 @@
 """Sentences that a store does not have, computed by its own model: what `Elmo(model=…)` falls back to. Needs the extra ``embed``.
 
-May import NumPy, embedded, reading, store, errors; ``pipeline.quick`` is started by name.
+May import NumPy, embedded, int8, reading, store, errors; ``pipeline.quick`` is started by name.
 """
 
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from typing import Any
 
 from elmo_store.embedded import Array, loaded_model
 from elmo_store.errors import StoreError
+from elmo_store.int8 import quantized
 from elmo_store.manifest import Manifest
 from elmo_store.reading import Readable
 
@@ -37,6 +38,8 @@ class LiveStates:
         if self._model is None:
             self._model = self._load()
         found = self._model.embed(sentences, self._store.dtype.name, boundaries=self._store.boundaries)
+        if self._store.is_int8:  # with what 8 bits lose, as the store's own rows
+            return [quantized(sentence.rows).floats() for sentence in found]
         return [sentence.rows for sentence in found]
 
     def _load(self) -> Any:

@@ -94,7 +94,12 @@ class ScalarMix(nn.Module):
         return self.l2 * self.w.square().sum()
 
     def forward(
-        self, *, states: torch.Tensor | None = None, layers: torch.Tensor | None = None, mask: torch.Tensor | None = None
+        self,
+        *,
+        states: torch.Tensor | None = None,
+        layers: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+        scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Mix.
 
@@ -102,14 +107,17 @@ class ScalarMix(nn.Module):
             states: [..., 2L+1, p] in the store's order; what a dataset's batch has, on any device. Or
             layers: [..., L+1, 2p], as `layers_of_states` gives.
             mask: [...] bool, True for real tokens, which alone enter the norm over a batch; all by default.
+            scale: [..., 2L+1] of int8 states, what a ``raw`` batch of an int8 store has: states × scale are mixed.
 
         Returns:
             [..., 2p] in the dtype of what is given, at least float32.
 
         Raises:
-            TypeError: neither states nor layers, or both.
+            TypeError: neither states nor layers, or both; int8 states without their scale, or a scale of something else.
             WeightSetError: they have not as many layers as the mix has weights.
         """
+        if states is not None or scale is not None:
+            states = scaled(states, scale)
         given: torch.Tensor = check_mixable(len(self.scalar_parameters), states, layers)
         given = given.float() if given.dtype in (torch.float16, torch.bfloat16) else given
         if states is not None and self.layer_norm == "none":
@@ -129,6 +137,13 @@ class ScalarMix(nn.Module):
         own = self.s[1:, None] * torch.eye(2, device=self.gamma.device)[:, None]  # [2, L, 2]: half, layer, direction
         x = self.s[:1].expand(2, 1)
         return torch.cat([x, own.flatten(1)], dim=1)
+
+
+def scaled(states: torch.Tensor | None, scale: torch.Tensor | None) -> torch.Tensor:
+    """int8 states [..., S, p] times their scale [..., S] as float32; others, which have none, as they are. TypeError."""
+    if states is None or (states.dtype == torch.int8) != (scale is not None):
+        raise TypeError("int8 states and their scale belong together: give both, states=batch['states'], scale=batch['scale']")
+    return states if scale is None else states * scale.float()[..., None]
 
 
 def _batch_layer_norm(layers: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:

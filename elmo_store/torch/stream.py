@@ -26,10 +26,10 @@ class SentenceStream(IterableDataset[Item]):
     """Batches of a store's sentences, each epoch in another order; ``DataLoader(stream, batch_size=None)`` adds workers.
 
     A batch is what `collate` gives: `states` [B, n_max, states, channels] in the store's dtype, `mask`, `index`, and with text
-    `id` and `tokens`. Order and batches follow from seed, epoch, and the numbers of ranks and workers alone. Shards are
-    shuffled, then runs of 256 sentences among ``mixed_shards`` of them, then sentences in a pool; so a store is read in few,
-    long requests. Each rank of torch.distributed, and each of its DataLoader's workers, takes a stretch of the epoch of its
-    own. Without workers a thread reads ahead; with them each worker does.
+    `id` and `tokens`; with ``raw`` also `scale`, as of `SentenceDataset`. Order and batches follow from seed, epoch, and the
+    numbers of ranks and workers alone. Shards are shuffled, then runs of 256 sentences among ``mixed_shards`` of them, then
+    sentences in a pool; so a store is read in few, long requests. Each rank of torch.distributed, and each of its DataLoader's
+    workers, takes a stretch of the epoch of its own. Without workers a thread reads ahead; with them each worker does.
 
     Memory: ``prefetch`` + 1 pools, of the rows of ``pool_sentences`` sentences each.
 
@@ -39,6 +39,7 @@ class SentenceStream(IterableDataset[Item]):
         batch_rows: rows of a batch, padding counted, at most; the number of batches then differs between ranks.
         states: names to read instead of all states.
         text: False leaves out `id` and `tokens`.
+        raw: of an int8 store, whether 8 bits and their scales travel, as of `SentenceDataset`.
         shuffle: False goes through the store in its order.
         seed: of all orders; `set_epoch` says which.
         bucket: sentences of like length in a batch (of those in the pool), batches in random order.
@@ -62,6 +63,7 @@ class SentenceStream(IterableDataset[Item]):
         batch_rows: int | None = None,
         states: Sequence[str] | None = None,
         text: bool = True,
+        raw: bool = False,
         shuffle: bool = True,
         seed: int = 0,
         bucket: bool = True,
@@ -84,7 +86,9 @@ class SentenceStream(IterableDataset[Item]):
         self.store: Readable = open_store(store) if isinstance(store, str) else store
         self.states = tuple(states) if states is not None else self.store.states
         self.store.state_indices(self.states)
-        self.text, self.shuffle, self.seed, self.bucket, self.uneven = text, shuffle, seed, bucket, uneven
+        if raw:
+            self.store._int8()
+        self.text, self.raw, self.shuffle, self.seed, self.bucket, self.uneven = text, raw, shuffle, seed, bucket, uneven
         self.batch_sentences, self.batch_rows, self.pool_sentences = batch_sentences, batch_rows, pool_sentences
         self.mixed_shards, self.prefetch = mixed_shards, prefetch
         self._place = _distributed() if rank is None or ranks is None else (rank, ranks)
@@ -134,7 +138,7 @@ class SentenceStream(IterableDataset[Item]):
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def _read(self, numbers: Int64) -> list[Item]:
-        return read_items(self.store, numbers.tolist(), self.states, self.text)
+        return read_items(self.store, numbers.tolist(), self.states, self.text, self.raw)
 
     def _batches(self, numbers: Int64, items: list[Item], random: np.random.Generator | None) -> Iterator[Item]:
         lengths = np.array([len(item["states"]) for item in items], np.int64)

@@ -15,6 +15,7 @@ from elmo_store.torch import ScalarMix, layers_of_states
 from pipeline.cli import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
+from transforms import derive as derive_stages
 from transforms import mix as mix_stages
 
 W = {"in": {"w": [0.3, -1.0, 2.0], "gamma": 1.7}, "out": {"s": [0.25, 0.25, 0.5], "gamma": 0.5}}
@@ -117,7 +118,7 @@ def test_a_failed_shard_leaves_the_job_unfinished_and_again_is_continue(
     source: Path, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert mix(source, weights, tmp_path / "whole") == 0
-    real = mix_stages.write_shard
+    real = derive_stages.write_shard
     written: list[int] = []
 
     def failing(*arguments: object) -> object:
@@ -128,7 +129,7 @@ def test_a_failed_shard_leaves_the_job_unfinished_and_again_is_continue(
         written.append(shard)
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(mix_stages, "write_shard", failing)
+    monkeypatch.setattr(derive_stages, "write_shard", failing)
     assert mix(source, weights, tmp_path / "mixed") == 4
     assert "disk full, says the test" in capsys.readouterr().err
     with pytest.raises(elmo_store.errors.StoreIncompleteError):

@@ -15,7 +15,9 @@ from tests.store.support import make_store
 Command = Callable[..., int]
 
 
-@pytest.mark.parametrize("options", [(), ("--boundaries", "--store", "both", "--dtype", "float32", "--checksum", "crc32c")])
+@pytest.mark.parametrize(
+    "options", [(), ("--boundaries", "--store", "both", "--dtype", "float32", "--checksum", "crc32c"), ("--dtype", "int8")]
+)
 def test_a_sound_store(
     embed: Command, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...]
 ) -> None:

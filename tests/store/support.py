@@ -12,6 +12,7 @@ from safetensors.numpy import save
 
 from elmo_store import forms, ids, layout, zarr_form
 from elmo_store.inputs import encode_inputs
+from elmo_store.int8 import Int8Rows, quantized
 from elmo_store.manifest import (
     Checksums,
     Counts,
@@ -42,12 +43,13 @@ class Written:
 
     root: Root
     manifest: Manifest
-    states: npt.NDArray[Any]  # [rows, states, channels]
+    states: npt.NDArray[Any]  # [rows, states, channels], as readers give them
     row_tokens: list[str]
     sentence: npt.NDArray[np.int64]
     index: npt.NDArray[np.int32]
     tokens: list[list[str]]
     starts: list[int]
+    raw: Int8Rows | None = None  # of an int8 store, what `states` are products of
 
     def rows(self, sentence: int) -> slice:
         """Rows of a sentence."""
@@ -121,19 +123,25 @@ def make_store(
     lengths: Sequence[int] = LENGTHS,
     parts: Sequence[int] = PARTS,
     storage_options: Mapping[str, Any] | None = None,
-    values: Callable[[int, int], npt.NDArray[Any]] | None = None,
+    values: Callable[[int, int], Any] | None = None,
     **settings: Any,
 ) -> Written:
-    """Write a complete store and say what is in it."""
+    """Write a complete store and say what is in it. ``values``: numbers of rows and states → states, or `Int8Rows`."""
     manifest = make_manifest(lengths=lengths, parts=parts, **settings)
     root = Root(url, storage_options)
     rows = [n + 2 if manifest.boundaries and n else n for n in lengths]
     starts = [0, *np.cumsum(rows, dtype=np.int64).tolist()]
     n_rows = starts[-1]
     random = np.random.default_rng(0)
-    states = random.standard_normal((n_rows, len(manifest.states), manifest.channels)).astype(manifest.dtype)
+    given: Any = random.standard_normal((n_rows, len(manifest.states), manifest.channels))
     if values is not None:
-        states = values(n_rows, len(manifest.states)).astype(manifest.dtype)
+        given = values(n_rows, len(manifest.states))
+    stored: npt.NDArray[Any] | Int8Rows
+    if manifest.is_int8:
+        stored = given if isinstance(given, Int8Rows) else quantized(given)
+    else:
+        stored = given.astype(manifest.dtype)
+    states = stored.floats() if isinstance(stored, Int8Rows) else stored
     tokens = [[token(starts[i] + j) for j in range(n)] for i, n in enumerate(lengths)]
     row_tokens = [t for ts in tokens for t in ([layout.BOS_TOKEN, *ts, layout.EOS_TOKEN] if manifest.boundaries and ts else ts)]
     sentence = np.repeat(np.arange(len(lengths), dtype=np.int64), rows)
@@ -145,18 +153,20 @@ def make_store(
     zarr_form.create(root, manifest)
     written = _write_sentences(root, manifest, tokens, starts, parts)
     tables = _write_ids(root, manifest)
-    markers = [write_shard(root, manifest, shard, states, row_tokens, sentence, index) for shard in range(manifest.sizes.shards)]
+    markers = [write_shard(root, manifest, shard, stored, row_tokens, sentence, index) for shard in range(manifest.sizes.shards)]
     complete = complete_store(root, manifest, checksum(markers), [written], [tables])
     if not manifest.complete:
         write_manifest(root, manifest)
-    return Written(root, complete if manifest.complete else manifest, states, row_tokens, sentence, index, tokens, starts)
+    whole = complete if manifest.complete else manifest
+    raw = stored if isinstance(stored, Int8Rows) else None
+    return Written(root, whole, states, row_tokens, sentence, index, tokens, starts, raw)
 
 
 def write_shard(
     root: Root,
     manifest: Manifest,
     shard: int,
-    states: npt.NDArray[Any],
+    states: npt.NDArray[Any] | Int8Rows,
     tokens: list[str],
     sentence: npt.NDArray[np.int64],
     index: npt.NDArray[np.int32],

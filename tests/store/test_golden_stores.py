@@ -8,7 +8,7 @@ import pytest
 import elmo_store
 from elmo_store import layout
 from tests.store import support
-from tests.store.write_goldens import CHANNELS, LENGTHS, STORES, expected
+from tests.store.write_goldens import CHANNELS, LENGTHS, STORES, expected, expected_raw
 
 FOLDER = Path(__file__).resolve().parent / "golden"
 
@@ -19,11 +19,15 @@ def test_a_golden_store(name: str) -> None:
     n_rows = sum(n + 2 if settings.get("boundaries") and n else n for n in LENGTHS)
     sets = settings["mix"].weight_sets if "mix" in settings else ()
     states = settings.get("states") or tuple(one.name for one in sets) or layout.state_names(2)
-    values = expected(n_rows, len(states))
+    raw = expected_raw(n_rows, len(states))
+    values = raw.floats() if settings.get("dtype") == "int8" else expected(n_rows, len(states))
     for form in settings["store_forms"]:
         store = elmo_store.open(FOLDER / name, form=form)
         assert (store.states, store.n_rows, store.channels) == (states, n_rows, CHANNELS)
         np.testing.assert_array_equal(store.read(), values)
+        if store.is_int8:
+            np.testing.assert_array_equal(store.read_raw().values, raw.values)
+            np.testing.assert_array_equal(store.read_raw().scale, raw.scale)
         first = 0
         for i, length in enumerate(LENGTHS):
             sentence = store.sentence(id=f"doc.txt:{i}")
@@ -38,4 +42,4 @@ def test_a_golden_store(name: str) -> None:
 def test_there_is_a_golden_of_every_form_and_kind() -> None:
     there = {path.name for path in FOLDER.iterdir()}
     assert there == set(STORES)
-    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 200_000
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 250_000

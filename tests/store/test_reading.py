@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import elmo_store
-from elmo_store import layout, sentences, zarr_form
+from elmo_store import layout, sentences, zarr_rows
 from elmo_store.errors import SentenceNotFoundError, ShardMissingError, StoreError
 from tests.store.support import LENGTHS, Written, make_store
 
@@ -117,7 +117,7 @@ def test_a_row_leads_to_its_sentence(stored: Written) -> None:
 def test_many_threads_read_one_store(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids, tokens and rows from eight threads, with caches so small that everything is dropped while others hold it."""
     for module, name in ((sentences, "CHUNKS_AT_HAND"), (sentences, "FOOTERS_AT_HAND"), (sentences, "GROUPS_AT_HAND"),
-                         (zarr_form, "INDICES_AT_HAND"), (zarr_form, "TOKEN_CHUNKS_AT_HAND")):  # fmt: skip
+                         (zarr_rows, "INDICES_AT_HAND"), (zarr_rows, "TOKEN_CHUNKS_AT_HAND")):  # fmt: skip
         monkeypatch.setattr(module, name, 1)
     lengths = [i % 5 for i in range(400)]
     written = make_store(str(tmp_path / "store"), lengths=lengths, parts=(50,) * 8, shard_rows=64)

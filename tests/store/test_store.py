@@ -1,5 +1,6 @@
 """The contract, for every form of a store and on every kind of place; compressions, boundaries, dtypes, sizes."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -39,6 +40,66 @@ class TestBothReadAsParquet(StoreContract):
         return make_store(str(tmp_path / "store"), compression="zstd", boundaries=True)
 
 
+class Int8Contract(StoreContract):
+    """What an int8 store must do besides: give what it stores."""
+
+    @pytest.mark.parametrize("rows", [None, slice(15, 33), slice(30, 2, -3), [5, 40, 6], 17])
+    def test_what_is_stored(self, store: elmo_store.Store, written: Written, rows: Any) -> None:
+        wanted = written.raw
+        assert wanted is not None
+        assert store.is_int8
+        chosen = slice(None) if rows is None else rows
+        found = store.read_raw(("bwd2", "x"), rows)
+        assert (str(found.values.dtype), str(found.scale.dtype)) == ("int8", "float32")
+        np.testing.assert_array_equal(found.values, wanted.values[chosen][..., [4, 0], :])
+        np.testing.assert_array_equal(found.scale, wanted.scale[chosen][..., [4, 0]])
+        np.testing.assert_array_equal(found.floats(), written.states[chosen][..., [4, 0], :])
+
+    def test_what_is_stored_of_sentences(self, store: elmo_store.Store, written: Written) -> None:
+        wanted = written.raw
+        assert wanted is not None
+        np.testing.assert_array_equal(store.sentence(3).read_raw().values, wanted.values[written.rows(3)])
+        views = [store, store.slice(), elmo_store.concat([store])]
+        batches = [one.read_sentences([3, 2, 0], raw=True) for one in views]
+        for batch in [*batches, *store.batches(3, raw=True)]:
+            assert batch.scale is not None
+            for number, (a, b) in zip(batch.numbers, pairwise(batch.offsets.tolist()), strict=True):
+                np.testing.assert_array_equal(batch.states[a:b], wanted.values[written.rows(number)])
+                np.testing.assert_array_equal(batch.scale[a:b], wanted.scale[written.rows(number)])
+
+    def test_rows_of_several_stores(self, store: elmo_store.Store, written: Written) -> None:
+        twice = elmo_store.concat([store, store])
+        n = store.n_rows
+        for found in (twice.read(rows=slice(n - 4, n + 5)), twice.read_raw(rows=slice(n - 4, n + 5)).floats()):
+            np.testing.assert_array_equal(found, np.concatenate([written.states[-4:], written.states[:5]]))
+
+
+class TestInt8(Int8Contract):
+    @pytest.fixture
+    def written(self, tmp_path: Path) -> Written:
+        return make_store(str(tmp_path / "store"), dtype="int8", store_forms=("zarr",))
+
+
+class TestInt8Parquet(Int8Contract):
+    @pytest.fixture
+    def written(self, tmp_path: Path) -> Written:
+        return make_store(str(tmp_path / "store"), dtype="int8", store_forms=("parquet",))
+
+
+class TestInt8Compressed(Int8Contract):
+    @pytest.fixture
+    def written(self, tmp_path: Path) -> Written:
+        return make_store(str(tmp_path / "store"), dtype="int8", compression="blosc", checksum="crc32c", boundaries=True)
+
+
+class TestInt8CompressedParquet(Int8Contract):
+    form = "parquet"
+
+    @pytest.fixture
+    def written(self, tmp_path: Path) -> Written:
+        return make_store(str(tmp_path / "store"), dtype="int8", compression="zstd", boundaries=True)
+
+
 class TestInMemory(StoreContract):
     @pytest.fixture
     def written(self) -> Written:
@@ -62,6 +123,12 @@ class TestOnS3(StoreContract):
     @pytest.fixture
     def written(self, on_s3: Written) -> Written:
         return on_s3
+
+
+class TestInt8OnS3(Int8Contract):
+    @pytest.fixture
+    def written(self, s3_url: str) -> Written:
+        return make_store(f"{s3_url}/stores/{uuid4()}", dtype="int8", store_forms=("zarr",))
 
 
 class TestOnS3Parquet(StoreContract):

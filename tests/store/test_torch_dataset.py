@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import elmo_store
-from elmo_store.torch import SentenceDataset, collate
+from elmo_store.torch import Elmo, ScalarMix, SentenceDataset, SentenceStream, collate
 from tests.store.support import LENGTHS, Written, make_store
 
 ALL = list(range(len(LENGTHS)))
@@ -93,3 +93,45 @@ def test_batches_through_a_data_loader(written: Written, workers: int) -> None:
         assert not batch["states"][~batch["mask"]].any()
         seen += batch["index"]
     assert seen == ALL
+
+
+def test_eight_bits_travel(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "int8"), dtype="int8")
+    url = written.root.url()
+    plain = collate(SentenceDataset(url).__getitems__([3, 0, 2]))
+    raw = collate(SentenceDataset(url, raw=True).__getitems__([3, 0, 2]))
+    assert (plain["states"].dtype, raw["states"].dtype, raw["scale"].dtype) == (torch.float32, torch.int8, torch.float32)
+    assert torch.equal(raw["states"] * raw["scale"][..., None], plain["states"])
+    mix = ScalarMix(n_layers=3)
+    assert torch.equal(mix(states=raw["states"], scale=raw["scale"]), mix(states=plain["states"]))
+    elmo = Elmo(url, 1, dropout=0.0)
+    found = [elmo(batch)["elmo_representations"][0] for batch in (plain, raw, [3, 0, 2])]
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+    stream = SentenceStream(url, raw=True, shuffle=False, batch_sentences=3, pool_sentences=6, bucket=False)
+    for batch in stream:
+        alone = collate(SentenceDataset(url).__getitems__(batch["index"]))
+        assert torch.equal(batch["states"] * batch["scale"][..., None], alone["states"])
+    with pytest.raises(TypeError, match="int8 states and their scale belong together"):
+        mix(states=raw["states"])
+
+
+def test_only_int8_has_eight_bits(written: Written) -> None:
+    for made in (SentenceDataset, SentenceStream):
+        with pytest.raises(elmo_store.errors.StoreError, match="holds float16, no int8 with scales"):
+            made(written.root.url(), raw=True)
+    with pytest.raises(elmo_store.errors.StoreError, match="holds float16, no int8"):
+        elmo_store.open(written.root.url()).read_raw("x")
+
+
+def test_a_cache_keeps_eight_bits(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "int8"), dtype="int8")
+    store = elmo_store.open(written.root.url())
+    kept = elmo_store.cached(store, tmp_path / "cache", max_bytes=10**6)
+    for _ in range(2):  # from the store, then from the folder
+        np.testing.assert_array_equal(kept.read(rows=[3, 40, 8]), written.states[[3, 40, 8]])
+        assert written.raw is not None
+        np.testing.assert_array_equal(kept.read_raw().values, written.raw.values)
+        np.testing.assert_array_equal(kept.read_raw().scale, written.raw.scale)
+    sizes = [path.stat().st_size for path in (tmp_path / "cache").glob("*/*/*.rows")]
+    assert sizes == [store.n_rows * (store.channels + 4) + 4] * len(store.states)

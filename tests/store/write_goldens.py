@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from elmo_store.int8 import Int8Rows
 from elmo_store.manifest import MixInfo, WeightSet
 from tests.store import support
 
@@ -24,6 +25,8 @@ STORES: dict[str, dict[str, Any]] = {
     "zarr-boundaries-blosc": {"store_forms": ("zarr",), "boundaries": True, "compression": "blosc"},
     "parquet": {"store_forms": ("parquet",)},
     "both-some-states": {"store_forms": ("zarr", "parquet"), "states": ("x", "bwd1", "fwd2")},
+    "int8": {"store_forms": ("zarr", "parquet"), "dtype": "int8"},
+    "int8-zstd-crc32c": {"store_forms": ("zarr",), "dtype": "int8", "compression": "zstd", "checksum": "crc32c"},
     "mix": {"store_forms": ("zarr", "parquet"), "mix": MIX, "dtype": "float32"},
 }
 
@@ -34,12 +37,21 @@ def expected(n_rows: int, n_states: int) -> npt.NDArray[np.float32]:
     return ((row * 31 + state * 7 + channel * 3) % 64 - 32).astype(np.float32) / 8
 
 
+def expected_raw(n_rows: int, n_states: int) -> Int8Rows:
+    """The same of int8 stores: values that all differ, scales that are powers of two."""
+    row, state, channel = np.ogrid[:n_rows, :n_states, :CHANNELS]
+    values = (row * 31 + state * 7 + channel * 53) % 255 - 127
+    scale = 2.0 ** ((row + 2 * state)[..., 0] % 5 - 8)
+    return Int8Rows(values.astype(np.int8), scale.astype(np.float32))
+
+
 def write(folder: Path) -> None:
     """Every store of `STORES` that is not there yet."""
     for name, settings in STORES.items():
         if not (folder / name).exists():
             shape: dict[str, Any] = {"lengths": LENGTHS, "parts": (2, 4), "shard_rows": SHARD_ROWS, "channels": CHANNELS}
-            support.make_store(str(folder / name), values=expected, **shape, **settings)
+            values = expected_raw if settings.get("dtype") == "int8" else expected
+            support.make_store(str(folder / name), values=values, **shape, **settings)
             print(name)
 
 

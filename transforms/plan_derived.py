@@ -1,4 +1,4 @@
-"""The plan of a mix job: sizes come from the source, so do the shards.
+"""The plan of a job that makes a store from another one (mix, convert): sizes come from the source, so do the shards.
 
 May import apache_beam, elmo_store and transforms.
 """
@@ -27,7 +27,7 @@ PARTS, SHARDS = "parts", "shards"
 SHARDS_PER_TASK = 8
 
 
-class PlanMix(beam.PTransform[PBegin, DoOutputsTuple]):
+class PlanDerived(beam.PTransform[PBegin, DoOutputsTuple]):
     """`PARTS`: markers whose objects are to copy; `SHARDS`: lists of shard tasks that are still to do."""
 
     def __init__(self, source: Root, target: Root) -> None:
@@ -35,8 +35,8 @@ class PlanMix(beam.PTransform[PBegin, DoOutputsTuple]):
         self._roots = (source, target)
 
     def expand(self, begin: PBegin) -> DoOutputsTuple:
-        """Wire `plan_mix`."""
-        return begin | "Job" >> beam.Create([self._roots]) | "Plan" >> beam.FlatMapTuple(plan_mix).with_outputs(PARTS, SHARDS)
+        """Wire `plan_derived`."""
+        return begin | "Job" >> beam.Create([self._roots]) | "Plan" >> beam.FlatMapTuple(plan_derived).with_outputs(PARTS, SHARDS)
 
 
 def source_slices(source: Root, manifest: Manifest) -> list[PartSlice]:
@@ -48,11 +48,11 @@ def source_slices(source: Root, manifest: Manifest) -> list[PartSlice]:
 
 
 def plan_id(manifest: Manifest) -> str:
-    """What all shards of a mixed store follow from: its job."""
+    """What all shards of such a store follow from: its job."""
     return hashlib.sha256(json.dumps(dict(manifest.job), sort_keys=True).encode()).hexdigest()[:32]
 
 
-def plan_mix(source: Root, target: Root) -> Iterable[Any]:
+def plan_derived(source: Root, target: Root) -> Iterable[Any]:
     """Empty arrays into the target, and the copies and shards that are still to do."""
     manifest = read_manifest(target)
     if manifest.complete:
