@@ -11,13 +11,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def nothing_to_collect() -> Iterator[None]:
-    """Around imports: no collection meanwhile, and none of what they made is looked at later, as modules stay to the end."""
+    """Around imports: no collection meanwhile."""
     on = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if gc.get_freeze_count() == 0:  # once a process: what becomes garbage after that is collected
-            gc.freeze()
         if on:
             gc.enable()
