@@ -16,9 +16,10 @@ import elmo_store
 from pipeline.explore.server import bound, server
 from pipeline.explore.service import Service
 from pipeline.report_command import write_report
-from tests.look.browser import chromium
+from tests.look.browser import WIDTH, chromium
 
 WORD = "states"
+EXPLORER_HEIGHT = 1350  # pixels: down to the neighbours
 
 
 def main() -> int:
@@ -50,6 +51,7 @@ def explore(driver: Any, store: elmo_store.Store, picture: Path) -> None:
     thread.start()
     while not serving.started:
         time.sleep(0.05)
+    driver.set_window_size(WIDTH, EXPLORER_HEIGHT)
     driver.get(f"http://127.0.0.1:{listener.getsockname()[1]}/#token")
     wait(driver, "document.body.dataset.sample === 'ready'")
     driver.find_element("css selector", "#q").send_keys(WORD, "\ue007")

@@ -74,4 +74,4 @@ def _rows(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _table(title: str, body: str) -> str:
-    return f"<table><caption style='text-align:left'>{html.escape(title)}</caption><tbody>{body}</tbody></table>"
+    return f"<table><caption style='text-align:left;font-weight:600'>{html.escape(title)}</caption><tbody>{body}</tbody></table>"

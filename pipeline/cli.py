@@ -146,7 +146,7 @@ def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, Mo
     )
     parser.add_argument("--version", action="version", version=f"elmo-store {package_version()}")
     parser.add_argument("--print-completion", choices=SHELLS, help="a script for tab completion in this shell")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS)
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog=parser.prog)
     modules: dict[str, ModuleType] = {}
     for name, (module, line) in COMMANDS.items():
         subparser = subparsers.add_parser(
@@ -158,6 +158,7 @@ def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, Mo
             modules[name].add_arguments(subparser)
             for leaf in _leaves(subparser):
                 _add_common(leaf)
+                leaf.usage = _short_usage(leaf)
     return parser, modules
 
 
@@ -170,6 +171,16 @@ def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     alone = [parser] if not any(action.required for action in below) else []  # `models` is a command, and has `models convert`
     return [*alone, *(leaf for action in below for sub in action.choices.values() for leaf in _leaves(sub))]
+
+
+def _short_usage(parser: argparse.ArgumentParser) -> str:
+    """What must be given; the options stand below it in groups, and a typing error is not buried under all of them."""
+    needed = argparse.ArgumentParser(prog=parser.prog, usage=parser.usage, add_help=False)
+    for action in parser._actions:
+        if (action.required or not action.option_strings) and not isinstance(action, argparse._SubParsersAction):
+            needed._add_action(action)
+    given = " ".join(needed.format_usage().split()).removeprefix("usage: ")
+    return f"{given} [OPTION …]".replace("%", "%%")
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

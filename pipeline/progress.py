@@ -66,7 +66,9 @@ class Screen:
         )  # fmt: skip
 
     def _log(self, snapshot: Snapshot) -> None:
-        """A line, if it says something new and the last one is not too fresh; a new stage is told at once."""
+        """A line, if it says something new and the last one is not too fresh; a new stage at once. The end is the summary's."""
+        if snapshot.stage == "complete":
+            return
         stage, line, when = self._last_line
         now = time.monotonic()
         if snapshot.line() != line and (snapshot.stage != stage or now - when >= self._line_seconds):

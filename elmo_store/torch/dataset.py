@@ -45,6 +45,9 @@ class SentenceDataset(Dataset[Item]):
             self.store._int8()
         self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {len(self)} sentences of {self.store!r}, states {', '.join(self.states)}>"
+
     def __len__(self) -> int:
         return len(self.indices)
 

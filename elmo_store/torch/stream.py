@@ -95,6 +95,9 @@ class SentenceStream(IterableDataset[Item]):
         self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # workers that live on see what the next epoch is
         self._edges: Int64 | None = None
 
+    def __repr__(self) -> str:
+        return f"<SentenceStream of {self.store!r}: batches of {self.batch_sentences} sentences, states {', '.join(self.states)}>"
+
     def __getstate__(self) -> dict[str, Any]:
         # A DataLoader's workers are no members of the process group: they are told who their process is.
         return self.__dict__ | {"_place": self._place or _distributed()}

@@ -1,11 +1,13 @@
 """What a notebook shows of a store, a sentence and a mix: what they are, with hostile text as text; and pictures one by one."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 import elmo_store
 from elmo_store import plot
+from elmo_store.torch import SentenceDataset, SentenceStream
 from tests.store.support import make_store
 
 
@@ -24,6 +26,15 @@ def test_a_mix_shows_its_weights() -> None:
     shown = elmo_store.ScalarMix(s=[0.25, 0.75], gamma=1.5)._repr_html_()
     assert "0.7500" in shown
     assert "1.5" in shown
+
+
+def test_what_is_printed_says_what_it_is(hostile_store: Path) -> None:
+    store = elmo_store.open(hostile_store)
+    batch = next(iter(store.batches(3)))
+    for one in (store, store["fwd1"], store.sentence(0), batch, SentenceDataset(store), SentenceStream(store)):
+        assert re.match(r"<(Store|StateView|Sentence|Batch|SentenceDataset|SentenceStream)\b.*\d.*>$", repr(one))
+        assert " object at 0x" not in repr(one)
+        assert len(repr(one)) < 400
 
 
 def test_an_empty_sentence_and_an_unfinished_store(tmp_path: Path) -> None:

@@ -43,6 +43,15 @@ def test_a_mistyped_option_is_bad_usage_and_not_passed_on(capsys: pytest.Capture
     assert "--direct_num_wrkers" in usage_error(capsys, "embed", "x", "--output", "y", "--direct_num_wrkers=2")
 
 
+def test_usage_is_one_line_with_what_must_be_given(capsys: pytest.CaptureFixture[str]) -> None:
+    said = usage_error(capsys, "embed", "x.txt", "--max-sentences", "many").splitlines()
+    assert said[0] == "usage: elmo-store embed INPUT [INPUT ...] [OPTION …]"
+    assert len(said) == 2
+    with pytest.raises(SystemExit):
+        main(["probe", "tag", "--help"])
+    assert capsys.readouterr().out.startswith("usage: elmo-store probe tag --train STORE --train-labels FILE --test STORE")
+
+
 def test_an_unknown_command_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "invalid choice" in usage_error(capsys, "embd", "x")
 

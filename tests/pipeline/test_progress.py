@@ -198,6 +198,7 @@ def test_a_log_gets_a_line_now_and_then_and_none_twice() -> None:
     screen = Screen(stream, line_seconds=0.0)
     for done in (100, 100, 200):
         screen.show(Snapshot("computing", tokens_done=done, n_tokens=1000, shards_done=1, n_shards=4))
+    screen.show(Snapshot("complete", n_tokens=1000, n_shards=4))  # the command's own summary says so
     assert len(stream.getvalue().splitlines()) == 2
     seldom = io.StringIO()
     rare = Screen(seldom, line_seconds=3600.0)
