@@ -13,8 +13,10 @@ computes is not what is measured. Stages that many workers share are given as on
 """
 
 import argparse
+import hashlib
 import json
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -59,6 +61,17 @@ class Cost:
     requests: int
     peak_bytes: int
     value: Any = None
+
+
+class Served(Root):
+    """The folder that versitygw shows: what is written here has the ETag that it would have been given there."""
+
+    def put_stamped(self, rel: str, data: bytes | bytearray) -> str:
+        """`Root.put_stamped` of the object as the server shows it."""
+        self.put(rel, data)
+        etag = f'"{hashlib.md5(data).hexdigest()}"'
+        os.setxattr(self.path(rel), "user.etag", etag.encode())
+        return f"ETag={etag}"
 
 
 def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
@@ -194,7 +207,7 @@ def step(place: str, options: dict[str, Any], shards: int, files: int, served: s
     source, root = Root(f"{place}/input-{shards}", options), Root(f"{place}/store-{shards}", options)
     beneath = f"{served.rstrip('/')}/{place.partition('://')[2]}" if served else ""
     fill_source, fill = (
-        Root(f"{beneath}/{one}-{shards}") if served else root_ for one, root_ in (("input", source), ("store", root))
+        Served(f"{beneath}/{one}-{shards}") if served else root_ for one, root_ in (("input", source), ("store", root))
     )
     lines = max(1, shards * SHARD_ROWS // TOKENS_A_LINE // files)
     put_input(fill_source, 0, files, lines)

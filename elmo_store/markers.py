@@ -224,22 +224,23 @@ def joined_stamps(stamps: Iterable[str]) -> str:
     return "\n".join(stamps)
 
 
-def marker_fault(root: Root, marker: AnyMarker, verify: Verify, stamps: Mapping[str, str] | None = None) -> str | None:
-    """What is wrong with the objects that ``marker`` names; None if nothing is.
+def marker_fault(root: Root, marker: AnyMarker, verify: Verify) -> str | None:
+    """What is wrong with the objects that ``marker`` names, the first of which a fault is found; None if nothing is."""
+    faults = (stamped_fault(root, record, stamp, verify) for record, stamp in stamped_objects(marker))
+    return next((fault for fault in faults if fault), None)
 
-    ``stamps``: path → stamp of the objects that are there, where a listing has told them.
-    """
-    if verify == "none":
-        return None
+
+def stamped_objects(marker: AnyMarker) -> list[tuple[ObjectRecord, str]]:
+    """The objects of a marker, each with its stamp when it was put ("": not known)."""
     known = str(marker.stats.get(STAMPS, "")).split("\n")
-    for place, record in enumerate(marker.objects):
-        if verify == "stamp":
-            stamp = root.stamp(record.path) if stamps is None else stamps.get(record.path)
-            if stamp and stamp == "".join(known[place : place + 1]):
-                continue
-        if fault := object_fault(root, record, "sha256" if verify == "stamp" else verify, root.size(record.path)):
-            return fault
-    return None
+    return [(record, "".join(known[place : place + 1])) for place, record in enumerate(marker.objects)]
+
+
+def stamped_fault(root: Root, record: ObjectRecord, stamp: str, verify: Verify) -> str | None:
+    """What is wrong with an object that was put with ``stamp``; None if nothing is."""
+    if verify == "none" or (verify == "stamp" and stamp and root.stamp(record.path) == stamp):
+        return None
+    return object_fault(root, record, "sha256" if verify == "stamp" else verify, root.size(record.path))
 
 
 def checksum(markers: Iterable[AnyMarker]) -> str:

@@ -27,7 +27,7 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
 
     def expand(self, begin: PBegin) -> PCollection[bool]:
         """Wire the stages."""
-        tasks = begin | "Plan" >> PlanDerived(*self._roots)
+        tasks = begin | "Plan" >> PlanDerived(*self._roots, resumed=self._resumed)
         copied = tasks[PARTS] | "Parts" >> CopyParts(*self._roots)
         shards = tasks[SHARDS]
         if self._resumed:

@@ -15,15 +15,21 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from elmo_store.errors import ShardCorruptError
-from elmo_store.layout import zarr_states_shard
+from elmo_store.layout import IDS, SHARDS, STRETCHES, zarr_states_shard
 from elmo_store.markers import (
     CHECKSUM_RUN,
+    IdsMarker,
     ShardMarker,
+    StretchMarker,
     Verify,
     checksum_of_runs,
     marker_fault,
+    read_ids_marker,
     read_marker,
+    read_stretch_marker,
     run_digest,
+    stamped_fault,
+    stamped_objects,
     total_bytes,
 )
 from elmo_store.storage import TEMPORARY_PREFIX, Root
@@ -35,6 +41,7 @@ from transforms.work import PLAN, START
 
 IO_THREADS = 16
 SHOWN = 10  # missing shards that are named
+ID_RUNS_OF_TASK = 16  # runs of id tables that one task looks at
 
 
 class FindDone(beam.PTransform[PCollection[list[ShardTask]], PCollection[list[ShardTask]]]):
@@ -84,21 +91,23 @@ def done_shards(root: Root, plan: str, shards: Sequence[int], verify: Verify) ->
 
 @dataclass(frozen=True)
 class CheckTask:
-    """A run of shards to look at when all work is over; the first one carries what the work came to."""
+    """Markers of ``room`` to look at when all work is over; the first task carries what the work came to."""
 
     first: int
     stop: int
     outcome: Outcome | None = None
+    room: str = SHARDS  # or STRETCHES, IDS: folders of `elmo_store.layout`
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What stands in the store: digests of runs by their first shard, sums over markers, and a few shards that are missing."""
+    """What stands in the store: digests of runs by their first shard, sums over shards' markers, and what is missing."""
 
     outcome: Outcome = field(default_factory=Outcome)
     digests: tuple[tuple[int, str], ...] = ()
     n_missing: int = 0
-    missing: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()  # a few of them
+    faulty: tuple[str, ...] = ()  # stretches of parts and runs of id tables whose objects are not what their markers say: a few
     n_bytes: int = 0
     everything: Counter[str] = field(default_factory=Counter)  # sums of the markers' numbers
     this_run: Counter[str] = field(default_factory=Counter)  # of those that this run wrote
@@ -110,6 +119,7 @@ class Checked:
             self.digests + other.digests,
             self.n_missing + other.n_missing,
             tuple(sorted(self.missing + other.missing)[:SHOWN]),
+            tuple(sorted(self.faulty + other.faulty)[:SHOWN]),
             self.n_bytes + other.n_bytes,
             self.everything + other.everything,
             self.this_run + other.this_run,
@@ -133,22 +143,29 @@ class CheckAll(beam.PTransform[PCollection[Outcome], PCollection[Checked]]):
         """Wire `check_tasks` and `check`."""
         return (
             outcome
-            | "Runs of shards" >> beam.FlatMap(check_tasks, self._root).with_output_types(CheckTask)
-            | "Spread runs of shards" >> beam.Reshuffle()
+            | "Runs of markers" >> beam.FlatMap(check_tasks, self._root).with_output_types(CheckTask)
+            | "Spread runs of markers" >> beam.Reshuffle()
             | "Look" >> beam.Map(check, self._root).with_output_types(Checked)
             | "All looks" >> beam.CombineGlobally(_CombineChecked())
         )
 
 
 def check_tasks(outcome: Outcome, root: Root) -> Iterator[CheckTask]:
-    """The runs of shards of the plan; one at least, which carries ``outcome``."""
-    n_shards = int(root.get_json(PLAN)["n_shards"]) if root.exists(PLAN) else 0  # no plan: the store is complete already
+    """The plan's shards in runs, of which there is one at least, which carries ``outcome``; its stretches and id tables."""
+    plan = root.get_json(PLAN) if root.exists(PLAN) else {}  # no plan: the store is complete already
+    n_shards = int(plan.get("n_shards", 0))
     for first in range(0, max(1, n_shards), CHECKSUM_RUN):
         yield CheckTask(first, min(first + CHECKSUM_RUN, n_shards), outcome if first == 0 else None)
+    for room, n, size in ((STRETCHES, plan.get("n_stretches", 0), 1), (IDS, plan.get("n_id_runs", 0), ID_RUNS_OF_TASK)):
+        for first in range(0, n, size):
+            yield CheckTask(first, min(first + size, n), room=room)
 
 
 def check(task: CheckTask, root: Root) -> Checked:
-    """Read the markers of a run of shards."""
+    """Read a run of markers, and look whether their objects are still those that their writers put."""
+    if task.room != SHARDS:
+        numbers = range(task.first, task.stop)
+        return Checked(faulty=tuple(f"{task.room}/{n:05d}" for n in numbers if not _is_sound(root, task.room, n))[:SHOWN])
     found = Checked(task.outcome or Outcome())
     if task.first == task.stop:
         return found
@@ -170,6 +187,19 @@ def check(task: CheckTask, root: Root) -> Checked:
         devices=frozenset(str(marker.stats["device"]) for marker in done.values() if "device" in marker.stats),
         outcome=Outcome(n_retries=RETRIES.taken()),
     )
+
+
+def _is_sound(root: Root, room: str, number: int) -> bool:
+    """Whether a stretch of parts or a run of id tables is as its marker says; the marker of one that is not is removed."""
+    marker: StretchMarker | IdsMarker | None
+    marker = read_stretch_marker(root, number) if room == STRETCHES else read_ids_marker(root, number)
+    if marker is None:
+        return False
+    with ThreadPoolExecutor(IO_THREADS) as pool:
+        sound = not any(pool.map(lambda one: stamped_fault(root, one[0], one[1], "stamp"), stamped_objects(marker)))
+    if not sound:
+        root.remove(marker.path)  # the next run looks at sizes only
+    return sound
 
 
 def remove_half_written(folder: str, *, but: str = "") -> None:

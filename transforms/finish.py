@@ -15,7 +15,7 @@ from apache_beam.pvalue import PCollection
 
 from elmo_store.layout import IDS, REJECTS, SENTENCES, STRETCHES, ZARR, is_ours
 from elmo_store.manifest import Manifest, read_manifest
-from elmo_store.markers import IdsMarker, StretchMarker, marker_fault, read_ids_marker, read_stretch_marker
+from elmo_store.markers import IdsMarker, StretchMarker, read_ids_marker, read_stretch_marker
 from elmo_store.storage import Root
 from elmo_store.writer import complete_store
 from transforms.done import IO_THREADS, CheckAll, Checked, remove_half_written
@@ -55,10 +55,13 @@ def finish_job(root: Root, found: Checked) -> Manifest:
     counts, plan = manifest.sizes, root.get_json(PLAN)
     if found.n_missing:  # what failed in one attempt may have succeeded in another
         stop(root, _problem(found, counts.shards))
-    stretches = _all_there(root, "stretches of parts", plan["n_stretches"], read_stretch_marker)
-    tables = _all_there(root, "runs of id tables", plan["n_id_runs"], read_ids_marker)
+    if found.faulty:
+        stop(root, [f"{', '.join(found.faulty)} are not in the store as their markers say: run the same command again"])
+    stretches = _markers(root, plan["n_stretches"], read_stretch_marker)
+    tables = _markers(root, plan["n_id_runs"], read_ids_marker)
     _remove_half_written(root)
-    _remove_strays(root, [*stretches, *tables])
+    if plan["resumed"]:
+        _remove_strays(root, [*stretches, *tables])
     waits = root.get_json(START).get("waits", False)
     complete = complete_store(root, with_device(manifest, found.devices), found.checksum, stretches, tables)
     n_retries = found.outcome.n_retries + int(plan.get("retries", 0)) + RETRIES.taken()
@@ -102,22 +105,14 @@ def _remove_strays(root: Root, markers: Sequence[StretchMarker | IdsMarker]) -> 
     root.remove_many([rel for room in rooms for rel in root.list(room) if is_ours(rel) and rel not in known])
 
 
-def _all_there(root: Root, what: str, n: int, read: Callable[[Root, int], M | None]) -> list[M]:
-    """The markers 0 … ``n``. IncompleteJobError naming those that are missing, or whose objects are not what they say."""
-
-    def sound(number: int) -> M | None:
-        marker = read(root, number)
-        if marker is not None and marker_fault(root, marker, "stamp"):
-            root.remove(marker.path)  # the next run looks at sizes only
-            return None
-        return marker
-
+def _markers(root: Root, n: int, read: Callable[[Root, int], M | None]) -> list[M]:
+    """The markers 0 … ``n``, which workers have just seen."""
     with ThreadPoolExecutor(IO_THREADS) as pool:
-        markers = list(pool.map(sound, range(n)))
-    missing = [number for number, marker in enumerate(markers) if marker is None]
-    if missing:
-        stop(root, [f"{what} {missing[:10]} are not in the store as their markers say: run the same command again"])
-    return [marker for marker in markers if marker is not None]
+        markers = list(pool.map(lambda number: read(root, number), range(n)))
+    there = [marker for marker in markers if marker is not None]
+    if len(there) < n:
+        stop(root, ["markers of parts or ids have gone while they were counted: run the same command again"])
+    return there
 
 
 def _problem(found: Checked, n_shards: int) -> list[str]:

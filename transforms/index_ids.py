@@ -1,23 +1,24 @@
 """Ids → sorted tables of their hashes, once all parts are numbered: what number tasks left, merged run by run.
 
 May import apache_beam, elmo_store and transforms. A run of tables is one task: it reads its file of every stretch and writes its
-tables and their marker, so that a sort of any size is done by many workers, and no id travels between stages.
+tables and their marker, so that a sort of any size is done by many workers, and no id travels between stages. Then it removes
+what it read: 256 files a stretch would be too many for the one worker that removes the scratch area.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import apache_beam as beam
 import numpy as np
 from apache_beam.pvalue import PCollection
 
 from elmo_store import layout
-from elmo_store.errors import StoreError
 from elmo_store.manifest import read_manifest
-from elmo_store.markers import STAMPS, IdsMarker, joined_stamps, put_marked, read_ids_marker, write_marker
+from elmo_store.markers import STAMPS, IdsMarker, joined_stamps, put_marked, write_marker
 from elmo_store.storage import Root
 from elmo_store.writer import encode_id_tables
 from transforms.job_root import RETRIES
-from transforms.number import id_runs
+from transforms.number import id_runs, is_merged
 from transforms.results import NumberResult
 from transforms.work import PLAN, id_hashes
 
@@ -46,27 +47,30 @@ def runs_to_do(root: Root) -> Iterable[int]:
     if manifest.complete:
         return []
     plan = root.get_json(PLAN)
-    return [run for run in range(plan["n_id_runs"]) if not _is_merged(root, run, plan["id"])]
-
-
-def _is_merged(root: Root, run: int, plan: str) -> bool:
-    try:
-        marker = read_ids_marker(root, run)
-    except StoreError:
-        return False
-    return marker is not None and marker.stats.get("plan") == plan
+    return [run for run in range(plan["n_id_runs"]) if not is_merged(root, run, plan["id"])]
 
 
 def merge_ids(root: Root, run: int) -> NumberResult:
-    """Write the id tables of one run, then their marker."""
+    """Write the id tables of one run, then their marker; remove what they were made of.
+
+    FileNotFoundError if some of that is missing, unless a second copy of this task has just removed it.
+    """
     plan = root.get_json(PLAN)
     n_sentences = read_manifest(root).sizes.sentences
     bits = layout.id_bits(n_sentences)
     of_run = (1 << bits) // id_runs(n_sentences)
-    data = b"".join(root.get_many([id_hashes(run, stretch) for stretch in range(plan["n_stretches"])]))
+    made_of = [id_hashes(run, stretch) for stretch in range(plan["n_stretches"])]
+    try:
+        data = b"".join(root.get_many(made_of))
+    except FileNotFoundError:
+        if not is_merged(root, run, plan["id"]):
+            raise
+        return NumberResult(run, 0, RETRIES.taken())
     rows = np.frombuffer(data, "<u8").reshape(-1, 3).astype(np.uint64)  # [n, (high, low, sentence)]
     tables = range(run * of_run, (run + 1) * of_run)
     records, stamps = put_marked(root, encode_id_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables))
     stats = {"plan": plan["id"], STAMPS: joined_stamps(stamps)}
     write_marker(root, IdsMarker(run, tables.start, len(tables), tuple(records), stats))
+    with suppress(FileNotFoundError):  # a second copy of this task was faster; what it left goes with the scratch area
+        root.remove_many(made_of)
     return NumberResult(run, 0, RETRIES.taken())

@@ -6,7 +6,8 @@ the scratch parts and their place in the plan, so that doing it again gives the 
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -28,6 +29,7 @@ from elmo_store.markers import (
     StretchMarker,
     joined_stamps,
     put_marked,
+    read_ids_marker,
     read_stretch_marker,
     write_marker,
 )
@@ -36,8 +38,9 @@ from elmo_store.storage import Root
 from transforms.job_root import RETRIES
 from transforms.plan import Int64, PartPlan, Stretch, row_starts, sentence_rows
 from transforms.results import NumberResult
-from transforms.work import id_hashes
+from transforms.work import PLAN, id_hashes
 
+IO_THREADS = 16
 ID_RUNS = 256  # most runs of id tables: so many files of hashes a stretch leaves
 
 
@@ -49,6 +52,7 @@ class NumberTask:
     boundaries: bool
     n_sentences: int  # of the corpus
     n_rows: int
+    resumed: bool = False  # an earlier run may have done it
 
     @property
     def identity(self) -> str:
@@ -75,10 +79,10 @@ class NumberParts(beam.PTransform[PCollection[NumberTask], PCollection[NumberRes
         )
 
 
-def is_numbered(root: Root, task: NumberTask, sizes: Mapping[str, int]) -> bool:
+def is_numbered(root: Root, task: NumberTask) -> bool:
     """Whether the final parts of ``task`` are in the store already, whole and from the same scratch parts.
 
-    ``sizes``: bytes of the objects that are in the store, by one listing.
+    A request an object, so this is for many workers.
     """
     try:
         marker = read_stretch_marker(root, task.stretch.number)
@@ -86,14 +90,33 @@ def is_numbered(root: Root, task: NumberTask, sizes: Mapping[str, int]) -> bool:
         return False
     if marker is None or marker.stats.get("identity") != task.identity:
         return False
-    runs = id_runs(task.n_sentences)
-    return all(sizes.get(one.path) == one.bytes for one in marker.objects) and all(
-        id_hashes(run, task.stretch.number) in sizes for run in range(runs)
-    )
+    plan = root.get_json(PLAN)["id"]
+
+    def has_hashes(run: int) -> bool:
+        return root.exists(id_hashes(run, task.stretch.number)) or is_merged(root, run, plan)
+
+    with ThreadPoolExecutor(IO_THREADS) as pool:
+        there = pool.map(lambda one: root.size(one.path) == one.bytes, marker.objects)
+        return all(there) and all(pool.map(has_hashes, range(id_runs(task.n_sentences))))
+
+
+def is_merged(root: Root, run: int, plan: str) -> bool:
+    """Whether the run of id tables is written, by this very plan; then nobody needs the hashes that it was made of."""
+    try:
+        marker = read_ids_marker(root, run)
+    except StoreError:
+        return False
+    return marker is not None and marker.stats.get("plan") == plan
 
 
 def number_parts(root: Root, task: NumberTask) -> NumberResult:
-    """Write the final parts (and rejects) of a stretch, its chunks of ``sentence_start``, its ids' hashes; then the marker."""
+    """Write the final parts (and rejects) of a stretch, its chunks of ``sentence_start``, its ids' hashes; then the marker.
+
+    Nothing is written of what an earlier run has done.
+    """
+    if task.resumed and is_numbered(root, task):
+        n_sentences = sum(part.counts.n_sentences for part in task.stretch.parts)
+        return NumberResult(task.stretch.number, n_sentences, RETRIES.taken())
     manifest = read_manifest(root)
     written: tuple[list[ObjectRecord], list[str]] = ([], [])
     ranges: list[PartRange] = []

@@ -30,13 +30,13 @@ SHARDS_PER_TASK = 8
 class PlanDerived(beam.PTransform[PBegin, DoOutputsTuple]):
     """`PARTS`: markers whose objects are to copy; `SHARDS`: lists of shard tasks that are still to do."""
 
-    def __init__(self, source: Root, target: Root) -> None:
+    def __init__(self, source: Root, target: Root, *, resumed: bool) -> None:
         super().__init__()
-        self._roots = (source, target)
+        self._job = (source, target, resumed)
 
     def expand(self, begin: PBegin) -> DoOutputsTuple:
         """Wire `plan_derived`."""
-        return begin | "Job" >> beam.Create([self._roots]) | "Plan" >> beam.FlatMapTuple(plan_derived).with_outputs(PARTS, SHARDS)
+        return begin | "Job" >> beam.Create([self._job]) | "Plan" >> beam.FlatMapTuple(plan_derived).with_outputs(PARTS, SHARDS)
 
 
 def source_slices(source: Root, manifest: Manifest) -> list[PartSlice]:
@@ -52,7 +52,7 @@ def plan_id(manifest: Manifest) -> str:
     return hashlib.sha256(json.dumps(dict(manifest.job), sort_keys=True).encode()).hexdigest()[:32]
 
 
-def plan_derived(source: Root, target: Root) -> Iterable[Any]:
+def plan_derived(source: Root, target: Root, resumed: bool) -> Iterable[Any]:
     """Empty arrays into the target, and the copies and shards that are still to do."""
     manifest = read_manifest(target)
     if manifest.complete:
@@ -67,7 +67,7 @@ def plan_derived(source: Root, target: Root) -> Iterable[Any]:
             {"id": identity, "run": run_of(target)}
             | {"n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
             | {"n_parts": counts.parts, "n_stretches": len(stretches), "n_id_runs": len(tables)}
-            | {"planned": time.time(), "retries": RETRIES.taken()},
+            | {"planned": time.time(), "retries": RETRIES.taken(), "resumed": resumed},
         )
     yield from (TaggedOutput(PARTS, (STRETCHES, number)) for number in stretches)
     yield from (TaggedOutput(PARTS, (IDS, number)) for number in tables)

@@ -1,7 +1,7 @@
 """Stage B: from the markers of all reading tasks to sizes, empty arrays, and the tasks that are still to do.
 
 May import apache_beam, elmo_store and transforms. The arithmetic is `transforms.plan`; here it meets the store. Tasks are
-pointers; which shards an earlier run has done is found by many workers (`transforms.done`).
+pointers; which of them an earlier run has done is found by many workers (`transforms.done`, `transforms.number`).
 """
 
 import hashlib
@@ -16,17 +16,17 @@ import apache_beam as beam
 from apache_beam.pvalue import DoOutputsTuple, PCollection, TaggedOutput
 
 from elmo_store import zarr_form
-from elmo_store.layout import FORMS, REJECTS, SENTENCES, STATES, ZARR
+from elmo_store.layout import FORMS, STATES, ZARR
 from elmo_store.manifest import Counts, Manifest, read_manifest, write_manifest
 from elmo_store.storage import Root
 from transforms.job_root import RETRIES, run_of
-from transforms.number import NumberTask, id_runs, is_numbered
+from transforms.number import NumberTask, id_runs
 from transforms.plan import CorpusPlan, grouped, make_plan, part_counts, shards_per_task, stretches
 from transforms.problems import stop_for_bad_files, stop_for_rejects
 from transforms.records import ReadSettings, ReadTask, TaskResult
 from transforms.scratch import first_sentences, marked_result
 from transforms.task_list import all_tasks
-from transforms.work import IDS, PLAN
+from transforms.work import PLAN
 
 NUMBER, SHARDS = "number", "shards"
 IO_THREADS = 16
@@ -126,7 +126,6 @@ def plan_job(
     identity = id_of_plan(manifest, plan)
     runs = stretches(plan.parts, plan.n_sentences, manifest.sentence_chunk)
     check_room(root, manifest)
-    sizes = numbered_sizes(root) if resumed else {}
     if not is_planned(root, identity):
         write_manifest(root, manifest)
         zarr_form.create(root, manifest)
@@ -135,12 +134,10 @@ def plan_job(
             {"id": identity, "run": run_of(root)}
             | {"n_tokens": plan.n_tokens, "n_rows": plan.n_rows, "n_shards": plan.n_shards}
             | {"n_parts": len(plan.parts), "n_stretches": len(runs), "n_id_runs": id_runs(plan.n_sentences)}
-            | {"planned": time.time(), "retries": n_retries + RETRIES.taken()},
+            | {"planned": time.time(), "retries": n_retries + RETRIES.taken(), "resumed": resumed},
         )
     for run in runs:
-        task = NumberTask(run, manifest.boundaries, plan.n_sentences, plan.n_rows)
-        if not resumed or not is_numbered(root, task, sizes):
-            yield TaggedOutput(NUMBER, task)
+        yield TaggedOutput(NUMBER, NumberTask(run, manifest.boundaries, plan.n_sentences, plan.n_rows, resumed))
     size = shards_per_task(plan.n_shards, most=most_shards_per_task, workers=workers)
     for batch in grouped(plan.shard_tasks(), size):
         yield TaggedOutput(SHARDS, batch)
@@ -176,9 +173,3 @@ def is_planned(root: Root, identity: str) -> bool:
     except (FileNotFoundError, ValueError):
         return False
     return bool(plan.get("run") == run_of(root) and plan.get("id") == identity)
-
-
-def numbered_sizes(root: Root) -> dict[str, int]:
-    """Bytes of the objects that number tasks write, by listings of their folders alone."""
-    folders = (SENTENCES, REJECTS, f"{ZARR}/sentence_start", IDS)
-    return {path: size for folder in folders for path, size in root.sizes(folder).items()}

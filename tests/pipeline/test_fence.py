@@ -29,7 +29,7 @@ from transforms.done import left_to_do
 from transforms.job_root import JobRoot
 from transforms.plan import PartSlice, ShardTask
 from transforms.problems import IncompleteJobError
-from transforms.work import START
+from transforms.work import PLAN, START
 
 
 def held_elsewhere(out: Path, run: str = "theirs") -> None:
@@ -184,7 +184,7 @@ def test_parts_that_someone_else_put_are_made_again(run_of_a_job: JobRoot, embed
     data = bytearray(run_of_a_job.get(rel))
     data[9] ^= 1
     Root(out).put(rel, data)
-    with pytest.raises(IncompleteJobError, match=r"\[0\] are not in the store as their markers say"):
+    with pytest.raises(IncompleteJobError, match=r"_(parts|ids)/00000 are not in the store as their markers say"):
         finish(run_of_a_job)
     run_of_a_job.release()
     assert embed(out) == Exit.COMPLETE
@@ -195,6 +195,7 @@ def test_parts_of_an_earlier_plan_are_removed(run_of_a_job: JobRoot, out: Path) 
     old = ["sentences/part-00007.parquet", "rejects/part-00000.jsonl", "_parts/00003.json", "_ids/00009.json"]
     for rel in [*old, "states.zarr/sentence_start/c/5", "sentences/mine.txt"]:
         Root(out).put(rel, b"old")
+    Root(out).put_json(PLAN, {**Root(out).get_json(PLAN), "resumed": True})  # only then is there an earlier plan
     finish(run_of_a_job)
     store = elmo_store.open(str(out))
     assert (out / "sentences" / "mine.txt").read_bytes() == b"old"

@@ -14,12 +14,12 @@ from elmo_store.layout import zarr_states_shard
 from elmo_store.manifest import write_manifest
 from elmo_store.storage import TEMPORARY_PREFIX, Root
 from pipeline.snapshot import ProgressReader
-from transforms.done import check, check_tasks
+from transforms.done import Checked, check, check_tasks
 from transforms.finish import finish_job
 from transforms.results import Outcome
 from transforms.work import START
 
-REQUESTS = ("get", "put", "size", "sizes", "get_many", "remove")
+REQUESTS = ("get", "put", "size", "sizes", "get_many", "remove", "stamp")
 
 
 def begun(tmp_path: Path, shards: int, files: int) -> Root:
@@ -62,9 +62,8 @@ def test_requests_of_plan_finish_and_a_look_do_not_grow(tmp_path: Path, monkeypa
         written(root)
         found["resumed plan"].append(counted(monkeypatch, lambda root=root: scale.plan_alone(root, True)))
         found["look"].append(counted(monkeypatch, lambda root=root: ProgressReader(root).look()))
-        (task,) = check_tasks(Outcome(), root)
-        total = check(task, root)
-        assert total.n_missing == 0
+        total = sum((check(task, root) for task in check_tasks(Outcome(), root)), Checked())
+        assert (total.n_missing, total.faulty) == (0, ())
         found["finish"].append(counted(monkeypatch, lambda root=root, total=total: finish_job(root, total)))
     for what, (few, many) in found.items():
         assert few == many, what
@@ -80,8 +79,7 @@ def test_what_a_killed_writer_left_is_gone_in_the_end(tmp_path: Path) -> None:
     ]
     for path in left:
         path.write_bytes(b"half")
-    (task,) = check_tasks(Outcome(), root)
-    assert finish_job(root, check(task, root)).complete
+    assert finish_job(root, sum((check(task, root) for task in check_tasks(Outcome(), root)), Checked())).complete
     assert not any(path.exists() for path in left)
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
@@ -14,9 +15,9 @@ from hypothesis import strategies as st
 
 from elmo_store import layout
 from elmo_store.ids import hashes
-from elmo_store.layout import SENTENCES_SCHEMA, rejects_part, sentences_part
+from elmo_store.layout import SENTENCES_SCHEMA, ids_marker, rejects_part, sentences_part
 from elmo_store.manifest import write_manifest
-from elmo_store.markers import read_stretch_marker
+from elmo_store.markers import IdsMarker, read_stretch_marker, write_marker
 from elmo_store.storage import Root
 from elmo_store.zarr_form import read_sentence_chunks
 from tests.store.support import make_manifest
@@ -91,19 +92,37 @@ def test_rejects_get_the_sentence_they_hold_the_place_of(root: Root) -> None:
 
 
 def test_a_part_that_was_numbered_is_known_by_its_place_and_text(root: Root) -> None:
+    root.put_json(PLAN, {"id": "plan"})
     done = task(root)
-    assert not is_numbered(root, done, root.sizes())
+    assert not is_numbered(root, done)
     number_parts(root, done)
-    assert is_numbered(root, done, root.sizes())
-    assert not is_numbered(root, task(root, boundaries=True), root.sizes())
-    assert not is_numbered(root, task(root, ids=("", "", "y", "")), root.sizes())
+    assert is_numbered(root, done)
+    assert not is_numbered(root, task(root, boundaries=True))
+    assert not is_numbered(root, task(root, ids=("", "", "y", "")))
     done = task(root)
     root.remove(id_hashes(0, 3))
-    assert not is_numbered(root, done, root.sizes())
+    assert not is_numbered(root, done)
+    write_marker(root, IdsMarker(0, 0, 1, (), {"plan": "other"}))
+    assert not is_numbered(root, done)
+    write_marker(root, IdsMarker(0, 0, 1, (), {"plan": "plan"}))  # the hashes have become tables
+    assert is_numbered(root, done)
+    root.remove(ids_marker(0))
     number_parts(root, done)
-    assert is_numbered(root, done, root.sizes())
+    assert is_numbered(root, done)
     root.put(sentences_part(7), root.get(sentences_part(7))[:-3])
-    assert not is_numbered(root, done, root.sizes())
+    assert not is_numbered(root, done)
+
+
+def test_a_resumed_task_writes_nothing_that_an_earlier_run_wrote(root: Root) -> None:
+    root.put_json(PLAN, {"id": "plan"})
+    first = number_parts(root, task(root))
+    again = replace(task(root), resumed=True)
+    before = {rel: root.stamp(rel) for rel in root.list()}
+    assert number_parts(root, again) == first
+    assert {rel: root.stamp(rel) for rel in root.list()} == before
+    root.remove(sentences_part(7))
+    number_parts(root, again)
+    assert root.size(sentences_part(7))
 
 
 def test_numbering_twice_gives_the_same_bytes(root: Root) -> None:
@@ -183,7 +202,9 @@ def test_any_parts_give_the_same_starts_and_ids(
         write_manifest(root, manifest.__class__(**{**vars(manifest), "complete": False}))
         assert list(runs_to_do(root)) == list(range(1 << bits))
         for run in runs_to_do(root):
-            merge_ids(root, run)
+            merged = merge_ids(root, run)
+            assert not [id_hashes(run, one.number) for one in found if root.exists(id_hashes(run, one.number))]
+            assert merge_ids(root, run) == merged  # a second copy of the task
         assert list(runs_to_do(root)) == []
         tables = [pq.read_table(BytesIO(root.get(layout.id_table(i)))) for i in range(1 << bits)]
     rows = [n + 2 if n else 0 for n in lengths]
