@@ -1,6 +1,7 @@
-"""A store's root on any fsspec filesystem: whole objects in, whole objects or ranges out. Imports fsspec, errors and ranges only.
+"""A store's root on any fsspec filesystem: whole objects in, whole objects or ranges out.
 
-Writing an object is atomic everywhere: an object store's put is; on a local disk, and on file servers (`MOVED`), the bytes go to
+Imports errors, filesystems and ranges only.
+Writing an object is atomic everywhere: an object store's put is; on a local disk, and on file servers, the bytes go to
 a temporary file in the same folder that then takes the name. Readers therefore see an object whole or not at all.
 """
 
@@ -17,49 +18,17 @@ from contextlib import suppress
 from typing import Any
 
 import fsspec
-from fsspec import available_protocols
-from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import ShardCorruptError, StoreError
+from elmo_store.filesystems import is_file_server, names_filesystem, opened
 from elmo_store.ranges import Range, ShortReadError, merged
 
 TEMPORARY_PREFIX = ".writing-"
-# Filesystems whose writes can be seen half-way: file servers, not object stores.
-MOVED = frozenset({"hdfs", "arrow_hdfs", "webhdfs", "webHDFS", "sftp", "ssh", "smb", "ftp"})
 SETTLE_SECONDS = 1.0  # how long a put of someone else may take to show, where nothing can be put on a condition
 _STAMPS = ("ETag", "etag", "md5Hash", "checksum", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 _SYNCFS = getattr(ctypes.CDLL(None), "syncfs", None)  # of the C library, on Linux: one filesystem's buffers, not all
 _PLACELESS = frozenset(("", ".", ".."))  # names that a path inside the store has none of
-ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an environment variable
-
-
-def resolved_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """``options`` with the value of the environment variable NAME in place of every string ``env:NAME``, also within tables.
-
-    So secrets need not stand on command lines, in files of settings or in a job's graph: each process looks them up where
-    it runs. StoreError for a variable that is not set.
-    """
-
-    def resolved(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: resolved(one) for name, one in value.items()}
-        if not isinstance(value, str) or not value.startswith(ENVIRONMENT):
-            return value
-        name = value.removeprefix(ENVIRONMENT)
-        if name not in os.environ:
-            raise StoreError(f"the storage options ask for the environment variable {name}, which is not set in this process")
-        return os.environ[name]
-
-    return {name: resolved(value) for name, value in (options or {}).items()}
-
-
-def names_filesystem(place: str) -> bool:
-    """Whether ``place`` names its filesystem: a URL, or a chain such as ``simplecache::s3://…``; otherwise it is a local path.
-
-    Chains may hold no ``://`` (``dir::zip``); what is no protocol before ``::`` is the beginning of a file's name.
-    """
-    return "://" in place or ("::" in place and place.partition("::")[0] in available_protocols())
 
 
 class Root:
@@ -74,14 +43,13 @@ class Root:
         text = os.fspath(url)
         if not text:
             raise StoreError("the location of the store is empty: give a folder or a URL")
-        self._is_path = not names_filesystem(text)
-        if self._is_path:
+        if not names_filesystem(text):
             text = os.path.abspath(text)  # worker processes may have another working folder
         self._location = text.rstrip("/") or "/"
         self._opened: tuple[int, fsspec.AbstractFileSystem, str] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None}
+        return {"storage_options": self.storage_options, "_location": self._location, "_opened": None}
 
     def __repr__(self) -> str:
         return f"Root({self._location!r})"
@@ -100,11 +68,7 @@ class Root:
     def _open(self) -> tuple[fsspec.AbstractFileSystem, str]:
         pid = os.getpid()
         if self._opened is None or self._opened[0] != pid:  # an event loop does not survive a fork
-            options = resolved_options(self.storage_options)
-            if self._is_path:
-                filesystem, path = LocalFileSystem(**options), self._location
-            else:
-                filesystem, path = url_to_fs(self._location, **options)
+            filesystem, path = opened(self._location, self.storage_options)
             self._opened = (pid, filesystem, path.rstrip("/") if path != "/" else path)
         return self._opened[1], self._opened[2]
 
@@ -164,13 +128,12 @@ class Root:
 
     def _put_remote(self, path: str, data: bytes | bytearray) -> None:
         filesystem = self.filesystem
-        protocols = (filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol
-        if MOVED.isdisjoint(protocols):
+        if not is_file_server(filesystem):
             filesystem.pipe_file(path, data)
             return
         folder, _, name = path.rpartition("/")
         temporary = f"{folder}/{_temporary_name(name)}"
-        filesystem.makedirs(folder, exist_ok=True)
+        _make_folder(filesystem, folder)
         try:
             filesystem.pipe_file(temporary, data)
             try:
@@ -220,6 +183,8 @@ class Root:
                 os.remove(temporary)
         if self.size(rel) is not None:
             return False
+        if is_file_server(self.filesystem):
+            _make_folder(self.filesystem, posixpath.dirname(path))
         try:
             self.filesystem.pipe_file(path, data, mode="create")
         except (ValueError, TypeError, NotImplementedError):
@@ -240,7 +205,7 @@ class Root:
     def stamp(self, rel: str) -> str | None:
         """What tells this version of the object ``rel`` from any other that was put: ETag, generation, inode and time.
 
-        None if there is no such object, "" where the filesystem tells nothing but its size.
+        None if there is no such object, "" where the filesystem tells nothing but its size, or times of whole seconds.
         """
         if self.is_local:
             try:
@@ -249,7 +214,8 @@ class Root:
                 return None
         self.filesystem.invalidate_cache()
         try:
-            return _stamp_of(self.filesystem.info(self.path(rel)))
+            info = self.filesystem.info(self.path(rel))
+            return "" if is_file_server(self.filesystem) else _stamp_of(info)
         except FileNotFoundError:
             return None
 
@@ -284,7 +250,12 @@ class Root:
         return values
 
     def get_tail(self, rel: str, n_bytes: int) -> bytes:
-        """The last ``n_bytes`` of ``rel``, or all of it if it has fewer, by one request. FileNotFoundError if it is not there."""
+        """The last ``n_bytes`` of ``rel``, or all of it if it has fewer. FileNotFoundError if it is not there."""
+        if is_file_server(self.filesystem):  # they count from the beginning
+            if (size := self.size(rel)) is None:
+                raise FileNotFoundError(self.url(rel))
+            tail: bytes = self.filesystem.cat_file(self.path(rel), start=max(0, size - n_bytes))
+            return tail
         if not self.is_local:
             data: bytes = self.filesystem.cat_file(self.path(rel), start=-n_bytes)
             return data
@@ -297,7 +268,7 @@ class Root:
 
     def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         """The last bytes of several objects, ``tails``: rel → how many; all asked for at once where the filesystem can."""
-        if self.is_local or len(tails) < 2:
+        if self.is_local or len(tails) < 2 or is_file_server(self.filesystem):
             return {rel: self.get_tail(rel, n_bytes) for rel, n_bytes in tails.items()}
         paths = [self.path(rel) for rel in tails]
         found = self.filesystem.cat_ranges(paths, [-n for n in tails.values()], [None] * len(paths), on_error="return")
@@ -463,6 +434,17 @@ def _is_there(filesystem: fsspec.AbstractFileSystem, path: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _make_folder(filesystem: fsspec.AbstractFileSystem, path: str) -> None:
+    """Make a folder of a file server and those above it; someone else may be doing just that."""
+    for attempts_left in (2, 1, 0):
+        try:
+            filesystem.makedirs(path, exist_ok=True)
+            return
+        except OSError:
+            if not attempts_left and not filesystem.isdir(path):
+                raise
 
 
 def _temporary_name(name: str) -> str:

@@ -1,6 +1,7 @@
 """Checks of paths on this machine that need only the standard library: a bad one is told before anything is loaded.
 
-May import the exit codes. What stands at a URL is asked later, by the code that opens it.
+May import the exit codes, and elmo_store.filesystems for names that hold ``::``. What stands at a URL is asked later, by the
+code that opens it.
 """
 
 import glob
@@ -15,7 +16,7 @@ def is_url(place: str) -> bool:
     """True if ``place`` names a filesystem (``s3://…``, chained URLs too); it is then not looked for on this machine."""
     if "::" not in place:
         return "://" in place
-    from elmo_store.storage import names_filesystem  # here: it takes its time, and few places have such names
+    from elmo_store.filesystems import names_filesystem  # here: it takes its time, and few places have such names
 
     return names_filesystem(place)
 

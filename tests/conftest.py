@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.data import data_folder
+from tests.gcs_server import gcs as gcs
 from tests.s3_server import s3_url as s3_url  # one server a session, for every folder's tests
+from tests.sftp_server import sftp as sftp
 
 
 @pytest.fixture(scope="session", autouse=True)

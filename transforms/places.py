@@ -1,4 +1,4 @@
-"""Which filesystem the name of an input means. May import elmo_store.storage, fsspec and the standard library."""
+"""Which filesystem the name of an input means. May import elmo_store.filesystems, fsspec and the standard library."""
 
 import os
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import fsspec
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from elmo_store.storage import resolved_options
+from elmo_store.filesystems import names_filesystem, resolved_options
 
 
 def filesystem_of(place: str, storage_options: Mapping[str, Any] | None = None) -> tuple[fsspec.AbstractFileSystem, str]:
@@ -22,5 +22,5 @@ def filesystem_of(place: str, storage_options: Mapping[str, Any] | None = None) 
 
 
 def is_chained(place: str) -> bool:
-    """Whether ``place`` is a chain of filesystems: it has ``::``, and is no file here."""
-    return "::" in place and not os.path.lexists(place)
+    """Whether ``place`` is a chain of filesystems: it has ``::`` after the name of one, and is no file here."""
+    return "::" in place and names_filesystem(place) and not os.path.lexists(place)

@@ -31,7 +31,7 @@ RUNNERS: Mapping[str, Sequence[str]] = {
     "one process": (),
     "two processes": ("--direct_running_mode=multi_processing", "--direct_num_workers=2"),
 }
-SECONDS_AT_MOST = 300
+SECONDS_AT_MOST = 900
 _CONTEXT = multiprocessing.get_context("forkserver")
 _PRELOADED = (
     "pipeline.cli",

@@ -84,6 +84,17 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
         yield cluster
 
 
+def winner_of_two(arguments: Sequence[str]) -> "subprocess.Popen[str]":
+    """Of two launchers of the same job that start together one is refused; the other one, which goes on."""
+    both = [started(arguments), started(arguments)]
+    wait_until("one launcher's end", lambda: any(one.poll() is not None for one in both))
+    loser, winner = sorted(both, key=lambda one: one.poll() is None)
+    _, err = loser.communicate()
+    assert loser.returncode == Exit.REFUSED, err
+    assert " belongs to run " in err
+    return winner
+
+
 def markers(store: Path) -> int:
     """Shards that are written."""
     return len(list((store / "_shards").glob("[0-9]*.json")))

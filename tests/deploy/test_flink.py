@@ -6,11 +6,15 @@ from pathlib import Path
 import pytest
 
 from deploy.flink.cluster import FlinkCluster
+from elmo_store.errors import LeaseLostError
+from elmo_store.layout import zarr_states_shard
+from elmo_store.lease import read_lease
 from elmo_store.manifest import read_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import Exit
-from tests.deploy.conftest import N_TASK_MANAGERS, Arguments, markers, ran, started, wait_until
+from tests.deploy.conftest import N_TASK_MANAGERS, Arguments, markers, ran, started, wait_until, winner_of_two
 from tests.pipeline.support import digests
+from transforms.job_root import JobRoot
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -29,14 +33,21 @@ def embedding_task_managers(flink: FlinkCluster, job: str) -> set[str]:
     raise AssertionError("no stage embeds")
 
 
-def test_every_byte_is_the_local_runs_and_every_task_manager_embeds(
+def test_every_byte_is_the_local_runs_every_task_manager_embeds_and_a_second_launcher_is_refused(
     flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
 ) -> None:
-    done = ran(embed_arguments(tmp_path / "store", *flink.beam_options()))
-    assert done.returncode == Exit.COMPLETE, done.stderr
-    assert digests(tmp_path / "store") == local_bytes
+    store = tmp_path / "store"
+    winner = winner_of_two(embed_arguments(store, *flink.beam_options()))
+    lease = read_lease(Root(store))
+    assert lease is not None
+    _, err = winner.communicate(timeout=300)
+    assert winner.returncode == Exit.COMPLETE, err
+    assert digests(store) == local_bytes
+    with pytest.raises(LeaseLostError):  # a worker of it that wakes late
+        JobRoot(Root(store), lease.run).put(zarr_states_shard(1), b"late")
+    assert read_manifest(Root(store)).job["device"] == "cpu"  # found out by the workers
     assert len(embedding_task_managers(flink, newest_job(flink))) == N_TASK_MANAGERS
-    noise = [line for line in done.stderr.splitlines() if "\tat " in line or "Waiting for grpc" in line]
+    noise = [line for line in err.splitlines() if "\tat " in line or "Waiting for grpc" in line]
     assert noise == []
 
 

@@ -9,7 +9,7 @@ import pytest
 from deploy.cluster.artefacts import missing_tools
 from deploy.spark.cluster import SparkCluster, spark_cluster
 from pipeline.exit_codes import Exit
-from tests.deploy.conftest import Arguments, markers, started, wait_until
+from tests.deploy.conftest import Arguments, markers, wait_until, winner_of_two
 from tests.pipeline.support import digests
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -30,11 +30,11 @@ def executors(spark: SparkCluster) -> list[psutil.Process]:
     return [process for process in below if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
 
 
-def test_every_byte_is_the_local_runs_also_when_an_executor_dies_half_way(
+def test_every_byte_is_the_local_runs_also_when_an_executor_dies_half_way_and_a_second_launcher_is_refused(
     spark: SparkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    process = started(embed_arguments(store, *spark.beam_options()))
+    process = winner_of_two(embed_arguments(store, *spark.beam_options()))
     wait_until("a few shards", lambda: markers(store) >= 5 or process.poll() is not None)
     assert process.poll() is None, process.communicate()
     there = executors(spark)

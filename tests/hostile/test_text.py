@@ -4,7 +4,10 @@ import bz2
 import gzip
 import json
 import lzma
+import os
+import pickle
 import resource
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from elmo_store.storage import Root
+from pipeline.locations import is_url
 from transforms.byte_source import BOMB_BYTES, BOMB_RATIO
 from transforms.pieces import plan_pieces
 from transforms.readers import read_piece
@@ -186,6 +191,23 @@ def test_names_of_files_are_names(tmp_path: Path, name: str) -> None:
     assert below == [str(tmp_path / name)]
     (record,) = [record for piece in plan_pieces([str(tmp_path)], "lines") for record in read_piece(piece, ReadSettings())]
     assert tokens(record) == ("a", "b")
+
+
+def test_names_of_outputs_are_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`::` joins filesystems only after the name of one; the working folder does not matter."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("my::store", "a b/../my::store", str(tmp_path / "s3::x"), "new\nline", "a[b]*", "%2e%2e", "naïve-東京"):
+        root = Root(name)
+        root.put("a/b", b"1")
+        (place,) = tmp_path.rglob("a/b")
+        assert str(place) == os.path.abspath(name) + "/a/b"
+        assert pickle.loads(pickle.dumps(root)).list() == ["a/b"]
+        assert is_url(name) is False
+        shutil.rmtree(place.parent.parent)
+    assert is_url("simplecache::memory://x")
+    assert is_url("zip::x.zip")
+    with pytest.raises(ValueError, match="Protocol not known"):
+        Root("zip::no").list()
 
 
 def test_dots_in_the_name_that_is_given_are_resolved_once(tmp_path: Path) -> None:

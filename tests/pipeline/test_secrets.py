@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from elmo_store.errors import StoreError
-from elmo_store.storage import Root, resolved_options
+from elmo_store.filesystems import resolved_options
+from elmo_store.storage import Root
 from pipeline.cli import main
 from pipeline.embed_corpus import EmbedCorpus
 from pipeline.exit_codes import Exit

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import elmo_store
+from elmo_store.layout import SENTENCE_INDEX, shard_marker
 from elmo_store.manifest import read_manifest
 from elmo_store.markers import ObjectRecord, ShardMarker
 from elmo_store.storage import Root
@@ -14,6 +15,8 @@ from pipeline.cli import main
 from pipeline.exit_codes import Exit
 from pipeline.quantities import human_bytes
 from pipeline.summary import all_markers, summary, totals
+from transforms.job_root import JobRoot
+from transforms.work import PLAN, TASK_LIST
 
 Command = Callable[..., int]
 
@@ -95,3 +98,29 @@ def test_info_of_what_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "elmo_store.json").write_text("{")
     assert main(["info", str(tmp_path)]) == Exit.BAD_LOCATION
     assert "elmo_store.json" in capsys.readouterr().err
+
+
+def test_what_was_tried_again_is_counted_whichever_stage_did_it(
+    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound_put, sound_get = Root._put, Root.get
+    failing = {"put": {PLAN, SENTENCE_INDEX, "states.zarr/states/c/1/0/0"}, "get": {shard_marker(2), TASK_LIST}}
+
+    def fails_once(kind: str, root: Root, rel: str) -> None:
+        if isinstance(root, JobRoot) and rel in failing[kind]:
+            failing[kind].remove(rel)
+            raise OSError("injected: passes")
+
+    def put(self: Root, rel: str, data: bytes) -> str:
+        fails_once("put", self, rel)
+        return sound_put(self, rel, data)
+
+    def get(self: Root, rel: str) -> bytes:
+        fails_once("get", self, rel)
+        return sound_get(self, rel)
+
+    monkeypatch.setattr(Root, "_put", put)
+    monkeypatch.setattr(Root, "get", get)
+    assert embed(tmp_path / "store") == Exit.COMPLETE
+    assert failing == {"put": set(), "get": set()}
+    assert "storage   5 requests failed in passing and were repeated" in capsys.readouterr().out

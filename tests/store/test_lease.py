@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import fsspec
 import pytest
@@ -51,10 +52,14 @@ def ended() -> Process:
     return process
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", "s3", "gs", "sftp"])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     if request.param == "disk":
         return Root(tmp_path / "out")
+    if request.param == "gs":
+        return Root(f"gs://elmo/{tmp_path.name}", request.getfixturevalue("gcs"))
+    if request.param == "sftp":
+        return cast(Root, request.getfixturevalue("sftp"))
     return Root(f"{request.getfixturevalue('s3_url')}/leases/{tmp_path.name}")
 
 

@@ -8,7 +8,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from elmo_store.storage import Root
+from elmo_store.storage import TEMPORARY_PREFIX, Root
 
 
 class Server(MemoryFileSystem):
@@ -83,3 +83,32 @@ def test_flush_works_on_this_system(tmp_path: Path) -> None:
     root.flush()
     Root("memory://anything").flush()
     assert root.get("a") == b"x"
+
+
+def test_puts_on_a_real_sftp_server(sftp: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for data in (b"one", b"two, longer", b""):
+        sftp.put("a/marker.json", data)
+        assert sftp.get("a/marker.json") == data
+    assert (sftp.put_new("a/marker.json", b"three"), sftp.put_new("a/new", b"three")) == (False, True)
+    assert sftp.put_stamped("a/c", b"of which second?") == ""  # two puts of one second have one time there
+    assert sftp.sizes() == {"a/c": 16, "a/marker.json": 0, "a/new": 5}
+    assert sftp.get_tail("a/c", 7) == b"second?"
+    seen: list[str] = []
+    filesystem = sftp.filesystem
+    write = type(filesystem.ftp.open("/out/x", "w")).write
+
+    def torn(self: Any, data: bytes) -> None:
+        write(self, data[: len(data) // 2])
+        self.flush()
+        seen.extend(path.name for path in (tmp_path / "served" / "out" / "a").iterdir())
+        raise OSError("connection lost")
+
+    sftp.remove("x")
+    with monkeypatch.context() as patch:
+        patch.setattr("paramiko.sftp_file.SFTPFile.write", torn)
+        with pytest.raises(OSError, match="connection lost"):
+            sftp.put("a/c", b"a new one, which is torn")
+    assert any(name.startswith(TEMPORARY_PREFIX) for name in seen)  # the server has half of it, under another name
+    assert sftp.get("a/c") == b"of which second?"
+    assert sftp.list() == ["a/c", "a/marker.json", "a/new"]
+    assert sorted(path.name for path in (tmp_path / "served" / "out" / "a").iterdir()) == ["c", "marker.json", "new"]
