@@ -1,6 +1,6 @@
 """``python -m benchmarks.curve RUN/training --output FILE.svg``: a training run's curve as a picture.
 
-The sampled softmax's loss along the run, and, on an axis of its own, the full softmax's held-out perplexity at the points where
+The sampled softmax's loss along the run, and, in a panel of its own, the full softmax's held-out perplexity at the points where
 `--heldout-every` measured it: the two are not the same thing. Needs Matplotlib. Imports NumPy and model.training.run.
 """
 
@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from model.training.run import CURVE, POINTS
+
+DIRECTIONS = (("forward", "#0b6fb8", "-", "o"), ("backward", "#d1600f", "--", "s"))
 
 
 def draw(folder: Path, output: Path) -> None:
@@ -18,25 +21,33 @@ def draw(folder: Path, output: Path) -> None:
     from matplotlib.figure import Figure
 
     curve = np.loadtxt(folder / CURVE, skiprows=1, ndmin=2)  # [reports, 5]: tokens, seconds, two losses, rate
-    figure = Figure(figsize=(7.0, 3.6), layout="constrained")
-    loss = figure.subplots()
-    lines = []
-    for column, name, colour in ((2, "forward", "#4c72b0"), (3, "backward", "#c44e52")):
-        lines += loss.plot(curve[:, 0] / 1e6, curve[:, column], color=colour, label=f"sampled loss, {name}", linewidth=1)
-    loss.set_xlabel("million tokens")
-    loss.set_ylabel("sampled loss, nats")
-    if (folder / POINTS).is_file():
-        rows = [line.split("\t") for line in (folder / POINTS).read_text(encoding="utf-8").splitlines()[1:]]
-        points = np.asarray([[float(cell) for cell in (row[0], *row[2:4])] for row in rows])  # [points, 3]
-        perplexity = loss.twinx()
-        for column, name, colour in ((1, "forward", "#4c72b0"), (2, "backward", "#c44e52")):
-            lines += perplexity.plot(
-                points[:, 0] / 1e6, points[:, column], "o:", color=colour, markersize=4, label=f"held-out perplexity, {name}"
-            )
-        perplexity.set_yscale("log")
-        perplexity.set_ylabel("perplexity, full softmax")
-    loss.legend(handles=lines, fontsize=8)
-    figure.savefig(output)
+    points = _points(folder / POINTS)  # [points, 3]: tokens, two perplexities
+    figure = Figure(figsize=(8.0 if len(points) else 5.0, 3.0), layout="constrained")
+    loss, *rest = figure.subplots(1, 2 if len(points) else 1, squeeze=False)[0]
+    for column, (name, colour, line, _) in enumerate(DIRECTIONS, 2):
+        loss.plot(curve[:, 0] / 1e6, curve[:, column], line, color=colour, label=name, linewidth=1.4)
+    loss.set_title("loss of the sampled softmax, nats", fontsize=10, loc="left")
+    for perplexity in rest:
+        for column, (name, colour, line, mark) in enumerate(DIRECTIONS, 1):
+            perplexity.plot(points[:, 0] / 1e6, points[:, column], line, color=colour, marker=mark, markersize=5, label=name)
+        for tokens, *both in points:
+            values = dict.fromkeys(f"{value:.0f}" for value in both)
+            perplexity.annotate(", ".join(values), (tokens / 1e6, max(both)), (0, 7), textcoords="offset points", ha="center")
+        perplexity.set_title("held-out perplexity, full softmax", fontsize=10, loc="left")
+        perplexity.set_xlim(loss.get_xlim())
+        perplexity.set_ylim(0, 1.2 * points[:, 1:].max())
+    for panel in (loss, *rest):
+        panel.set_xlabel("million tokens")
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.legend(frameon=False, fontsize=9, loc="upper right" if panel is loss else "lower right")
+    figure.savefig(output, metadata={"Date": None} if output.suffix == ".svg" else None)
+
+
+def _points(path: Path) -> npt.NDArray[np.float64]:
+    """Tokens and the two perplexities of each measurement, [points, 3]; none where the run measured none."""
+    rows = path.read_text(encoding="utf-8").splitlines()[1:] if path.is_file() else []
+    cells = [line.split("\t") for line in rows]
+    return np.asarray([[float(cell) for cell in (row[0], *row[2:4])] for row in cells]).reshape(-1, 3)
 
 
 def main() -> int:
