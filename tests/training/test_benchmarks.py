@@ -41,4 +41,5 @@ def test_a_curve_is_drawn_with_its_heldout_points(tmp_path: Path) -> None:
     plain, points = ((tmp_path / name).read_text(encoding="utf-8") for name in ("plain.svg", "points.svg"))
     assert "held-out perplexity" in points  # Matplotlib leaves each text as a comment beside its outlines
     assert "held-out perplexity" not in plain
-    assert "sampled loss, forward" in plain
+    assert "loss of the sampled softmax" in plain
+    assert "500, 510" in points
