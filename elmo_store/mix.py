@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.errors import WeightSetError
+from elmo_store.halves import widened
 from elmo_store.manifest import WeightSet
 
 Array = npt.NDArray[Any]
@@ -108,7 +109,7 @@ class ScalarMix:
         width = given.shape[-1] * (2 if states is not None else 1)
         mixed = np.zeros((*given.shape[:-2], width), np.float32)
         for layer, weight in enumerate(self.s):
-            values = _layer(layer, states, layers).astype(np.float32).reshape(mixed.shape)  # [..., 2p]
+            values = widened(_layer(layer, states, layers)).reshape(mixed.shape)  # [..., 2p]
             if self.layer_norm == "token":
                 values = _normalised(values)
             elif self.layer_norm == "batch" and real.any():

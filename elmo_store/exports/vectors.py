@@ -1,6 +1,6 @@
 """What a token's vectors are in an export: layers of the states, their mix, or what a store of mixes holds.
 
-May import NumPy, layout, manifest (WeightSet), mix, reading, errors. Everything works row by row, so that it is the same
+May import NumPy, halves, layout, manifest (WeightSet), mix, reading, errors. Everything works row by row, so that it is the same
 however rows are cut into blocks.
 """
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from elmo_store import layout
 from elmo_store.errors import StoreError
+from elmo_store.halves import ROWS_AT_ONCE, assign
 from elmo_store.manifest import WeightSet
 from elmo_store.mix import ScalarMix
 from elmo_store.reading import Array
@@ -47,8 +48,8 @@ class AllLayers(Vectors):
         channels = self.width // 2
         for layer in range(len(self.names)):
             forward, backward = (0, 0) if layer == 0 else (2 * layer - 1, 2 * layer)
-            out[layer, :, :channels] = states[:, forward]
-            out[layer, :, channels:] = states[:, backward]
+            assign(out[layer, :, :channels], states[:, forward])
+            assign(out[layer, :, channels:], states[:, backward])
 
 
 class TopLayer(Vectors):
@@ -66,8 +67,8 @@ class TopLayer(Vectors):
     def fill(self, states: Array, out: Array) -> None:
         """See `Vectors.fill`."""
         channels = self.width // 2
-        out[0, :, :channels] = states[:, 0]
-        out[0, :, channels:] = states[:, 1]
+        assign(out[0, :, :channels], states[:, 0])
+        assign(out[0, :, channels:], states[:, 1])
 
 
 class AverageLayer(Vectors):
@@ -82,15 +83,18 @@ class AverageLayer(Vectors):
     def fill(self, states: Array, out: Array) -> None:
         """See `Vectors.fill`."""
         channels = self.width // 2
-        total = np.empty((len(states), 2, channels), np.float32)
-        one = np.empty((len(states), channels), np.float32)
-        one[:] = states[:, 0]
-        total[:] = one[:, None]
-        for place in range(1, len(self.reads)):
-            one[:] = states[:, place]
-            total[:, (place - 1) % 2] += one
-        total /= np.float32((len(self.reads) + 1) // 2)
-        out[0] = total.reshape(len(states), self.width)
+        memory = np.empty((3, min(ROWS_AT_ONCE, len(states)), channels), np.float32)
+        for first in range(0, len(states), ROWS_AT_ONCE):  # so that they stay in the processor's caches
+            rows = states[first : first + ROWS_AT_ONCE]
+            halves, one = memory[:2, : len(rows)], memory[2, : len(rows)]  # [2, rows, channels], [rows, channels]
+            assign(one, rows[:, 0])
+            halves[:] = one
+            for place in range(1, len(self.reads)):
+                assign(one, rows[:, place])
+                halves[(place - 1) % 2] += one
+            for half, total in enumerate(halves):
+                total /= np.float32((len(self.reads) + 1) // 2)
+                out[0, first : first + len(rows), half * channels : (half + 1) * channels] = total
 
 
 class Mix(Vectors):
@@ -118,7 +122,7 @@ class MixedColumns(Vectors):
     def fill(self, states: Array, out: Array) -> None:
         """See `Vectors.fill`."""
         for place in range(len(self.names)):
-            out[place] = states[:, place]
+            assign(out[place], states[:, place])
 
 
 class HubNames(Vectors):

@@ -42,6 +42,16 @@ def test_npz_as_udpipe_reads_it(store: Store, tmp_path: Path) -> None:
         export(store, tmp_path / "all.npz", "npz", layers="all")
 
 
+def test_npz_entries_are_as_zipfile_writes_them(store: Store, tmp_path: Path) -> None:
+    export(store, tmp_path / "out.npz", "npz")
+    with zipfile.ZipFile(tmp_path / "out.npz") as ours, zipfile.ZipFile(tmp_path / "theirs.npz", "w") as theirs:
+        assert ours.testzip() is None
+        for one in ours.infolist():
+            info = zipfile.ZipInfo(one.filename, one.date_time)
+            theirs.writestr(info, ours.read(one))
+    assert (tmp_path / "out.npz").read_bytes() == (tmp_path / "theirs.npz").read_bytes()
+
+
 def test_npz_of_a_store_of_mixes(mixed: Store, tmp_path: Path) -> None:
     export(mixed, tmp_path / "out.npz", "npz", weight_set="srl")
     with np.load(tmp_path / "out.npz") as file:
