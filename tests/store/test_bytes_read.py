@@ -110,6 +110,21 @@ def test_a_few_rows_do_not_cost_the_shard(form: str, fetched: Counter[str]) -> N
     assert _vectors(fetched) <= wanted
 
 
+def test_a_few_rows_of_an_int8_store_cost_their_bytes(fetched: Counter[str]) -> None:
+    shape: dict[str, Any] = {"lengths": (900,) * 10, "parts": (10,), "shard_rows": 4096, "channels": 64}
+    written = make_store(f"counting://{uuid4()}", store_forms=("zarr",), dtype="int8", **shape)
+    store = elmo_store.open(written.root.url())
+    fetched.clear()
+    np.testing.assert_array_equal(store["bwd2"][5000:5010], written.states[5000:5010, 4])
+    assert _vectors(fetched) == 10 * 64
+    assert sum(n for name, n in fetched.items() if "/scale/" in name) == 10 * 5 * 4  # of all states: they stand side by side
+    small = make_store(f"counting://{uuid4()}", store_forms=("zarr",), dtype="int8")
+    sentence = elmo_store.open(small.root.url()).sentence(3)
+    CountingFileSystem.requests = 0
+    sentence.read()
+    assert CountingFileSystem.requests == 4  # two shards, of each the vectors and the scales, all at the same time
+
+
 def test_a_sentence_costs_one_part(fetched: Counter[str]) -> None:
     written = _store("zarr", fetched)
     store = elmo_store.open(written.root.url())

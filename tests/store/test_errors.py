@@ -176,6 +176,8 @@ def test_every_field_of_the_manifest_is_checked(kind: str, path: tuple[Any, ...]
         ({"counts": None}, "counts is null in a store that says it is complete"),
         ({"channels": True}, "channels is True, not an integer"),
         ({"mix": None, "kind": "mix"}, "mix. is null, not an object"),
+        ({"dtype": "int8"}, "required_features must name 'int8-scale' if dtype is 'int8', and only then; it is 'int8'"),
+        ({"required_features": ["int8-scale"]}, "required_features must name 'int8-scale' .*; it is 'float16'"),
     ],
 )
 def test_fields_that_no_store_can_have(changes: dict[str, Any], message: str) -> None:
@@ -199,6 +201,14 @@ def test_what_a_later_version_may_write_asks_for_an_upgrade(changes: dict[str, A
     with pytest.raises(StoreFeatureError, match=f"{message}, which this elmo-store does not know: upgrade it") as found:
         Manifest.parse(value, "the manifest")
     assert str(pickle.loads(pickle.dumps(found.value))) == str(found.value)
+
+
+def test_no_weight_set_of_an_int8_store_is_called_as_a_scale() -> None:
+    sets = (WeightSet("a", (1.0, 0.0, 0.0), 1.0), WeightSet("a_scale", (0.0, 0.0, 1.0), 1.0))
+    mixed = make_manifest(dtype="int8", mix=MixInfo("elsewhere", "3" * 64, False, sets))
+    with pytest.raises(ManifestError, match="'a_scale' would be the name of a scale too"):
+        Manifest.parse(mixed.to_json())
+    assert Manifest.parse(replace(mixed, dtype="float16").to_json()).required_features == ()
 
 
 def test_a_store_may_hold_some_of_the_states() -> None:

@@ -19,13 +19,14 @@ import elmo_store
 from tests.store.support import LENGTHS, Written, make_store
 
 DTYPES = pytest.mark.parametrize("dtype", ["float16", "float32"])
+WITH_INT8 = pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 
 
 CODECS = pytest.mark.parametrize("compression", ["none", "zstd", "blosc"])
 CHECKSUMS = pytest.mark.parametrize("checksum", ["none", "crc32c"])
 
 
-@DTYPES
+@WITH_INT8
 @CODECS
 @CHECKSUMS
 def test_tensorstore(tmp_path: Path, dtype: str, compression: str, checksum: str) -> None:
@@ -39,16 +40,19 @@ def test_tensorstore(tmp_path: Path, dtype: str, compression: str, checksum: str
     states = array("states")
     assert states.domain.labels == ("row", "state", "channel")
     assert states.dtype.name == dtype
-    np.testing.assert_array_equal(states.read().result(), written.states)
     starts = array("sentence_start").read().result()
     assert starts.tolist() == written.starts
     for sentence in range(len(LENGTHS)):
-        rows = states[int(starts[sentence]) : int(starts[sentence + 1])].read().result()
+        own = slice(int(starts[sentence]), int(starts[sentence + 1]))
+        rows = states[own].read().result()
+        if dtype == "int8":
+            rows = rows * array("scale")[own].read().result()[..., None]
         np.testing.assert_array_equal(rows, written.states[written.rows(sentence)])
-    np.testing.assert_array_equal(states.read().result(), elmo_store.open(written.root.url()).read())
+    if dtype != "int8":
+        np.testing.assert_array_equal(states.read().result(), elmo_store.open(written.root.url()).read())
 
 
-@DTYPES
+@WITH_INT8
 @CODECS
 @CHECKSUMS
 def test_xarray(tmp_path: Path, dtype: str, compression: str, checksum: str) -> None:
@@ -56,8 +60,9 @@ def test_xarray(tmp_path: Path, dtype: str, compression: str, checksum: str) -> 
     with xarray.open_zarr(tmp_path / "store" / "states.zarr") as data:
         assert data.states.dims == ("row", "state", "channel")
         assert data.states.dtype == dtype
-        np.testing.assert_array_equal(data.states.values, written.states)
-        np.testing.assert_array_equal(data.states.sel(state="bwd1")[10:20].values, written.states[10:20, 2])
+        states = data.states * data[data.states.attrs["multiply_by"]] if dtype == "int8" else data.states
+        np.testing.assert_array_equal(states.values, written.states)
+        np.testing.assert_array_equal(states.sel(state="bwd1")[10:20].values, written.states[10:20, 2])
         assert [str(token) for token in data.token.values] == written.row_tokens
         assert data.sentence_start.values.tolist() == written.starts
         assert data.attrs == {"format": "elmo-store", "format_version": 1}
@@ -150,3 +155,28 @@ def test_sentences_as_other_programs_see_them(tmp_path: Path) -> None:
     assert frame["sentence"].to_list() == list(range(len(LENGTHS)))
     assert frame["tokens"].to_list() == written.tokens
     assert frame["first_row"].to_list() == written.starts[:-1]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_eight_bits_in_one_expression(tmp_path: Path, compression: str) -> None:
+    """Those of the format page, for DuckDB and Polars; tests/pages has Spark's."""
+    written = make_store(str(tmp_path / "store"), store_forms=("parquet",), dtype="int8", compression=compression)
+    files = str(tmp_path / "store" / "states" / "*.parquet")
+    with duckdb.connect() as connection:
+        expression = "list_transform(fwd1, lambda q: q * fwd1_scale)"
+        found = connection.execute(f"select {expression} from read_parquet(?) order by row", [files]).fetchall()
+    np.testing.assert_array_equal(np.array([row[0] for row in found], np.float32), written.states[:, 1])
+    frame = pl.read_parquet(files).sort("row").select(v=pl.col("fwd1") * pl.col("fwd1_scale"))
+    np.testing.assert_array_equal(frame["v"].to_numpy(), written.states[:, 1])
+    for path in (tmp_path / "store" / "states").iterdir():  # a number takes a byte, where PLAIN would take four
+        group = pq.read_metadata(path).row_group(0)
+        names = [group.column(i).path_in_schema for i in range(group.num_columns)]
+        assert "RLE_DICTIONARY" in group.column(names.index("fwd1.list.element")).encodings
+
+
+def test_xarray_and_dask_of_an_int8_store(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "store"), dtype="int8", store_forms=("zarr",))
+    data = elmo_store.open(written.root.url()).to_xarray(chunks={})
+    floats = data.states * data.scale  # nothing is read yet
+    assert floats.dtype == np.float32
+    np.testing.assert_array_equal(floats.sel(state="fwd2")[20:30].compute(), written.states[20:30, 3])

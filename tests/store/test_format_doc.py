@@ -21,6 +21,9 @@ from tests.store.support import LENGTHS, make_manifest, make_store
 # --- The independent reader: nothing of elmo_store below, until the line that ends it ---
 
 
+NUMBERS = {"float16": "<f2", "float32": "<f4", "int8": "<i1"}
+
+
 class TinyReader:
     """Reads a store on a local disk as docs/store-format.md describes it."""
 
@@ -29,6 +32,8 @@ class TinyReader:
         self.manifest: dict[str, Any] = json.loads((folder / "elmo_store.json").read_text(encoding="utf-8"))
         if self.manifest["format_version"] != 1:
             raise ValueError(f"format version {self.manifest['format_version']}, this reader knows 1")
+        if set(self.manifest["required_features"]) - {"int8-scale"}:
+            raise ValueError(f"needs {self.manifest['required_features']}")
         if not self.manifest["complete"]:
             raise ValueError("not complete")
 
@@ -49,7 +54,7 @@ class TinyReader:
             index, checksum = data[-index_bytes - 4 : -4], data[-4:]
             assert struct.unpack("<I", checksum)[0] == google_crc32c.value(index)
             entries = np.frombuffer(index, "<u8").reshape(n_chunks, n_states, 2)
-            rows = np.zeros((n_chunks * chunk_rows, n_states, channels), "<f2" if self.manifest["dtype"] == "float16" else "<f4")
+            rows = np.zeros((n_chunks * chunk_rows, n_states, channels), NUMBERS[self.manifest["dtype"]])
             for i in range(n_chunks):
                 for state in range(n_states):
                     offset, length = (int(number) for number in entries[i, state])
@@ -58,8 +63,19 @@ class TinyReader:
                         continue
                     values = np.frombuffer(data[offset : offset + length], rows.dtype).reshape(chunk_rows, channels)
                     rows[i * chunk_rows : (i + 1) * chunk_rows, state] = values
-            found.append(rows[:n_rows])
+            found.append(self.times_scale(shard, rows[:n_rows]))
         return np.concatenate(found)
+
+    def times_scale(self, shard: int, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Rows of a shard times their scales, which stand one row after the other from byte 0 of the shard's object."""
+        if self.manifest["dtype"] != "int8":
+            return rows
+        data = (self.folder / f"states.zarr/scale/c/{shard}/0").read_bytes()
+        n_rows, n_states = rows.shape[:2]
+        scale = np.array(
+            [[struct.unpack_from("<f", data, (r * n_states + i) * 4)[0] for i in range(n_states)] for r in range(n_rows)]
+        )
+        return rows.astype("<f4") * scale.astype("<f4")[..., None]
 
     def sentence_of_id(self, sentence_id: str) -> int | None:
         """Number of the first sentence with an id, by the id tables."""
@@ -96,7 +112,11 @@ class TinyReader:
         for shard, n_rows in self.shards():
             table = pq.read_table(self.folder / f"states/part-{shard:05d}.parquet")
             columns = [table[name].combine_chunks().flatten().to_numpy() for name in self.manifest["states"]]
-            found.append(np.stack([column.reshape(n_rows, channels) for column in columns], axis=1))
+            rows = np.stack([column.reshape(n_rows, channels) for column in columns], axis=1)
+            if self.manifest["dtype"] == "int8":
+                scales = [table[f"{name}_scale"].to_numpy() for name in self.manifest["states"]]
+                rows = rows.astype("<f4") * np.stack(scales, axis=1)[..., None]
+            found.append(rows)
         return np.concatenate(found)
 
     def sentences(self) -> list[dict[str, Any]]:
@@ -116,6 +136,8 @@ class TinyReader:
     [
         {"dtype": "float16"},
         {"dtype": "float32", "boundaries": True},
+        {"dtype": "int8"},
+        {"dtype": "int8", "shard_rows": 1024, "lengths": (700, 0, 900, 1500), "parts": (2, 2), "boundaries": True},
         {"shard_rows": 1024, "lengths": (700, 0, 900, 1500), "parts": (2, 2)},
     ],
 )

@@ -120,9 +120,7 @@ def _change_token(columns: dict[str, list[Any]]) -> None:
 def _marker_swap(root: Root) -> None:
     """Shards 0 and 1 change places, with their markers."""
     for name in (layout.zarr_states_shard, layout.zarr_token_chunk, layout.states_part):
-        first, second = root.get(name(0)), root.get(name(1))
-        root.put(name(0), second)
-        root.put(name(1), first)
+        _swap_objects(root, name)
 
 
 def _consolidated(root: Root) -> None:
@@ -179,6 +177,45 @@ def test_contents_that_contradict_each_other_are_found_though_every_hash_is_righ
     change(root)
     assert faults(root, deep=False) != ""  # the hashes tell, as long as nobody signs
     resign(root)
+    assert message in faults(root)
+
+
+def _scale(root: Root, value: float) -> None:
+    """The scale of row 17's third state, in the Zarr form."""
+    rel = layout.zarr_scale_shard(1)
+    data = bytearray(root.get(rel))
+    data[(1 * 5 + 2) * 4 : (1 * 5 + 3) * 4] = np.float32(value).tobytes()
+    root.put(rel, bytes(data))
+
+
+INT8: dict[str, tuple[Callable[[Root], None], str]] = {
+    "another scale": (lambda r: _scale(r, 0.5), "are not the same in both forms"),
+    "a negative scale": (lambda r: _scale(r, -0.5), "a scale of rows 16 … 32 in the zarr form is negative"),
+    "a scale of NaN": (lambda r: _scale(r, np.nan), "is negative or no finite number"),
+    "a scale of Parquet": (
+        lambda r: rewrite(r, layout.states_part(0), lambda c: c["bwd1_scale"].__setitem__(0, -1.0)), "the parquet form is negative",
+    ),
+    "two shards of scales": (lambda r: _swap_objects(r, layout.zarr_scale_shard), "are not the same in both forms"),
+    "no scales": (lambda r: r.remove(layout.zarr_scale_shard(2)), "states.zarr/scale/c/2/0 is missing"),
+    "no metadata": (lambda r: r.remove(f"{layout.ZARR}/scale/zarr.json"), "scale/zarr.json is missing"),
+}  # fmt: skip
+
+
+def _swap_objects(root: Root, name: Callable[[int], str]) -> None:
+    first, second = root.get(name(0)), root.get(name(1))
+    root.put(name(0), second)
+    root.put(name(1), first)
+
+
+@pytest.mark.parametrize("what", INT8)
+def test_scales_are_looked_at_as_all_else(tmp_path: Path, what: str) -> None:
+    root = make(tmp_path / "store", dtype="int8").root
+    assert faults(root) == ""
+    change, message = INT8[what]
+    change(root)
+    assert faults(root, deep=False) != ""
+    if "missing" not in message:
+        resign(root)
     assert message in faults(root)
 
 
