@@ -193,7 +193,7 @@ INT8: dict[str, tuple[Callable[[Root], None], str]] = {
     "a negative scale": (lambda r: _scale(r, -0.5), "a scale of rows 16 … 32 in the zarr form is negative"),
     "a scale of NaN": (lambda r: _scale(r, np.nan), "is negative or no finite number"),
     "a scale of Parquet": (
-        lambda r: rewrite(r, layout.states_part(0), lambda c: c["bwd1_scale"].__setitem__(0, -1.0)), "the parquet form is negative",
+        lambda r: rewrite(r, layout.states_part(0), lambda c: c["bwd1_scale"].__setitem__(0, -1.0)), "parquet form is negative",
     ),
     "two shards of scales": (lambda r: _swap_objects(r, layout.zarr_scale_shard), "are not the same in both forms"),
     "no scales": (lambda r: r.remove(layout.zarr_scale_shard(2)), "states.zarr/scale/c/2/0 is missing"),
