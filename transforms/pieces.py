@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from typing import Any
@@ -62,27 +63,31 @@ def plan_pieces(
     kinds = [(known_format(file.url) or "text") if auto else input_format for file in files]
     looked_at = {kinds.index("parquet")} if "parquet" in kinds else set()
 
-    def cut(numbered: tuple[int, InputFile]) -> list[Piece] | InputError:
-        number, file = numbered
-        kind = kinds[number]
-        whole = [Piece(0, file.url, kind, file.identity, guessed=auto)]
-        if file.identity.size <= range_bytes and number not in looked_at:
-            return whole
+    large = [i for i, file in enumerate(files) if file.identity.size > range_bytes or i in looked_at]
+
+    def cut(number: int) -> list[Piece] | InputError | None:
         try:
-            return list(_cut(file, kind, settings, range_bytes, storage_options, auto))
+            return list(_cut(files[number], kinds[number], settings, range_bytes, storage_options, auto))
         except DamagedInputError as error:
-            return whole if settings.on_bad_file == "reject" else error
+            return None if settings.on_bad_file == "reject" else error
         except InputError as error:
             return error
 
     with ThreadPoolExecutor(_IO_THREADS) as pool:
-        found = list(pool.map(cut, enumerate(files)))
-    if errors := [one for one in found if isinstance(one, InputError)]:
+        found = dict(zip(large, pool.map(cut, large), strict=True))
+    if errors := [one for one in found.values() if isinstance(one, InputError)]:
         raise together(errors)
-    pieces = [piece for one in found if not isinstance(one, InputError) for piece in one]
+    # A small file costs microseconds here: the launcher does this alone, for as many as there are.
+    pieces: list[Piece] = []
+    for number, (file, kind) in enumerate(zip(files, kinds, strict=True)):
+        ranges = found.get(number)
+        if isinstance(ranges, list):
+            pieces += (replace(piece, index=i) for i, piece in enumerate(ranges, len(pieces)))
+        else:
+            pieces.append(Piece(len(pieces), file.url, kind, file.identity, guessed=auto))
     if auto:
         _log_guesses(pieces)
-    return [Piece(**{**vars(piece), "index": i}) for i, piece in enumerate(pieces)]
+    return pieces
 
 
 def read_tasks(pieces: Iterable[Piece]) -> Iterator[ReadTask]:
