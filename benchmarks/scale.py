@@ -34,7 +34,7 @@ from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, 
 from elmo_store.storage import Root
 from model.options import BiLMOptions
 from pipeline.snapshot import ProgressReader
-from transforms.done import check, check_tasks, left_to_do
+from transforms.done import Checked, CheckTask, check, check_tasks, left_to_do
 from transforms.finish import finish_job
 from transforms.index_ids import merge_ids, runs_to_do
 from transforms.number import number_parts
@@ -182,20 +182,8 @@ def write_all(root: Root, tasks: Sequence[Sequence[ShardTask]], numbers: Sequenc
         list(pool.map(write, tasks))
 
 
-def check_alone(root: Root) -> int:
-    return check(next(iter(check_tasks(Outcome(), root))), root).n_missing
-
-
-def finish_alone(root: Root) -> bool:
-    """The last step, after all looks (which many workers share)."""
-    found = [check(task, root) for task in check_tasks(Outcome(), root)]
-    began = time.perf_counter()
-    total = found[0]
-    for one in found[1:]:
-        total = total + one
-    complete = finish_job(root, total).complete
-    print(f"    (of which the last step alone {time.perf_counter() - began:.2f} s)", file=sys.stderr)
-    return complete
+def last_step(root: Root, found: Checked) -> bool:
+    return finish_job(root, found).complete
 
 
 def look(root: Root) -> str:
@@ -227,13 +215,19 @@ def step(place: str, options: dict[str, Any], shards: int, files: int, served: s
     rows.append(("resume: plan", measured(plan_alone, root, True), ""))
     cost = measured(left_in, tasks[0], root)
     rows.append(("resume: a check", cost, f"one of {len(tasks)} tasks that workers share"))
-    cost = measured(check_alone, root)
-    rows.append(("finish: a look", cost, f"one of {len(list(check_tasks(Outcome(), root)))} tasks that workers share"))
-    cost = measured(finish_alone, root)
-    rows.append(("finish, all", cost, "its looks one after the other, and the last step"))
+    looks: dict[str, list[CheckTask]] = {}
+    for task in check_tasks(Outcome(), root):
+        looks.setdefault(task.room, []).append(task)
+    for room, of_room in looks.items():
+        cost = measured(check, of_room[0], root)
+        rows.append((f"finish: {room}", cost, f"one of {len(of_room)} tasks that workers share"))
+    began = time.perf_counter()
+    found = sum((check(task, fill) for of_room in looks.values() for task in of_room), Checked())
+    print(f"  looked at everything in {time.perf_counter() - began:.0f} s", file=sys.stderr)
+    rows.append(("finish: last step", measured(last_step, root, found), ""))
     rows.append(("watch, complete", measured(look, root), ""))
     for name, cost, what in rows:
-        print(f"{shards:>8,}  {name:<16}{cost.requests:>9,}{cost.seconds:>9.2f}{cost.peak_bytes / 1e6:>9.0f}  {what}", flush=True)
+        print(f"{shards:>8,}  {name:<18}{cost.requests:>9,}{cost.seconds:>9.2f}{cost.peak_bytes / 1e6:>9.0f}  {what}", flush=True)
     fill.remove_tree()
     fill_source.remove_tree()
 
@@ -254,7 +248,7 @@ def main() -> None:
     if "://" in args.output:
         filesystem, path = fsspec.core.url_to_fs(args.output, **args.storage_options)
         filesystem.mkdirs(path.partition("/")[0], exist_ok=True)
-    print(f"{'shards':>8}  {'stage':<16}{'requests':>9}{'s':>9}{'MB peak':>9}")
+    print(f"{'shards':>8}  {'stage':<18}{'requests':>9}{'s':>9}{'MB peak':>9}")
     for share in map(float, args.steps.split(",")):
         step(args.output, args.storage_options, round(args.shards * share), round(args.files * share), args.served)
 
