@@ -176,11 +176,15 @@ def acquire(
 
 
 def release(root: Root, run: str) -> None:
-    """Remove the lease of ``run``; nothing happens if it has none."""
+    """Remove what ``run`` has here: its signs of life, then its lease. Nothing of another run's; doing it again is harmless."""
     there = read_lease(root)
-    if there is not None and there.run == run:
-        root.remove(LEASE)
-        root.remove_tree(LEASES)
+    if there is not None and there.run != run:
+        return
+    for name in (LAUNCHER_SIGN, WORKER_SIGN):
+        if _sign(root, name).get("run") == run:
+            root.remove_many([name])
+    if there is not None:
+        root.remove_many([LEASE])
 
 
 def _wait_until_abandoned(

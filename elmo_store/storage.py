@@ -362,16 +362,21 @@ class Root:
         self.filesystem.invalidate_cache()
 
     def remove_many(self, rels: Sequence[str]) -> None:
-        """Remove these objects, which are there; on a local disk also the folders that this leaves empty."""
+        """Remove these objects, as far as they are there; on a local disk also the folders that this leaves empty."""
         if not rels:
             return
         paths = [self.path(_checked(rel)) for rel in rels]
         if not self.is_local:
-            self.filesystem.rm(paths)
+            try:
+                self.filesystem.rm(paths)
+            except FileNotFoundError:  # by an attempt whose answer was lost
+                for rel in rels:
+                    self.remove(rel)
             self.filesystem.invalidate_cache()
             return
         for path in paths:
-            os.remove(path)
+            with suppress(FileNotFoundError):
+                os.remove(path)
         base = self.path()
         folders = {base + rel[:i] for rel in (f"/{rel}" for rel in rels) for i, sign in enumerate(rel) if sign == "/" and i}
         for folder in sorted(folders, key=len, reverse=True):

@@ -1,13 +1,15 @@
 """A job at work: run its pipeline with progress on the screen, then the summary or why work is left. Exit codes as `Exit`.
 
-May import elmo_store, transforms' names and pipeline modules; Beam is imported when a job runs.
+May import elmo_store, transforms' names and patience, and pipeline modules; Beam is imported when a job runs.
 """
 
 import sys
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
+from elmo_store.errors import StoreError
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
@@ -15,6 +17,7 @@ from pipeline.progress import shown
 from pipeline.signals import name_of, say
 from pipeline.summary import Totals, next_steps, of_sums, summary
 from pipeline.tenure import Tenure, tidy
+from transforms.job_root import again
 from transforms.work import PROBLEM, SUMMARY, WORK
 
 if TYPE_CHECKING:
@@ -126,11 +129,13 @@ def complete_already(root: Root) -> Exit:
 
 def left_summary(root: Root) -> tuple[Totals, Totals] | None:
     """What the last stage left for this command: sums over all shards, and over those of this run. Taken away."""
-    try:
-        left = root.get_json(SUMMARY)
-    except (OSError, ValueError):
+    left = None
+    with suppress(OSError, StoreError, ValueError):  # the store is complete without it
+        left = again(partial(root.get_json, SUMMARY), local=root.is_local)
+    with suppress(OSError, StoreError):  # the next command removes it
+        again(partial(root.remove_tree, WORK), local=root.is_local)
+    if left is None:
         return None
-    root.remove_tree(WORK)
     return of_sums(left["everything"], int(left["bytes"])), of_sums(left["this_run"], 0)
 
 

@@ -1,6 +1,6 @@
 """A command's hold on its output: the lease taken before anything is written, signs of life, and given back at the end.
 
-May import elmo_store and the exit codes.
+May import elmo_store, transforms' patience and the exit codes.
 """
 
 import logging
@@ -8,15 +8,17 @@ import sys
 import threading
 import uuid
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 
 from elmo_store import lease
 from elmo_store.errors import LeaseHeldError, StoreError
-from elmo_store.layout import LEASE, WORK
+from elmo_store.layout import LEASE, LEASES, WORK
 from elmo_store.lease import LAUNCHER_SIGN, Lease
 from elmo_store.manifest import read_manifest
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
+from transforms.job_root import again
 
 SIGN_SECONDS = 10.0
 # How long a run may be silent before another one may begin: a command that waits says something every 10 s, workers of an engine
@@ -30,14 +32,20 @@ def tidy(root: Root) -> None:
 
     Nothing happens where nothing is left, and in a place that can only be read.
     """
-    with suppress(OSError, StoreError):  # LeaseHeldError: whoever has it is not done, or will be believed dead later
-        if not root.list(WORK) and root.size(LEASE) is None:
+    own = Lease.of_this_process(uuid.uuid4().hex, local=True, patience_seconds=LOCAL_PATIENCE_SECONDS)
+
+    def remove() -> None:
+        if not root.list(WORK) and not root.list(LEASES):
             return
-        own = Lease.of_this_process(uuid.uuid4().hex, local=True, patience_seconds=LOCAL_PATIENCE_SECONDS)
-        lease.acquire(root, own, wait_seconds=0.0)
+        there = lease.read_lease(root)
+        if there is None or there.run != own.run:  # not taken by an attempt before
+            lease.acquire(root, own, wait_seconds=0.0)
         if read_manifest(root).complete:
-            root.remove_many(root.list(WORK))
+            root.remove_many([*root.list(WORK), *(rel for rel in root.list(LEASES) if rel != LEASE)])  # signs of the dead
         lease.release(root, own.run)
+
+    with suppress(OSError, StoreError):  # LeaseHeldError: whoever has it is not done, or will be believed dead later
+        again(remove, local=root.is_local)
 
 
 class Tenure:
@@ -91,7 +99,7 @@ class Tenure:
         """Give the lease back, if it is still this run's."""
         self.leave()
         try:
-            lease.release(self.root, self.run)
+            again(partial(lease.release, self.root, self.run), local=self.root.is_local)
         except (OSError, StoreError) as error:  # it runs out by itself
             _log.warning("the lease of %s can't be given back: %s", self.root, error)
 

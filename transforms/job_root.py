@@ -193,7 +193,7 @@ class JobRoot(Root):
     def release(self) -> None:
         """Give the lease back: the run's last write."""
         self._looked = -1e9
-        lease.release(Root(str(self), self.storage_options), self.run)
+        self._again(partial(lease.release, Root(str(self), self.storage_options), self.run))
 
 
 def run_of(root: Root) -> str:

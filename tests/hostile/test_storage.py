@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 
 from benchmarks.chaos.filesystem import ChaosFileServer, StorageError, register
+from benchmarks.chaos.job import SmallJob
+from elmo_store.layout import LEASE
 from elmo_store.storage import Root
 from pipeline.cli import main
 from pipeline.exit_codes import Exit
 from tests.store.support import make_store
+from transforms.work import PLAN, PROBLEM, SUMMARY
 
 
 @pytest.fixture
@@ -39,6 +42,39 @@ def test_a_write_that_is_cut_is_never_seen(file_server: Root, monkeypatch: pytes
         file_server.put("a/b", b"second")
     monkeypatch.undo()
     assert file_server.get("a/b") == b"first"
+
+
+@pytest.mark.parametrize("protocol", ["chaos", "chaos-files"])
+def test_a_finished_job_leaves_nothing_though_every_removal_and_the_summary_fail_at_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    register(0, str(tmp_path / "counts"))
+    monkeypatch.setattr("transforms.job_root.LONGEST_PAUSE_SECONDS", 0.0)
+    job = SmallJob.make(tmp_path / "input", n_files=1, n_lines=8)
+    failed: set[str] = set()
+
+    def fails_at_first(self: ChaosFileServer, operation: str, kinds: tuple[str, ...]) -> str:
+        at_the_door = operation.endswith((PLAN, PROBLEM))  # whose failures are told, with exit code 3
+        if operation not in failed and not at_the_door and (operation.startswith("removing") or operation.endswith(SUMMARY)):
+            failed.add(operation)
+            if "done and failed" in kinds and len(failed) % 2:
+                return "done and failed"
+            raise StorageError(operation)
+        return ""
+
+    monkeypatch.setattr("benchmarks.chaos.filesystem.ChaosFileSystem._fate", fails_at_first)
+    output = tmp_path / "store"
+    arguments = job.arguments(f"{protocol}://{output}", "zarr", "--storage-options", '{"rate": 0.0}')
+    assert main(arguments) == Exit.COMPLETE
+    assert any(operation.endswith(LEASE) for operation in failed)
+    assert any(operation.startswith("removing") and operation.endswith(SUMMARY) for operation in failed)
+    assert [path for room in ("_work", "_lease") for path in (output / room).rglob("*") if path.is_file()] == []
+    for rel in ("_work/left", "_lease/launcher.json"):
+        (output / rel).parent.mkdir(exist_ok=True)
+        (output / rel).write_text("{}")
+    failed.clear()
+    assert main(arguments) == Exit.COMPLETE
+    assert [path for room in ("_work", "_lease") for path in (output / room).rglob("*") if path.is_file()] == []
 
 
 def test_storage_that_fails_anywhere_is_an_exit_code(
