@@ -91,3 +91,8 @@ def _take_turns(filesystem: AbstractFileSystem) -> None:
 
     for name in _CALLS:
         setattr(filesystem, name, in_turn(getattr(filesystem, name)))
+
+
+def is_azure(filesystem: AbstractFileSystem) -> bool:
+    """Whether it is Azure's: its client takes a bytearray for a series of numbers, and it knows no ranges from the end."""
+    return "abfs" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)

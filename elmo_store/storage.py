@@ -21,7 +21,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import ShardCorruptError, StoreError
-from elmo_store.filesystems import is_file_server, names_filesystem, opened
+from elmo_store.filesystems import is_azure, is_file_server, names_filesystem, opened
 from elmo_store.ranges import Range, ShortReadError, merged
 
 TEMPORARY_PREFIX = ".writing-"
@@ -129,7 +129,7 @@ class Root:
     def _put_remote(self, path: str, data: bytes | bytearray) -> None:
         filesystem = self.filesystem
         if not is_file_server(filesystem):
-            filesystem.pipe_file(path, data)
+            filesystem.pipe_file(path, bytes(data) if is_azure(filesystem) else data)
             return
         folder, _, name = path.rpartition("/")
         temporary = f"{folder}/{_temporary_name(name)}"
@@ -257,7 +257,7 @@ class Root:
             tail: bytes = self.filesystem.cat_file(self.path(rel), start=max(0, size - n_bytes))
             return tail
         if not self.is_local:
-            data: bytes = self.filesystem.cat_file(self.path(rel), start=-n_bytes)
+            data: bytes = self.filesystem.cat_file(self.path(rel), start=self._tail_start(rel, n_bytes))
             return data
         try:
             with open(self.path(rel), "rb") as file:
@@ -266,12 +266,22 @@ class Root:
         except IsADirectoryError as error:
             raise folder_in_place_of(self.url(rel)) from error
 
+    def _tail_start(self, rel: str, n_bytes: int) -> int:
+        """Where the last ``n_bytes`` begin, for fsspec; Azure, which knows no ranges from the end, is asked for the size."""
+        if not is_azure(self.filesystem):
+            return -n_bytes
+        size = Root.size(self, rel)
+        if size is None:
+            raise FileNotFoundError(self.url(rel))
+        return max(0, size - n_bytes)
+
     def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         """The last bytes of several objects, ``tails``: rel → how many; all asked for at once where the filesystem can."""
         if self.is_local or len(tails) < 2 or is_file_server(self.filesystem):
             return {rel: self.get_tail(rel, n_bytes) for rel, n_bytes in tails.items()}
         paths = [self.path(rel) for rel in tails]
-        found = self.filesystem.cat_ranges(paths, [-n for n in tails.values()], [None] * len(paths), on_error="return")
+        starts = [self._tail_start(rel, n_bytes) for rel, n_bytes in tails.items()]
+        found = self.filesystem.cat_ranges(paths, starts, [None] * len(paths), on_error="return")
         for rel, data in zip(tails, found, strict=True):
             _raise_for(self.url(rel), data)
         return dict(zip(tails, found, strict=True))
