@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from elmo_store.layout import row_bytes
+from elmo_store.layout import row_bytes, state_names
 from elmo_store.storage import Root
-from model.files.registry import card_language, load_model
+from model.files.registry import card_language, load_model, model_options
+from model.options import BiLMOptions
 from pipeline.embed_input import Input
 from pipeline.estimate import estimate, foreign_share, lines_of, preview_lines, take_sample
 from pipeline.exit_codes import CommandError, Exit
@@ -42,16 +43,16 @@ def preview(options: EmbedOptions) -> Exit:
 
 def dry_run(options: EmbedOptions) -> Exit:
     """Print what the job would come to; nothing is written."""
-    from pipeline.embed_job import chosen_states
-
     given = Input(options)
     workers = options.workers or 1
     try:
         sample = take_sample(given.readable_here(), given.settings, options.input_storage_options, exact=options.exact)
     except InputError as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
-    _, weights = load_model(options.model)
-    states, channels = len(chosen_states(options, weights)), weights.options.projection_dim
+    model = model_options(options.model)
+    states, channels = len(chosen_states(options, model)), model.projection_dim
+    # A rate that is given needs neither the model's weights nor the engine.
+    rate = options.tokens_per_second or _measured(options, given) / workers
     found = estimate(
         sample,
         given.n_bytes,
@@ -59,7 +60,7 @@ def dry_run(options: EmbedOptions) -> Exit:
         shard_rows=options.shard_rows,
         boundaries=options.boundaries,
         workers=workers,
-        tokens_per_second=options.tokens_per_second or _measured(options, given) / workers,
+        tokens_per_second=rate,
         price_per_hour=options.price_per_hour,
     )
     root = Root(options.output, options.storage_options) if options.output else None
@@ -68,6 +69,16 @@ def dry_run(options: EmbedOptions) -> Exit:
     if warning := script_warning(options.model, sample.scripts):
         print(warning, file=sys.stderr)
     return Exit.COMPLETE
+
+
+def chosen_states(options: EmbedOptions, model: BiLMOptions) -> tuple[str, ...]:
+    """The states to keep, in the model's order. CommandError for one that the model does not have."""
+    every = state_names(model.n_layers)
+    asked = options.named_states or every
+    unknown = [name for name in asked if name not in every]
+    if unknown:
+        raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: the model has {', '.join(every)}")
+    return tuple(name for name in every if name in asked)
 
 
 def check_size(options: EmbedOptions, given: Input, root: Root, row_bytes: int) -> None:

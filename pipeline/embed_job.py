@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.errors import StoreError
 from elmo_store.inputs import encode_inputs
-from elmo_store.layout import INPUTS, START_STATE, state_names
+from elmo_store.layout import INPUTS, START_STATE
 from elmo_store.lease import Process
 from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
 from elmo_store.markers import marked_shards
@@ -28,7 +28,7 @@ from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.start_state import StartState
 from pipeline.beam_options import ENGINES, is_local, n_local_processes, runner_name
-from pipeline.before import check_size
+from pipeline.before import check_size, chosen_states
 from pipeline.door import check_reach, left_behind
 from pipeline.embed_corpus import JobSettings
 from pipeline.embed_input import STDIN, Input
@@ -264,7 +264,7 @@ def new_manifest(
     """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
     formats = sorted({piece.format for piece in pieces})
     tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form, split_sentences=read.split_sentences) for form in formats))
-    states = chosen_states(options, weights)
+    states = chosen_states(options, weights.options)
     fields: dict[str, Any] = {
         "model": weights.fingerprint,
         "start_state": options.start_state,
@@ -313,16 +313,6 @@ def new_manifest(
         job=fields,
         software=versions(),
     )
-
-
-def chosen_states(options: EmbedOptions, weights: BiLMWeights) -> tuple[str, ...]:
-    """The states to keep, in the model's order. CommandError for one that the model does not have."""
-    every = state_names(weights.options.n_layers)
-    asked = options.named_states or every
-    unknown = [name for name in asked if name not in every]
-    if unknown:
-        raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: the model has {', '.join(every)}")
-    return tuple(name for name in every if name in asked)
 
 
 def _put_start(

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from model.errors import UnknownModelError
+from model.files import safetensors
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 
@@ -120,6 +121,17 @@ def load_model(spec: str | None = None) -> tuple[str, BiLMWeights]:
         names = ", ".join(info.name for info in available_models())
         raise UnknownModelError(f"{error}; nor is it the name of a model: {names}") from error
     return _name_of(spec), weights
+
+
+def model_options(spec: str | None = None) -> BiLMOptions:
+    """The options of a model, its weights unread where a local safetensors file holds them beside. Errors as of `load_model`."""
+    name = spec or DEFAULT_MODEL
+    if name == RANDOM_SMALL:
+        return SMALL_OPTIONS
+    place = {folder.name: folder for folder in packaged_folders()}.get(name, Path(name))
+    file = place if place.suffix == ".safetensors" else place / "weights.safetensors"
+    stored = safetensors.stored_options(file) if name not in _PUBLISHED and file.is_file() else None
+    return stored or load_model(spec)[1].options
 
 
 SMALL_OPTIONS = BiLMOptions(

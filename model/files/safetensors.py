@@ -46,6 +46,15 @@ def read(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Tensor], Lexic
     return _options(path, metadata), {name: tensor.float() for name, tensor in tensors.items()}, lexicon
 
 
+def stored_options(path: Path) -> BiLMOptions | None:
+    """The options that a file holds, its tensors unread. Errors as of `read`."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return _options(path, file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{path} can't be read as safetensors ({error})") from error
+
+
 def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:
     if "options" not in metadata:
         return None

@@ -102,6 +102,19 @@ def test_a_dry_run_says_what_a_job_comes_to_and_writes_nothing(
     assert not out.exists()
 
 
+def test_a_dry_run_with_a_rate_reads_no_weights(
+    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def read(*_: object) -> None:
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr("model.files.safetensors.read", read)
+    assert embed(tmp_path / "store", "--dry-run", "--tokens-per-second", "100") == Exit.COMPLETE
+    assert "computing" in capsys.readouterr().out
+    with pytest.raises(AssertionError, match="weights were read"):  # without a rate it is measured
+        embed(tmp_path / "store", "--dry-run")
+
+
 @pytest.mark.parametrize(("language", "words", "warned"), [
     ("English", "слово и дело", True), ("Russian", "слово и дело", False), ("English", "word and deed", False),
     ("Klingon", "слово и дело", False),
