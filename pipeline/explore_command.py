@@ -2,6 +2,7 @@
 
 import argparse
 import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pipeline import locations
@@ -63,7 +64,8 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
         print(f"exploring {store.url}: http://{shown}:{listener.getsockname()[1]}/#{token}", flush=True)
         print("Ctrl-C ends it.", flush=True)
         try:
-            serving.run(sockets=[listener])
+            with suppress(KeyboardInterrupt):  # which is how it ends
+                serving.run(sockets=[listener])
         finally:
             service.wait()  # an interpreter that ends under a thread that reads may abort
     return Exit.COMPLETE

@@ -181,30 +181,54 @@ def bars(result: Result) -> str:
     return "\n".join(lines)
 
 
+_COLOURS = ("#0b6fb8", "#d1600f", "#128a63", "#b0508f", "#8a6d00")  # told apart by the colour-blind
+_FAINT = "#8a94a0"
+
+
 def plot(results: Sequence[Result], path: str) -> None:
-    """The learned s and γ of every task as bars with their standard deviations, each on an axis of its own: .svg, .png, .pdf.
+    """The learned s of every task as shares of one bar, and γ on an axis of its own, with standard deviations: .svg, .png, .pdf.
 
     ImportError without Matplotlib; ValueError if no result has a learned mix or the file's ending is unknown.
     """
     from matplotlib.figure import Figure
 
-    learned = [(result, result.mixes) for result in results if result.mixes is not None]
+    learned = [(result.task, result.mixes) for result in results if result.mixes is not None]
     if not learned:
         raise ValueError("no learned mix to plot: probe the feature 'mix'")
-    figure = Figure(figsize=(1.2 + 3.6 * len(learned), 3.0), layout="constrained")
-    widths = [width for _, mixes in learned for width in (len(mixes.s), 1)]
-    panels = figure.subplots(1, len(widths), squeeze=False, width_ratios=widths)[0]
-    for place, (result, mixes) in enumerate(learned):
-        shares, scale = panels[2 * place : 2 * place + 2]
-        shares.bar(
-            _layer_names(mixes), [s.mean for s in mixes.s], yerr=[s.sd or 0.0 for s in mixes.s], color="#4c72b0", capsize=3
+    figure = Figure(figsize=(8.4, 1.0 + 0.42 * len(learned)), layout="constrained")
+    shares, scale = figure.subplots(1, 2, width_ratios=(3, 1))
+    places = np.arange(len(learned))
+    left = np.zeros(len(learned))
+    for layer, name in enumerate(_layer_names(max((mixes for _, mixes in learned), key=lambda one: len(one.s)))):
+        found = [mixes.s[layer] if layer < len(mixes.s) else Spread((0.0,)) for _, mixes in learned]
+        widths = np.asarray([s.mean for s in found])
+        colour = _COLOURS[layer % len(_COLOURS)]
+        bars = shares.barh(places, widths, left=left, height=0.66, color=colour, label=name, edgecolor="white", linewidth=1)
+        texts = [s.text() if s.mean > 0.16 else f"{s.mean:.2f}" if s.mean > 0.06 else "" for s in found]
+        shares.bar_label(bars, texts, label_type="center", color="white", fontsize=8)
+        left += widths
+    shares.set_yticks(places, [task for task, _ in learned])
+    shares.set_xlim(0, 1)  # they add up to 1
+    shares.set_xticks([])
+    shares.set_title("s: shares of the layers", fontsize=10, loc="left")
+    gammas = [mixes.gamma for _, mixes in learned]
+    scale.barh(
+        places, [gamma.mean for gamma in gammas], xerr=[gamma.sd or 0.0 for gamma in gammas], height=0.66, color=_FAINT, capsize=2
+    )
+    for place, gamma in zip(places, gammas, strict=True):
+        scale.annotate(
+            gamma.text(), (gamma.mean + (gamma.sd or 0.0), place), (4, 0), textcoords="offset points", va="center", fontsize=8
         )
-        shares.set_ylim(0, 1)  # they add up to 1
-        shares.set_title(f"{result.task}: s", fontsize=10)
-        scale.bar(["γ"], [mixes.gamma.mean], yerr=[mixes.gamma.sd or 0.0], color="#c44e52", capsize=3)
-        for panel in (shares, scale):
-            panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path)
+    scale.set_yticks([])
+    scale.set_xticks([])
+    scale.set_xlim(0, 1.5 * max(gamma.mean for gamma in gammas))
+    scale.set_title("γ", fontsize=10, loc="left")
+    for panel in (shares, scale):
+        panel.spines[["top", "right", "bottom"]].set_visible(False)
+        panel.tick_params(length=0)
+        panel.set_ylim(len(learned) - 0.5, -0.5)
+    figure.legend(*shares.get_legend_handles_labels(), loc="outside lower left", ncols=6, frameon=False, fontsize=8)
+    figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
 
 
 def as_json(results: Sequence[Result]) -> list[dict[str, Any]]:

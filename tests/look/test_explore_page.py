@@ -222,6 +222,8 @@ def test_the_command_prints_an_address_and_ends_by_ctrl_c(hostile_store: Path) -
             assert found
             assert fetch(f"{found[1]}/api/about", **{"X-Elmo-Token": found[2]})[0] == 200
             process.send_signal(signal.SIGINT)
-            assert process.wait(60) in (0, 4)
+            assert process.wait(60) == 0
+            assert process.stderr is not None
+            assert process.stderr.read() == ""
         finally:
             process.kill()

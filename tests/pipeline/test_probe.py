@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -342,6 +343,15 @@ class TestResults:
         bar = {line.split("  ")[1].strip(): line.count("█") for line in results.bars(found).splitlines()[1:]}
         assert bar == {"s x": 8, "s layer 1": 22, "γ": 30}
         assert results.weight_sets(found)["seed1"] == {"w": [0.0, 1.0], "gamma": 2.0}
+
+    def test_the_picture_has_every_task_s_shares_and_gamma(self, tmp_path: Path) -> None:
+        mixes = results.Mixes((results.Spread((0.25, 0.35)), results.Spread((0.75, 0.65))), results.Spread((2.0, 3.0)))
+        alone = results.Mixes((results.Spread((0.9,)), results.Spread((0.1,))), results.Spread((1.25,)))
+        found = [results.Result(name, ("F1",), {}, learned, ()) for name, learned in (("A", mixes), ("B", alone), ("C", None))]
+        results.plot(found, str(tmp_path / "a.svg"))
+        texts = set(re.findall(r"<!-- (.*?) -->", (tmp_path / "a.svg").read_text(encoding="utf-8")))
+        assert {"A", "B", "0.30 ± 0.07", "0.70 ± 0.07", "0.90", "0.10", "2.50 ± 0.71", "1.25"} <= texts
+        assert "C" not in texts  # it learned no mix
 
     def test_nothing_learned_nothing_to_plot(self, tmp_path: Path) -> None:
         found = results.tagging_result("POS", "accuracy", [tagger.TaggingRun("x", 0, self.counts(5), 1.0)])
