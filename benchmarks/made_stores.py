@@ -76,8 +76,9 @@ def word_numbers(rows: int) -> Int64:
 
 
 def pool(channels: int, dtype: str) -> npt.NDArray[Any]:
-    """States that are used over and over: [POOL_ROWS, 2L+1, channels]."""
-    return np.random.default_rng(3).standard_normal((POOL_ROWS, 2 * LAYERS + 1, channels), np.float32).astype(dtype)
+    """States that are used over and over: [POOL_ROWS, 2L+1, channels]; of an int8 store in float32, as encoders quantise them."""
+    states = np.random.default_rng(3).standard_normal((POOL_ROWS, 2 * LAYERS + 1, channels), np.float32)
+    return states if dtype == "int8" else states.astype(dtype)
 
 
 def pool_rows(states: npt.NDArray[Any], first: int, stop: int) -> npt.NDArray[Any]:

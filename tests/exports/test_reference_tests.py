@@ -1,0 +1,107 @@
+"""The reference's own tests of `allennlp elmo` (0.9.0), unmodified, pass on files of `embed` and `export`.
+
+They lie in its wheel (Apache License 2.0), as does the model that they use; ELMO_STORE_ALLENNLP names the wheel
+(pip download --no-deps allennlp==0.9.0). What they start, `allennlp.commands.main`, is our two commands here; what they compare
+with, `ElmoEmbedder`, is the wheel's own biLM; the rest that they import is stood in for: AllenNLP itself does not install beside
+today's libraries.
+"""
+
+import os
+import sys
+import tempfile
+import types
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pipeline.cli import main as elmo_store_command
+from tests.store import allennlp_elmo
+
+FIXTURES = "allennlp/tests/fixtures/elmo"
+TESTS = "allennlp/tests/commands/elmo_test.py"
+LAYERS = {"--all": "all", "--top": "top", "--average": "average"}
+
+
+def allennlp_main() -> None:
+    """`allennlp elmo SENTENCES OUTPUT --all|--top|--average --options-file … --weight-file …`, by our commands."""
+    _, command, sentences, output, *options = sys.argv
+    assert command == "elmo"
+    layers = next(ours for theirs, ours in LAYERS.items() if theirs in options)
+    model = Path(options[options.index("--weight-file") + 1]).parent
+    with tempfile.TemporaryDirectory() as folder:
+        embed = ["embed", sentences, "--input-format", "lines", "--output", f"{folder}/store", "--model", str(model), "--quiet"]
+        assert elmo_store_command([*embed, "--dtype", "float32", "--start-state", "zero"]) == 0
+        export = ["export", f"{folder}/store", "--format", "allennlp", "--output", output, "--layers", layers, "--quiet"]
+        assert elmo_store_command(export) == 0
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[types.ModuleType]:
+    """The module of the reference's tests."""
+    wheel = os.environ.get("ELMO_STORE_ALLENNLP")
+    if not wheel:
+        pytest.skip("no wheel: pip download --no-deps allennlp==0.9.0, and its path in ELMO_STORE_ALLENNLP")
+    folder = tmp_path_factory.mktemp("reference")
+    bilm = allennlp_elmo.original(Path(wheel))
+    with zipfile.ZipFile(wheel) as archive:
+        for name in ("options.json", "lm_weights.hdf5"):
+            target = folder / name.replace("lm_weights", "weights")
+            target.write_bytes(archive.read(f"{FIXTURES}/{name}"))
+        source = archive.read(TESTS)
+
+    class ElmoTestCase:
+        options_file, weight_file = str(folder / "options.json"), str(folder / "weights.hdf5")
+
+        def setUp(self) -> None:
+            self.FIXTURES_ROOT = folder
+
+    class ElmoEmbedder:
+        """Layers [3, n, 2p] of a sentence by the wheel's `_ElmoBiLm`, from zeros, without the rows of BOS and EOS."""
+
+        def __init__(self, options_file: str, weight_file: str) -> None:
+            self._bilm: Any = bilm._ElmoBiLm(options_file, weight_file).eval()
+
+        def embed_sentence(self, sentence: list[str]) -> np.ndarray:
+            ids = [bilm.ELMoCharacterMapper().convert_word_to_char_ids(word) for word in sentence]
+            with torch.no_grad():
+                found = self._bilm(torch.tensor([ids]))
+            return torch.stack([one[0, 1:-1] for one in found["activations"]]).numpy()
+
+    given: dict[str, dict[str, Any]] = {
+        "allennlp.common.checks": {"ConfigurationError": RuntimeError},
+        "allennlp.commands": {"main": allennlp_main},
+        "allennlp.commands.elmo": {"ElmoEmbedder": ElmoEmbedder},
+        "allennlp.tests.modules.elmo_test": {"ElmoTestCase": ElmoTestCase},
+    }
+    before, argv = dict(sys.modules), sys.argv
+    for name, contents in given.items():
+        parts = name.split(".")
+        for i in range(1, len(parts)):
+            sys.modules.setdefault(".".join(parts[:i]), types.ModuleType(".".join(parts[:i])))
+        module = types.ModuleType(name)
+        module.__dict__.update(contents)
+        sys.modules[name] = module
+    tests = types.ModuleType("reference_tests")
+    try:
+        exec(compile(source, f"{wheel}/{TESTS}", "exec"), tests.__dict__)
+        yield tests
+    finally:
+        sys.argv = argv
+        for name in [name for name in sys.modules if name.split(".")[0] == "allennlp"]:
+            del sys.modules[name]
+        sys.modules.update({name: module for name, module in before.items() if name not in sys.modules})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["test_all_embedding_works", "test_top_embedding_works", "test_average_embedding_works", "test_batch_embedding_works"]
+)
+def test_the_reference_tests_its_own_file(reference: types.ModuleType, name: str) -> None:
+    case = reference.TestElmoCommand()
+    case.setUp()
+    getattr(case, name)()
