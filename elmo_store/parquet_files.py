@@ -37,8 +37,9 @@ def errors_name(root: Root, rel: str) -> Iterator[None]:
     except FileNotFoundError as error:
         where = root.url(rel) if rel else error.filename or error
         raise ShardMissingError(f"{where} is missing: run the job again, or restore the file") from error
-    except (ValueError, KeyError, OSError) as error:
-        # pyarrow raises ArrowInvalid (a ValueError) for a cut file and a bare OSError, without errno, for damaged pages.
+    except (pa.ArrowException, ValueError, LookupError, OSError) as error:
+        # pyarrow raises ArrowInvalid for a cut file, a bare OSError, without errno, for damaged pages, and more of its own for
+        # footers that a flipped bit made into something else: integers of 65 bits, tables of terabytes.
         if isinstance(error, OSError) and type(error) not in (OSError, ShortReadError):
             raise
         if isinstance(error, OSError) and error.errno is not None:
