@@ -8,6 +8,8 @@ import pytest
 
 from elmo_store import layout
 from elmo_store.storage import Root
+from model.engine.int8 import int8_problem
+from pipeline import recompute
 from pipeline.cli import main
 from pipeline.exit_codes import Exit
 from tests.store.support import make_store
@@ -30,6 +32,22 @@ def test_a_sound_store(
     assert report["recomputed"]["sentences"] == report["recomputed"]["same_bytes"] > 10
     assert main(["verify", str(tmp_path / "store")]) == Exit.COMPLETE
     assert "sound: " in capsys.readouterr().out
+
+
+@pytest.mark.skipif(int8_problem() is not None, reason="this processor does not multiply in 8 bits")
+def test_a_store_computed_in_8_bits_is_computed_so_again(
+    embed: Command, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert embed(tmp_path / "store", "--precision", "int8") == Exit.COMPLETE
+    check = ["verify", str(tmp_path / "store"), "--recompute", "20", "--model", str(tiny_model), "--json"]
+    capsys.readouterr()
+    assert main(check) == Exit.COMPLETE
+    again = json.loads(capsys.readouterr().out)["recomputed"]
+    assert again["same_bytes"] == again["sentences"] > 10
+    monkeypatch.setattr(recompute, "int8_problem", lambda: "another processor")
+    assert main(check) == Exit.COMPLETE
+    elsewhere = json.loads(capsys.readouterr().out)["recomputed"]
+    assert elsewhere["same_bytes"] < elsewhere["sentences"]
 
 
 def test_a_damaged_store(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
