@@ -76,6 +76,14 @@ def of_sums(sums: Mapping[str, float], n_bytes: int) -> Totals:
     )
 
 
+def _why_none(manifest: Manifest) -> str:
+    """What explains a store without tokens; "" for others and for mixes."""
+    if manifest.sizes.tokens or manifest.kind != "states":
+        return ""
+    share = manifest.job.get("sample", 1)
+    return f": --sample {share} took no record with tokens, give a larger share" if share != 1 else ": the input holds none"
+
+
 def all_markers(root: Root, n_shards: int) -> list[ShardMarker]:
     """The markers of a complete store."""
     with ThreadPoolExecutor(16) as pool:
@@ -94,7 +102,7 @@ def summary(root: Root, manifest: Manifest, everything: Totals | None, this_run:
     forms = " and ".join({"zarr": "Zarr (states.zarr)", "parquet": "Parquet (states/)"}[f] for f in manifest.forms)
     refused = f"{counts.rejected:,} records refused" + (f" (see {root.url(REJECTS)})" if counts.rejected else "")
     rows = {
-        "text": f"{counts.sentences:,} sentences, {counts.tokens:,} tokens",
+        "text": f"{counts.sentences:,} sentences, {counts.tokens:,} tokens{_why_none(manifest)}",
         "problems": f"{refused}, {counts.words_cut:,} words cut at 48 bytes",
         "states": f"{', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}; {forms}",
     } | size
