@@ -1,4 +1,7 @@
-"""kill -9 at random moments, the same command again, identical bytes. May import benchmarks.chaos.job and deploy."""
+"""kill -9 at random moments, the same command again, identical bytes.
+
+May import benchmarks.chaos.job, deploy and the exit codes.
+"""
 
 import random
 import shutil
@@ -9,8 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.chaos.job import RUNNERS, STAGES, Command, SmallJob, contents, problem_of, stage_of, table
+from pipeline.exit_codes import Exit
 
 KILLS_A_JOB = 6  # at most, before it is let run to its end
+REFUSALS = 10  # of a command, at most, while the engine still runs the job of a launcher that was killed
 FORMS = ("zarr", "parquet", "both")
 
 
@@ -20,6 +25,7 @@ class Kills:
 
     by_stage: dict[str, Counter[str]] = field(default_factory=dict)  # runner → stage → kills
     completions: Counter[str] = field(default_factory=Counter)
+    refused: int = 0  # commands, because the job of a killed launcher was still at work on the engine
     wrong: list[str] = field(default_factory=list)  # one line a completion that was not as it must be
 
     @property
@@ -34,7 +40,8 @@ class Kills:
             for runner, stages in self.by_stage.items()
         ]
         head = ["runner", *STAGES, "kills", "jobs completed"]
-        return f"{table(head, rows)}\n\ncompletions that were not as they must be: {len(self.wrong)}"
+        refused = f"commands refused while the engine still ran their job: {self.refused}\n\n" if self.refused else ""
+        return f"{table(head, rows)}\n\n{refused}completions that were not as they must be: {len(self.wrong)}"
 
 
 def run(folder: Path, n_kills: int, seed: int = 0, runners: tuple[str, ...] = tuple(RUNNERS)) -> Kills:
@@ -138,9 +145,13 @@ def run_on_flink(folder: Path, n_kills: int, seed: int = 0) -> Kills:
                 draw.choice(alive).kill()
                 cluster.add_task_manager()
             code = command.wait() if whom != "Flink: the launcher" else -1
-            if code:  # the same command again
-                last = Command(arguments, log)
-                code = last.wait()
+            for _ in range(REFUSALS):  # the same command again
+                if not code:
+                    break
+                code = Command(arguments, log).wait()
+                found.refused += code == Exit.REFUSED
+                if code != Exit.REFUSED:  # by the job that goes on without its launcher
+                    break
             found.completions[whom] += 1
             if problem := problem_of(output, code, wanted):
                 found.wrong.append(f"{whom}, job {number}: {problem}\n{command.said()[-2000:]}")
