@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(args: argparse.Namespace) -> None:
     """CommandError for paths of this machine that can't be meant."""
-    locations.check_file(args.weights, "--weights")
     derive_job.check(args)
+    locations.check_file(args.weights, "--weights")
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -32,7 +32,8 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
         remove(self, rel)
 
     def dying_many(self: Root, rels: Sequence[str]) -> None:
-        check("")
+        for rel in rels:
+            check(rel)
         many(self, rels)
 
     def dying_tree(self: Root, prefix: str = "") -> None:
