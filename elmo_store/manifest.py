@@ -1,4 +1,4 @@
-"""The manifest, elmo_store.json: what a store is, and whether it is whole. Imports layout, storage, errors and the field checks.
+"""The manifest, elmo_store.json: what a store is, and whether it is whole. Imports layout, storage, inside, errors and the field checks.
 
 Parsing checks every field and how the fields fit together, so that no reader meets a half-believed number. What each field means
 stands in docs/store-format.md; this module and that page change together.
@@ -19,9 +19,10 @@ from elmo_store.errors import (
     StoreNotFoundError,
     StoreVersionError,
 )
+from elmo_store.inside import is_inside
 from elmo_store.manifest_fields import Fields, Json
 from elmo_store.markers import ObjectRecord
-from elmo_store.storage import Root, is_inside
+from elmo_store.storage import Root
 
 Kind = Literal["states", "mix"]
 

@@ -1,4 +1,4 @@
-"""Markers: the only proof that objects of a store are written. Imports storage, layout and errors.
+"""Markers: the only proof that objects of a store are written. Imports storage, inside, layout and errors.
 
 A marker is put after the objects that it names, each with its size and SHA-256. Presence of data proves nothing. There is one
 for each shard, one for each stretch of parts (a run of parts that one worker numbered), and one for each run of id tables.
@@ -13,7 +13,8 @@ from typing import Any, Literal, TypeVar
 
 from elmo_store import layout
 from elmo_store.errors import ShardCorruptError
-from elmo_store.storage import Root, is_inside
+from elmo_store.inside import is_inside
+from elmo_store.storage import Root
 
 # How an object is compared with its record: not at all; by size; by its stamp, by its bytes where that is another; by its bytes.
 Verify = Literal["none", "size", "stamp", "sha256"]

@@ -1,6 +1,6 @@
 """A store's root on any fsspec filesystem: whole objects in, whole objects or ranges out.
 
-Imports errors, filesystems and ranges only.
+Imports errors, filesystems, inside and ranges only.
 Writing an object is atomic everywhere: an object store's put is; on a local disk, and on file servers, the bytes go to
 a temporary file in the same folder that then takes the name. Readers therefore see an object whole or not at all.
 """
@@ -22,13 +22,13 @@ from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.filesystems import is_azure, is_file_server, names_filesystem, opened
+from elmo_store.inside import checked
 from elmo_store.ranges import Range, ShortReadError, merged
 
 TEMPORARY_PREFIX = ".writing-"
 SETTLE_SECONDS = 1.0  # how long a put of someone else may take to show, where nothing can be put on a condition
 _STAMPS = ("ETag", "etag", "md5Hash", "checksum", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
 _SYNCFS = getattr(ctypes.CDLL(None), "syncfs", None)  # of the C library, on Linux: one filesystem's buffers, not all
-_PLACELESS = frozenset(("", ".", ".."))  # names that a path inside the store has none of
 
 
 class Root:
@@ -96,11 +96,11 @@ class Root:
         base = self._open()[1]
         if not rel:
             return base
-        return base.rstrip("/") + "/" + _checked(rel)
+        return base.rstrip("/") + "/" + checked(rel)
 
     def url(self, rel: str = "") -> str:
         """URL of ``rel`` (a plain path on a local disk), as given to the user and to other programs."""
-        return self._location if not rel else self._location.rstrip("/") + "/" + _checked(rel)
+        return self._location if not rel else self._location.rstrip("/") + "/" + checked(rel)
 
     def put(self, rel: str, data: bytes | bytearray) -> None:
         """Write the object ``rel`` whole, over what may be there."""
@@ -112,7 +112,7 @@ class Root:
 
     def _put(self, rel: str, data: bytes | bytearray) -> str:
         """Write ``rel``; returns its stamp where the writing itself tells it, otherwise ""."""
-        path = self.path(_checked(rel))
+        path = self.path(checked(rel))
         if not self.is_local:
             self._put_remote(path, data)
             return ""
@@ -169,7 +169,7 @@ class Root:
 
         Where the filesystem has no put on a condition: look, put, and look again after `SETTLE_SECONDS`.
         """
-        path = self.path(_checked(rel))
+        path = self.path(checked(rel))
         if self.is_local:
             temporary = self._written_apart(path, data)
             try:
@@ -222,7 +222,7 @@ class Root:
     def get(self, rel: str) -> bytes:
         """The bytes of ``rel``. FileNotFoundError if it is not there, ShardCorruptError if a folder stands there."""
         try:
-            data: bytes = self.filesystem.cat_file(self.path(_checked(rel)), **self._one_request())
+            data: bytes = self.filesystem.cat_file(self.path(checked(rel)), **self._one_request())
         except IsADirectoryError as error:
             raise folder_in_place_of(self.url(rel)) from error
         return data
@@ -236,7 +236,7 @@ class Root:
         """SHA-256 of ``rel``, 64 hexadecimal digits; in bounded memory on a local disk. FileNotFoundError if it is not there."""
         if not self.is_local:
             return hashlib.sha256(self.get(rel)).hexdigest()
-        with open(self.path(_checked(rel)), "rb") as file:
+        with open(self.path(checked(rel)), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def get_many(self, rels: Sequence[str]) -> list[bytes]:
@@ -366,7 +366,7 @@ class Root:
     def remove(self, rel: str) -> None:
         """Remove the object ``rel``; nothing happens if it is not there."""
         try:
-            self.filesystem.rm_file(self.path(_checked(rel)))
+            self.filesystem.rm_file(self.path(checked(rel)))
         except FileNotFoundError:
             return
         self.filesystem.invalidate_cache()
@@ -375,7 +375,7 @@ class Root:
         """Remove these objects, as far as they are there; on a local disk also the folders that this leaves empty."""
         if not rels:
             return
-        paths = [self.path(_checked(rel)) for rel in rels]
+        paths = [self.path(checked(rel)) for rel in rels]
         if not self.is_local:
             try:
                 self.filesystem.rm(paths)
@@ -490,15 +490,3 @@ def _read_fully(descriptor: int, one: Range) -> None:
         if n == 0:
             raise ShortReadError(one.rel, one.stop)
         done += n
-
-
-def is_inside(rel: str) -> bool:
-    """Whether ``rel`` names something inside a root, whatever the filesystem makes of names."""
-    return "\\" not in rel and "\0" not in rel and _PLACELESS.isdisjoint(rel.split("/"))
-
-
-def _checked(rel: str) -> str:
-    """``rel`` if it stays inside the root; StoreError otherwise."""
-    if not is_inside(rel):
-        raise StoreError(f"{rel!r} is not a path inside the store: it must be relative, without '..', '.', '\\' or empty names")
-    return rel
