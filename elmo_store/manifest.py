@@ -1,4 +1,4 @@
-"""The manifest, elmo_store.json: what a store is, and whether it is whole. Imports layout, storage, inside, errors and the field checks.
+"""The manifest, elmo_store.json: what a store is, and whether it is whole. Imports layout, storage, inside, errors, field checks.
 
 Parsing checks every field and how the fields fit together, so that no reader meets a half-believed number. What each field means
 stands in docs/store-format.md; this module and that page change together.
