@@ -27,13 +27,14 @@ class LoadingModel:
     def __init__(self, model: str | None, start_state: str) -> None:
         self._model, self._kind = model, start_state
         self._loaded: Future[tuple[str, BiLMWeights, StartState]] = Future()
-        Thread(target=self._run, name="model", daemon=True).start()  # no job waits for it that ends at the door
+        # The future is given along: `result` may have put another one into its place before there is anything to tell.
+        Thread(target=self._run, args=(self._loaded,), name="model", daemon=True).start()  # no job waits for it at the door
 
-    def _run(self) -> None:
+    def _run(self, loaded: "Future[tuple[str, BiLMWeights, StartState]]") -> None:
         try:
-            self._loaded.set_result(self._load())
+            loaded.set_result(self._load())
         except BaseException as error:  # whoever asks gets it
-            self._loaded.set_exception(error)
+            loaded.set_exception(error)
 
     def _load(self) -> "tuple[str, BiLMWeights, StartState]":
         from model.errors import ModelError
