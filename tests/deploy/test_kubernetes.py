@@ -73,6 +73,8 @@ def test_pods_and_jobs_are_valid_by_kubernetes_own_schemas(repo_dir: Path) -> No
     sidecar = manifest(repo_dir, "flink.yaml")["spec"]["taskManager"]["podTemplate"]["spec"]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": sidecar}
     kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):  # and these schemas do refuse
+        kubernetes_validate.validate(pod | {"spec": sidecar | {"contaners": []}}, KUBERNETES, strict=True)
 
 
 def test_the_commands_in_the_manifests_are_ones_that_the_programs_take(repo_dir: Path) -> None:

@@ -4,7 +4,6 @@ The emulator is Azurite, from PATH or named by AZURITE_BLOB (`npm install azurit
 the ones that every emulator has, and that its documentation prints.
 """
 
-import json
 import os
 import shutil
 import socket
@@ -17,12 +16,8 @@ from typing import Any
 import fsspec
 import pytest
 
-import elmo_store
 from elmo_store.storage import Root
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
-from tests.pipeline.support import digests
-from tests.pipeline.test_s3 import remote_digests
+from tests.pipeline.support import check_a_job_from_and_to
 
 Command = Callable[..., int]
 SERVER = os.environ.get("AZURITE_BLOB") or shutil.which("azurite-blob")
@@ -60,22 +55,7 @@ def azure(tmp_path: Path) -> Iterator[dict[str, Any]]:
 def test_a_job_from_and_to_abfs_is_the_same_as_on_disk(
     embed: Command, corpus: Path, azure: dict[str, Any], tmp_path: Path, tiny_model: Path
 ) -> None:
-    files = fsspec.filesystem("abfs", **azure)
-    for path in corpus.iterdir():
-        files.pipe_file(f"elmo/corpus/{path.name}", path.read_bytes())
-    options = ["--storage-options", json.dumps(azure), "--input-format", "lines", "--shard-rows", "64"]
-    command = ["embed", "abfs://elmo/corpus", "--output", "abfs://elmo/store", "--model", str(tiny_model), "--quiet", *options]
-    assert main(command) == Exit.COMPLETE
-    assert embed(tmp_path / "local") == Exit.COMPLETE
-    root = Root("abfs://elmo/store", azure)
-    ours, theirs = remote_digests(root), digests(tmp_path / "local")
-    states = {name for name in ours if name.startswith("states")}
-    assert states
-    assert {name: ours[name] for name in states} == {name: theirs[name] for name in states}
-    store = elmo_store.open("abfs://elmo/store", storage_options=azure)
-    assert [s.id for s in store][:2] == ["a.txt:0", "a.txt:1"]
-    assert main(command) == Exit.COMPLETE  # complete: nothing is done
-    assert main(["watch", "abfs://elmo/store", "--once", "--storage-options", json.dumps(azure)]) == Exit.COMPLETE
+    check_a_job_from_and_to("abfs://elmo", azure, embed, corpus, tmp_path / "local", tiny_model)
 
 
 def test_of_two_that_claim_an_object_one_succeeds(azure: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import pytest
 
 import elmo_store
@@ -14,10 +13,8 @@ from elmo_store.errors import LeaseLostError
 from elmo_store.layout import MANIFEST, zarr_states_shard
 from elmo_store.lease import Lease, Process, acquire
 from elmo_store.storage import Root
-from pipeline.cli import main
 from pipeline.exit_codes import Exit
-from tests.pipeline.support import digests
-from tests.pipeline.test_s3 import remote_digests
+from tests.pipeline.support import check_a_job_from_and_to, digests, remote_digests
 from transforms import embed as embed_stage
 from transforms.job_root import JobRoot
 
@@ -27,22 +24,7 @@ Command = Callable[..., int]
 def test_a_job_from_and_to_gs_is_the_same_as_on_disk(
     embed: Command, corpus: Path, gcs: dict[str, object], tmp_path: Path, tiny_model: Path
 ) -> None:
-    files = fsspec.filesystem("gs", **gcs)
-    for path in corpus.iterdir():
-        files.pipe_file(f"elmo/corpus/{path.name}", path.read_bytes())
-    options = ["--storage-options", json.dumps(gcs), "--input-format", "lines", "--shard-rows", "64"]
-    command = ["embed", "gs://elmo/corpus", "--output", "gs://elmo/store", "--model", str(tiny_model), "--quiet", *options]
-    assert main(command) == Exit.COMPLETE
-    assert embed(tmp_path / "local") == Exit.COMPLETE
-    root = Root("gs://elmo/store", gcs)
-    ours, theirs = remote_digests(root), digests(tmp_path / "local")
-    states = {name for name in ours if name.startswith("states")}
-    assert states
-    assert {name: ours[name] for name in states} == {name: theirs[name] for name in states}
-    store = elmo_store.open("gs://elmo/store", storage_options=gcs)
-    assert [s.id for s in store][:2] == ["a.txt:0", "a.txt:1"]
-    assert main(command) == Exit.COMPLETE  # complete: nothing is done
-    assert main(["watch", "gs://elmo/store", "--once", "--storage-options", json.dumps(gcs)]) == Exit.COMPLETE
+    check_a_job_from_and_to("gs://elmo", gcs, embed, corpus, tmp_path / "local", tiny_model)
 
 
 def test_a_second_run_is_refused_on_gs_and_an_old_workers_late_put_is_not_taken(

@@ -1,6 +1,7 @@
 """A model that is loaded beside the start of a job."""
 
 import threading
+import time
 
 import pytest
 
@@ -29,7 +30,7 @@ def test_who_asks_before_it_is_known_that_a_model_can_t_be_loaded_is_told_so(mon
     first = loading._loaded
     asking.start()
     while loading._loaded is first:  # until the question has been put
-        pass
+        time.sleep(0.001)
     asked.set()
     asking.join(60)
     assert [str(error) for error in told] == ["no such model"]

@@ -1,6 +1,5 @@
 """Inputs and output on a real S3-compatible server: the same bytes as on a local disk, resumed and watched there too."""
 
-import hashlib
 import json
 import os
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from elmo_store.storage import Root
 from pipeline.cli import main
 from pipeline.exit_codes import Exit
 from pipeline.snapshot import ProgressReader
-from tests.pipeline.support import digests
+from tests.pipeline.support import digests, remote_digests
 from tests.pipeline.test_embed_job import broken_writer
 from transforms import embed as embed_stage
 
@@ -33,11 +32,6 @@ def remote_corpus(s3_url: str, corpus: Path, tmp_path: Path) -> str:
     for path in corpus.iterdir():
         files.pipe_file(f"{folder}/{path.name}", path.read_bytes())
     return folder
-
-
-def remote_digests(root: Root) -> dict[str, str]:
-    names = [name for name in root.list() if name.split("/")[0] in ("sentences", "states", "states.zarr", "rejects")]
-    return {name: hashlib.sha256(root.get(name)).hexdigest() for name in names}
 
 
 def test_an_interrupted_job_on_s3_is_watched_continued_and_the_same_as_on_disk(

@@ -29,7 +29,7 @@ def validator(name: str) -> Any:
 
 @pytest.mark.parametrize("settings", [{}, {"mix": MIX, "channels": 16}, {"complete": False, "counts": None, "checksums": None}])
 def test_manifests_are_valid(settings: dict[str, Any]) -> None:
-    validator("manifest").validate(make_manifest(**settings).to_json())
+    assert list(validator("manifest").iter_errors(make_manifest(**settings).to_json())) == []
 
 
 def test_every_object_of_a_store_that_is_json_is_valid(tmp_path: Path) -> None:

@@ -86,4 +86,4 @@ def test_what_a_killed_writer_left_is_gone_in_the_end(tmp_path: Path) -> None:
 def test_stages_that_only_count_load_no_pytorch() -> None:
     stages = [f"transforms.{name}" for name in ("tokenise", "unpack", "plan_shards", "done", "number", "index_ids", "finish")]
     code = f"import sys, {', '.join(stages)}; sys.exit('torch' in sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
