@@ -95,4 +95,4 @@ def _take_turns(filesystem: AbstractFileSystem) -> None:
 
 def is_azure(filesystem: AbstractFileSystem) -> bool:
     """Whether it is Azure's: its client takes a bytearray for a series of numbers, and it knows no ranges from the end."""
-    return "abfs" in ((filesystem.protocol,) if isinstance(filesystem.protocol, str) else filesystem.protocol)
+    return "abfs" in _protocols(filesystem)
