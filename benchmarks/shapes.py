@@ -29,7 +29,6 @@ keep_freed_memory()
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from benchmarks import probe  # noqa: E402
 from benchmarks.engine import measure, read_lines  # noqa: E402
 from benchmarks.train import made_up_text, measured  # noqa: E402
 from model.engine.embedder import Embedder, EngineSettings  # noqa: E402
@@ -81,7 +80,9 @@ def trained(trainer: Trainer, folder: Path, name: str) -> None:
         raise Stopped
 
 
-def trial(shape: Shape, tokens: int, recipe: Recipe, corpus: Corpus, heldout: Sequence[Sequence[str]], work: Path) -> Row:
+def trial(
+    shape: Shape, tokens: int, recipe: Recipe, corpus: Corpus, heldout: Sequence[Sequence[str]], work: Path, device: str = "cpu"
+) -> Row:
     """One shape to one end; at once if it is there already."""
     folder = work / shape.name / str(tokens)
     done = folder / "trial.json"
@@ -94,12 +95,15 @@ def trial(shape: Shape, tokens: int, recipe: Recipe, corpus: Corpus, heldout: Se
         rising = replace(recipe, max_tokens=until, decay_tokens=0)
         newest = constant / CHECKPOINT
         fresh = not newest.exists()
-        trainer = Trainer.fresh(shape.options, rising, corpus) if fresh else resume(newest, rising, corpus, shape.options)
+        if fresh:
+            trainer = Trainer.fresh(shape.options, rising, corpus, device)
+        else:
+            trainer = resume(newest, rising, corpus, shape.options, device)
         trained(trainer, constant, f"{shape.name} constant")
         shutil.copyfile(newest, start)
     falling = replace(recipe, max_tokens=tokens, decay_tokens=tokens - until)
     newest = folder / CHECKPOINT
-    trainer = resume(newest if newest.exists() else start, falling, corpus, shape.options)
+    trainer = resume(newest if newest.exists() else start, falling, corpus, shape.options, device)
     trained(trainer, folder, f"{shape.name} to {tokens:,}")
     weights = trainer.network.weights()
     weights.save_hdf5(folder)
@@ -121,6 +125,8 @@ def trial(shape: Shape, tokens: int, recipe: Recipe, corpus: Corpus, heldout: Se
 
 def upos(folder: Path, work: Path) -> float:
     """Accuracy of the linear probe on the learned mix, one seed, 0 … 1."""
+    from benchmarks import probe  # reads stores; a machine that only trains needs no packages for that
+
     target = work / "upos.json"
     given = ["--model", str(folder), "--work", str(work / "probe"), "--tasks", "upos", "--features", "mix", "--seeds", "1"]
     if probe.main([*given, "--json", str(target)]):
@@ -183,6 +189,7 @@ def parser() -> argparse.ArgumentParser:
     add("--sampled", type=int, default=2048, help="negatives (default: 2048)")
     add("--rate", type=float, default=2e-3, help="(default: 0.002)")
     add("--warmup-tokens", type=int, default=400_000, help="(default: 400000)")
+    add("--device", choices=("auto", "cpu", "cuda"), default="auto", help="of the training; auto takes a GPU (default: auto)")
     add("--upos", action="store_true", help="also probe each trained model (default: off)")
     add("--work", type=Path, default=Path("out/shapes"), help="(default: out/shapes)")
     return found
@@ -200,6 +207,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     order = None
     if args.vocabulary:
         order = [word for line in read_lines([args.vocabulary]) if (word := line.split("\t", 1)[0])]
+    device = args.device if args.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     recipe = Recipe(lanes=args.lanes, sampled=args.sampled, rate=args.rate, warmup=args.warmup_tokens)
     corpus = Corpus.encode((line.split() for line in read_lines(args.texts)), recipe.n_words, order)
     heldout = [line.split() for line in islice(read_lines([args.heldout]), args.heldout_sentences)]
@@ -207,7 +215,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for tokens in sorted(args.tokens):
         for shape in args.shapes:
             try:
-                row = trial(shape, tokens, recipe, corpus, heldout, args.work)
+                row = trial(shape, tokens, recipe, corpus, heldout, args.work, device)
             except Stopped:
                 print("stopped; the same command goes on from here", file=sys.stderr)
                 return 4

@@ -93,7 +93,7 @@ def measured(trainer: Trainer, epoch: Epoch, batches: range) -> dict[str, float]
     """One round: what these batches took."""
     began, cpu, before = time.perf_counter(), time.process_time(), trainer.progress.tokens
     for index in batches:
-        trainer.step(epoch.batch(index % epoch.n_batches))
+        trainer.step(trainer.prepare(epoch.batch(index % epoch.n_batches), index))
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     return {
         "tokens_per_s": (trainer.progress.tokens - before) / seconds,
@@ -113,7 +113,7 @@ def main() -> None:
     for kind, trainer in trainers.items():
         kernels.select(kind)
         for index in range(5):
-            trainer.step(epoch.batch(index))
+            trainer.step(trainer.prepare(epoch.batch(index), index))
     rounds: dict[str, list[dict[str, float]]] = {kind: [] for kind in trainers}
     for number in range(args.rounds):
         first = 5 + number * args.batches

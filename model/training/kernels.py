@@ -1,4 +1,5 @@
-"""The element-wise half of a training step: PyTorch for any device and dtype, C for bfloat16 on a CPU. Imports torch.
+"""The element-wise half of a training step: PyTorch for any device and dtype, C for bfloat16 on a CPU, Triton for the cell on a
+GPU. Imports torch, and Triton where it is wanted.
 
 The C file beside this one is compiled once per machine and kept in the user's cache, where a C compiler is found; without
 one the PyTorch forms run, slower and to the same rounding. No other module knows which of them ran. `select` chooses, for
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -25,6 +27,7 @@ from torch import Tensor
 from model.files.locate import cache_folder
 from model.training.errors import TrainingError
 
+logger = logging.getLogger(__name__)
 Part = TypeVar("Part")
 
 SOURCE = Path(__file__).with_name("kernels.c")
@@ -59,10 +62,11 @@ def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, 
         addresses = _addresses(products, bias, c_prev, gates, c, m)
         library.cell_forward(*addresses, *c.shape, ctypes.c_float(clip))
         return
-    _form(_cell_forward)(products, bias, c_prev, gates, c, m, clip)
+    _form("cell_forward", c.device)(products, bias, c_prev, gates, c, m, clip)
 
 
-def _cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:
+def plain_cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:
+    """`cell_forward` by PyTorch's operators."""
     i, f, g, o = (products.to(c.dtype) + bias).chunk(4, dim=1)  # [B, d] each
     i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
     clipped = torch.clamp(f * c_prev + i * g, -clip, clip)  # [B, d]
@@ -71,7 +75,7 @@ def _cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor,
     gates.copy_(torch.cat((i, f, g, o), dim=1))
 
 
-def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, dbias: Tensor, clip: float) -> None:
+def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, dbias: Tensor | None, clip: float) -> None:
     """The gradient of one step, in place.
 
     Args:
@@ -79,18 +83,21 @@ def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tens
         dm: [B, d], gradient of m.
         dc: [B, d]; in: gradient of c from later steps, out: gradient of c_prev.
         c_prev, c: [B, d].
-        dbias: [4d], added to.
+        dbias: [4d], added to; None where the caller sums what is left in gates, on a GPU.
         clip: bound on |c|; where it holds no gradient passes.
     """
     library = _library_for(gates)
-    if library is not None:
+    if library is not None and dbias is not None:
         addresses = _addresses(gates, dm, dc, c_prev, c, dbias)
         library.cell_backward(*addresses, *c.shape, ctypes.c_float(clip))
         return
-    _form(_cell_backward)(gates, dm, dc, c_prev, c, dbias, clip)
+    _form("cell_backward", c.device)(gates, dm, dc, c_prev, c, dbias, clip)
 
 
-def _cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, dbias: Tensor, clip: float) -> None:
+def plain_cell_backward(
+    gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, dbias: Tensor | None, clip: float
+) -> None:
+    """`cell_backward` by PyTorch's operators."""
     i, f, g, o = gates.to(c.dtype).chunk(4, dim=1)  # [B, d] each
     tanh_c, dm = torch.tanh(c), dm.to(c.dtype)
     dv = (dc + dm * o * (1 - tanh_c * tanh_c)) * (c.abs() < clip)
@@ -105,7 +112,8 @@ def _cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Ten
     )  # [B, 4d]
     dc.copy_(dv * f)
     gates.copy_(gradients)
-    dbias += gradients.sum(0)
+    if dbias is not None:
+        dbias += gradients.sum(0)
 
 
 def softmax_rows(logits: Tensor, bias: Tensor, true_logit: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,11 +133,12 @@ def softmax_rows(logits: Tensor, bias: Tensor, true_logit: Tensor, weight: Tenso
         scratch = torch.empty_like(bias)
         library.softmax_rows(*_addresses(logits, bias, true_logit, weight, loss, gradient, scratch), *logits.shape)
         return loss, gradient
-    loss, gradient = _form(_softmax_rows)(logits, bias, true_logit, weight)
+    loss, gradient = _form("softmax_rows", logits.device)(logits, bias, true_logit, weight)
     return loss, gradient
 
 
-def _softmax_rows(logits: Tensor, bias: Tensor, true_logit: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def plain_softmax_rows(logits: Tensor, bias: Tensor, true_logit: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """`softmax_rows` by PyTorch's operators."""
     full = torch.cat((logits.to(bias.dtype) + bias, true_logit[:, None]), dim=1)  # [n, k+1]
     log_p = torch.log_softmax(full, dim=1)
     p = log_p.exp() * weight[:, None]
@@ -197,8 +206,28 @@ def select(kind: Kind) -> None:
 _chosen: list[Kind] = []  # empty: C where it can be had, else PyTorch
 
 
-def _form(plain: Callable[..., Any]) -> Callable[..., Any]:
-    return _inductor(plain) if _chosen == ["compile"] else plain
+def _form(name: str, device: torch.device) -> Callable[..., Any]:
+    plain: Callable[..., Any] = globals()[f"plain_{name}"]
+    if _chosen == ["compile"]:
+        return _inductor(plain)
+    if device.type == "cuda" and not _chosen:
+        return getattr(_triton(device), name, plain)
+    return plain
+
+
+@cache
+def _triton(device: torch.device) -> ModuleType | None:
+    """The cell in Triton, where it compiles for this GPU and computes what PyTorch does."""
+    try:
+        from model.training import cell_triton
+    except ImportError as error:
+        problem: str | None = f"Triton is not installed ({error})"
+    else:
+        problem = cell_triton.check(device)
+    if problem is None:
+        return cell_triton
+    logger.warning("training goes on without Triton's kernels (slower): %s", problem)
+    return None
 
 
 @cache
@@ -245,7 +274,7 @@ def _compiled_library() -> ctypes.CDLL | None:
                 return _load(_compile(compiler, flags, folder))
             except (OSError, subprocess.SubprocessError) as error:
                 problem = str(getattr(error, "stderr", None) or error)
-    logging.getLogger(__name__).warning("training runs without C kernels: %s", problem.strip()[-500:])
+    logger.warning("training runs without C kernels: %s", problem.strip()[-500:])
     return None
 
 

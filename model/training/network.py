@@ -79,13 +79,13 @@ class Network:
             for _ in range(self.options.n_layers)
         ]
 
-    def word_vectors(self, characters: Tensor) -> Tensor:
-        """x [n, p] in `dtype` of words given as int64 ids [n, 50]; equal to `model.bilm.char_cnn`."""
+    def word_vectors(self, characters: Tensor, windows: int | None = None) -> Tensor:
+        """x [n, p] in `dtype` of words given as ids [n, 50], see `convolve`; equal to `model.bilm.char_cnn`."""
         n_conv = len(self.options.filters)
         weights = [self.parameters[f"conv{i}.weight"] for i in range(n_conv)]
         bias = torch.cat([self.parameters[f"conv{i}.bias"] for i in range(n_conv)])
         activate = torch.relu if self.options.activation == "relu" else torch.tanh
-        pooled = convolve(characters, self.parameters["char_embed"], weights)  # [n, filters]
+        pooled = convolve(characters, self.parameters["char_embed"], weights, windows)  # [n, filters]
         x = activate(pooled + bias).to(self.dtype)
         for k in range(self.options.n_highway):
             x = self._highway(x, f"highway{k}")
@@ -129,32 +129,82 @@ class Network:
         return BiLMWeights(self.options, {name: value.detach().float().cpu().clone() for name, value in self.parameters.items()})
 
 
-def convolve(characters: Tensor, char_embed: Tensor, weights: Sequence[Tensor], *, groups: int = 3) -> Tensor:
+def convolve(
+    characters: Tensor, char_embed: Tensor, weights: Sequence[Tensor], windows: int | None = None, *, groups: int = 3
+) -> Tensor:
     """The largest product of each filter over all windows of a word, bias and activation not applied.
 
     Args:
-        characters: int64 ids [n, 50].
+        characters: ids [n, 50], any integers.
         char_embed: [262, d_char].
         weights: of each convolution, [f, d_char, width].
-        groups: by length, that the plain form takes words in.
+        windows: that are looked at, one more than the longest word's characters or 50; None = as many as each group needs.
+        groups: by length, that the plain form takes words in where `windows` is not given.
 
     Returns:
         [n, Σf] in char_embed's dtype.
     """
+    widest = max(weight.shape[2] for weight in weights)
+    widths = [weight.shape[2] for weight in weights for _ in range(len(weight))]
+    padded = [F.pad(weight, (0, widest - weight.shape[2])) for weight in weights]
+    merged = torch.cat(padded).transpose(1, 2).flatten(1)  # [f, widest · d_char]
+    if windows is not None:
+        return _largest(characters.long(), windows, char_embed, merged, widths)
     used = (characters != PADDING_ID).sum(1)  # [n]
     if char_embed.dtype == torch.float32 and char_embed.device.type == "cpu" and kernels.compiled():
         table = torch.cat([char_embed @ weight.permute(1, 2, 0).flatten(1) for weight in weights], dim=1)  # [262, S]
         return _LookUp.apply(table, characters.to(torch.int16), used, [(w.shape[2], w.shape[0]) for w in weights])
-    widest = max(weight.shape[2] for weight in weights)
     order = torch.argsort(used, stable=True)
     pooled = []
     for part in order.tensor_split(groups):
         if len(part):
-            # One window of nothing but padding is kept: it stands for all the others.
-            keep = min(characters.shape[1], int(used[part[-1]]) + widest)
-            vectors = F.embedding(characters[part, :keep], char_embed).transpose(1, 2)  # [n, d_char, keep]
-            pooled.append(torch.cat([F.conv1d(vectors, weight).amax(2) for weight in weights], dim=1))  # [n, Σf]
+            some = min(characters.shape[1], int(used[part[-1]]) + 1)
+            pooled.append(_largest(characters[part].long(), some, char_embed, merged, widths))
     return torch.cat(pooled)[torch.argsort(order)]
+
+
+def _largest(ids: Tensor, windows: int, char_embed: Tensor, merged: Tensor, widths: Sequence[int]) -> Tensor:
+    """As `convolve`, of words whose characters end before the last window or at the last id: ids int64 [n, 50] → [n, f].
+
+    A window of nothing but padding stands for all others of that kind.
+    """
+    length, widest = ids.shape[1], max(widths)
+    over = max(0, windows + widest - 1 - length)  # ids that the last windows want behind a word's end
+    ids = F.pad(ids[:, : windows + widest - 1], (0, over), value=PADDING_ID)
+    products = _Windows.apply(ids, char_embed, widest) @ merged.t()  # [n, windows, f]
+    if over:
+        last = torch.cat([torch.full((1,), length - width, device=ids.device) for width in widths])  # [f]
+        products = products.masked_fill(torch.arange(windows, device=ids.device)[:, None] > last, -torch.inf)
+    return products.amax(1)
+
+
+class _Windows(torch.autograd.Function):
+    """ids int64 [n, windows + w - 1], char_embed [262, d_char], w → [n, windows, w · d_char].
+
+    PyTorch's own gradient of an embedding adds up in an order that differs from run to run on a GPU; a product does not.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, ids: Tensor, char_embed: Tensor, width: int) -> Tensor:
+        """See the class."""
+        ctx.save_for_backward(ids)
+        ctx.shape, ctx.width = char_embed.shape, width
+        return F.embedding(ids.unfold(1, width, 1), char_embed).flatten(2)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """gradient [n, windows, w · d_char] → that of char_embed."""
+        (ids,) = ctx.saved_tensors
+        parts = gradient.unflatten(2, (ctx.width, -1)).unbind(2)  # w of [n, windows, d_char]
+        shifted = [F.pad(part, (0, 0, k, ctx.width - 1 - k)) for k, part in enumerate(parts)]
+        found = torch.stack(shifted).sum(0)  # [n, windows + w - 1, d_char]
+        return None, sum_by_index(found.flatten(0, 1), ids.flatten(), ctx.shape[0]), None
+
+
+def sum_by_index(values: Tensor, index: Tensor, n: int) -> Tensor:
+    """values [m, d], index int64 [m] → [n, d], the sums of the values with each index, by one product."""
+    hot = torch.arange(n, device=index.device)[:, None] == index  # [n, m]
+    return hot.to(values.dtype) @ values
 
 
 class _LookUp(torch.autograd.Function):
@@ -237,15 +287,18 @@ class LSTMRecurrence(torch.autograd.Function):
         dxh = torch.empty_like(xh)
         dc = torch.zeros_like(c[0])
         dbias = c.new_zeros(4 * d)
+        at_once = dbias if dbias.device.type == "cpu" else None  # on a GPU a step's sum would be two launches more
         gate_product, projection = _packed(w.t(), batch), _packed(w_proj.t(), batch)
         for t in reversed(range(steps)):
             if t + 1 < steps:
                 dh[t].addcmul_(dxh[t + 1, :, p:], free[t])
-            kernels.cell_backward(gates[t], projection(dh[t]), dc, c[t], c[t + 1], dbias, cell_clip)
+            kernels.cell_backward(gates[t], projection(dh[t]), dc, c[t], c[t + 1], at_once, cell_clip)
             dxh[t] = gate_product(gates[t])
         # This way round oneDNN is an eighth faster than with the wide operand turned.
         dw = torch.mm(xh.view(-1, 2 * p).t(), gates.view(-1, 4 * d)).t().to(ctx.dtypes[0])  # [4d, 2p]
         dw_proj = torch.mm(dh.view(-1, p).t(), m.view(-1, d)).to(ctx.dtypes[1])  # [p, d]
+        if at_once is None:
+            dbias = gates.view(-1, 4 * d).sum(0, dtype=dbias.dtype)
         dbias = dbias.to(ctx.dtypes[0])
         return dxh[:, :, :p], None, None, dw[:, :p], dw[:, p:], dbias, dw_proj, None, None
 

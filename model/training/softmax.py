@@ -7,6 +7,7 @@ of how often a class was expected among them; a row's own class is taken out of 
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,13 +30,17 @@ class Negatives:
 
     Attributes:
         classes: int64 [k], distinct, rising.
-        tries: draws that it took to find k distinct ones.
+        tries: draws that it took to find k distinct ones, a float64 scalar.
         n_classes: what they were drawn from.
     """
 
     classes: Tensor
-    tries: int
+    tries: Tensor
     n_classes: int
+
+    def to(self, device: torch.device) -> "Negatives":
+        """The same on this device."""
+        return Negatives(self.classes.to(device), self.tries.to(device), self.n_classes)
 
     def log_expected(self, classes: Tensor) -> Tensor:
         """Logarithm of how often each class is expected among the negatives, float32, the shape of `classes`."""
@@ -47,16 +52,18 @@ class Negatives:
 def draw(n_classes: int, k: int, generator: np.random.Generator) -> Negatives:
     """Draw k distinct classes, P(class) = log((class + 2) / (class + 1)) / log(n_classes + 1)."""
     k = min(k, n_classes)
+    first = np.full(n_classes, -1, dtype=np.int64)  # at which draw each class came first
     drawn = np.empty(0, dtype=np.int64)
     while True:
         uniform = generator.random(2 * k)
         more = (np.exp(uniform * math.log(n_classes + 1)) - 1).astype(np.int64).clip(0, n_classes - 1)
         drawn = np.concatenate((drawn, more))
-        distinct, first = np.unique(drawn, return_index=True)
-        if len(distinct) >= k:
-            kept = np.argsort(first)[:k]  # in order of drawing
-            tries = int(first[kept[-1]]) + 1
-            return Negatives(torch.from_numpy(np.sort(distinct[kept])), tries, n_classes)
+        first[drawn[::-1]] = np.arange(len(drawn))[::-1]  # of a class drawn twice the earlier place is written last
+        found = first[first >= 0]
+        if len(found) >= k:
+            last = int(np.partition(found, k - 1)[k - 1])
+            classes = torch.from_numpy(np.flatnonzero((first >= 0) & (first <= last)))
+            return Negatives(classes, torch.tensor(last + 1.0, dtype=torch.float64), n_classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +94,10 @@ def sampled_loss(
         h: [n, p], outputs of one direction; its dtype is the one that products are computed in.
         targets: int64 [n]; weights: [n], of each position's loss.
         weight: [classes, p] and bias: [classes], the softmax, float32 or wider.
-        negatives: None for the full softmax.
+        negatives: on h's device; None for the full softmax.
     """
     wide = weight.dtype
-    classes = torch.arange(len(weight), device=h.device) if negatives is None else negatives.classes.to(h.device)
+    classes = torch.arange(len(weight), device=h.device) if negatives is None else negatives.classes
     rows = weight[classes].to(h.dtype)  # [k, p]
     own = weight[targets]  # [n, p]
     true_logit = (h.to(wide) * own).sum(1) + bias[targets]  # [n]
@@ -100,15 +107,15 @@ def sampled_loss(
         true_logit = true_logit - negatives.log_expected(targets).to(wide)
     # A row's own class stands among the candidates once: as itself, not as a negative.
     place = torch.searchsorted(classes, targets).clamp_(max=len(classes) - 1)  # [n]
-    hit = (classes[place] == targets).nonzero()[:, 0]  # positions
+    hit = classes[place] == targets  # [n]
     gradient = h.new_empty(len(h), len(classes))  # [n, k]
     losses, d_true = [], []
     some = ROWS[h.device.type]
     for first in range(0, len(h), some):
         part = slice(first, min(first + some, len(h)))
         logits = torch.mm(h[part], rows.t(), out=gradient[part])
-        inside = hit[(hit >= part.start) & (hit < part.stop)]
-        logits[inside - part.start, place[inside]] = NEVER
+        there = place[part, None]  # [some, 1]
+        logits.scatter_(1, there, logits.gather(1, there).masked_fill_(hit[part, None], NEVER))
         loss, d = kernels.softmax_rows(logits, row_bias, true_logit[part], weights[part])
         losses.append(loss.sum())
         d_true.append(d)
@@ -142,33 +149,40 @@ class SoftmaxRows:
         n, p = weight.shape
         self.seen = weight.new_full((n, p + 1), 1.0) if each_element else weight.new_full((n, 1), 0.1)
 
-    def step(self, rows: Tensor, gradient: Tensor, bias_gradient: Tensor, factor: float) -> None:
+    def step(self, rows: Tensor, gradient: Tensor, factor: float) -> None:
         """Change some rows.
 
         Args:
             rows: int64 [r], distinct.
-            gradient: [r, p], bias_gradient: [r].
+            gradient: [r, p + 1], that of the bias last.
             factor: of the learning rate.
         """
-        both = torch.cat((gradient, bias_gradient[:, None]), dim=1)  # [r, p + 1]
-        squares = both.square()
+        squares = gradient.square()
         seen = self.seen[rows] + (squares if self.seen.shape[1] > 1 else squares.mean(1, keepdim=True))
         self.seen[rows] = seen
-        change = both * (-self.rate * factor / seen.sqrt())  # [r, p + 1]
+        change = gradient * (-self.rate * factor / seen.sqrt())  # [r, p + 1]
         self.weight.index_add_(0, rows, change[:, :-1])
         self.bias.index_add_(0, rows, change[:, -1])
 
 
-def sum_rows(parts: list[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Gather gradients of rows: parts of (rows [r], gradient [r, p], bias gradient [r]), rows repeated within and
-    across parts, to distinct rows with their sums.
+def sum_rows(n: int, place: Tensor, losses: Sequence[SampledLoss]) -> Tensor:
+    """The gradient of the softmax's rows, added up where a row comes more than once.
+
+    Args:
+        n: distinct rows.
+        place: int64 [m], which of them is each negative, then each target, of the first loss, then of the next.
+        losses: of some directions.
+
+    Returns:
+        [n, p + 1], that of the bias last.
     """
-    rows, place = torch.unique(torch.cat([part[0] for part in parts]), return_inverse=True)
-    gradient = torch.zeros(len(rows), parts[0][1].shape[1], dtype=parts[0][1].dtype, device=rows.device)
-    bias_gradient = torch.zeros(len(rows), dtype=parts[0][2].dtype, device=rows.device)
-    gradient.index_add_(0, place, torch.cat([part[1] for part in parts]))
-    bias_gradient.index_add_(0, place, torch.cat([part[2] for part in parts]))
-    return rows, gradient, bias_gradient
+    weight = torch.cat([part for loss in losses for part in (loss.d_negatives, loss.d_targets)])  # [m, p]
+    bias = torch.cat([part for loss in losses for part in (loss.d_negative_bias, loss.d_target_bias)])  # [m]
+    both = torch.cat((weight, bias[:, None]), dim=1)  # [m, p + 1]
+    total = both.new_zeros(n, both.shape[1])
+    if total.is_cuda:  # sorted first, and so summed in one order; index_add_ has none there
+        return total.index_put_((place,), both, accumulate=True)
+    return total.index_add_(0, place, both)
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,8 @@ Recipe (a run's settings), schedule (the learning rate by tokens), optimiser, lo
 every batch: AdamW, or Adagrad as published; the softmax's rows have an optimiser of their own (`softmax.SoftmaxRows`).
 
 On a CPU the two directions run side by side, each on a thread of its own with no parallelism inside its products: their
-steps are too small to be worth splitting. What both need, the word vectors, is computed before and its gradient after,
-on all cores.
+steps are too small to be worth splitting; on a GPU each is a graph on a stream of its own (`direction`). What both need, the
+word vectors, is computed before and its gradient after, on all cores. The host waits for a GPU once a batch.
 """
 
 import logging
@@ -17,7 +17,6 @@ from typing import Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from model.characters import char_ids
@@ -25,14 +24,14 @@ from model.options import DIRECTIONS, BiLMOptions
 from model.threads import direction_pool
 from model.training import softmax
 from model.training.corpus import FIRST_WORD, Batch, Corpus, Epoch
+from model.training.direction import DirectionBatch, DirectionResult, GraphedDirection, State, direction_step
 from model.training.errors import TrainingError
 from model.training.network import Network, initial_parameters
+from model.training.words import GraphedWords, Words
 
 MOST_PASSED_OVER = 10  # batches in a row
 FALL = 0.25  # share of a run over which the rate falls to zero at its end
 logger = logging.getLogger(__name__)
-
-State = list[list[tuple[Tensor, Tensor]]]  # direction → layer → (h [B, p], c [B, d])
 
 
 @dataclass(frozen=True)
@@ -125,6 +124,24 @@ class Progress:
     passed_over: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A batch, its negatives, and which of the softmax's rows it changes: all that can be known before its turn.
+
+    Attributes:
+        characters: int16 [n, 50], of the batch's words.
+        negatives: None for the full softmax.
+        rows: int64 [r], the classes of negatives and targets, distinct.
+        place: int64 [m], where in `rows` stand the negatives, then the targets, first of one direction, then of the other.
+    """
+
+    batch: Batch
+    characters: Tensor
+    negatives: softmax.Negatives | None
+    rows: Tensor
+    place: Tensor
+
+
 @dataclass(frozen=True)
 class StepReport:
     """One batch: Σ -log p and the number of predictions for each direction, and the gradient's norm before clipping.
@@ -147,7 +164,7 @@ class Trainer:
     network: Network
     rows: softmax.SoftmaxRows
     optimiser: torch.optim.Optimizer
-    states: State
+    states: list[State]
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
@@ -156,6 +173,12 @@ class Trainer:
         self._pool: ThreadPoolExecutor | None = None
         if self.network.device.type == "cpu" and torch.get_num_threads() > 1:
             self._pool = direction_pool(2, torch.get_num_threads() // 2)
+        on_gpu = self.network.device.type == "cuda"
+        self._words = GraphedWords(self.network) if on_gpu else Words(self.network)
+        self._graphed: list[GraphedDirection] = []
+        if on_gpu and not self.recipe.dropout:  # a graph would draw the same dropout for every batch
+            scale = self._published_scale or 1.0
+            self._graphed = [GraphedDirection(self.network, name, self.rows, scale) for name in DIRECTIONS]
 
     @classmethod
     def fresh(
@@ -193,34 +216,55 @@ class Trainer:
         return Schedule(self.recipe.warmup, self.recipe.max_tokens, self.recipe.decay_tokens)
 
     def train(self) -> Iterator[StepReport]:
-        """Train batch by batch from where `progress` stands, without end; the caller stops asking."""
-        while True:
-            epoch = Epoch(
-                self.corpus, self.progress.epoch, self.recipe.lanes, self.recipe.unroll, self.recipe.seed, self.recipe.shuffle
-            )
-            while self.progress.batch < epoch.n_batches:
-                yield self.step(epoch.batch(self.progress.batch))
-            self.progress.epoch += 1
-            self.progress.batch = 0
+        """Train batch by batch from where `progress` stands, without end; the caller stops asking.
 
-    def step(self, batch: Batch) -> StepReport:
-        """Train on one batch."""
-        device = self.network.device
-        factor = self.schedule.factor(self.progress.tokens)
-        characters = torch.from_numpy(self._characters[batch.words].astype(np.int64)).to(device)  # [n, 50]
-        negatives = None
+        While one batch is computed a thread cuts the next one from the text and draws its negatives.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="next-batch") as ahead:
+            while True:
+                epoch = Epoch(
+                    self.corpus, self.progress.epoch, self.recipe.lanes, self.recipe.unroll, self.recipe.seed, self.recipe.shuffle
+                )
+                batches = range(self.progress.batch, epoch.n_batches)
+                pending = ahead.submit(self._prepared, epoch, self.progress.batch, self.progress.batches)
+                for index in batches:
+                    prepared = pending.result()
+                    if index + 1 in batches:
+                        following = self.progress.batches + 1
+                        pending = ahead.submit(self._prepared, epoch, index + 1, following)
+                    yield self.step(prepared)
+                self.progress.epoch += 1
+                self.progress.batch = 0
+
+    def _prepared(self, epoch: Epoch, index: int, number: int) -> Prepared:
+        return self.prepare(epoch.batch(index), number)
+
+    def prepare(self, batch: Batch, number: int) -> Prepared:
+        """What can be done for the run's batch of this number before its turn."""
+        negatives, n_classes = None, self.corpus.vocabulary.n_classes
+        candidates = np.arange(n_classes)
         if self.recipe.sampled:
-            generator = softmax.generator_for(self.recipe.seed, self.progress.batches)
-            negatives = softmax.draw(self.corpus.vocabulary.n_classes, self.recipe.sampled, generator)
-        x = self.network.word_vectors(characters)  # [n, p]
+            negatives = softmax.draw(n_classes, self.recipe.sampled, softmax.generator_for(self.recipe.seed, number))
+            candidates = negatives.classes.numpy()
+        changed = [part for targets in batch.targets for part in (candidates, targets.ravel())]
+        rows, place = np.unique(np.concatenate(changed), return_inverse=True)
+        characters = torch.from_numpy(self._characters[batch.words])
+        return Prepared(batch, characters, negatives, torch.from_numpy(rows), torch.from_numpy(place))
+
+    def step(self, prepared: Prepared) -> StepReport:
+        """Train on one batch."""
+        batch, device = prepared.batch, self.network.device
+        factor = self.schedule.factor(self.progress.tokens)
+        negatives = prepared.negatives and prepared.negatives.to(device)
         inputs, targets, weights = (torch.from_numpy(part).to(device) for part in (batch.inputs, batch.targets, batch.weights))
-        jobs = [(k, x.detach(), inputs[k], targets[k], weights[k], negatives) for k in range(2)]
-        if self._pool is not None:
-            results = list(self._pool.map(lambda job: self._direction(*job), jobs))
-        else:
-            results = [self._direction(*job) for job in jobs]
-        x.backward(results[0][0] + results[1][0])
-        norm = self._change_network(factor)
+        rows, place = prepared.rows.to(device), prepared.place.to(device)
+        read = self._words.forward(prepared.characters, inputs)  # [2, T, B, p]
+        results = self._both([DirectionBatch(read[k], self.states[k], targets[k], weights[k], negatives) for k in range(2)])
+        self.states = [result.state for result in results]
+        gradients = self._words.backward(torch.stack([result.d_read for result in results]))
+        for name, gradient in (gradients | results[0].gradients | results[1].gradients).items():
+            self.network.parameters[name].grad = gradient
+        norm, *losses = self._change_network(factor, [result.sampled.loss for result in results])
         self.progress.batches += 1
         self.progress.batch += 1
         self.progress.tokens += batch.n_words
@@ -228,35 +272,30 @@ class Trainer:
             self._pass_over()
             return StepReport((0.0, 0.0), (0.0, 0.0), norm)
         self._passed_over_in_a_row = 0
-        parts = []
-        for k, (_, sampled) in enumerate(results):
-            classes = torch.arange(len(self.rows.weight)) if negatives is None else negatives.classes
-            parts.append((classes.to(device), sampled.d_negatives, sampled.d_negative_bias))
-            parts.append((targets[k].flatten(), sampled.d_targets, sampled.d_target_bias))
-        rows, gradient, bias_gradient = softmax.sum_rows(parts)
-        scale = self._published_scale / float(weights[0].sum()) if self._published_scale else 1.0
-        self.rows.step(rows, gradient * scale, bias_gradient * scale, factor)
-        loss_f, loss_b = (float(result[1].loss) for result in results)
-        count_f, count_b = (float(part.sum()) for part in weights)
-        return StepReport((loss_f, loss_b), (count_f, count_b), norm)
+        gradient = softmax.sum_rows(len(rows), place, [result.sampled for result in results])
+        counts = batch.weights.sum((1, 2))
+        scale = self._published_scale / float(counts[0]) if self._published_scale else 1.0
+        self.rows.step(rows, gradient * scale, factor)
+        return StepReport((losses[0], losses[1]), (float(counts[0]), float(counts[1])), norm)
 
     def softmax_weights(self) -> softmax.SoftmaxWeights:
         """The softmax as it stands, with its words."""
         vocabulary = self.corpus.vocabulary
         return softmax.SoftmaxWeights(self.rows.weight, self.rows.bias, vocabulary.types[FIRST_WORD : vocabulary.n_classes])
 
-    def _direction(
-        self, k: int, x: Tensor, inputs: Tensor, targets: Tensor, weights: Tensor, negatives: softmax.Negatives | None
-    ) -> tuple[Tensor, softmax.SampledLoss]:
-        """One direction forward and backward: the gradient of x [n, p], and the loss. Leaves the state to carry."""
-        x = x.requires_grad_()
-        read = F.embedding(inputs, x)  # [T, B, p]
-        h, self.states[k] = self.network.direction(DIRECTIONS[k], read, self.states[k], self._dropout(k))
-        flat = h.detach().view(-1, h.shape[2])
-        sampled = softmax.sampled_loss(flat, targets.flatten(), weights.flatten(), self.rows.weight, self.rows.bias, negatives)
-        h.backward((sampled.dh * ((self._published_scale or 1.0) / weights.sum())).view_as(h))
-        assert x.grad is not None
-        return x.grad, sampled
+    def _both(self, batches: list[DirectionBatch]) -> list[DirectionResult]:
+        """Both directions of a batch, side by side."""
+        if self._graphed:
+            results = [graphed.step(batch) for graphed, batch in zip(self._graphed, batches, strict=True)]
+            for graphed in self._graphed:
+                graphed.wait()
+            return results
+
+        def one(k: int) -> DirectionResult:
+            scale = self._published_scale or 1.0
+            return direction_step(self.network, DIRECTIONS[k], self.rows, batches[k], scale, self._dropout(k))
+
+        return list(self._pool.map(one, range(2)) if self._pool else map(one, range(2)))
 
     @property
     def _published_scale(self) -> float | None:
@@ -276,15 +315,17 @@ class Trainer:
 
         return drop
 
-    def _change_network(self, factor: float) -> float:
+    def _change_network(self, factor: float, losses: list[Tensor]) -> list[float]:
+        """One step of the optimiser, unless the gradient is not finite: its norm, and the losses, which come with it."""
         parameters = list(self.network.parameters.values())
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.recipe.clip, foreach=True)
+        found: list[float] = torch.stack([norm.to(losses[0].dtype), *losses]).tolist()
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.rate * factor
-        if bool(torch.isfinite(norm)):  # clipping by NaN would make NaN of every parameter
+        if math.isfinite(found[0]):  # clipping by NaN would make NaN of every parameter
             self.optimiser.step()
         self.optimiser.zero_grad()
-        return float(norm)
+        return found
 
     def _pass_over(self) -> None:
         """Go on from zero states after a batch without a finite gradient; TrainingError if they all are so."""

@@ -1,0 +1,106 @@
+"""The two passes of `kernels` over a cell as one Triton kernel each, for GPUs. May import torch and triton.
+
+Importing this module needs triton, which comes with PyTorch for CUDA on Linux; `kernels` falls back to PyTorch's operators
+where it is missing. The kernels also run in Triton's interpreter (TRITON_INTERPRET=1), which is how tests without a GPU compare
+them with those. tanh(z) is 2 · sigmoid(2z) - 1: Triton's core language has no tanh.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_BLOCK = 1024
+
+__all__ = ["cell_backward", "cell_forward"]
+
+
+@triton.jit
+def _tanh(z):  # type: ignore[no-untyped-def]
+    return 2.0 * tl.sigmoid(2.0 * z) - 1.0
+
+
+@triton.jit
+def _forward_kernel(products, bias, c_prev, gates, c, m, d, clip, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    lane = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < d
+    row = products + lane * 4 * d + column
+    i = tl.load(row, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + column, mask=inside, other=0.0)
+    f = tl.load(row + d, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + d + column, mask=inside, other=0.0)
+    g = tl.load(row + 2 * d, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + 2 * d + column, mask=inside, other=0.0)
+    o = tl.load(row + 3 * d, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + 3 * d + column, mask=inside, other=0.0)
+    i, f, g, o = tl.sigmoid(i), tl.sigmoid(f), _tanh(g), tl.sigmoid(o)
+    after = f * tl.load(c_prev + lane * d + column, mask=inside, other=0.0) + i * g
+    after = tl.minimum(tl.maximum(after, -clip), clip)
+    kept = gates + lane * 4 * d + column
+    dtype = gates.dtype.element_ty
+    tl.store(kept, i.to(dtype), mask=inside)
+    tl.store(kept + d, f.to(dtype), mask=inside)
+    tl.store(kept + 2 * d, g.to(dtype), mask=inside)
+    tl.store(kept + 3 * d, o.to(dtype), mask=inside)
+    tl.store(c + lane * d + column, after, mask=inside)
+    tl.store(m + lane * d + column, (o * _tanh(after)).to(m.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _backward_kernel(gates, dm, dc, c_prev, c, d, clip, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    lane = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < d
+    place = lane * d + column
+    row = gates + lane * 4 * d + column
+    i = tl.load(row, mask=inside, other=0.0).to(tl.float32)
+    f = tl.load(row + d, mask=inside, other=0.0).to(tl.float32)
+    g = tl.load(row + 2 * d, mask=inside, other=0.0).to(tl.float32)
+    o = tl.load(row + 3 * d, mask=inside, other=0.0).to(tl.float32)
+    now = tl.load(c + place, mask=inside, other=0.0)
+    upstream = tl.load(dm + place, mask=inside, other=0.0).to(tl.float32)
+    tanh_c = _tanh(now)
+    dv = tl.load(dc + place, mask=inside, other=0.0) + upstream * o * (1.0 - tanh_c * tanh_c)
+    dv = tl.where(tl.abs(now) < clip, dv, 0.0)
+    dtype = gates.dtype.element_ty
+    tl.store(row, (dv * g * i * (1.0 - i)).to(dtype), mask=inside)
+    tl.store(row + d, (dv * tl.load(c_prev + place, mask=inside, other=0.0) * f * (1.0 - f)).to(dtype), mask=inside)
+    tl.store(row + 2 * d, (dv * i * (1.0 - g * g)).to(dtype), mask=inside)
+    tl.store(row + 3 * d, (upstream * tanh_c * o * (1.0 - o)).to(dtype), mask=inside)
+    tl.store(dc + place, dv * f, mask=inside)
+
+
+def _grid(lanes: int, d: int) -> tuple[tuple[int, int], int]:
+    block = min(_BLOCK, triton.next_power_of_2(d))
+    return (lanes, triton.cdiv(d, block)), block
+
+
+def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:
+    """See `kernels.cell_forward`; bias and c are float32."""
+    grid, block = _grid(*c.shape)
+    _forward_kernel[grid](products, bias, c_prev, gates, c, m, c.shape[1], clip, BLOCK=block)
+
+
+def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, dbias: None, clip: float) -> None:
+    """See `kernels.cell_backward`; dbias is the caller's to sum."""
+    grid, block = _grid(*c.shape)
+    _backward_kernel[grid](gates, dm, dc, c_prev, c, c.shape[1], clip, BLOCK=block)
+
+
+def check(device: torch.device) -> str | None:
+    """Why the kernels can't be used on this device, or None: they are compiled and compared with PyTorch's operators."""
+    from model.training import kernels
+
+    generator = torch.Generator().manual_seed(0)
+    products, bias, c_prev, dm, dc = (
+        torch.randn(*shape, generator=generator).to(device) for shape in ((4, 32), (32,), (4, 8), (4, 8), (4, 8))
+    )
+    results = []
+    try:
+        forms = (kernels.plain_cell_forward, kernels.plain_cell_backward), (cell_forward, cell_backward)
+        for forward, backward in forms:
+            gates, c, m, carried = torch.empty_like(products), torch.empty_like(dc), torch.empty_like(dc), dc.clone()
+            forward(products, bias, c_prev, gates, c, m, 0.8)
+            seen = [gates.clone(), c, m]
+            backward(gates, dm, carried, c_prev, c, None, 0.8)
+            results.append(torch.cat([*seen, gates, carried], dim=1))
+    except Exception as error:  # a compiler has many ways to fail, and none of them must stop the run
+        return f"Triton can't compile the cell here: {error}"
+    return None if torch.allclose(results[0], results[1], atol=1e-5) else "Triton's cell gave wrong numbers"
