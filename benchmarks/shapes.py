@@ -120,6 +120,7 @@ def trial(
         "predictions": found.predictions,
     }
     done.write_text(json.dumps({**row, "recipe": asdict(falling)}, indent=2) + "\n", encoding="utf-8")
+    print("\n".join(table([row])), file=sys.stderr, flush=True)  # hours may lie between this and the table of all
     return row
 
 

@@ -42,7 +42,8 @@ weights so far; --resume goes on exactly from there. --resume FILE goes on from 
 for example to let the learning rate fall (--max-tokens, --decay-tokens) while the first run keeps its own. Without
 --max-tokens, --resume keeps the end that the run has. What may change: rates, clip, decay, warm-up, negatives and the end.
 
---evaluate FOLDER trains nothing: it prints the full softmax's perplexity of that folder's model on each text of --heldout.
+--evaluate FOLDER trains nothing: it prints the full softmax's perplexity of that folder's model on each text of --heldout, and
+leaves them in FOLDER/training/heldout.json.
 """
 
 
@@ -58,6 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="FOLDER", help="local folder for model and run (required)")
     parser.add_argument(
         "--evaluate", metavar="FOLDER", help="instead of training: measure this run's model on --heldout (default: train)"
+    )
+    parser.add_argument(
+        "--softmax", metavar="FILE", help="with --evaluate: the model's softmax (default: softmax.safetensors in its folder)"
     )
     reading = parser.add_argument_group("reading")
     reading.add_argument(
@@ -202,7 +206,7 @@ def evaluate_run(args: argparse.Namespace) -> int:
 
     folder = Path(args.evaluate)
     try:
-        theta = SoftmaxWeights.load(folder / SOFTMAX)
+        theta = SoftmaxWeights.load(Path(args.softmax) if args.softmax else folder / SOFTMAX)
         weights = BiLMWeights.load_safetensors(folder / "weights.safetensors")
         heldout = [(place, list(_sentences([place], args, "--heldout"))) for place in args.heldout]
         import torch
@@ -222,6 +226,8 @@ def _problems(args: argparse.Namespace) -> Iterator[str]:
         if args.inputs or not args.heldout:
             yield "--evaluate FOLDER takes the texts as --heldout TEXT … and no others: name at least one there"
         return
+    if args.softmax:
+        yield "--softmax belongs to --evaluate FOLDER: training makes its own"
     missing = [name for name in ("inputs", "options", "output") if not getattr(args, name)]
     if missing:
         names = ", ".join("TEXT" if name == "inputs" else f"--{name}" for name in missing)

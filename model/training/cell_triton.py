@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 _BLOCK = 1024
+FP_FUSION = True  # products and sums may become one operation; said explicitly, since Triton's default is going to change
 
 __all__ = ["cell_backward", "cell_forward"]
 
@@ -75,13 +76,13 @@ def _grid(lanes: int, d: int) -> tuple[tuple[int, int], int]:
 def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:
     """See `kernels.cell_forward`; bias and c are float32."""
     grid, block = _grid(*c.shape)
-    _forward_kernel[grid](products, bias, c_prev, gates, c, m, c.shape[1], clip, BLOCK=block)
+    _forward_kernel[grid](products, bias, c_prev, gates, c, m, c.shape[1], clip, BLOCK=block, enable_fp_fusion=FP_FUSION)
 
 
 def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, dbias: None, clip: float) -> None:
     """See `kernels.cell_backward`; dbias is the caller's to sum."""
     grid, block = _grid(*c.shape)
-    _backward_kernel[grid](gates, dm, dc, c_prev, c, c.shape[1], clip, BLOCK=block)
+    _backward_kernel[grid](gates, dm, dc, c_prev, c, c.shape[1], clip, BLOCK=block, enable_fp_fusion=FP_FUSION)
 
 
 def check(device: torch.device) -> str | None:

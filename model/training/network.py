@@ -145,7 +145,7 @@ def convolve(
         [n, Σf] in char_embed's dtype.
     """
     widest = max(weight.shape[2] for weight in weights)
-    widths = [weight.shape[2] for weight in weights for _ in range(len(weight))]
+    widths = [(weight.shape[2], len(weight)) for weight in weights]  # of how many filters
     padded = [F.pad(weight, (0, widest - weight.shape[2])) for weight in weights]
     merged = torch.cat(padded).transpose(1, 2).flatten(1)  # [f, widest · d_char]
     if windows is not None:
@@ -163,17 +163,18 @@ def convolve(
     return torch.cat(pooled)[torch.argsort(order)]
 
 
-def _largest(ids: Tensor, windows: int, char_embed: Tensor, merged: Tensor, widths: Sequence[int]) -> Tensor:
+def _largest(ids: Tensor, windows: int, char_embed: Tensor, merged: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:
     """As `convolve`, of words whose characters end before the last window or at the last id: ids int64 [n, 50] → [n, f].
 
     A window of nothing but padding stands for all others of that kind.
     """
-    length, widest = ids.shape[1], max(widths)
+    length, widest = ids.shape[1], max(width for width, _ in widths)
     over = max(0, windows + widest - 1 - length)  # ids that the last windows want behind a word's end
     ids = F.pad(ids[:, : windows + widest - 1], (0, over), value=PADDING_ID)
     products = _Windows.apply(ids, char_embed, widest) @ merged.t()  # [n, windows, f]
     if over:
-        last = torch.cat([torch.full((1,), length - width, device=ids.device) for width in widths])  # [f]
+        # Made on the device: a graph can't copy from the host.
+        last = torch.cat([torch.full((n,), length - width, device=ids.device) for width, n in widths])  # [f]
         products = products.masked_fill(torch.arange(windows, device=ids.device)[:, None] > last, -torch.inf)
     return products.amax(1)
 

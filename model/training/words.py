@@ -64,7 +64,8 @@ class GraphedWords(Words):
 
     def forward(self, characters: Tensor, inputs: Tensor) -> Tensor:
         """See `Words`."""
-        n, longest = len(characters), int((characters != PADDING_ID).sum(1).max())
+        # By NumPy: PyTorch would wake all of the machine's cores for this, batch after batch.
+        n, longest = len(characters), int((characters.numpy() != PADDING_ID).sum(1).max())
         key = -(-n // WORDS) * WORDS, next((some for some in WINDOWS if some > longest), characters.shape[1])
         if key not in self._of:
             self._of[key] = self._captured(*key, characters, inputs)

@@ -65,7 +65,7 @@ def test_a_model_that_is_right_is_left_alone_on_average() -> None:
         for _ in range(500):
             drawn = softmax.draw(CLASSES, 15, generator)
             if not corrected:
-                drawn = Negatives(drawn.classes, 10**9, CLASSES)
+                drawn = Negatives(drawn.classes, torch.tensor(1e9, dtype=torch.float64), CLASSES)
             got = softmax.sampled_loss(h, targets, p.flatten(), weight, bias, drawn)
             total += got.dh.view(3, CLASSES, P).sum(1) / 500
         return float(total.norm())
@@ -77,7 +77,9 @@ def test_a_model_that_is_right_is_left_alone_on_average() -> None:
 
 def test_all_classes_drawn_is_the_full_softmax() -> None:
     h, targets, weights, weight, bias = parts(4)
-    every = Negatives(torch.arange(CLASSES), 10**9, CLASSES)  # after so many draws each is expected once
+    every = Negatives(
+        torch.arange(CLASSES), torch.tensor(1e9, dtype=torch.float64), CLASSES
+    )  # after so many draws each is expected once
     got = softmax.sampled_loss(h, targets, weights, weight, bias, every)
     full = softmax.sampled_loss(h, targets, weights, weight, bias, None)
     torch.testing.assert_close(got.loss, full.loss)
@@ -98,6 +100,12 @@ def test_a_saved_softmax_is_read_back_and_what_is_none_is_refused(tmp_path: Path
     assert again.words == ("schön", "tab\tword")
     assert torch.equal(again.weight, weight)
     assert torch.equal(again.bias, bias)
+    weight[3] = 0.0  # a row without a scale of its own
+    SoftmaxWeights(weight, bias, ("schön", "tab\tword")).save(path, "int8")
+    rounded = SoftmaxWeights.load(path)
+    assert rounded.weight.dtype == torch.float32
+    assert ((rounded.weight - weight).abs() <= weight.abs().amax(1, keepdim=True) / 254 + 1e-7).all()
+    assert torch.equal(rounded.bias, bias)
     SoftmaxWeights(weight, bias, ("one word too few",)).save(path)
     with pytest.raises(TrainingError, match="for 1 words and three marks"):
         SoftmaxWeights.load(path)

@@ -73,9 +73,13 @@ def test_evaluate_prints_what_training_found_and_needs_the_softmax(
     assert capsys.readouterr().out.splitlines() == [at_end]
     (row,) = json.loads((folder / "training" / "heldout.json").read_text())
     assert f"perplexity {row['perplexity'][0]:,.1f} forward" in at_end
-    (folder / "softmax.safetensors").unlink()
+    elsewhere = (folder / "softmax.safetensors").rename(folder.parent / "elsewhere.safetensors")
     assert main(["train", "--evaluate", str(folder), "--heldout", str(text)]) == 3
     assert "perplexity needs the softmax" in capsys.readouterr().err
+    assert main(["train", "--evaluate", str(folder), "--softmax", str(elsewhere), "--heldout", str(text)]) == 0
+    assert capsys.readouterr().out.splitlines() == [at_end]
+    assert main([*command, "--softmax", str(elsewhere)]) == 2
+    assert "--softmax belongs to --evaluate" in capsys.readouterr().err
 
 
 def test_resume_without_an_end_keeps_the_runs_own(command: list[str], folder: Path) -> None:
