@@ -1,12 +1,12 @@
 """``python -m benchmarks.train``: training tokens/s on this machine, and their share of its product rate in the same run.
 
-    python -m benchmarks.train [--kernels c torch compile] [--dim 512] [--projection 128] [--lanes 256] [--sampled 1024]
+    python -m benchmarks.train [--kernels c torch compile] [--dim 1024] [--projection 128] [--lanes 256] [--sampled 1024] [--device cuda]
 
-With several kernels it trains with each in turn, in rounds, and prints medians: what the element-wise half costs in C, as
-PyTorch's operators one by one, and through `torch.compile`.
+With several kernels it trains with each in turn, in rounds, and prints medians: what the element-wise half costs in C (on a GPU:
+the cell in Triton), as PyTorch's operators one by one, and through `torch.compile`.
 
 Text is drawn by Zipf's law from made-up words, so that nothing needs to be there; shape and recipe are the default
-model's (2 × 512 cells; 1,024 is the published small shape). The product rate is that of one step's gates, packed
+model's. The product rate is that of one step's gates, packed
 bfloat16, all cores at once, one thread each: what a training loop that did nothing but its products would reach. May
 import model.training.
 """
@@ -80,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--rounds", type=int, default=3, help="of each kind of kernels, in turn (default: 3)")
     found.add_argument("--lanes", type=int, default=256, help="(default: 256)")
     found.add_argument("--sampled", type=int, default=1024, help="negatives (default: 1024)")
-    found.add_argument("--dim", type=int, default=512, help="cells of a layer (default: 512)")
+    found.add_argument("--dim", type=int, default=1024, help="cells of a layer (default: 1024)")
     found.add_argument("--projection", type=int, default=128, help="outputs of a layer and direction (default: 128)")
     found.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
     found.add_argument(

@@ -329,3 +329,21 @@ def test_a_gpu_trains_as_a_cpu_does(small_options: BiLMOptions, recipe: Recipe, 
     run.save_checkpoint(mixed, tmp_path / "checkpoint.pt")
     again = run.resume(tmp_path / "checkpoint.pt", replace(recipe, dropout=0.1), corpus, None, "cuda", torch.bfloat16)
     assert again.progress == mixed.progress
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_a_gpu_gives_the_same_bytes_each_time_and_over_a_stop(
+    small_options: BiLMOptions, recipe: Recipe, sentences: list[list[str]], tmp_path: Path
+) -> None:
+    # A word of 90 letters now and then: graphs of all windows, beside those of short words.
+    text = Corpus.encode([[*sentence, "w" * 90] if i % 50 == 7 else sentence for i, sentence in enumerate(sentences)], 1000)
+    runs = [Trainer.fresh(small_options, recipe, text, "cuda") for _ in range(2)]
+    trained(runs[0], 40)
+    trained(runs[1], 20)
+    run.save_checkpoint(runs[1], tmp_path / "checkpoint.pt")
+    runs.append(run.resume(tmp_path / "checkpoint.pt", recipe, text, None, "cuda"))
+    for other in runs[1:]:
+        trained(other, 20)
+        for name, value in runs[0].network.parameters.items():
+            assert torch.equal(other.network.parameters[name], value), name
+        assert torch.equal(other.rows.weight, runs[0].rows.weight)
