@@ -1,6 +1,7 @@
 """``python -m benchmarks.train``: training tokens/s on this machine, and their share of its product rate in the same run.
 
-    python -m benchmarks.train [--kernels c torch compile] [--dim 1024] [--projection 128] [--lanes 256] [--sampled 1024] [--device cuda]
+    python -m benchmarks.train [--kernels c torch compile] [--dim 1024] [--projection 128] [--lanes 256] [--sampled 1024]
+                               [--device cuda]
 
 With several kernels it trains with each in turn, in rounds, and prints medians: what the element-wise half costs in C (on a GPU:
 the cell in Triton), as PyTorch's operators one by one, and through `torch.compile`.

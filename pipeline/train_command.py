@@ -1,7 +1,7 @@
 """``elmo-store train``: a biLM from text. May import transforms' readers and model.training, once options are parsed.
 
 The published recipe is ``--optimiser adagrad --sampled 8192 --dropout 0.1``. The defaults are a starting point for small models;
-what trained the packaged model, its card gives as a command (more lanes, fewer negatives, a higher rate).
+what trained the packaged model, its card gives as a command (more lanes, more negatives, a higher rate).
 """
 
 import argparse
