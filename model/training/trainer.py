@@ -226,7 +226,8 @@ class Trainer:
                     self.corpus, self.progress.epoch, self.recipe.lanes, self.recipe.unroll, self.recipe.seed, self.recipe.shuffle
                 )
                 batches = range(self.progress.batch, epoch.n_batches)
-                pending = ahead.submit(self._prepared, epoch, self.progress.batch, self.progress.batches)
+                if batches:  # none are left where a run is resumed at the end of an epoch
+                    pending = ahead.submit(self._prepared, epoch, batches[0], self.progress.batches)
                 for index in batches:
                     prepared = pending.result()
                     if index + 1 in batches:

@@ -119,6 +119,13 @@ def test_a_resumed_run_is_the_run_that_never_stopped(
         assert torch.equal(getattr(second.rows, name), getattr(straight.rows, name)), name
 
 
+def test_a_run_resumes_at_the_end_of_an_epoch(small_options: BiLMOptions, recipe: Recipe, corpus: Corpus) -> None:
+    trainer = Trainer.fresh(small_options, recipe, corpus)
+    trainer.progress.batch = Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed).n_batches
+    trained(trainer, 2)
+    assert (trainer.progress.epoch, trainer.progress.batch) == (1, 2)
+
+
 def test_a_checkpoint_of_another_run_is_refused(
     done: Trainer, small_options: BiLMOptions, recipe: Recipe, corpus: Corpus, folder: Path
 ) -> None:
