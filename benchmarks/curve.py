@@ -30,9 +30,10 @@ def draw(folder: Path, output: Path) -> None:
     for perplexity in rest:
         for column, (name, colour, line, mark) in enumerate(DIRECTIONS, 1):
             perplexity.plot(points[:, 0] / 1e6, points[:, column], line, color=colour, marker=mark, markersize=5, label=name)
-        for tokens, *both in points:
+        for i, (tokens, *both) in enumerate(points):
             values = dict.fromkeys(f"{value:.0f}" for value in both)
-            perplexity.annotate(", ".join(values), (tokens / 1e6, max(both)), (0, 7), textcoords="offset points", ha="center")
+            away = 7 if i % 2 == 0 else -15  # points, in turn above and below, so that neighbours have room
+            perplexity.annotate(", ".join(values), (tokens / 1e6, max(both)), (0, away), textcoords="offset points", ha="center")
         perplexity.set_title("held-out perplexity, full softmax", fontsize=10, loc="left")
         perplexity.set_xlim(loss.get_xlim())
         perplexity.set_ylim(0, 1.2 * points[:, 1:].max())
