@@ -1,6 +1,9 @@
 """Fixtures that every test folder shares. May import pytest, benchmarks.data and the standard library only."""
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,3 +35,18 @@ def shared_dir() -> Path:
     if not (path / "golden" / "options.json").is_file():
         pytest.skip(f"no goldens in {path}: `python -m benchmarks.data goldens` fetches them, or set ELMO_STORE_DATA")
     return path
+
+
+@pytest.fixture
+def interpreted(repo_dir: Path) -> Callable[[str], str]:
+    """Runs a program with Triton's kernels interpreted, in a process of its own, since Triton asks once; what it printed."""
+    pytest.importorskip("triton", reason="Triton is not installed; it comes with PyTorch for CUDA")
+
+    def run(program: str) -> str:
+        environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(repo_dir)}
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run

@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,7 @@ from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS, BiLMOptions
 from model.start_state import StartState
+from model.triton_module import triton_module
 
 logger = logging.getLogger(__name__)
 
@@ -85,15 +87,10 @@ def best_cell(device: torch.device) -> CellOps:
     """`cell_triton` where it compiles and gives the right numbers, `cell` otherwise, with a log line on a GPU."""
     if device.type != "cuda":
         return cell
-    try:
-        from model.engine import cell_triton
-    except ImportError as error:
-        problem: str | None = f"Triton is not installed: {error}"
-    else:
-        problem = cell_triton.check(device)
-        if problem is None:
-            return cell_triton
-    logger.warning("the fused cell is off, computing it with plain torch (slower): %s", problem)
+    found = triton_module("model.engine.cell_triton", device)
+    if not isinstance(found, str):
+        return cast(CellOps, found)
+    logger.warning("the fused cell is off, computing it with plain torch (slower): %s", found)
     return cell
 
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from model.files.locate import cache_folder
 from model.training.errors import TrainingError
+from model.triton_module import triton_module
 
 logger = logging.getLogger(__name__)
 Part = TypeVar("Part")
@@ -218,15 +219,10 @@ def _form(name: str, device: torch.device) -> Callable[..., Any]:
 @cache
 def _triton(device: torch.device) -> ModuleType | None:
     """The cell in Triton, where it compiles for this GPU and computes what PyTorch does."""
-    try:
-        from model.training import cell_triton
-    except ImportError as error:
-        problem: str | None = f"Triton is not installed ({error})"
-    else:
-        problem = cell_triton.check(device)
-    if problem is None:
-        return cell_triton
-    logger.warning("training goes on without Triton's kernels (slower): %s", problem)
+    found = triton_module("model.training.cell_triton", device)
+    if not isinstance(found, str):
+        return found
+    logger.warning("training goes on without Triton's kernels (slower): %s", found)
     return None
 
 

@@ -144,16 +144,13 @@ def convolve(
     Returns:
         [n, Σf] in char_embed's dtype.
     """
-    widest = max(weight.shape[2] for weight in weights)
-    widths = [(weight.shape[2], len(weight)) for weight in weights]  # of how many filters
-    padded = [F.pad(weight, (0, widest - weight.shape[2])) for weight in weights]
-    merged = torch.cat(padded).transpose(1, 2).flatten(1)  # [f, widest · d_char]
     if windows is not None:
-        return _largest(characters.long(), windows, char_embed, merged, widths)
+        return _largest(characters.long(), windows, char_embed, *_merged(weights))
     used = (characters != PADDING_ID).sum(1)  # [n]
     if char_embed.dtype == torch.float32 and char_embed.device.type == "cpu" and kernels.compiled():
         table = torch.cat([char_embed @ weight.permute(1, 2, 0).flatten(1) for weight in weights], dim=1)  # [262, S]
         return _LookUp.apply(table, characters.to(torch.int16), used, [(w.shape[2], w.shape[0]) for w in weights])
+    merged, widths = _merged(weights)
     order = torch.argsort(used, stable=True)
     pooled = []
     for part in order.tensor_split(groups):
@@ -161,6 +158,13 @@ def convolve(
             some = min(characters.shape[1], int(used[part[-1]]) + 1)
             pooled.append(_largest(characters[part].long(), some, char_embed, merged, widths))
     return torch.cat(pooled)[torch.argsort(order)]
+
+
+def _merged(weights: Sequence[Tensor]) -> tuple[Tensor, list[tuple[int, int]]]:
+    """All convolutions as one of the greatest width w, [f, w · d_char], and each one's width with its number of filters."""
+    widest = max(weight.shape[2] for weight in weights)
+    padded = [F.pad(weight, (0, widest - weight.shape[2])) for weight in weights]
+    return torch.cat(padded).transpose(1, 2).flatten(1), [(weight.shape[2], len(weight)) for weight in weights]
 
 
 def _largest(ids: Tensor, windows: int, char_embed: Tensor, merged: Tensor, widths: Sequence[tuple[int, int]]) -> Tensor:

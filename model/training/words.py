@@ -42,7 +42,7 @@ class Words:
 
 @dataclass(frozen=True, eq=False)
 class _Graphs:
-    """One shape's buffers and graphs; the graphs are None off a GPU."""
+    """One shape's buffers and graphs."""
 
     characters: Tensor
     inputs: Tensor

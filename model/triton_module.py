@@ -1,0 +1,16 @@
+"""Whether a module of Triton kernels can be used on a device. Imports torch alone; the module only when it is asked about."""
+
+from importlib import import_module
+from types import ModuleType
+
+import torch
+
+
+def triton_module(name: str, device: torch.device) -> ModuleType | str:
+    """The module, or why it can't be used: Triton is missing, or the module's own `check` found something."""
+    try:
+        module = import_module(name)
+    except ImportError as error:
+        return f"Triton is not installed: {error}"
+    problem: str | None = module.check(device)
+    return problem or module
