@@ -15,15 +15,17 @@ MANIFEST = "elmo_store.json"
 INPUTS = "inputs.parquet"
 START_STATE = "start_state.safetensors"
 SENTENCES = "sentences"
-SENTENCE_INDEX = "sentences/index.parquet"
-SENTENCE_IDS = "sentences/ids"
+INDEXES = "indexes"  # look-ups, none of them among what they lead to: every file of sentences/ has the same schema
+SENTENCE_INDEX = f"{INDEXES}/parts.parquet"
+SENTENCE_IDS = f"{INDEXES}/ids"
+TEXT_INDEX = f"{INDEXES}/text"  # optional: from a sentence's tokens to its number
+VECTOR_INDEX = f"{INDEXES}/vectors"  # optional: from a vector to the rows near it
 REJECTS = "rejects"
 STATES = "states"
 ZARR = "states.zarr"
 SHARDS = "_shards"  # markers of shards
 STRETCHES = "_parts"  # markers of stretches of parts
 IDS = "_ids"  # markers of the id tables
-TEXT_INDEX = "index/text"  # optional: from a sentence's tokens to its number
 WORK = "_work"  # scratch of a running job; gone when the store is complete
 LEASES = "_lease"  # who writes; gone when nobody does
 LEASE = "_lease/owner.json"
@@ -124,9 +126,11 @@ def _state_place(name: str) -> int:
 
 _OURS = re.compile(
     rf"{MANIFEST}|{INPUTS}|{START_STATE}|report\.html"
-    rf"|{SENTENCES}/(part-\d+|index|ids/\d+)\.parquet|{REJECTS}/part-\d+\.jsonl|{STATES}/part-\d+\.parquet"
+    rf"|{SENTENCES}/part-\d+\.parquet|{REJECTS}/part-\d+\.jsonl|{STATES}/part-\d+\.parquet"
+    rf"|{SENTENCE_INDEX}|{SENTENCE_IDS}/\d+\.parquet|{TEXT_INDEX}/.+|{VECTOR_INDEX}/(rows\.faiss|lengths\.npy|facts\.json)"
     rf"|{ZARR}/zarr\.json|{ZARR}/\w+/(zarr\.json|c/[\d/]+)|({SHARDS}|{STRETCHES}|{IDS})/\d+\.json"
-    rf"|index/(rows\.faiss|lengths\.npy|index\.json|text/.+)|{WORK}/.+"
+    rf"|{WORK}/.+"
+    r"|sentences/(index|ids/\d+)\.parquet|index/(rows\.faiss|lengths\.npy|index\.json|text/.+)"  # before format 1 was frozen
 )
 
 

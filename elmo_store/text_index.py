@@ -4,8 +4,8 @@ May import pyarrow, NumPy, layout, manifest, ids (its tables), sentences, storag
 
 The hash of a sentence is the first 16 bytes of the SHA-256 of its tokens, each followed by the byte 0xFF, which UTF-8 never has;
 of each token the bytes that the model reads, the first 48 where the model's options say 50 characters a token (lone surrogates
-are left out): sentences of one hash have the same vectors. Files: ``index/text/facts.json`` says which store it is of, and
-``index/text/NNNNN.parquet`` are tables as those of ids (docs/store-format.md), with each text's first sentence alone.
+are left out): sentences of one hash have the same vectors. Files: ``indexes/text/facts.json`` says which store it is of, and
+``indexes/text/NNNNN.parquet`` are tables as those of ids (docs/store-format.md), with each text's first sentence alone.
 
 Without the files up to a million sentences' hashes are gathered in memory when the first text is looked for (some seconds for a
 million, 24 bytes each). ``elmo-store index STORE --by text`` or `build` writes them, in memory that does not grow with the store.

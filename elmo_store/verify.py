@@ -46,7 +46,8 @@ FAULTS_AT_MOST = 1000  # of a deep look: one damaged axis makes a fault of every
 THREADS = 8
 _NUMBER = re.compile("[0-9]{1,19}")
 _ZARR_ARRAYS = tuple(f"{layout.ZARR}/{name}" for name in ("states", "scale", "token", "state", "sentence_start"))
-OUR_ROOMS = (layout.SENTENCES, layout.REJECTS, layout.STATES, layout.SHARDS, layout.STRETCHES, layout.IDS, *_ZARR_ARRAYS)
+_MARKERS = (layout.SHARDS, layout.STRETCHES, layout.IDS)
+OUR_ROOMS = (layout.SENTENCES, layout.SENTENCE_IDS, layout.REJECTS, layout.STATES, *_MARKERS, *_ZARR_ARRAYS)
 
 M = TypeVar("M", ShardMarker, StretchMarker, IdsMarker)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from elmo_store.store import Store
 
 EPILOG = """\
-Both are kept in the folder index/ of the store, beside each other; neither is needed to read it.
+Both are kept in the folder indexes/ of the store, beside each other; neither is needed to read it.
 --by vectors: rows, approximately, by any mix of the layers; a byte a number of every state, half of a float16 store.
   `elmo-store explore` offers it. Needs the extra: pip install 'elmo-store[explore]'.
 --by text: sentences by their tokens, for programs that ask for the vectors of a text: store.sentence(text="I sat on the bank")

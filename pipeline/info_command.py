@@ -56,8 +56,8 @@ def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
     from elmo_store.lease import described, read_lease, read_signs
 
     sizes = root.sizes()
-    groups = {"zarr": "states.zarr/", "parquet": "states/", "sentences": "sentences/", "rejects": "rejects/"}
-    by_kind = {kind: sum(size for name, size in sizes.items() if name.startswith(prefix)) for kind, prefix in groups.items()}
+    folders = {"zarr": "states.zarr", "parquet": "states", "sentences": "sentences", "indexes": "indexes", "rejects": "rejects"}
+    by_kind = {kind: sum(size for name, size in sizes.items() if name.startswith(f"{f}/")) for kind, f in folders.items()}
     done = sum(name.startswith("_shards/") for name in sizes)
     lease = read_lease(root)
     return {

@@ -13,7 +13,7 @@ from typing import TypeVar
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from elmo_store.layout import IDS, REJECTS, SENTENCES, STRETCHES, ZARR, is_ours
+from elmo_store.layout import IDS, REJECTS, SENTENCE_IDS, SENTENCES, STRETCHES, ZARR, is_ours
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import IdsMarker, StretchMarker, read_ids_marker, read_stretch_marker
 from elmo_store.storage import Root
@@ -101,7 +101,7 @@ def _remove_half_written(root: Root) -> None:
 def _remove_strays(root: Root, markers: Sequence[StretchMarker | IdsMarker]) -> None:
     """Remove what an earlier plan of this job left beside its parts and id tables: the input may have changed since."""
     known = {marker.path for marker in markers} | {record.path for marker in markers for record in marker.objects}
-    rooms = (SENTENCES, REJECTS, f"{ZARR}/sentence_start/c", STRETCHES, IDS)
+    rooms = (SENTENCES, SENTENCE_IDS, REJECTS, f"{ZARR}/sentence_start/c", STRETCHES, IDS)
     root.remove_many([rel for room in rooms for rel in root.list(room) if is_ours(rel) and rel not in known])
 
 

@@ -18,12 +18,12 @@ from elmo_store.errors import StoreError
 from elmo_store.figures.gather import evenly
 from elmo_store.figures.vectors import Float
 from elmo_store.layout import MANIFEST
+from elmo_store.layout import VECTOR_INDEX as FOLDER
 from elmo_store.storage import Root
 from elmo_store.store import Store
 from pipeline.explore.vectors import Found
 
-FOLDER = "index"
-INDEX, LENGTHS, FACTS = f"{FOLDER}/rows.faiss", f"{FOLDER}/lengths.npy", f"{FOLDER}/index.json"
+INDEX, LENGTHS, FACTS = f"{FOLDER}/rows.faiss", f"{FOLDER}/lengths.npy", f"{FOLDER}/facts.json"
 BLOCK_ROWS = 32_768
 MOST_LISTS = 4096
 TRAINING_ROWS_A_LIST, TRAINING_BLOCK = 40, 64  # neighbouring rows are read together

@@ -88,7 +88,7 @@ def test_the_index_finds_what_exact_search_finds(tmp_path: Path, form: str) -> N
 def test_an_index_of_another_store_is_refused(tmp_path: Path) -> None:
     make_store(str(tmp_path / "store"), lengths=(40,) * 6, parts=(6,))
     ann.build(elmo_store.open(tmp_path / "store"))
-    facts = tmp_path / "store" / "index" / "index.json"
+    facts = tmp_path / "store" / "indexes" / "vectors" / "facts.json"
     facts.write_text(facts.read_text().replace('"store": "', '"store": "0'))
     with pytest.raises(elmo_store.errors.StoreError, match="another store"):
         ann.open_index(elmo_store.open(tmp_path / "store"))

@@ -179,7 +179,7 @@ def test_a_put_that_came_after_the_fence_is_found_at_the_end(
     assert digests(out) == digests(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("rel", ["sentences/part-00000.parquet", "sentences/ids/00000.parquet", "states.zarr/sentence_start/c/0"])
+@pytest.mark.parametrize("rel", ["sentences/part-00000.parquet", "indexes/ids/00000.parquet", "states.zarr/sentence_start/c/0"])
 def test_parts_that_someone_else_put_are_made_again(run_of_a_job: JobRoot, embed: Command, out: Path, rel: str) -> None:
     data = bytearray(run_of_a_job.get(rel))
     data[9] ^= 1
@@ -193,7 +193,7 @@ def test_parts_that_someone_else_put_are_made_again(run_of_a_job: JobRoot, embed
 
 def test_parts_of_an_earlier_plan_are_removed(run_of_a_job: JobRoot, out: Path) -> None:
     old = ["sentences/part-00007.parquet", "rejects/part-00000.jsonl", "_parts/00003.json", "_ids/00009.json"]
-    for rel in [*old, "states.zarr/sentence_start/c/5", "sentences/mine.txt"]:
+    for rel in [*old, "indexes/ids/00005.parquet", "states.zarr/sentence_start/c/5", "sentences/mine.txt"]:
         Root(out).put(rel, b"old")
     Root(out).put_json(PLAN, {**Root(out).get_json(PLAN), "resumed": True})  # only then is there an earlier plan
     finish(run_of_a_job)
@@ -289,7 +289,9 @@ def test_overwrite_leaves_what_is_not_the_store_s(embed: Command, out: Path) -> 
         path = out / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"mine")
-    for old in ("sentences/part-00099.parquet", "states/part-00099.parquet", "_shards/00099.json", "report.html"):
+    parts = [f"{folder}/part-00099.parquet" for folder in ("sentences", "states")]
+    for old in (*parts, "indexes/ids/00099.parquet", "sentences/ids/00099.parquet", "_shards/00099.json", "report.html"):
+        (out / old).parent.mkdir(exist_ok=True)
         (out / old).write_bytes(b"of a larger store that stood here before")
     assert embed(out, "--overwrite", "--store", "zarr", "--shard-rows", "128", "--input-format", "lines") == Exit.COMPLETE
     assert [name for name in mine if (out / name).read_bytes() != b"mine"] == []

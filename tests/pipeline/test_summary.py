@@ -90,7 +90,7 @@ def test_info_says_what_is_there_and_how_to_open_it(embed: Command, tmp_path: Pa
     facts = json.loads(capsys.readouterr().out)
     assert facts["counts"]["sentences"] == 60
     assert facts["shards_done"] == facts["counts"]["shards"]
-    assert set(facts["bytes"]) == {"zarr", "parquet", "sentences"}
+    assert set(facts["bytes"]) == {"zarr", "parquet", "sentences", "indexes"}
 
 
 def test_info_of_what_is_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,8 +129,8 @@ def test_a_sentence_costs_one_part(fetched: Counter[str]) -> None:
     written = _store("zarr", fetched)
     store = elmo_store.open(written.root.url())
     assert store.sentence(1).tokens == tuple(written.tokens[1])
-    parts = {name.rpartition("/")[2] for name in fetched if "/sentences/" in name}
-    assert parts == {"index.parquet", "part-00000.parquet"}
+    parts = {name.rpartition("/")[2] for name in fetched if "/sentences/" in name or "/indexes/" in name}
+    assert parts == {"parts.parquet", "part-00000.parquet"}
     assert _vectors(fetched) == 0
 
 

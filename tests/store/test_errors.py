@@ -301,7 +301,7 @@ def test_parts_that_are_too_few(written: Written) -> None:
     value = written.manifest.to_json()
     value["counts"]["parts"] = 2
     written.root.put_json(layout.MANIFEST, signed(value))
-    with pytest.raises(ShardCorruptError, match=r"index\.parquet names 3 parts of 8 sentences and 49 rows, the manifest 2"):
+    with pytest.raises(ShardCorruptError, match=r"parts\.parquet names 3 parts of 8 sentences and 49 rows, the manifest 2"):
         _ = elmo_store.open(written.root.url()).sentence(7).tokens
 
 

@@ -1,11 +1,16 @@
-"""Other programs read a store without this package's help: tensorstore, xarray, zarr, DuckDB, Polars, pyarrow."""
+"""Other programs read a store without this package's help: tensorstore, xarray, zarr, DuckDB, Polars, pyarrow, pandas, dask."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe
 import duckdb
 import numpy as np
+import pandas
 import polars as pl
+import pyarrow as pa
+import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 import tensorstore
@@ -16,7 +21,8 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore
 
 import elmo_store
-from tests.store.support import LENGTHS, Written, make_store
+from elmo_store import layout
+from tests.store.support import LENGTHS, make_store
 
 DTYPES = pytest.mark.parametrize("dtype", ["float16", "float32"])
 WITH_INT8 = pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
@@ -149,12 +155,43 @@ def test_pyarrow(tmp_path: Path, dtype: str) -> None:
     np.testing.assert_array_equal(vectors.flatten().to_numpy().reshape(-1, 8), written.states[:, 4])
 
 
-def test_sentences_as_other_programs_see_them(tmp_path: Path) -> None:
-    written: Written = make_store(str(tmp_path / "store"))
-    frame = pl.read_parquet(tmp_path / "store" / "sentences" / "part-*.parquet")
-    assert frame["sentence"].to_list() == list(range(len(LENGTHS)))
-    assert frame["tokens"].to_list() == written.tokens
-    assert frame["first_row"].to_list() == written.starts[:-1]
+def _of_duckdb(path: str) -> pa.Table:
+    with duckdb.connect() as connection:
+        return connection.sql("select * from read_parquet(?)", params=[path]).to_arrow_table()
+
+
+FOLDER_AND_GLOB, FOLDER_ALONE, GLOB_ALONE = ("sentences", "sentences/*.parquet"), ("sentences",), ("sentences/*.parquet",)
+SENTENCE_READERS: dict[str, tuple[Callable[[str], pa.Table], tuple[str, ...]]] = {
+    "duckdb": (_of_duckdb, GLOB_ALONE),
+    "polars": (lambda path: pl.read_parquet(path).to_arrow(), FOLDER_AND_GLOB),
+    "pyarrow": (pq.read_table, FOLDER_ALONE),
+    "pyarrow.dataset": (lambda path: pyarrow.dataset.dataset(path).to_table(), FOLDER_ALONE),
+    "pandas": (lambda path: pa.Table.from_pandas(pandas.read_parquet(path)), FOLDER_ALONE),
+    "dask": (lambda path: pa.Table.from_pandas(dask.dataframe.read_parquet(path).compute()), FOLDER_AND_GLOB),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning")  # dask's use of pandas
+@pytest.mark.parametrize("boundaries", [False, True])
+@pytest.mark.parametrize("reader", SENTENCE_READERS)
+def test_the_folder_of_sentences_is_their_table(tmp_path: Path, reader: str, boundaries: bool) -> None:
+    written = make_store(str(tmp_path / "store"), store_forms=("parquet",), boundaries=boundaries)
+    elmo_store.open(written.root.url()).index_texts()  # nor do the indexes that a user asks for lie among the sentences
+    read, paths = SENTENCE_READERS[reader]
+    for path in paths:
+        table = read(str(tmp_path / "store" / path))
+        assert table.column_names[:7] == ["sentence", "id", "source", "position", "first_row", "n_tokens", "tokens"]
+        assert table["sentence"].to_pylist() == list(range(len(LENGTHS)))
+        assert table["id"].to_pylist() == [f"doc.txt:{i}" for i in range(len(LENGTHS))]
+        assert [list(tokens) for tokens in table["tokens"].to_pylist()] == written.tokens
+        assert table["first_row"].to_pylist() == written.starts[:-1]
+
+
+def test_every_file_among_the_sentences_has_their_schema(tmp_path: Path) -> None:
+    make_store(str(tmp_path / "store"))
+    files = [path for path in (tmp_path / "store" / "sentences").rglob("*") if path.is_file()]
+    assert len(files) == 3
+    assert all(pq.read_schema(path).equals(layout.SENTENCES_SCHEMA) for path in files)
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])

@@ -83,7 +83,7 @@ class TinyReader:
         bits = 0
         while (1 << bits) * 16_384 < self.manifest["counts"]["sentences"]:
             bits += 1
-        table = pq.read_table(self.folder / f"sentences/ids/{high >> (64 - bits) if bits else 0:05d}.parquet").to_pylist()
+        table = pq.read_table(self.folder / f"indexes/ids/{high >> (64 - bits) if bits else 0:05d}.parquet").to_pylist()
         return next((row["sentence"] for row in table if (row["hash_high"], row["hash_low"]) == (high, low)), None)
 
     def content_hash(self) -> str:
@@ -103,7 +103,7 @@ class TinyReader:
 
     def part_of(self, sentence: int) -> int:
         """The part that holds a sentence, by the table of parts."""
-        rows = pq.read_table(self.folder / "sentences/index.parquet").to_pylist()
+        rows = pq.read_table(self.folder / "indexes/parts.parquet").to_pylist()
         return next(r["part"] for r in rows if r["first_sentence"] <= sentence < r["first_sentence"] + r["n_sentences"])
 
     def parquet_states(self) -> npt.NDArray[Any]:
@@ -236,6 +236,6 @@ def test_objects_and_columns_are_those_of_the_page(tmp_path: Path, repo_dir: Pat
     written = make_store(str(tmp_path / "store"))
     heads = {name.split("/")[0] for name in written.root.list()}
     assert all(re.search(rf"^{re.escape(head)}", page, re.MULTILINE) for head in heads)
-    for name in ("inputs", "sentences/part-00000", "sentences/index", "sentences/ids/00000", "states/part-00000"):
+    for name in ("inputs", "sentences/part-00000", "indexes/parts", "indexes/ids/00000", "states/part-00000"):
         names = pq.read_schema(tmp_path / "store" / f"{name}.parquet").names
         assert all(f"`{column}`" in page for column in names if column not in written.manifest.states)

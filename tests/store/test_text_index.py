@@ -122,7 +122,7 @@ def test_many_tables_in_several_runs(tmp_path: Path, monkeypatch: pytest.MonkeyP
     written = make_store(str(tmp_path / "s"), lengths=lengths, parts=(100, 0, 100))
     facts = elmo_store.open(tmp_path / "s").index_texts()
     assert (facts["sentences"], facts["texts"]) == (200, 200)
-    assert len(list((tmp_path / "s/index/text").glob("*.parquet"))) == 32
+    assert len(list((tmp_path / "s/indexes/text").glob("*.parquet"))) == 32
     store = elmo_store.open(tmp_path / "s")
     assert store.find_text(written.tokens) == list(range(200))
     assert ids.tables_of(hash_texts(written.tokens, None)[:, 0], 5).max() > 16
@@ -135,9 +135,9 @@ def test_the_command_and_what_stands_beside_the_store(tmp_path: Path, capsys: py
     store = elmo_store.open(tmp_path / "s")
     assert store.find_text(written.tokens[:2]) == [0, 1]
     assert not verify(store, deep=True).faults
-    files = {path: path.read_bytes() for path in (tmp_path / "s/index/text").iterdir()}
+    files = {path: path.read_bytes() for path in (tmp_path / "s/indexes/text").iterdir()}
     assert main(["index", str(tmp_path / "s"), "--by", "text", "--quiet"]) == 0
-    assert files == {path: path.read_bytes() for path in (tmp_path / "s/index/text").iterdir()}  # same store, same bytes
+    assert files == {path: path.read_bytes() for path in (tmp_path / "s/indexes/text").iterdir()}  # same store, same bytes
 
 
 def test_an_index_of_another_store_is_refused(tmp_path: Path) -> None:

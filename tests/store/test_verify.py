@@ -166,7 +166,7 @@ STRUCTURAL: dict[str, tuple[Callable[[Root], None], str]] = {
         lambda r: rewrite(r, layout.states_part(1), lambda c: c["sentence"].__setitem__(0, 0)), "column sentence",
     ),
     "an id table": (lambda r: rewrite(r, layout.id_table(0), lambda c: _swap(c, "sentence", 0, 1)), "leads to sentence"),
-    "the table of parts": (lambda r: rewrite(r, layout.SENTENCE_INDEX, lambda c: c["n_rows"].__setitem__(0, 3)), "index.parquet"),
+    "the table of parts": (lambda r: rewrite(r, layout.SENTENCE_INDEX, lambda c: c["n_rows"].__setitem__(0, 3)), "parts.parquet"),
 }  # fmt: skip
 
 

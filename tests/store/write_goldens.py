@@ -19,12 +19,19 @@ LENGTHS = (3, 0, 5, 0, 1, 2)  # sentence 1 is a blank line, sentence 3 a record 
 CHANNELS, SHARD_ROWS = 4, 8
 SETS = (WeightSet("task", (0.25, 0.25, 0.5), 2.0), WeightSet("other", (1.0, 0.0, 0.0), 1.0))
 MIX = MixInfo("golden/zarr", "3" * 64, False, SETS)
+# Some have other sizes inside than this version writes: a reader takes them from the manifest.
 STORES: dict[str, dict[str, Any]] = {
-    "zarr": {"store_forms": ("zarr",)},
-    "zarr-float32-zstd-crc32c": {"store_forms": ("zarr",), "dtype": "float32", "compression": "zstd", "checksum": "crc32c"},
+    "zarr": {"store_forms": ("zarr",), "sentence_chunk": 4096},
+    "zarr-float32-zstd-crc32c": {
+        "store_forms": ("zarr",),
+        "dtype": "float32",
+        "compression": "zstd",
+        "checksum": "crc32c",
+        "chunk_rows": 4,
+    },
     "zarr-boundaries-blosc": {"store_forms": ("zarr",), "boundaries": True, "compression": "blosc"},
     "parquet": {"store_forms": ("parquet",)},
-    "both-some-states": {"store_forms": ("zarr", "parquet"), "states": ("x", "bwd1", "fwd2")},
+    "both-some-states": {"store_forms": ("zarr", "parquet"), "states": ("x", "bwd1", "fwd2"), "sentence_chunk": 4},
     "int8": {"store_forms": ("zarr", "parquet"), "dtype": "int8"},
     "int8-zstd-crc32c": {"store_forms": ("zarr",), "dtype": "int8", "compression": "zstd", "checksum": "crc32c"},
     "mix": {"store_forms": ("zarr", "parquet"), "mix": MIX, "dtype": "float32"},

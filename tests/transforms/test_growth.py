@@ -75,7 +75,7 @@ def test_what_a_killed_writer_left_is_gone_in_the_end(tmp_path: Path) -> None:
     written(root)
     left = [
         Path(root.path(f"{folder}/{TEMPORARY_PREFIX}1234-x"))
-        for folder in (Path(zarr_states_shard(2)).parent, "_shards", "sentences/ids", "states.zarr/token/c")
+        for folder in (Path(zarr_states_shard(2)).parent, "_shards", "indexes/ids", "states.zarr/token/c")
     ]
     for path in left:
         path.write_bytes(b"half")

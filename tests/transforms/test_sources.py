@@ -298,7 +298,7 @@ def test_ranges_cover_every_byte_once(tmp_path_factory: pytest.TempPathFactory, 
 
 def test_a_store_below_a_folder_is_no_input(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text\n")
-    for name in ("out/elmo_store.json", "out/sentences/part-00000.parquet", "out/sentences/ids/00000.parquet", "outer.txt"):
+    for name in ("out/elmo_store.json", "out/sentences/part-00000.parquet", "out/indexes/ids/00000.parquet", "outer.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}")
     assert [Path(file.url).name for file in find_files([str(tmp_path)])] == ["a.txt", "outer.txt"]
