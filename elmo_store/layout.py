@@ -36,7 +36,11 @@ CHUNK_ROWS = 128  # rows of an inner chunk: the least that a Zarr library reads 
 SENTENCE_CHUNK = 1024  # entries of a chunk of sentence_start
 ROW_GROUP_ROWS = 256  # rows of a row group of the Parquet form; docs/performance.md says why
 ROW_GROUP_SENTENCES = 1024  # sentences of a row group of a part
-MOST_CHANNELS = 1 << 20  # of a state: a manifest of more is refused, so that it can't ask for any amount of memory
+# A manifest of more is refused, so that it can't ask for any amount of memory.
+MOST_CHANNELS = 1 << 20  # of a state
+MOST_CHUNK_BYTES = 1 << 30  # of an inner chunk of a shard
+MOST_CHUNKS = 1 << 22  # inner chunks of a shard
+MOST_SENTENCE_CHUNK = 1 << 24  # entries of a chunk of sentence_start
 IDS_OF_TABLE = 16_384  # ids that an id table has at most, on average
 NUMBER_BYTES = {"float16": 2, "float32": 4, "int8": 1}
 DTYPES = tuple(NUMBER_BYTES)
@@ -122,6 +126,19 @@ def _state_place(name: str) -> int:
     if name != "x" and match is None:
         raise ValueError(f"{name!r} is no state: known are x, fwd1, bwd1, fwd2, …")
     return 0 if match is None else 2 * int(match[2]) - (match[1] == "fwd")
+
+
+_SET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+
+
+def check_set_names(names: Sequence[str]) -> None:
+    """ValueError unless each can be the name of a weight set, and so of a column, a file and an entry of an archive."""
+    for name in names:
+        if not _SET_NAME.fullmatch(name) or name in ROW_COLUMNS:
+            raise ValueError(
+                f"a weight set can't be called {name[:250]!r}: take up to 200 letters, digits, _ . + -, "
+                f"no . + - first, and none of {', '.join(ROW_COLUMNS)}"
+            )
 
 
 _OURS = re.compile(

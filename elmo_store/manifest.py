@@ -315,19 +315,37 @@ def _mix(fields: Fields, kind: str) -> MixInfo | None:
     return MixInfo(mix.text("source"), mix.sha256("source_sha256"), mix.flag("layer_norm"), weight_sets)
 
 
-def _check(manifest: Manifest, fields: Fields) -> None:
-    """How the fields must fit together."""
+def _check_sizes(manifest: Manifest, fields: Fields) -> None:
+    """Sizes that memory is taken by."""
     if manifest.channels > layout.MOST_CHANNELS:
         raise fields.error("channels", f"is {manifest.channels}, more than the {layout.MOST_CHANNELS:,} that a state may have")
-    if manifest.kind == "states":
-        try:
+    if manifest.sentence_chunk > layout.MOST_SENTENCE_CHUNK:
+        raise fields.error("sentence_chunk", f"is {manifest.sentence_chunk}, more than {layout.MOST_SENTENCE_CHUNK:,}")
+    if manifest.shard_rows % manifest.chunk_rows:
+        raise fields.error("chunk_rows", f"is {manifest.chunk_rows}, which does not divide shard_rows, {manifest.shard_rows}")
+    row_bytes = max(manifest.channels * layout.NUMBER_BYTES[manifest.dtype], len(manifest.states) * layout.SCALE_BYTES)
+    if manifest.chunk_rows * row_bytes > layout.MOST_CHUNK_BYTES:
+        raise fields.error(
+            "chunk_rows", f"is {manifest.chunk_rows}: a chunk would have more than {layout.MOST_CHUNK_BYTES:,} bytes"
+        )
+    if manifest.shard_rows // manifest.chunk_rows * len(manifest.states) > layout.MOST_CHUNKS:
+        raise fields.error(
+            "shard_rows", f"is {manifest.shard_rows}: a shard would have more than {layout.MOST_CHUNKS:,} inner chunks"
+        )
+
+
+def _check(manifest: Manifest, fields: Fields) -> None:
+    """How the fields must fit together."""
+    _check_sizes(manifest, fields)
+    if not manifest.states:
+        raise fields.error("states", "is empty: a store holds one column or more")
+    try:
+        if manifest.kind == "states":
             layout.check_states(manifest.states)
-        except ValueError as error:
-            raise fields.error("states", str(error)) from error
-    elif not manifest.states:
-        raise fields.error("states", "is empty: a mixed store holds one column or more")
-    if set(manifest.states) & set(layout.ROW_COLUMNS):
-        raise fields.error("states", f"can't be called {', '.join(layout.ROW_COLUMNS)}: other columns have these names")
+        else:
+            layout.check_set_names(manifest.states)
+    except ValueError as error:
+        raise fields.error("states", str(error)) from error
     if manifest.mix is not None:
         names = tuple(weights.name for weights in manifest.mix.weight_sets)
         if names != manifest.states:
@@ -343,8 +361,6 @@ def _check(manifest: Manifest, fields: Fields) -> None:
             raise fields.error("states", str(error)) from error
     if not manifest.forms:
         raise fields.error("forms", f"is empty: one or both of {', '.join(layout.FORMS)}")
-    if manifest.shard_rows % manifest.chunk_rows:
-        raise fields.error("chunk_rows", f"is {manifest.chunk_rows}, which does not divide shard_rows, {manifest.shard_rows}")
     if manifest.complete and (manifest.counts is None or manifest.checksums is None):
         raise fields.error("counts" if manifest.counts is None else "checksums", "is null in a store that says it is complete")
     counts = manifest.counts

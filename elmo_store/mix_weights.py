@@ -20,7 +20,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from elmo_store.errors import ShardCorruptError, WeightSetError
-from elmo_store.layout import ROW_COLUMNS
+from elmo_store.layout import check_set_names
 from elmo_store.manifest import WeightSet
 from elmo_store.mix import ScalarMix
 from elmo_store.storage import Root
@@ -29,7 +29,6 @@ UNNAMED = "elmo"  # the name of a set whose file gives it none
 TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin", ".ckpt")
 _ALLENNLP = re.compile(r"(?:(?P<prefix>.+)\.)?scalar_parameters\.(?P<layer>[0-9]{1,9})")
 _PLAIN = re.compile(r"(?:(?P<name>.+)\.)?(?P<key>w|s|gamma)")
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]*")
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 
@@ -166,10 +165,10 @@ def parse_torch(data: bytes, where: str) -> tuple[WeightSet, ...]:
 
 def _set(name: str, value: Mapping[str, Any], where: str) -> WeightSet:
     """One checked set of a mapping with exactly w or s, and gamma."""
-    if not _NAME.fullmatch(name) or name in ROW_COLUMNS:
-        raise WeightSetError(
-            f"{where}: a weight set can't be called {name!r}: take letters, digits, _ . + -, and none of {', '.join(ROW_COLUMNS)}"
-        )
+    try:
+        check_set_names([name])
+    except ValueError as error:
+        raise WeightSetError(f"{where}: {error}") from error
     keys = set(value)
     if keys not in ({"w", "gamma"}, {"s", "gamma"}):
         raise WeightSetError(

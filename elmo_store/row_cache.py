@@ -5,7 +5,8 @@ May import NumPy, google_crc32c, int8, reading, store, errors, sentences.
 
 The folder holds ``KEY/STATE/BLOCK.rows``: `BLOCK_ROWS` rows of one state as the store has them (of an int8 store the values and
 then the scale of each row), and their CRC-32C in 4 bytes.
-KEY is a hash of what the store holds, so stores of the same vectors share their blocks and a rewritten store has others.
+KEY is a hash of what the store holds, so stores of the same vectors share their blocks and a rewritten store has others; STATE is
+a hash of the state's name. Files of other names are left alone.
 Several processes may use one folder. What was used longest ago goes first.
 """
 
@@ -14,6 +15,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 BLOCK_ROWS = 1024
 FETCH_BLOCKS = 32  # that are fetched and held at a time
 _CHECKSUM_BYTES = 4
+_HASH = "[0-9a-f]" * 32
+_TEMPORARY = ".writing-"
 
 
 class CachedStore(Readable):
@@ -56,8 +60,8 @@ class CachedStore(Readable):
         self.states, self.channels, self.dtype, self.boundaries = store.states, store.channels, store.dtype, store.boundaries
         self.is_int8 = store.is_int8
         self.n_sentences, self.n_tokens, self.n_rows = store.n_sentences, store.n_tokens, store.n_rows
-        key = hashlib.sha256(f"{store.manifest.checksums.shards} {BLOCK_ROWS}".encode()).hexdigest()[:32]
-        self._own = folder / key
+        own = folder / _hash(f"{store.manifest.checksums.shards} {BLOCK_ROWS}")
+        self._folders = [own / _hash(state) for state in store.states]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CachedStore, (self.store, self.folder, self.max_bytes)
@@ -141,19 +145,20 @@ class CachedStore(Readable):
             self._keep(new)
 
     def _path(self, state: int, block: int) -> Path:
-        return self._own / self.states[state] / f"{block}.rows"
+        return self._folders[state] / f"{block}.rows"
 
     def _kept(self, state: int, block: int) -> Array | None:
         """A block's rows [n, width] from the folder; None if they are not there, or not what was written."""
         path = self._path(state, block)
         n = min(self.n_rows, (block + 1) * BLOCK_ROWS) - block * BLOCK_ROWS
+        n_bytes = n * self._width * self._kept_dtype.itemsize + _CHECKSUM_BYTES
         try:
-            data = path.read_bytes()
+            data = path.read_bytes() if path.stat().st_size == n_bytes else b""
             os.utime(path)
         except FileNotFoundError:
             return None
         rows = memoryview(data)[:-_CHECKSUM_BYTES]
-        if len(rows) != n * self._width * self._kept_dtype.itemsize or _checksum(rows) != data[-_CHECKSUM_BYTES:]:
+        if len(data) != n_bytes or _checksum(rows) != data[-_CHECKSUM_BYTES:]:
             return None
         return np.frombuffer(rows, self._kept_dtype).reshape(n, self._width)
 
@@ -164,7 +169,7 @@ class CachedStore(Readable):
                 path = self._path(state, block)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 data = rows.tobytes()
-                handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+                handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=_TEMPORARY)
                 with os.fdopen(handle, "wb") as file:
                     file.write(data + _checksum(data))
                 os.replace(temporary, path)
@@ -175,7 +180,7 @@ class CachedStore(Readable):
         while sum(sizes) > self.max_bytes:
             new, sizes = new[1:], sizes[1:]
         there = []
-        for path in self.folder.glob("*/*/*"):
+        for path in chain.from_iterable(self.folder.glob(f"{_HASH}/{_HASH}/{name}") for name in ("*.rows", f"{_TEMPORARY}*")):
             with suppress(FileNotFoundError):
                 found = path.stat()
                 there.append((found.st_mtime_ns, found.st_size, path))
@@ -208,6 +213,11 @@ def _locked(folder: Path) -> Iterator[None]:
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def _hash(text: str) -> str:
+    """The name of a folder, whatever the text holds."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _checksum(data: Any) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from elmo_store.errors import StoreError
 from elmo_store.exports.outputs import whole_file
 from elmo_store.exports.stream import Block, blocks
 from elmo_store.exports.work import Work
@@ -20,7 +21,9 @@ INFO, STATE = "dataset_info.json", "state.json"
 
 
 def files(work: Work) -> list[str]:
-    """Names of the files; the two that make a dataset of them come last."""
+    """Names of the files; the two that make a dataset of them come last. StoreError for vectors called as another column."""
+    if clash := {"id", "tokens"}.intersection(work.vectors.names):
+        raise StoreError(f"the weight set {min(clash)!r} would have the name of another column: export another, or mix anew")
     return [*_data_files(work), INFO, STATE]
 
 

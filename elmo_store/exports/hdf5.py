@@ -83,7 +83,7 @@ def _documents(work: Work, file: "h5py.File") -> None:
     for document, place, begins, vectors in _in_documents(work, axes="ndk" if work.settings.format == "e2e-coref" else "knd"):
         if begins:
             name = document.replace("/", ":")
-            if name in names:
+            if name in names or name == ".":  # the group itself
                 raise _twice(name, place)
             names.add(name)
             group = file.create_group(name)
@@ -95,9 +95,10 @@ def _dygie(work: Work, file: "h5py.File") -> None:
     """Datasets DOCUMENT_SENTENCE: [n, 2p, K]. A "/" in a document's name makes groups, as the program's own writer does."""
     for document, place, _, vectors in _in_documents(work, axes="ndk"):
         name = f"{document}_{place}"
-        if name in file:
-            raise _twice(document, place)
-        file.create_dataset(name, data=vectors)
+        try:
+            file.create_dataset(name, data=vectors)
+        except (ValueError, TypeError) as error:  # the name is there, or one of the groups in it is a dataset
+            raise _twice(document, place) from error
 
 
 def _in_documents(work: Work, *, axes: str) -> Iterator[tuple[str, int, bool, Array]]:
