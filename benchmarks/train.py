@@ -1,15 +1,10 @@
 """``python -m benchmarks.train``: training tokens/s on this machine, and their share of its product rate in the same run.
 
-    python -m benchmarks.train [--kernels c torch compile] [--dim 1024] [--projection 128] [--lanes 256] [--sampled 1024]
-                               [--device cuda]
+    python -m benchmarks.train [--dim 1024] [--projection 128] [--lanes 256] [--sampled 1024] [--device cuda]
 
-With several kernels it trains with each in turn, in rounds, and prints medians: what the element-wise half costs in C (on a GPU:
-the cell in Triton), as PyTorch's operators one by one, and through `torch.compile`.
-
-Text is drawn by Zipf's law from made-up words, so that nothing needs to be there; shape and recipe are the default
-model's. The product rate is that of one step's gates, packed
-bfloat16, all cores at once, one thread each: what a training loop that did nothing but its products would reach. May
-import model.training.
+It prints the medians of some rounds. Text is drawn by Zipf's law from made-up words, so that nothing needs to be there; shape
+and recipe are the default model's. The product rate is that of one step's gates, packed bfloat16, all cores at once, one thread
+each: what a training loop that did nothing but its products would reach.
 """
 
 import argparse
@@ -29,7 +24,6 @@ from model.engine.onednn import PackedLinear  # noqa: E402
 from model.files.registry import SMALL_OPTIONS  # noqa: E402
 from model.options import BiLMOptions  # noqa: E402
 from model.threads import direction_pool  # noqa: E402
-from model.training import kernels  # noqa: E402
 from model.training.corpus import Corpus, Epoch  # noqa: E402
 from model.training.trainer import Recipe, Trainer  # noqa: E402
 
@@ -78,15 +72,12 @@ def product_rate(options: BiLMOptions, lanes: int, seconds: float) -> float:
 def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--batches", type=int, default=20, help="measured in a round, after 5 to warm up (default: 20)")
-    found.add_argument("--rounds", type=int, default=3, help="of each kind of kernels, in turn (default: 3)")
+    found.add_argument("--rounds", type=int, default=3, help="(default: 3)")
     found.add_argument("--lanes", type=int, default=256, help="(default: 256)")
     found.add_argument("--sampled", type=int, default=1024, help="negatives (default: 1024)")
     found.add_argument("--dim", type=int, default=1024, help="cells of a layer (default: 1024)")
     found.add_argument("--projection", type=int, default=128, help="outputs of a layer and direction (default: 128)")
     found.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
-    found.add_argument(
-        "--kernels", nargs="+", choices=("c", "torch", "compile"), default=["c"], help="of the element-wise half (default: c)"
-    )
     return found
 
 
@@ -110,32 +101,20 @@ def main() -> None:
     recipe = Recipe(lanes=args.lanes, sampled=args.sampled)
     corpus = made_up_text((args.batches + 6) * args.lanes * recipe.unroll // 20)
     epoch = Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed)
-    trainers = {kind: Trainer.fresh(options, recipe, corpus, args.device) for kind in args.kernels}
-    for kind, trainer in trainers.items():
-        kernels.select(kind)
-        for index in range(5):
-            trainer.step(trainer.prepare(epoch.batch(index), index))
-    rounds: dict[str, list[dict[str, float]]] = {kind: [] for kind in trainers}
-    for number in range(args.rounds):
-        first = 5 + number * args.batches
-        for kind, trainer in trainers.items():
-            kernels.select(kind)
-            rounds[kind].append(measured(trainer, epoch, range(first, first + args.batches)))
-    positions = recipe.lanes * recipe.unroll
+    trainer = Trainer.fresh(options, recipe, corpus, args.device)
+    for index in range(5):
+        trainer.step(trainer.prepare(epoch.batch(index), index))
+    starts = [5 + number * args.batches for number in range(args.rounds)]
+    rounds = [measured(trainer, epoch, range(first, first + args.batches)) for first in starts]
+    row = {name: statistics.median(measures[name] for measures in rounds) for name in rounds[0]}
+    row["gflop_per_s"] = flop_per_position(options, args.sampled) * recipe.lanes * recipe.unroll / row["ms_per_batch"] / 1e6
     rate = product_rate(options, args.lanes, seconds=1.0) if args.device == "cpu" else None
-    found = []
-    for kind, each in rounds.items():
-        row = {name: statistics.median(one[name] for one in each) for name in each[0]}
-        row["gflop_per_s"] = flop_per_position(options, args.sampled) * positions / row["ms_per_batch"] / 1e6
-        if rate is not None:
-            row["share_of_product_rate"] = row["gflop_per_s"] * 1e9 / rate
-        found.append({"kernels": kind, **row})
-    names = list(found[0])
-    print("| " + " | ".join(names) + " |\n|" + "---|" * len(names))
-    for line in found:
-        print("| " + " | ".join(f"{value:,.2f}" if isinstance(value, float) else str(value) for value in line.values()) + " |")
+    if rate is not None:
+        row["share_of_product_rate"] = row["gflop_per_s"] * 1e9 / rate
+    print("| " + " | ".join(row) + " |\n|" + "---|" * len(row))
+    print("| " + " | ".join(f"{value:,.2f}" for value in row.values()) + " |")
     shape = {"dim": args.dim, "projection": args.projection, "lanes": args.lanes, "sampled": args.sampled}
-    print(json.dumps({**shape, "threads": torch.get_num_threads(), "product_gflop_per_s": rate and rate / 1e9, "rows": found}))
+    print(json.dumps({**shape, "threads": torch.get_num_threads(), "product_gflop_per_s": rate and rate / 1e9, **row}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""The two passes of `kernels` over a cell as one Triton kernel each, for GPUs. May import torch and triton.
+"""The two functions of `cell` as one Triton kernel each, for GPUs.
 
-Importing this module needs triton, which comes with PyTorch for CUDA on Linux; `kernels` falls back to PyTorch's operators
+Importing this module needs triton, which comes with PyTorch for CUDA on Linux; `cell.ops_for` falls back to PyTorch's operators
 where it is missing. The kernels also run in Triton's interpreter (TRITON_INTERPRET=1), which is how tests without a GPU compare
 them with those. tanh(z) is 2 · sigmoid(2z) - 1: Triton's core language has no tanh.
 """
@@ -74,20 +74,20 @@ def _grid(lanes: int, d: int) -> tuple[tuple[int, int], int]:
 
 
 def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:
-    """See `kernels.cell_forward`; bias and c are float32."""
+    """See `cell.cell_forward`; bias and c are float32."""
     grid, block = _grid(*c.shape)
     _forward_kernel[grid](products, bias, c_prev, gates, c, m, c.shape[1], clip, BLOCK=block, enable_fp_fusion=FP_FUSION)
 
 
-def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, dbias: None, clip: float) -> None:
-    """See `kernels.cell_backward`; dbias is the caller's to sum."""
+def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, clip: float) -> None:
+    """See `cell.cell_backward`; c is float32."""
     grid, block = _grid(*c.shape)
     _backward_kernel[grid](gates, dm, dc, c_prev, c, c.shape[1], clip, BLOCK=block, enable_fp_fusion=FP_FUSION)
 
 
 def check(device: torch.device) -> str | None:
     """Why the kernels can't be used on this device, or None: they are compiled and compared with PyTorch's operators."""
-    from model.training import kernels
+    from model.training import cell
 
     generator = torch.Generator().manual_seed(0)
     products, bias, c_prev, dm, dc = (
@@ -95,12 +95,12 @@ def check(device: torch.device) -> str | None:
     )
     results = []
     try:
-        forms = (kernels.plain_cell_forward, kernels.plain_cell_backward), (cell_forward, cell_backward)
+        forms = (cell.cell_forward, cell.cell_backward), (cell_forward, cell_backward)
         for forward, backward in forms:
             gates, c, m, carried = torch.empty_like(products), torch.empty_like(dc), torch.empty_like(dc), dc.clone()
             forward(products, bias, c_prev, gates, c, m, 0.8)
             seen = [gates.clone(), c, m]
-            backward(gates, dm, carried, c_prev, c, None, 0.8)
+            backward(gates, dm, carried, c_prev, c, 0.8)
             results.append(torch.cat([*seen, gates, carried], dim=1))
     except Exception as error:  # a compiler has many ways to fail, and none of them must stop the run
         return f"Triton can't compile the cell here: {error}"

@@ -1,12 +1,9 @@
-"""The network in training: parameters under their canonical names, word vectors, one direction's pass. Imports torch.
+"""The network in training: parameters under their canonical names, word vectors, one direction's pass.
 
-The same equations as `model.bilm`, arranged for speed: the character CNN sees each distinct word
-of a batch once and no more padding than shows in its result; the recurrence has its gradient written by hand.
-
-- Convolutions: a window of w characters times a filter is a sum of w numbers, each known from its character and its
-  place in the window alone: with 262 characters these are looked up in a small table instead of multiplied out.
-- Recurrence: plain autograd over the steps ran at under a third of this speed. Here each step is two products and one
-  pass over the cell, and the gradients of the weights are one product over all steps at the end.
+The same equations as `model.bilm`, arranged for speed. The character CNN sees each distinct word of a batch once, and no more
+padding than shows in its result. The recurrence has its gradient written by hand: each step is two products and one pass over
+the cell, and the gradients of the weights are one product over all steps at the end; plain autograd over the steps ran at under
+a third of this speed.
 """
 
 import math
@@ -23,7 +20,7 @@ from model.characters import PADDING_ID
 from model.engine.onednn import PackedLinear
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
-from model.training import kernels
+from model.training import cell
 
 CARRY_BIAS = -2.0  # a highway layer starts by mostly passing its input through, as in bilm-tf
 
@@ -118,7 +115,7 @@ class Network:
         x = drop(x) if drop else x
         for j, (h_0, c_0) in enumerate(state, start=1):
             names = (f"lstm.{direction}{j}.{part}" for part in ("weight_ih", "weight_hh", "bias", "weight_proj"))
-            h, c = LSTMRecurrence.apply(x, h_0, c_0, *(self.parameters[name] for name in names), *clips)
+            h, c = LSTMRecurrence.apply(x, (h_0, c_0), *(self.parameters[name] for name in names), clips)
             carried.append((h[-1].detach().clone(), c))
             h = drop(h) if drop else h
             x = h + x if self.options.use_skip_connections and j > 1 else h
@@ -139,7 +136,7 @@ def convolve(
         char_embed: [262, d_char].
         weights: of each convolution, [f, d_char, width].
         windows: that are looked at, one more than the longest word's characters or 50; None = as many as each group needs.
-        groups: by length, that the plain form takes words in where `windows` is not given.
+        groups: by length, that words are taken in where `windows` is not given.
 
     Returns:
         [n, Σf] in char_embed's dtype.
@@ -147,9 +144,6 @@ def convolve(
     if windows is not None:
         return _largest(characters.long(), windows, char_embed, *_merged(weights))
     used = (characters != PADDING_ID).sum(1)  # [n]
-    if char_embed.dtype == torch.float32 and char_embed.device.type == "cpu" and kernels.compiled():
-        table = torch.cat([char_embed @ weight.permute(1, 2, 0).flatten(1) for weight in weights], dim=1)  # [262, S]
-        return _LookUp.apply(table, characters.to(torch.int16), used, [(w.shape[2], w.shape[0]) for w in weights])
     merged, widths = _merged(weights)
     order = torch.argsort(used, stable=True)
     pooled = []
@@ -212,26 +206,6 @@ def sum_by_index(values: Tensor, index: Tensor, n: int) -> Tensor:
     return hot.to(values.dtype) @ values
 
 
-class _LookUp(torch.autograd.Function):
-    """table [262, S], ids int16 [n, 50], used int64 [n], shapes (width, count) of each convolution → [n, Σ counts]."""
-
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, ids: Tensor, used: Tensor, shapes: list[tuple[int, int]]) -> Tensor:
-        """See the class."""
-        best, where = kernels.conv_max(table.detach().contiguous(), ids, used, shapes)
-        ctx.save_for_backward(ids, where)
-        ctx.shapes, ctx.table_shape = shapes, table.shape
-        return best
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        """gradient [n, Σ counts] → that of the table."""
-        ids, where = ctx.saved_tensors
-        dtable = gradient.new_zeros(ctx.table_shape)
-        kernels.conv_max_backward(gradient.contiguous(), ids, where, ctx.shapes, dtable)
-        return dtable, None, None, None
-
-
 class LSTMRecurrence(torch.autograd.Function):
     """x [T, B, p] → (h [T, B, p], c after the last step [B, d]); gradients for x and the weights, none for the state.
 
@@ -242,16 +216,22 @@ class LSTMRecurrence(torch.autograd.Function):
     def forward(
         ctx: Any,
         x: Tensor,
-        h_0: Tensor,
-        c_0: Tensor,
+        state: tuple[Tensor, Tensor],
         weight_ih: Tensor,
         weight_hh: Tensor,
         bias: Tensor,
         weight_proj: Tensor,
-        cell_clip: float,
-        proj_clip: float,
+        clips: tuple[float, float],
     ) -> tuple[Tensor, Tensor]:
-        """x [T, B, p], h_0 [B, p], c_0 [B, d] (float32 or wider), weight_ih and weight_hh [4d, p], weight_proj [p, d]."""
+        """Run the steps.
+
+        Args:
+            x: [T, B, p].
+            state: h [B, p] and c [B, d] before the first step; c is float32 or wider.
+            weight_ih, weight_hh: [4d, p]; bias: [4d]; weight_proj: [p, d].
+            clips: of the cell and of the projection.
+        """
+        (h_0, c_0), (cell_clip, proj_clip) = state, clips
         steps, batch, p = x.shape
         d = c_0.shape[1]
         w = torch.cat((weight_ih, weight_hh), dim=1).to(x.dtype)  # [4d, 2p]
@@ -266,14 +246,14 @@ class LSTMRecurrence(torch.autograd.Function):
         c = c_0.new_empty(steps + 1, batch, d)
         c[0] = c_0
         gate_product, projection = _packed(w, batch), _packed(w_proj, batch)
-        h_t = h_0.to(x.dtype)
+        ops, h_t = cell.ops_for(x.device), h_0.to(x.dtype)
         for t in range(steps):
             xh[t, :, p:] = h_t
-            kernels.cell_forward(gate_product(xh[t]), shifted, c[t], gates[t], c[t + 1], m[t], cell_clip)
+            ops.cell_forward(gate_product(xh[t]), shifted, c[t], gates[t], c[t + 1], m[t], cell_clip)
             h_t = projection(m[t], "clip", proj_clip)
             h[t] = h_t
         ctx.save_for_backward(xh, gates, m, h, c, w, w_proj)
-        ctx.clips = cell_clip, proj_clip
+        ctx.clips = clips
         ctx.dtypes = weight_ih.dtype, weight_proj.dtype
         last_c = c[steps].clone()
         ctx.mark_non_differentiable(last_c)
@@ -291,21 +271,17 @@ class LSTMRecurrence(torch.autograd.Function):
         dh = (dh_out.to(h.dtype) * free).contiguous()
         dxh = torch.empty_like(xh)
         dc = torch.zeros_like(c[0])
-        dbias = c.new_zeros(4 * d)
-        at_once = dbias if dbias.device.type == "cpu" else None  # on a GPU a step's sum would be two launches more
-        gate_product, projection = _packed(w.t(), batch), _packed(w_proj.t(), batch)
+        gate_product, projection, ops = _packed(w.t(), batch), _packed(w_proj.t(), batch), cell.ops_for(h.device)
         for t in reversed(range(steps)):
             if t + 1 < steps:
                 dh[t].addcmul_(dxh[t + 1, :, p:], free[t])
-            kernels.cell_backward(gates[t], projection(dh[t]), dc, c[t], c[t + 1], at_once, cell_clip)
+            ops.cell_backward(gates[t], projection(dh[t]), dc, c[t], c[t + 1], cell_clip)
             dxh[t] = gate_product(gates[t])
         # This way round oneDNN is an eighth faster than with the wide operand turned.
         dw = torch.mm(xh.view(-1, 2 * p).t(), gates.view(-1, 4 * d)).t().to(ctx.dtypes[0])  # [4d, 2p]
         dw_proj = torch.mm(dh.view(-1, p).t(), m.view(-1, d)).to(ctx.dtypes[1])  # [p, d]
-        if at_once is None:
-            dbias = gates.view(-1, 4 * d).sum(0, dtype=dbias.dtype)
-        dbias = dbias.to(ctx.dtypes[0])
-        return dxh[:, :, :p], None, None, dw[:, :p], dw[:, p:], dbias, dw_proj, None, None
+        dbias = gates.view(-1, 4 * d).sum(0, dtype=c.dtype).to(ctx.dtypes[0])
+        return dxh[:, :, :p], None, dw[:, :p], dw[:, p:], dbias, dw_proj, None
 
 
 def _packed(weight: Tensor, rows: int) -> PackedLinear:

@@ -1,4 +1,4 @@
-"""The sampled softmax over counted classes, both directions' shared Θs. Imports torch, NumPy and the kernels.
+"""The sampled softmax over counted classes, both directions' shared Θs.
 
 Source: Jean et al. 2015 (arXiv:1412.2007), as TensorFlow's `sampled_softmax_loss`: negatives drawn without repetition
 from a log-uniform distribution over classes in order of frequency, shared by a batch, logits lowered by the logarithm
@@ -18,7 +18,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from model.training import kernels
 from model.training.errors import TrainingError
 
 ROWS = {"cpu": 256, "cuda": 16384}  # positions at a time: on a CPU their logits then stay in a core's cache
@@ -117,7 +116,7 @@ def sampled_loss(
         logits = torch.mm(h[part], rows.t(), out=gradient[part])
         there = place[part, None]  # [some, 1]
         logits.scatter_(1, there, logits.gather(1, there).masked_fill_(hit[part, None], NEVER))
-        loss, d = kernels.softmax_rows(logits, row_bias, true_logit[part], weights[part])
+        loss, d = _softmax_rows(logits, row_bias, true_logit[part], weights[part])
         losses.append(loss.sum())
         d_true.append(d)
     own_gradient = torch.cat(d_true)  # [n]
@@ -129,6 +128,24 @@ def sampled_loss(
         d_targets=own_gradient[:, None] * h.to(wide),
         d_target_bias=own_gradient,
     )
+
+
+def _softmax_rows(logits: Tensor, bias: Tensor, true_logit: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Softmax over shared candidates and each row's own true class, with its gradient.
+
+    Args:
+        logits: [n, k], contiguous; in: products, out: weight · p, the gradient.
+        bias: [k], and true_logit: [n]; both corrected for sampling already.
+        weight: [n], the weight of each row's loss.
+
+    Returns:
+        loss [n] = -weight · log p(true), and its gradient by true_logit [n].
+    """
+    full = torch.cat((logits.to(bias.dtype) + bias, true_logit[:, None]), dim=1)  # [n, k+1]
+    log_p = torch.log_softmax(full, dim=1)
+    p = log_p.exp() * weight[:, None]
+    logits.copy_(p[:, :-1])
+    return -weight * log_p[:, -1], p[:, -1] - weight
 
 
 def generator_for(seed: int, batch: int) -> np.random.Generator:

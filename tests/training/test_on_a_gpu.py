@@ -118,20 +118,20 @@ def test_dropout_and_none_start_alike(small_options: BiLMOptions, recipe: Recipe
 
 _COMPARE = """
 import torch
-from model.training import cell_triton, kernels
+from model.training import cell, cell_triton
 assert cell_triton.check(torch.device("cpu")) is None
 generator = torch.Generator().manual_seed(3)
 lanes, d = 3, 1100  # more than a block
 products, bias, c_prev, dm, dc = (torch.randn(s, generator=generator) for s in ((lanes, 4 * d), (4 * d,), *[(lanes, d)] * 3))
 found = []
 for forward, backward in (
-    (kernels.plain_cell_forward, kernels.plain_cell_backward),
+    (cell.cell_forward, cell.cell_backward),
     (cell_triton.cell_forward, cell_triton.cell_backward),
 ):
     gates, c, m, carried = torch.empty_like(products), torch.empty_like(dc), torch.empty_like(dc), dc.clone()
     forward(products, bias, c_prev, gates, c, m, 1.1)
     activations = gates.clone()
-    backward(gates, dm, carried, c_prev, c, None, 1.1)
+    backward(gates, dm, carried, c_prev, c, 1.1)
     assert (c.abs() == 1.1).any() and (c.abs() < 1.1).any()
     found.append([activations, c, m, gates, carried])
 for ours, theirs in zip(*found, strict=True):

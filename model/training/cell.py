@@ -1,0 +1,68 @@
+"""One step of the LSTM cell and its gradient by PyTorch's operators, for any device and dtype; on a GPU `cell_triton` does both.
+
+`ops_for` says which module a device computes with.
+"""
+
+import logging
+import sys
+from functools import cache
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from model.triton_module import triton_module
+
+_LOG = logging.getLogger(__name__)
+
+
+@cache
+def ops_for(device: torch.device) -> ModuleType:
+    """The module with `cell_forward` and `cell_backward`: Triton's where it compiles for this GPU and gives the same numbers."""
+    plain = sys.modules[__name__]
+    if device.type != "cuda":
+        return plain
+    triton = triton_module("model.training.cell_triton", device)
+    if isinstance(triton, ModuleType):
+        return triton
+    _LOG.warning("training goes on without Triton's kernels (slower): %s", triton)
+    return plain
+
+
+def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:
+    """One step of a cell.
+
+    Args:
+        products: [B, 4d], contiguous.
+        bias: [4d] in c's dtype, 1.0 already added to the forget part.
+        c_prev: [B, d].
+        gates: [B, 4d], written: the activations i, f, g, o.
+        c: [B, d], written.
+        m: [B, d] in the dtype of gates, written: o · tanh(c).
+        clip: bound on |c|.
+    """
+    i, f, g, o = (products.to(c.dtype) + bias).chunk(4, dim=1)  # [B, d] each
+    i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
+    clipped = torch.clamp(f * c_prev + i * g, -clip, clip)  # [B, d]
+    c.copy_(clipped)
+    m.copy_(o * torch.tanh(clipped))
+    gates.copy_(torch.cat((i, f, g, o), dim=1))
+
+
+def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, clip: float) -> None:
+    """The gradient of one step, in place.
+
+    Args:
+        gates: [B, 4d]; in: the activations, out: gradients of the products, whose sum over the batch is the bias's.
+        dm: [B, d], gradient of m.
+        dc: [B, d]; in: gradient of c from later steps, out: gradient of c_prev.
+        c_prev, c: [B, d].
+        clip: bound on |c|; where it holds no gradient passes.
+    """
+    i, f, g, o = gates.to(c.dtype).chunk(4, dim=1)  # [B, d] each
+    tanh_c, dm = torch.tanh(c), dm.to(c.dtype)
+    dv = (dc + dm * o * (1 - tanh_c * tanh_c)) * (c.abs() < clip)  # [B, d]
+    d_input, d_forget = dv * g * i * (1 - i), dv * c_prev * f * (1 - f)
+    d_cell, d_output = dv * i * (1 - g * g), dm * tanh_c * o * (1 - o)
+    dc.copy_(dv * f)
+    gates.copy_(torch.cat((d_input, d_forget, d_cell, d_output), dim=1))  # last: i, f, g and o may be views of it
