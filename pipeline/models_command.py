@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     convert.add_argument(
         "model", metavar="MODEL",
-        help="a name, or a folder, file or URL: published HDF5, an NLPL zip, a folder with a bilm-tf checkpoint, safetensors",
+        help="what --model takes, or another program's: a folder or zip of ELMoForManyLangs, a folder of bilm-tf's training",
     )  # fmt: skip
     convert.add_argument("output", metavar="FOLDER", help="where the two files go; made if it is not there")
     convert.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="of the weights (default: float32)")
@@ -51,7 +51,7 @@ def _list(args: argparse.Namespace) -> int:
 
 def _convert(args: argparse.Namespace) -> int:
     from model.errors import ModelError
-    from model.files.registry import load_model
+    from model.files.convert import load_any
 
     folder = Path(args.output)
     weights_path, options_path = folder / "weights.safetensors", folder / "options.json"
@@ -59,7 +59,7 @@ def _convert(args: argparse.Namespace) -> int:
     if there and not args.overwrite:
         raise CommandError(Exit.REFUSED, f"{there[0]} is there already: give another FOLDER, or --overwrite")
     try:
-        name, weights = load_model(args.model)
+        name, weights = load_any(args.model)
         weights.save_safetensors(weights_path, args.dtype)
     except ModelError as error:
         raise CommandError(Exit.BAD_USAGE, str(error)) from error

@@ -1,4 +1,4 @@
-"""Where a model's files are: a folder, a file, or any fsspec URL, copied to a cache when remote. Imports fsspec.
+"""Where a model's files are: a folder, a file, a zip, or any fsspec URL of these, copied to a cache when remote.
 
 The cache is `$ELMO_STORE_CACHE`, or `elmo-store` in `$XDG_CACHE_HOME` or ~/.cache. An entry is named by a hash of its
 URL and of what the server says about the object's version (an HTTP server: nothing, so that a cached copy stays), and
@@ -12,7 +12,10 @@ import posixpath
 import re
 import shutil
 import tempfile
+import zipfile
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from model.errors import ModelError, UnknownModelError, WeightsError
 _LOG = logging.getLogger(__name__)
 
 _WEIGHT_NAMES = ("weights.safetensors", "weights.hdf5", "model.hdf5")  # model.hdf5: the NLPL repository's name
+_MOST_BYTES = 1 << 33  # of a zip's member: the largest published weights take 375 MB
 _UNSAFE = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".npy", ".npz")
 
 
@@ -30,6 +34,22 @@ class ModelFiles:
 
     weights: Path
     options: Path | None
+
+
+class Kind(Enum):
+    """Another program's model, which `elmo-store models convert` turns into ours."""
+
+    MANYLANGS = "a model of ELMoForManyLangs"
+    CHECKPOINT = "a checkpoint of bilm-tf's training"
+
+
+def foreign_kind(names: Collection[str]) -> Kind | None:
+    """Whose model the files of a folder or a zip are; None where they are weights that need no conversion, or of no kind."""
+    if any(name.endswith((".hdf5", ".safetensors")) for name in names):
+        return None
+    if {"token_embedder.pkl", "encoder.pkl"} <= set(names):
+        return Kind.MANYLANGS
+    return Kind.CHECKPOINT if any(name.endswith(".index") for name in names) else None
 
 
 def fetch(url: str, storage_options: dict[str, Any] | None = None) -> Path:
@@ -85,12 +105,72 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> ModelFiles:
         raise UnknownModelError(f"there is no folder {folder_or_url}, or it can't be reached")
     weights = _choose(names, _WEIGHT_NAMES, r".*weights.*\.(safetensors|hdf5)") or _choose(names, (), r".*\.safetensors")
     if weights is None:
+        _refuse_foreign(names, folder_or_url)
         raise WeightsError(
             f"{folder_or_url} holds no weights that can be told apart: it needs options.json and one of "
             f"{', '.join(_WEIGHT_NAMES[:2])}, and holds {', '.join(sorted(names)[:10]) or 'nothing'}"
         )
     options_name = _choose(names, ("options.json",), r".*options.*\.json")
     return _local(filesystem, f"{path}/{weights}", options_name and f"{path}/{options_name}")
+
+
+def _refuse_foreign(names: Collection[str], shown: str) -> None:
+    """Raise WeightsError for another program's model."""
+    if kind := foreign_kind(names):
+        local = " of a local copy" if "://" in shown else ""
+        raise WeightsError(
+            f"{shown} holds {kind.value}: convert it once by `elmo-store models convert {shown} FOLDER`{local}, then give FOLDER"
+        )
+
+
+def zip_members(path: Path, shown: str) -> dict[str, str]:
+    """The members of a zip that stand in it or in its folders, by the last part of their names. WeightsError: no zip."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {posixpath.basename(name): name for name in archive.namelist() if name.count("/") <= 1}
+    except (zipfile.BadZipFile, NotImplementedError, OSError) as error:
+        raise WeightsError(f"{shown} can't be read as a zip ({error})") from error
+
+
+def published_members(names: Collection[str], shown: str) -> set[str]:
+    """Weights and options of the NLPL repository's zips, and of others with the names that we know. WeightsError: none."""
+    weights = next((name for name in reversed(_WEIGHT_NAMES) if name in names), None)  # NLPL's name first
+    if weights is None or (weights.endswith(".hdf5") and "options.json" not in names):
+        _refuse_foreign(names, shown)
+        raise WeightsError(
+            f"{shown} holds {', '.join(sorted(names)[:10]) or 'nothing'}: a model's zip has model.hdf5 and options.json"
+        )
+    return {weights, "options.json"} & set(names)
+
+
+def unpack(path: Path, folder: Path, shown: str, wanted: Callable[[Collection[str], str], set[str]] = published_members) -> None:
+    """Take a model's files out of a zip, under the last part of their names, and no more bytes than its index says they have.
+
+    Args:
+        path: of the zip.
+        folder: for the files.
+        shown: what messages call the zip.
+        wanted: says which of the members' names to take, and raises WeightsError where a model's are missing.
+
+    Raises:
+        WeightsError: no zip, or without them.
+    """
+    members = zip_members(path, shown)
+    names = wanted(members, shown)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for name in names:
+                _extract(archive, members[name], folder / name, shown)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:  # damaged, encrypted, unknown
+        raise WeightsError(f"{shown} can't be read as a zip ({error})") from error
+
+
+def _extract(archive: zipfile.ZipFile, member: str, target: Path, shown: str) -> None:
+    size = archive.getinfo(member).file_size
+    if size > _MOST_BYTES:
+        raise WeightsError(f"{shown}: {member} says that it has {size:,} bytes, more than any biLM")
+    with archive.open(member) as source, target.open("wb") as file:
+        shutil.copyfileobj(source, file, 1 << 20)
 
 
 def cache_folder() -> Path:

@@ -1,16 +1,15 @@
 """Models of ELMoForManyLangs (44 languages): `token_embedder.pkl`, `encoder.pkl`, `char.dic`, `word.dic`, `config.json`.
-Imports torch.
 
 Source: the package elmoformanylangs 0.0.4. Its equations are those of the published biLM but for what a word is: a row of a
-table of words beside a CNN over Unicode characters, both projected together (`model.lexicon`). What is written otherwise there
-is the same:
+table of words beside a CNN over Unicode characters, both projected together (`model.characters.Lexicon`). Three things are
+written in another way there and mean the same:
 
-- its highway's gate carries the input, ours the transformed half: 1 - sigmoid(z) = sigmoid(-z), so gate weights change their
-sign;
-- its forget bias holds the 1.0 that TensorFlow adds at run time, and so do our engines: it is taken off (rounded once, to
-float32);
-- its LSTM carries state from batch to batch; here sentences start as `--start-state` says, and `zero` is what its first batch
-does.
+- Its highway's gate carries the input, ours the transformed half: 1 - sigmoid(z) = sigmoid(-z), so gate weights change their
+  sign.
+- Its forget bias holds the 1.0 that our engines, like TensorFlow, add when they compute: it is taken off (rounded once, to
+  float32).
+- Its LSTM carries state from batch to batch; here sentences start as `--start-state` says, and `zero` is what its first batch
+  does.
 
 The .pkl files are read with ``weights_only=True``: tensors, never code.
 """
@@ -28,7 +27,6 @@ from model.lexicon import Lexicon
 from model.options import DIRECTIONS, BiLMOptions
 
 FILES = ("config.json", "char.dic", "token_embedder.pkl", "encoder.pkl")
-MAY_HAVE = ("word.dic",)
 # What config.json names by `config_path` and most zips leave out, because the package has it.
 _USUAL: dict[str, Any] = {
     "encoder": {"name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096, "n_layers": 2},
@@ -40,9 +38,9 @@ _USUAL: dict[str, Any] = {
 _USUAL_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 
 
-def stands_in(names: Collection[str]) -> bool:
-    """Whether a folder with these names holds such a model."""
-    return {"token_embedder.pkl", "encoder.pkl"} <= set(names)
+def wanted(names: Collection[str], _: str) -> set[str]:
+    """Which files of a zip to take: its configuration, where the zip has it, stands under a name that config.json says."""
+    return {name for name in names if name in (*FILES, "word.dic") or name.endswith(".json")}
 
 
 def read(folder: Path) -> tuple[BiLMOptions, dict[str, torch.Tensor], Lexicon]:

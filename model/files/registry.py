@@ -120,7 +120,7 @@ def load_model(spec: str | None = None) -> tuple[str, BiLMWeights]:
     except UnknownModelError as error:
         names = ", ".join(info.name for info in available_models())
         raise UnknownModelError(f"{error}; nor is it the name of a model: {names}") from error
-    return _name_of(spec), weights
+    return name_of(spec), weights
 
 
 def model_options(spec: str | None = None) -> BiLMOptions:
@@ -184,7 +184,7 @@ def _published_url(model: _Published) -> str:
     return f"{_PUBLISHED_BASE}{model.shape}/elmo_{model.shape}_weights.hdf5"
 
 
-def _name_of(spec: str) -> str:
+def name_of(spec: str) -> str:
     """Last part of a path or URL, without the endings of weights files."""
     stem = posixpath.basename(spec.rstrip("/"))
     return stem.removesuffix(".safetensors").removesuffix(".hdf5").removesuffix(".zip") or spec

@@ -1,8 +1,7 @@
 """A TensorFlow checkpoint (format V2, a "tensor bundle"), as bilm-tf's training leaves it, read without TensorFlow.
 
-May import NumPy, google_crc32c, the published layout. ``PREFIX.index`` is a LevelDB table from each tensor's name to a small
-protocol
-buffer: type, shape, and where its bytes stand in ``PREFIX.data-NNNNN-of-NNNNN``. Source: tensorflow/core/util/tensor_bundle, and
+``PREFIX.index`` is a LevelDB table from each tensor's name to a small protocol buffer: type, shape, and where its bytes stand
+in ``PREFIX.data-NNNNN-of-NNNNN``. Source: tensorflow/core/util/tensor_bundle, and
 `dump_weights` of bilm-tf for the names. Nothing in these files is code, and every length is checked before it is used. The one
 package that reads them alone brings 25,000 lines and has not been kept up since 2023.
 """
@@ -40,20 +39,24 @@ class _Entry:
     sliced: bool = field(default=False)
 
 
-def latest(folder: Path) -> Path | None:
-    """The ``.index`` of a folder's newest checkpoint, as its file ``checkpoint`` says, or the highest step;
-    None without one."""
-    found = {path.name: path for path in folder.glob("*.index")}
+def latest(folder: Path) -> Path:
+    """The ``.index`` of a folder's newest checkpoint: what its file ``checkpoint`` names, else the one of the highest step.
+
+    Raises:
+        WeightsError: there is none.
+    """
+    indexes = {path.name: path for path in folder.glob("*.index")}
     try:
-        said = re.search(
-            r'^model_checkpoint_path: "(?:[^"]*/)?([^"/]+)"', (folder / "checkpoint").read_text("utf-8"), re.MULTILINE
-        )
+        text = (folder / "checkpoint").read_text("utf-8")
     except (FileNotFoundError, UnicodeDecodeError):
-        said = None
-    if said and f"{said[1]}.index" in found:
-        return found[f"{said[1]}.index"]
-    steps = {int(match[1]): path for name, path in found.items() if (match := re.search(r"-([0-9]{1,18})\.index$", name))}
-    return steps[max(steps)] if steps else next(iter(found.values()), None)
+        text = ""
+    named = re.search(r'^model_checkpoint_path: "(?:[^"]*/)?([^"/]+)"', text, re.MULTILINE)
+    if named and f"{named[1]}.index" in indexes:
+        return indexes[f"{named[1]}.index"]
+    steps = {int(match[1]): path for name, path in indexes.items() if (match := re.search(r"-([0-9]{1,18})\.index$", name))}
+    if not indexes:
+        raise WeightsError(f"{folder} holds no checkpoint: its index is a file such as model.ckpt-N.index")
+    return steps[max(steps)] if steps else next(iter(indexes.values()))
 
 
 def read(index: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:

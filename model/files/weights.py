@@ -18,7 +18,7 @@ import torch
 from model.errors import OptionsError, WeightsError
 from model.files import hdf5, safetensors
 from model.lexicon import Lexicon
-from model.options import N_BYTES_AND_MARKERS, BiLMOptions
+from model.options import BiLMOptions
 
 __all__ = ["BiLMWeights", "WeightsError", "read_options"]
 
@@ -91,11 +91,10 @@ class BiLMWeights:
 
     @classmethod
     def load(cls, folder_or_url: str, storage_options: dict[str, Any] | None = None) -> "BiLMWeights":
-        """Load a folder (options.json beside weights.safetensors or weights.hdf5), or one .safetensors or .hdf5 file.
+        """Load a folder (options.json beside weights.safetensors or weights.hdf5), one .safetensors or .hdf5 file, or a zip.
 
-        Also a zip (NLPL's, with model.hdf5 and options.json, or ELMoForManyLangs'), and a local folder with a checkpoint of
-        bilm-tf's training or with a model of ELMoForManyLangs.
-        Anything else that fsspec reads will do; what is not on a local disk is copied to the cache first.
+        A zip is one of NLPL's, with model.hdf5 and options.json. Any fsspec URL will do; what is not on a local disk is copied to
+        the cache first.
 
         Raises:
             UnknownModelError: nothing is there.
@@ -104,17 +103,9 @@ class BiLMWeights:
         from model.files import locate  # here, because it needs fsspec and most callers give local paths
 
         if folder_or_url.lower().endswith(".zip"):
-            from model.files import archive
-
             with tempfile.TemporaryDirectory() as unpacked:
-                archive.unpack(locate.fetch(folder_or_url, storage_options), Path(unpacked), folder_or_url)
+                locate.unpack(locate.fetch(folder_or_url, storage_options), Path(unpacked), folder_or_url)
                 return cls.load(unpacked)
-        if _is_manylangs(folder_or_url):
-            from model.files import manylangs
-
-            return cls(*manylangs.read(Path(folder_or_url)))
-        if (checkpoint := _checkpoint(folder_or_url)) is not None:
-            return cls.load_checkpoint(checkpoint)
         found = locate.find(folder_or_url, storage_options)
         options = None if found.options is None else read_options(found.options)
         if found.weights.suffix == ".safetensors":
@@ -122,17 +113,6 @@ class BiLMWeights:
         if options is None:
             raise OptionsError(f"{folder_or_url} has no options.json; HDF5 weights can't be read without one")
         return cls.load_hdf5(found.weights, options)
-
-    @classmethod
-    def load_checkpoint(cls, index: str | Path) -> "BiLMWeights":
-        """Load the ``.index`` of a checkpoint that bilm-tf's training wrote, options.json beside it; TensorFlow is not needed.
-
-        Its options say 261 characters, the padding row left out, as its weights do; here they have 262.
-        """
-        from model.files import tf_checkpoint
-
-        options = read_options(Path(index).parent / "options.json", of_training=True)
-        return cls(options, tf_checkpoint.read(Path(index), options))
 
     @classmethod
     def load_hdf5(cls, path: str | Path, options: BiLMOptions) -> "BiLMWeights":
@@ -174,41 +154,26 @@ class BiLMWeights:
         return safetensors.encode(self.options, self.tensors, "float32", self.lexicon)
 
 
-def _is_manylangs(folder: str) -> bool:
-    """Whether a local folder holds a model of ELMoForManyLangs."""
-    from model.files import manylangs
-
-    return "://" not in folder and Path(folder).is_dir() and manylangs.stands_in([path.name for path in Path(folder).iterdir()])
-
-
-def _checkpoint(folder: str) -> Path | None:
-    """The newest checkpoint of a local folder that has no weights in another form; None without one."""
-    from model.files import tf_checkpoint
-
-    if (
-        "://" in folder
-        or not Path(folder).is_dir()
-        or any(Path(folder).glob("*.hdf5"))
-        or any(Path(folder).glob("*.safetensors"))
-    ):
-        return None
-    return tf_checkpoint.latest(Path(folder))
-
-
-def read_options(path: str | Path, *, of_training: bool = False) -> BiLMOptions:
-    """Read an options.json; ``of_training``: one of a checkpoint, whose characters are counted without padding.
+def read_options(path: str | Path) -> BiLMOptions:
+    """Read an options.json.
 
     Raises:
         OptionsError: not JSON, or not a biLM's options.
     """
+    return options_in(read_json(path), path)
+
+
+def read_json(path: str | Path) -> Any:
+    """The content of a JSON file. OptionsError: it is none."""
     try:
-        parsed = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, OSError, RecursionError) as error:
         raise OptionsError(f"{path} can't be read as JSON: {error}") from error
+
+
+def options_in(parsed: Any, path: str | Path) -> BiLMOptions:
+    """The options in a file's parsed JSON. OptionsError: they are not a biLM's."""
     try:
-        cnn = parsed.get("char_cnn") if of_training and isinstance(parsed, dict) else None
-        if isinstance(cnn, dict) and cnn.get("n_characters") == N_BYTES_AND_MARKERS:
-            cnn["n_characters"] = N_BYTES_AND_MARKERS + 1
         return BiLMOptions.from_dict(parsed)
     except OptionsError as error:
         raise OptionsError(f"{path}: {error}") from error

@@ -2,11 +2,13 @@
 
 import json
 import pickle
+import re
 import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import torch
@@ -18,7 +20,7 @@ from model.engine import embedder
 from model.engine.cuda import CudaDevice
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.errors import ModelError, OptionsError, WeightsError
-from model.files.registry import load_model
+from model.files.convert import load_any
 from model.files.weights import BiLMWeights
 from model.lexicon import Lexicon
 from model.start_state import StartState
@@ -30,7 +32,7 @@ GOLDEN = np.load(FOLDER / "golden.npz")
 
 @pytest.fixture(scope="module")
 def weights() -> BiLMWeights:
-    return BiLMWeights.load(str(FOLDER))
+    return load_any(str(FOLDER))[1]
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def test_as_a_zip_as_safetensors_and_converted(weights: BiLMWeights, tmp_path: P
     with zipfile.ZipFile(tmp_path / "144.zip", "w") as archive:
         for path in FOLDER.iterdir():
             archive.write(path, path.name)
-    name, unpacked = load_model(str(tmp_path / "144.zip"))
+    name, unpacked = load_any(str(tmp_path / "144.zip"))
     assert (name, unpacked.fingerprint) == ("144", weights.fingerprint)
     assert main(["models", "convert", str(tmp_path / "144.zip"), str(tmp_path / "converted")]) == 0
     loaded = BiLMWeights.load(str(tmp_path / "converted"))
@@ -101,8 +103,20 @@ def test_as_a_zip_as_safetensors_and_converted(weights: BiLMWeights, tmp_path: P
         weights.save_hdf5(tmp_path / "hdf5")
 
 
+def test_such_a_model_is_to_be_converted_first(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "144.zip", "w") as archive:
+        for path in FOLDER.iterdir():
+            archive.write(path, path.name)
+    filesystem = fsspec.filesystem("memory")
+    filesystem.put(str(FOLDER) + "/", "/manylangs/", recursive=True)
+    for spec in (str(FOLDER), str(tmp_path / "144.zip"), "memory://manylangs"):
+        with pytest.raises(WeightsError, match=rf"a model of ELMoForManyLangs: .*models convert {re.escape(spec)} FOLDER"):
+            BiLMWeights.load(spec)
+
+
 def test_a_store_of_such_a_model(weights: BiLMWeights, tmp_path: Path) -> None:
     """A whole job, its warm state too; sentences by text are told apart by all their characters."""
+    assert main(["models", "convert", str(FOLDER), str(tmp_path / "model")]) == 0
     (tmp_path / "in.txt").write_text("the cat sat\nnaïve 東京 cat\n", encoding="utf-8")
     command = [
         "embed",
@@ -114,7 +128,7 @@ def test_a_store_of_such_a_model(weights: BiLMWeights, tmp_path: Path) -> None:
         "--dtype",
         "float32",
     ]
-    assert main([*command, "--model", str(FOLDER), "--start-state", "zero", "--shard-rows", "64", "--quiet"]) == 0
+    assert main([*command, "--model", str(tmp_path / "model"), "--start-state", "zero", "--shard-rows", "64", "--quiet"]) == 0
     store = elmo_store.open(tmp_path / "out")
     np.testing.assert_allclose(layers(store.sentence(0).read()), GOLDEN["0"], atol=2e-6)
     assert store.manifest.model.fingerprint == weights.fingerprint
@@ -124,10 +138,10 @@ def test_a_store_of_such_a_model(weights: BiLMWeights, tmp_path: Path) -> None:
 def test_the_usual_configuration_need_not_be_in_the_folder(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps({"config_path": "../configs/cnn_50_100_512_4096_sample.json"}))
     with pytest.raises(ModelError, match=r"state dicts lack 'convolutions\.3\.weight'|the options say"):
-        BiLMWeights.load(str(folder))  # it is found, and is not this tiny model's
+        load_any(str(folder))  # it is found, and is not this tiny model's
     (folder / "config.json").write_text(json.dumps({"config_path": "mine.json"}))
     with pytest.raises(OptionsError, match=r"names the configuration mine\.json, which is not in the folder"):
-        BiLMWeights.load(str(folder))
+        load_any(str(folder))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +159,7 @@ def test_configurations_of_other_equations(folder: Path, part: str, change: dict
     config[part] |= change
     (folder / "tiny.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=message):
-        BiLMWeights.load(str(folder))
+        load_any(str(folder))
 
 
 class Evil:
@@ -157,24 +171,24 @@ class Evil:
 def test_a_pickle_that_is_no_state_dict_runs_nothing(folder: Path, content: bytes) -> None:
     (folder / "encoder.pkl").write_bytes(content)
     with pytest.raises(WeightsError, match=r"encoder\.pkl"):
-        BiLMWeights.load(str(folder))
+        load_any(str(folder))
     assert not Path("/tmp/elmo-store-was-here").exists()
 
 
 def test_dictionaries_that_are_none(folder: Path) -> None:
     (folder / "char.dic").write_text("a\tb\n", encoding="utf-8")
     with pytest.raises(WeightsError, match=r"char\.dic is no dictionary"):
-        BiLMWeights.load(str(folder))
+        load_any(str(folder))
     (folder / "char.dic").write_text("a\t1\n", encoding="utf-8")
     with pytest.raises(WeightsError, match="dictionaries lack '<eow>'"):
-        BiLMWeights.load(str(folder))
+        load_any(str(folder))
     text = (FOLDER / "char.dic").read_text("utf-8")
     (folder / "char.dic").write_text(text + "q\t99\n", encoding="utf-8")
     with pytest.raises(WeightsError, match="character dictionary gives rows up to 99"):
-        BiLMWeights.load(str(folder))
+        load_any(str(folder))
     (folder / "char.dic").unlink()
     with pytest.raises(WeightsError, match=r"without char\.dic"):
-        BiLMWeights.load(str(folder))
+        load_any(str(folder))
 
 
 def test_a_lexicon_that_was_not_written_here(weights: BiLMWeights, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from model.errors import ModelError, OptionsError, UnknownModelError, WeightsError
 from model.files import tf_checkpoint
+from model.files.convert import load_any
 from model.files.registry import load_model, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
@@ -107,7 +108,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 def test_a_checkpoint_that_tensorflow_wrote() -> None:
     """Bit for bit the weights that were given to TensorFlow; options of training, softmax and optimiser are no hindrance."""
-    name, loaded = load_model(str(CHECKPOINT))
+    name, loaded = load_any(str(CHECKPOINT))
     assert name == "checkpoint"
     assert loaded.options == OPTIONS
     assert loaded.fingerprint == random_weights(OPTIONS, 3).fingerprint
@@ -116,14 +117,17 @@ def test_a_checkpoint_that_tensorflow_wrote() -> None:
 def test_which_checkpoint_of_a_folder(checkpoint: Path) -> None:
     for name in ("model.ckpt-42.index", "model.ckpt-42.data-00000-of-00001"):
         shutil.copy(checkpoint / name, checkpoint / name.replace("42", "1007"))
-    found = tf_checkpoint.latest(checkpoint)
-    assert found is not None
-    assert found.name == "model.ckpt-42.index"  # what the file `checkpoint` says
+    assert tf_checkpoint.latest(checkpoint).name == "model.ckpt-42.index"  # what the file `checkpoint` says
     (checkpoint / "checkpoint").unlink()
-    found = tf_checkpoint.latest(checkpoint)
-    assert found is not None
-    assert found.name == "model.ckpt-1007.index"
-    assert BiLMWeights.load(str(checkpoint)).fingerprint == random_weights(OPTIONS, 3).fingerprint
+    assert tf_checkpoint.latest(checkpoint).name == "model.ckpt-1007.index"
+    assert load_any(str(checkpoint))[1].fingerprint == random_weights(OPTIONS, 3).fingerprint
+
+
+def test_a_checkpoint_is_to_be_converted_first(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match=rf"a checkpoint of bilm-tf's training: .*models convert {checkpoint} FOLDER"):
+        BiLMWeights.load(str(checkpoint))
+    with pytest.raises(WeightsError, match="holds no checkpoint"):
+        tf_checkpoint.latest(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -145,13 +149,13 @@ def test_damaged_data_is_told(checkpoint: Path) -> None:
     good = data.read_bytes()
     data.write_bytes(good[:2000] + bytes([good[2000] ^ 1]) + good[2001:])
     with pytest.raises(WeightsError, match="are cut or damaged"):
-        BiLMWeights.load(str(checkpoint))
+        load_any(str(checkpoint))
     data.write_bytes(good[:100])
     with pytest.raises(WeightsError, match="are cut or damaged"):
-        BiLMWeights.load(str(checkpoint))
+        load_any(str(checkpoint))
     data.unlink()
     with pytest.raises(WeightsError, match=r"0 files model\.ckpt-42\.data-00000-of-… stand"):
-        BiLMWeights.load(str(checkpoint))
+        load_any(str(checkpoint))
 
 
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -165,7 +169,7 @@ def test_no_damage_to_the_index_is_more_than_an_error(tmp_path: Path, data: st.D
         spoilt[data.draw(st.integers(0, len(spoilt) - 1))] ^= data.draw(st.integers(1, 255))
     index.write_bytes(spoilt[: data.draw(st.integers(0, len(spoilt)))] if data.draw(st.booleans()) else spoilt)
     try:
-        found = BiLMWeights.load(str(folder))
+        _, found = load_any(str(folder))
     except WeightsError as error:
         assert "model.ckpt-42" in str(error)  # noqa: PT017 (damage may fall where nothing is read)
     else:
@@ -177,11 +181,11 @@ def test_options_of_another_shape(checkpoint: Path) -> None:
     options["lstm"]["dim"] = 7
     (checkpoint / "options.json").write_text(json.dumps(options))
     with pytest.raises(WeightsError, match="same model"):
-        BiLMWeights.load(str(checkpoint))
+        load_any(str(checkpoint))
     del options["char_cnn"]
     (checkpoint / "options.json").write_text(json.dumps(options))
     with pytest.raises(OptionsError, match="a word-level biLM"):
-        BiLMWeights.load(str(checkpoint))
+        load_any(str(checkpoint))
 
 
 def test_a_number_of_more_than_64_bits_ends() -> None:
