@@ -63,6 +63,10 @@ class HashTables:
 
     def find(self, pairs: UInt64) -> list[int | None]:
         """The number of the first sentence that has each hash [n, 2], None where there is none."""
+        return [numbers[0] if numbers else None for numbers in self.find_all(pairs)]
+
+    def find_all(self, pairs: UInt64) -> list[list[int]]:
+        """The numbers of all sentences that have each hash [n, 2], in order."""
         tables = self._tables.get_all(tables_of(pairs[:, 0], self._bits).tolist(), self._read)
         return [find_in(table, high, low) for table, (high, low) in zip(tables, pairs, strict=True)]
 
@@ -78,10 +82,9 @@ class HashTables:
         return high, low, sentence
 
 
-def find_in(table: tuple[UInt64, UInt64, Int64], high: np.uint64, low: np.uint64) -> int | None:
-    """The sentence of the first row with this hash in a table sorted by it (high, low, sentence); None without one."""
+def find_in(table: tuple[UInt64, UInt64, Int64], high: np.uint64, low: np.uint64) -> list[int]:
+    """The sentences of the rows with this hash in a table sorted by it (high, low, sentence), in order."""
     highs, lows, sentences = table
-    for place in range(int(np.searchsorted(highs, high, "left")), int(np.searchsorted(highs, high, "right"))):
-        if lows[place] == low:
-            return int(sentences[place])
-    return None
+    same = slice(int(np.searchsorted(highs, high, "left")), int(np.searchsorted(highs, high, "right")))
+    found: list[int] = sentences[same][lows[same] == low].tolist()
+    return found

@@ -198,6 +198,13 @@ class ParquetRows:
         columns = self._columns(["token"], np.array([[first, stop]], np.int64))
         return [token for _, _, column in columns for token in column.to_pylist()]
 
+    def numbers(self, names: Sequence[str], first: int, stop: int) -> dict[str, npt.NDArray[Any]]:
+        """The columns of whole numbers of these names, of rows ``first … stop``."""
+        found: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
+        for _, place, column in self._columns(names, np.array([[first, stop]], np.int64)):
+            found[names[place]].append(column.to_numpy())
+        return {name: np.concatenate(columns) for name, columns in found.items()}
+
     def _find_places(self, shards: list[int]) -> list[_Places | None]:
         return [self._places_of(footer) for footer in self._footers.get_all(shards, self._read_footers)]
 

@@ -8,7 +8,7 @@ import functools
 import importlib
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,9 +41,9 @@ class _File:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         self.size = found.st_size
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound here: at the interpreter's end ``os`` is gone
         if hasattr(self, "descriptor"):
-            os.close(self.descriptor)
+            close(self.descriptor)
 
 
 class RunReader:

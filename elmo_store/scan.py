@@ -4,11 +4,9 @@ A block is whole batches, so that a batch's rows are a view of it and nothing is
 """
 
 import math
-import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,30 +20,40 @@ BLOCKS_AHEAD = 2  # that are under way while one is used
 
 
 class Memory:
-    """Gives arrays as numpy.empty does, in memory that it gave before where nobody holds that any more.
+    """Gives arrays as numpy.empty does, in memory that comes back to it when an array and all views of it are gone.
 
-    New memory costs a fault a page, more than the copy into it.
+    New memory costs a fault a page, more than the copy into it. Safe for threads.
     """
 
     def __init__(self, most: int) -> None:
-        self._most = most  # pieces that are kept
-        self._pieces: list[npt.NDArray[np.uint8]] = []
-        self._lock = Lock()
+        """``most``: pieces of memory that are kept."""
+        self._free: deque[npt.NDArray[np.uint8]] = deque((np.empty(0, np.uint8) for _ in range(most)), most)
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """An array of any contents."""
+        try:
+            piece = self._free.popleft()
+        except IndexError:  # all of them are held
+            return np.empty(shape, dtype)
         n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-        with self._lock:
-            for i in range(len(self._pieces)):
-                # Two: the list's, and that of the count's own argument. A view of a piece, however far removed, holds it.
-                if sys.getrefcount(self._pieces[i]) == 2:
-                    if self._pieces[i].nbytes < n_bytes:
-                        self._pieces[i] = np.empty(n_bytes + n_bytes // 8, np.uint8)
-                    return np.ndarray(shape, dtype, self._pieces[i])
-            if len(self._pieces) < self._most:
-                self._pieces.append(np.empty(n_bytes + n_bytes // 8, np.uint8))
-                return np.ndarray(shape, dtype, self._pieces[-1])
-        return np.empty(shape, dtype)
+        if piece.nbytes < n_bytes:
+            piece = np.empty(n_bytes + n_bytes // 8, np.uint8)
+        return np.ndarray(shape, dtype, np.asarray(_Lent(piece, self._free)))
+
+
+class _Lent:
+    """A piece of memory that is in use: arrays over it hold this object, and its end puts the piece back among the free ones.
+
+    So no count of references is looked at, which interpreters keep as they like. An object of its own, since NumPy lets a view
+    hold the array that owns the memory in place of those between.
+    """
+
+    def __init__(self, piece: npt.NDArray[np.uint8], free: deque[npt.NDArray[np.uint8]]) -> None:
+        self._piece, self._free = piece, free
+        self.__array_interface__ = piece.__array_interface__
+
+    def __del__(self) -> None:
+        self._free.append(self._piece)
 
 
 def batches(

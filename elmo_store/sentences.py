@@ -169,16 +169,20 @@ class SentenceTable:
 
     def find(self, ids: Sequence[str]) -> list[int]:
         """The number of the first sentence that has each id. SentenceNotFoundError naming the first id that none has."""
+        return [numbers[0] for numbers in self.find_all(ids)]
+
+    def find_all(self, ids: Sequence[str]) -> list[list[int]]:
+        """The numbers of all sentences that have each id, in order. SentenceNotFoundError naming the first id that none has."""
         try:
-            numbers = self._ids.find(hashes(ids))
+            found = self._ids.find_all(hashes(ids))
         except ShardMissingError as error:
             if self._manifest.complete:
                 raise
             raise ShardMissingError(f"{self._root}: ids are found when the job is complete; read by number until then") from error
-        for one, number in zip(ids, numbers, strict=True):
-            if number is None:
+        for one, numbers in zip(ids, found, strict=True):
+            if not numbers:
                 raise SentenceNotFoundError(f"no sentence with the id {one!r} in {self._root}")
-        return [number for number in numbers if number is not None]
+        return found
 
     def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """Everything about these sentences, in the order of ``numbers``."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from elmo_store import layout
 from elmo_store.errors import ShardMissingError, StoreError, StoreIncompleteError
+from elmo_store.filesystems import resolved_options
 from elmo_store.forms import RowReader, row_reader
 from elmo_store.int8 import Empty, Int8Rows
 from elmo_store.manifest import Manifest, read_manifest
@@ -114,6 +115,10 @@ class Store(Readable):
     def _find(self, ids: Sequence[str]) -> list[int]:
         return self._now.sentences.find(ids)
 
+    def _find_all(self, ids: Sequence[str]) -> list[list[int]]:
+        """Numbers of all sentences that have each id, in order. SentenceNotFoundError naming the first id that none has."""
+        return self._now.sentences.find_all(ids)
+
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
         return self._now.texts.find(texts)
 
@@ -176,7 +181,8 @@ class Store(Readable):
             raise StoreError(f"{self.url} has no Zarr form, which xarray reads: it has {' and '.join(self.manifest.forms)}")
         import xarray
 
-        given = {"chunks": None, "storage_options": dict(self.root.storage_options) or None} | options
+        given = {"chunks": None, "storage_options": self.root.storage_options} | options
+        given["storage_options"] = resolved_options(given["storage_options"]) or None
         return xarray.open_zarr(self.root.url(layout.ZARR), **given)
 
     def verify(self, *, deep: bool = False) -> VerifyReport:

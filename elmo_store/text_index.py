@@ -97,7 +97,8 @@ class GatheredTexts:
 
     def find(self, texts: Sequence[Text]) -> list[int | None]:
         """The number of the first sentence that has each text, None without one."""
-        return [ids.find_in(self._table, high, low) for high, low in hash_texts(texts, self._cut)]
+        found = [ids.find_in(self._table, high, low) for high, low in hash_texts(texts, self._cut)]
+        return [numbers[0] if numbers else None for numbers in found]
 
 
 class TextIndex:

@@ -18,6 +18,7 @@ from elmo_store.forms import row_reader
 from elmo_store.manifest import Manifest
 from elmo_store.markers import PartRange
 from elmo_store.parquet_files import read_footers, read_table
+from elmo_store.parquet_form import ParquetRows
 from elmo_store.reading import text_of_rows
 from elmo_store.sentences import check_schema, read_index
 from elmo_store.storage import Root
@@ -183,12 +184,10 @@ def _shard_faults(store: "Store", shard: int, progress: Callable[[int], None]) -
                 yield f"{store.url}: a scale of rows {lo} … {hi} in the {form} form is negative or no finite number"
         if len(blocks) == 2 and any(a.tobytes() != b.tobytes() for a, b in zip(*blocks.values(), strict=True)):
             yield f"{store.url}: rows {lo} … {hi} are not the same in both forms"
-        if "parquet" in m.forms:
-            table = read_table(store.root, layout.states_part(shard), ["row", "sentence", "index_in_sentence"]).slice(
-                lo - first, hi - lo
-            )
+        if isinstance(parquet := readers.get("parquet"), ParquetRows):
             columns: dict[str, Any] = {"row": np.arange(lo, hi), "sentence": sentence, "index_in_sentence": index}
+            there = parquet.numbers(list(columns), lo, hi)
             for name, wanted in columns.items():
-                if not np.array_equal(table[name].to_numpy(), wanted):
+                if not np.array_equal(there[name], wanted):
                     yield f"{store.root.url(layout.states_part(shard))}: column {name} is not what the sentences say"
         progress((hi - lo) * m.row_bytes)

@@ -101,11 +101,23 @@ class Selection(Readable):
         ]
 
     def _find(self, ids: Sequence[str]) -> list[int]:
-        found = self.store._find(ids)
-        for one, number in zip(ids, found, strict=True):
-            if number not in self.numbers:
+        found = []
+        for one, numbers in zip(ids, self.store._find_all(ids), strict=True):  # of which the selection may be without some
+            places = [place for number in numbers if (place := self._place_of(number)) is not None]
+            if not places:
                 raise SentenceNotFoundError(f"no sentence with the id {one!r} in this selection of {self.url}")
-        return [self.numbers.index(number) for number in found]
+            found.append(min(places))
+        return found
+
+    def _place_of(self, number: int) -> int | None:
+        """The first place in the view of one of the store's sentences; None if it is not in the view."""
+        if isinstance(self.numbers, range):
+            return self.numbers.index(number) if number in self.numbers else None
+        return self._places.get(number)
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {number: place for place, number in reversed(list(enumerate(self.numbers)))}
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
         return self._texts.find(texts)

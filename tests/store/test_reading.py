@@ -1,5 +1,6 @@
 """Reading as NumPy and as Hugging Face datasets do it, batched, from several threads, and through views over stores."""
 
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -232,6 +233,14 @@ def test_xarray_of_a_store(tmp_path: Path) -> None:
         elmo_store.open(parquet.root.url()).to_xarray()
 
 
+def test_xarray_is_given_what_a_variable_of_the_environment_holds(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = make_store(f"{s3_url}/secret")
+    monkeypatch.setenv("ELMO_TEST_ENDPOINT", os.environ["AWS_ENDPOINT_URL"])
+    options = {"client_kwargs": {"endpoint_url": "env:ELMO_TEST_ENDPOINT"}}
+    store = elmo_store.open(written.root.url(), storage_options=options)
+    np.testing.assert_array_equal(store.to_xarray().states[3:7].values, written.states[3:7])
+
+
 def same(store: elmo_store.Readable, tokens: list[list[str]], states: list[npt.NDArray[Any]]) -> None:
     """Sentences, their tokens and rows are these, one by one, in batches, as rows, and by the rows' own tokens."""
     assert [list(s.tokens) for s in store] == tokens
@@ -263,6 +272,18 @@ def test_a_selection_and_the_store_that_it_becomes(stored: Written, tmp_path: Pa
     assert written.manifest.input.fingerprint != store.manifest.input.fingerprint
     with pytest.raises(StoreError, match="is not empty: give another folder"):
         chosen.write(tmp_path / "smaller")
+
+
+def test_an_id_is_that_of_the_first_sentence_in_the_selection_that_has_it(stored: Written, tmp_path: Path) -> None:
+    twice = elmo_store.open(stored.root.url()).select([3, 0, 3, 0]).write(tmp_path / "twice")
+    assert twice.sentence(id="doc.txt:3").index == 0
+    assert twice.slice(1).sentence(id="doc.txt:3").index == 1
+    assert twice.slice(0, 4).sentence(id="doc.txt:0").index == 1
+    chosen = twice.select([3, 2, 1, 0])
+    assert [chosen.sentence(id=f"doc.txt:{n}").index for n in (0, 3)] == [0, 1]
+    assert chosen.read_sentences(ids=["doc.txt:3", "doc.txt:0"]).numbers == [1, 0]
+    with pytest.raises(SentenceNotFoundError, match=r"no sentence with the id 'doc\.txt:0' in this selection"):
+        twice.select([0, 2]).sentence(id="doc.txt:0")
 
 
 def test_a_selection_of_nobody(stored: Written) -> None:
