@@ -104,6 +104,17 @@ class LeaseLostError(StoreError):
         return type(self), (self.where, self.run, self.holder)
 
 
+class OverlapError(StoreError, ValueError):
+    """What would be written overlaps what is read, so that the one would destroy the other. Nothing was touched."""
+
+    def __init__(self, written: str, relation: str, read: str) -> None:
+        super().__init__(f"the {written} {relation} the {read}: give another place to write to; nothing was touched")
+        self.written, self.relation, self.read = written, relation, read
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
+        return type(self), (self.written, self.relation, self.read)
+
+
 class JobMismatchError(StoreError):
     """Another job stands on this output; shows both sides, field by field.
 

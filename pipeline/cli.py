@@ -2,6 +2,7 @@
 
 A command module has ``add_arguments(parser)`` and ``run(args, beam_args) -> int``, and may have
 ``check(args)``: what can be found wrong with paths and options before anything large is imported;
+``touches(args)``: what it reads and writes outside its own store, a `pipeline.touched.Touched`, so that none overlaps another;
 ``LOADS``: what ``run`` will import that takes seconds, for the line that says so at once;
 ``TAKES_BEAM_OPTIONS = True``: options that Apache Beam knows are set apart for it, otherwise ``beam_args`` is empty.
 May import pipeline modules; Beam, PyTorch and the rest lazily, so that ``--help`` and a bad path take no time.
@@ -16,7 +17,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 
-from pipeline import config, logs, screen, signals
+from pipeline import config, logs, screen, signals, touched
 from pipeline.exit_codes import CommandError, Exit
 
 # group of the help: name: (module, one line of help)
@@ -113,9 +114,10 @@ def _run(parser: argparse.ArgumentParser, command: ModuleType, arguments: list[s
     if args.print_config:
         print(config.as_toml(leaf, args, beam_args), end="")
         return Exit.COMPLETE
-    logs.configure(args.log_level, args.log_file, verbose=getattr(args, "verbose", False))
     if check := getattr(command, "check", None):
         check(args)
+    touched.check(touched.of_every_command(args, command.touches(args) if hasattr(command, "touches") else touched.Touched()))
+    logs.configure(args.log_level, args.log_file, verbose=getattr(args, "verbose", False))
     _say_loading(loads, arguments)
     return int(command.run(args, beam_args))
 

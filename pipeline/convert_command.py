@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pipeline import derive_job
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import CHECKSUMS
+from pipeline.touched import Touched
 
 if TYPE_CHECKING:
     from elmo_store.manifest import Manifest
@@ -43,6 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     """CommandError for paths of this machine that can't be meant."""
     derive_job.check(args)
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """As `derive_job.touches`."""
+    return derive_job.touches(args)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

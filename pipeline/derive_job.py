@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from elmo_store.location import Location
 from pipeline import locations, report_command
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.importing import nothing_to_collect
 from pipeline.options import COMPRESSIONS, DTYPES, STORES, add_engine_arguments, add_take_over_argument, json_object
+from pipeline.touched import Touched
 
 if TYPE_CHECKING:
     from elmo_store.manifest import Manifest
@@ -58,6 +60,12 @@ def check(args: argparse.Namespace) -> None:
     report_command.check_possible(args)
 
 
+def touches(args: argparse.Namespace) -> Touched:
+    """The store that is read, and the one that is made."""
+    source, output = Location("STORE", args.source, args.storage_options), Location("output", args.output, args.storage_options)
+    return Touched([source], [output])
+
+
 def run(args: argparse.Namespace, beam_args: list[str], manifest_of: ManifestOf) -> int:
     """Run the job to its end, then its report. 0 complete, 4 if work is left; CommandError for what never began."""
     return report_command.after(_run_job(args, beam_args, manifest_of), args)
@@ -76,8 +84,6 @@ def _run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Manife
 
     beam_options.set_worker_environment()
     source, target = Root(args.source, args.storage_options), Root(args.output, args.storage_options)
-    if source == target:
-        raise CommandError(Exit.BAD_USAGE, f"{target} is the source itself: give another --output")
     with door.opened(beam_args, wait=not args.no_wait) as pipeline_options:
         door.check_reach(pipeline_options, [("source", args.source), ("output", args.output)], shared_disk=args.shared_disk)
         manifest = manifest_of(args, source)

@@ -2,10 +2,12 @@
 
 import argparse
 
-from pipeline import locations, report_command
+from elmo_store.location import Location
+from pipeline import locations, report_command, touched
 from pipeline import options as embed_options
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.importing import nothing_to_collect
+from pipeline.touched import Touched
 
 TAKES_BEAM_OPTIONS = True
 LOADS = "PyTorch and Apache Beam"
@@ -32,6 +34,13 @@ def check(args: argparse.Namespace) -> None:
     if args.output:
         locations.check_output(args.output)
     report_command.check_possible(args)
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """Inputs and model, and the store."""
+    options = args.storage_options if args.input_storage_options is None else args.input_storage_options
+    output = [Location("output", args.output, args.storage_options)] if args.output else []
+    return Touched([*touched.inputs(args.inputs, options), *touched.model(args.model)], output)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

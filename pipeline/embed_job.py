@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from elmo_store.errors import StoreError
+from elmo_store.errors import OverlapError, StoreError
 from elmo_store.inputs import encode_inputs
 from elmo_store.layout import INPUTS, START_STATE
 from elmo_store.lease import Process
+from elmo_store.location import Location
 from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
 from elmo_store.markers import marked_shards
+from elmo_store.overlap import check_outside
 from elmo_store.storage import Root
 from model.errors import ModelError
 from model.files.weights import BiLMWeights
@@ -91,6 +93,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     reach(root, "output")
     given = Input(options)
     read, pieces = given.settings, given.pieces
+    _check_inputs_outside(options, given)
     name, weights, start = loading.result()
     device = resolve_device(options.device, is_local(pipeline_options))
     options = replace(options, precision=resolve_precision(options.precision, device))
@@ -119,6 +122,16 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
         tenure.end()
         raise
     return EmbedJob(options, root, manifest, settings, manifest.input.files, tenure)
+
+
+def _check_inputs_outside(options: EmbedOptions, given: Input) -> None:
+    """CommandError (bad usage) for a file of the input that lies in the output, which a link in a folder may hide."""
+    output = Location("output", options.output, options.storage_options)
+    urls = () if STDIN in options.inputs else (piece.url for piece in given.pieces)
+    try:
+        check_outside(output, "input", urls, options.input_storage_options)
+    except OverlapError as error:
+        raise CommandError(Exit.BAD_USAGE, str(error)) from error
 
 
 def _begin(

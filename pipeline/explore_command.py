@@ -5,9 +5,11 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from elmo_store.location import Location
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
+from pipeline.touched import Touched
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
@@ -41,6 +43,11 @@ def check(args: argparse.Namespace) -> None:
         raise CommandError(Exit.BAD_USAGE, f"--sample-rows {args.sample_rows}: give 512 or more")
     if not 0 <= args.port < 65536:
         raise CommandError(Exit.BAD_USAGE, f"--port {args.port} is none: give 1 to 65535, or 0 for a free one")
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """The store."""
+    return Touched([Location("STORE", args.store, args.storage_options)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -10,10 +10,12 @@ import time
 from typing import TYPE_CHECKING
 
 from elmo_store.exports.formats import FORMATS
+from elmo_store.location import Location
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import FLOATS, json_object
 from pipeline.screen import drawable
+from pipeline.touched import Touched
 
 if TYPE_CHECKING:
     from elmo_store.exports import Report
@@ -98,6 +100,13 @@ def check(args: argparse.Namespace) -> None:
         raise CommandError(Exit.BAD_USAGE, f"{unused[0]} has no use for --format {args.format} as asked for: leave it out")
     if form.module == "hdf5" and importlib.util.find_spec("h5py") is None:
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: pip install 'elmo-store[export]'")
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """Store and weights, and the export."""
+    weights = [Location("--weights", args.weights, args.storage_options)] if args.weights else []
+    store, output = (Location(name, url, args.storage_options) for name, url in (("STORE", args.store), ("output", args.output)))
+    return Touched([store, *weights], [output])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -9,11 +9,13 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from elmo_store.location import Location
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.explore_command import check_layers
 from pipeline.options import json_object
 from pipeline.screen import drawable
+from pipeline.touched import Touched
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
@@ -44,6 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     """CommandError for a folder that is not there."""
     locations.check_store(args.store)
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """The store."""
+    return Touched([Location("STORE", args.store, args.storage_options)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

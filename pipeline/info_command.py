@@ -7,9 +7,11 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
+from elmo_store.location import Location
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
+from pipeline.touched import Touched
 
 if TYPE_CHECKING:
     from elmo_store.manifest import Manifest
@@ -26,6 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     """CommandError for a folder that is not there."""
     locations.check_store(args.url)
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """The store."""
+    return Touched([Location("store", args.url, args.storage_options)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from elmo_store.location import Location
 from pipeline import derive_job, locations
 from pipeline.exit_codes import CommandError, Exit
+from pipeline.touched import Touched
 
 if TYPE_CHECKING:
     from elmo_store.manifest import Manifest, WeightSet
@@ -46,6 +48,12 @@ def check(args: argparse.Namespace) -> None:
     """CommandError for paths of this machine that can't be meant."""
     derive_job.check(args)
     locations.check_file(args.weights, "--weights")
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """Store and weights, and the mixed store."""
+    stores = derive_job.touches(args)
+    return Touched([*stores.reads, Location("--weights", args.weights, args.storage_options)], stores.writes)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

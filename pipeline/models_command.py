@@ -8,7 +8,10 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+from elmo_store.location import Location
+from pipeline import touched
 from pipeline.exit_codes import CommandError, Exit
+from pipeline.touched import Touched
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     convert.add_argument("output", metavar="FOLDER", help="where the two files go; made if it is not there")
     convert.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="of the weights (default: float32)")
     convert.add_argument("--overwrite", action="store_true", help="replace files that are there (default: refuse)")
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """Of ``models convert`` the model, and the folder that is written."""
+    if args.action != "convert":
+        return Touched()
+    return Touched(touched.model(args.model, "MODEL"), [Location("FOLDER", args.output)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

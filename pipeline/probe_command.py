@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from elmo_store.location import Location
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
+from pipeline.touched import Touched
 
 if TYPE_CHECKING:
     from pipeline.probing.results import Result
@@ -118,6 +120,17 @@ def check(args: argparse.Namespace) -> None:
     labels = (args.train_labels, args.test_labels) if args.task == "tag" else (args.labels,)
     for place in labels:
         locations.check_file(place, "labels")
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """Stores and labels, and the files of the result."""
+    reads = [
+        Location(f"--{name}", url, args.storage_options if name in ("train", "test", "store") else None)
+        for name in ("train", "train-labels", "test", "test-labels", "store", "labels")
+        if (url := getattr(args, name.replace("-", "_"), None)) is not None
+    ]
+    files = [(name, getattr(args, name.replace("-", "_"), None)) for name in ("json", "mix-weights", "plot")]
+    return Touched(reads, [Location(f"--{name}", url) for name, url in files if url is not None])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -2,11 +2,14 @@
 
 import argparse
 import importlib.util
+import os
 from typing import TYPE_CHECKING
 
+from elmo_store.location import Location
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
+from pipeline.touched import Touched
 
 if TYPE_CHECKING:
     from elmo_store.storage import Root
@@ -32,6 +35,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     """CommandError for a folder that is not there."""
     locations.check_store(args.store)
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """The store, and a page elsewhere; the page's own place in the store is one of the store's names."""
+    own = os.path.join(os.path.realpath(args.store), REPORT)
+    elsewhere = args.output is not None and os.path.realpath(args.output) != own
+    return Touched(
+        [Location("STORE", args.store, args.storage_options)], [Location("--output", args.output)] if elsewhere else []
+    )
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

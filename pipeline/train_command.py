@@ -7,15 +7,18 @@ what trained the packaged model, its card gives as a command (more lanes, more n
 import argparse
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline import locations
+from elmo_store.location import Location
+from pipeline import locations, touched
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import INPUT_FORMATS, json_object
+from pipeline.touched import Touched
 
 if TYPE_CHECKING:
     from model.training.corpus import Corpus
@@ -32,6 +35,7 @@ CLIPS = {"adamw": 1.0, "adagrad": 10.0}
 DEFAULT_MODEL = "default"  # as model.files.registry has it, which costs PyTorch
 LOADS = "PyTorch"
 SOFTMAX = "softmax.safetensors"
+HELDOUT = "heldout.json"
 TRAINING = "training"  # folder below --output with what a later run needs
 
 EPILOG = """\
@@ -149,6 +153,20 @@ def check(args: argparse.Namespace) -> None:
         locations.check_output(args.output)
 
 
+def touches(args: argparse.Namespace) -> Touched:
+    """Texts, shape and words, and the run's folder; of ``--evaluate`` the file that it leaves there.
+
+    A run that is resumed may be told the options and words that it wrote itself.
+    """
+    texts = touched.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
+    if args.evaluate is not None:
+        softmax = [Location("--softmax", args.softmax)] if args.softmax else []
+        return Touched([*texts, *softmax], [Location("result", os.path.join(args.evaluate, TRAINING, HELDOUT))])
+    fixed = [("--options", args.options), ("--vocabulary", args.vocabulary)] if args.resume is None else []
+    named = [Location(what, place) for what, place in fixed if place and (what, place) != ("--options", DEFAULT_MODEL)]
+    return Touched([*texts, *named], [Location("output", args.output)])
+
+
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Train. 0 the end was reached, 4 stopped before it; CommandError for what never began."""
     from model.training.memory import keep_freed_memory
@@ -259,7 +277,8 @@ def _pieces(inputs: list[str], args: argparse.Namespace) -> "tuple[list[Piece], 
     from transforms.records import ReadSettings
 
     settings = ReadSettings(text_field=args.text_field or "text", tokenizer=args.tokenizer)
-    return plan_pieces(inputs, args.input_format, settings, storage_options=args.storage_options), settings
+    own = [args.output] if args.output else []
+    return plan_pieces(inputs, args.input_format, settings, storage_options=args.storage_options, exclude=own), settings
 
 
 def _sentences(inputs: list[str], args: argparse.Namespace, what: str = "TEXT") -> Iterator[tuple[str, ...]]:
@@ -443,4 +462,4 @@ def _tell(evaluations: "dict[str, Evaluation]", folder: Path) -> None:
         rows.append({"text": place, **asdict(found), "perplexity": found.perplexity})
     if rows:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "heldout.json").write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        (folder / HELDOUT).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")

@@ -9,10 +9,12 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from pipeline import locations
+from elmo_store.location import Location
+from pipeline import locations, touched
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
 from pipeline.screen import drawable, in_line
+from pipeline.touched import Touched
 
 if TYPE_CHECKING:
     from elmo_store.verify import VerifyReport
@@ -45,6 +47,11 @@ def check(args: argparse.Namespace) -> None:
     locations.check_store(args.url)
     if args.recompute < 0:
         raise CommandError(Exit.BAD_USAGE, f"--recompute {args.recompute}: give the number of sentences, 1 or more")
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """Store and model."""
+    return Touched([Location("store", args.url, args.storage_options), *touched.model(args.model)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -6,9 +6,11 @@ May import elmo_store and pipeline.progress; neither torch nor Beam.
 import argparse
 import sys
 
+from elmo_store.location import Location
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
+from pipeline.touched import Touched
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +27,11 @@ def check(args: argparse.Namespace) -> None:
         raise CommandError(Exit.BAD_USAGE, f"--seconds {args.seconds} is no time to wait: give more than 0")
     if args.once:
         locations.check_store(args.url)
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """The store."""
+    return Touched([Location("store", args.url, args.storage_options)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -1,0 +1,295 @@
+"""No command writes over, or into, what it reads: every command, every spelling of the same place; nothing is touched."""
+
+import argparse
+import hashlib
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from elmo_store.errors import OverlapError
+from elmo_store.location import Location
+from elmo_store.manifest import read_manifest
+from elmo_store.overlap import Place, Relation, check_apart, check_outside, relation, resolved
+from elmo_store.storage import Root
+from pipeline import touched
+from pipeline.cli import COMMANDS, build_parser, main
+from pipeline.config import leaf_of
+from pipeline.exit_codes import Exit
+from tests.pipeline.conftest import Command
+
+WEIGHTS = '{"w": [0.0, 0.0, 0.0]}'
+# A run goes on from a checkpoint of its own folder.
+MAY_OVERLAP = {("train", "resume")}
+NO_PLACES = {("probe", "name")}
+
+
+@dataclass(frozen=True)
+class Store:
+    """A finished store among other files."""
+
+    base: Path
+    path: Path
+
+    def digests(self) -> Mapping[str, str]:
+        files = sorted(path for path in self.base.rglob("*") if path.is_file())
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "text.txt").write_text("The cat sat .\nDogs ran away .\n", encoding="utf-8")
+    output = ["--output", str(folder / "store"), "--model", str(tiny_model), "--quiet"]
+    assert main(["embed", str(folder / "text.txt"), *output]) == Exit.COMPLETE
+    return folder / "store"
+
+
+@pytest.fixture
+def store(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    base = tmp_path / "base"
+    shutil.copytree(finished, base / "store")
+    (base / "weights.json").write_text(WEIGHTS, encoding="utf-8")
+    (base / "link").symlink_to("store")
+    monkeypatch.chdir(base)
+    return Store(base, base / "store")
+
+
+SPELLINGS: Mapping[str, Callable[[Path], str]] = {
+    "itself": str,
+    "a link": lambda store: str(store.parent / "link"),
+    "a link, with a slash": lambda store: f"{store.parent / 'link'}/",
+    "file://": lambda store: f"file://{store}",
+    "file:// and a link": lambda store: f"file://{store.parent / 'link'}",
+    "local://": lambda store: f"local://{store}",
+    "relative": lambda store: store.name,
+    "relative and round about": lambda store: f"./{store.name}/../{store.name}/.",
+    "a trailing slash": lambda store: f"{store}/",
+    "a cache before it": lambda store: f"simplecache::file://{store}",
+    "inside": lambda store: str(store / "new"),
+    "inside, by a link": lambda store: f"link/new/{store.name}",
+    "around it": lambda store: str(store.parent),
+    "around it, by a link": lambda store: f"{store}/..",
+}
+
+
+def refused(store: Store, capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """What is said; the command must end with 2 and leave every file as it was."""
+    before = store.digests()
+    capsys.readouterr()
+    assert main(list(arguments)) == Exit.BAD_USAGE
+    assert store.digests() == before
+    said = capsys.readouterr().err
+    assert "nothing was touched" in said
+    return said
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_no_spelling_of_the_source_is_an_output(store: Store, spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place = SPELLINGS[spelling](store.path)
+    convert = ["convert", str(store.path), "--dtype", "int8", "--quiet"]
+    mix = ["mix", str(store.path), "--weights", "weights.json", "--quiet"]
+    export = ["export", str(store.path), "--quiet", "--format"]
+    for command in (convert, mix, [*export, "npz"], [*export, "safetensors"], [*export, "elmoformanylangs"]):
+        for overwrite in ([], ["--overwrite"]):
+            assert str(store.path) in refused(store, capsys, *command, "--output", place, *overwrite)
+
+
+@pytest.mark.parametrize("spelling", ["a link", "file://", "relative", "a trailing slash", "around it, by a link"])
+def test_no_spelling_of_the_output_hides_a_source(store: Store, spelling: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place = SPELLINGS[spelling](store.path)
+    refused(store, capsys, "convert", place, "--output", str(store.path), "--overwrite", "--quiet")
+
+
+def test_a_store_whose_folders_are_links_into_another_one(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    """As `cp -rs` makes them, or a disk that was full: to remove one would remove the other's objects."""
+    farm = store.base / "farm"
+    farm.mkdir()
+    for entry in store.path.iterdir():
+        (farm / entry.name).symlink_to(entry)
+    for source, output in ((store.path, farm), (farm, store.path)):
+        refused(store, capsys, "convert", str(source), "--output", str(output), "--overwrite", "--quiet")
+
+
+def test_weights_are_not_written_over(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = store.base / "out" / "weights.json"
+    weights.parent.mkdir()
+    weights.write_text(WEIGHTS, encoding="utf-8")
+    (store.base / "same.json").hardlink_to(weights)
+    asked = [str(store.path), "--weights", str(weights), "--quiet", "--overwrite", "--output"]
+    assert "--weights" in refused(store, capsys, "mix", *asked, "out")
+    for output in (str(weights), "same.json"):
+        refused(store, capsys, "export", *asked, output, "--format", "npz")
+    refused(store, capsys, "export", *asked, "out", "--format", "safetensors")
+
+
+def test_a_report_does_not_replace_an_object(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    (store.base / "page.html").symlink_to("store/elmo_store.json")
+    for output in ("store/elmo_store.json", "page.html", "link/inputs.parquet", "store", "store/page.html"):
+        refused(store, capsys, "report", str(store.path), "--output", output)
+    assert main(["report", str(store.path), "--output", "link/report.html"]) == Exit.COMPLETE  # where it stands anyway
+
+
+def test_embed_keeps_its_hands_off_inputs_and_model(store: Store, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    part = "sentences/part-00000.parquet"
+    (store.base / "corpus").mkdir()
+    (store.base / "corpus" / "text.parquet").symlink_to(f"../store/{part}")
+    (store.base / "own").mkdir()
+    (store.base / "own" / "tiny.safetensors").write_bytes(tiny_model.read_bytes())
+    (store.base / "new").mkdir()
+    (store.base / "new" / "settings.toml").write_text("quiet = true\n", encoding="utf-8")
+    told = ["--text-field", "tokens", "--overwrite", "--quiet", "--output"]
+    model = ["--model", str(tiny_model)]
+    for given in (f"store/{part}", f"link/{part}", f"file://{store.path}/{part}", "link/sent*/*.parquet", "corpus", "store"):
+        for output in ("store", "link", f"file://{store.path}"):
+            assert "input" in refused(store, capsys, "embed", given, *model, *told, output)
+    for own in ("own", "own/tiny.safetensors", f"file://{store.base}/own/tiny.safetensors"):
+        assert "--model" in refused(store, capsys, "embed", "weights.json", "--model", own, *told, "own")
+    assert "--config" in refused(store, capsys, "embed", "weights.json", "--config", "new/settings.toml", "--output", "new")
+
+
+def test_embed_may_write_below_the_folder_that_it_reads(embed: Command, corpus: Path) -> None:
+    for _ in range(2):
+        assert embed(corpus / "store") == Exit.COMPLETE
+    assert read_manifest(Root(corpus / "store")).input.files == 2
+
+
+def test_training_and_probing_write_over_nothing_they_read(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("text.txt", "options.json", "words.txt", "labels.tsv"):
+        (store.base / name).write_text("a b\n", encoding="utf-8")
+    train = ["train", "text.txt", "--options", "options.json", "--vocabulary", "words.txt", "--heldout", "labels.tsv"]
+    assert "TEXT" in refused(store, capsys, *train, "--output", str(store.base))
+    run = store.base / "run"
+    (run / "training").mkdir(parents=True)
+    (run / "training" / "heldout.json").write_text("a b\n", encoding="utf-8")
+    (run / "options.json").write_text("{}\n", encoding="utf-8")
+    assert "--options" in refused(store, capsys, "train", "text.txt", "--options", "run/options.json", "--output", "run")
+    refused(store, capsys, "train", "--evaluate", "run", "--heldout", "run/training/heldout.json")
+    tag = ["probe", "tag", "--train", "store", "--train-labels", "labels.tsv", "--test", "store", "--test-labels", "labels.tsv"]
+    for option in ("--json", "--mix-weights", "--plot"):
+        for output in ("labels.tsv", "link/elmo_store.json", f"{store.path}/x.svg"):
+            assert option in refused(store, capsys, *tag, option, output)
+    assert "--mix-weights" in refused(store, capsys, *tag, "--json", "new.json", "--mix-weights", "./new.json")
+    sense = ["probe", "sense", "--store", "store", "--labels", "labels.tsv"]
+    refused(store, capsys, *sense, "--json", "labels.tsv")
+
+
+def test_a_model_is_not_converted_onto_itself(store: Store, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = store.base / "own"
+    own.mkdir()
+    (own / "weights.safetensors").write_bytes(tiny_model.read_bytes())
+    for model in ("own", "own/", "own/weights.safetensors", f"file://{own}"):
+        refused(store, capsys, "models", "convert", model, "own", "--overwrite")
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "watch", "index", "explore", "report"])
+def test_a_log_is_not_appended_to_an_object(store: Store, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    refused(store, capsys, command, str(store.path), "--log-file", "link/elmo_store.json")
+
+
+def test_a_log_is_not_appended_to_a_text(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    (store.base / "text.txt").write_text("a b\n", encoding="utf-8")
+    refused(store, capsys, "embed", "text.txt", "--output", "new", "--log-file", "./text.txt")
+    refused(store, capsys, "embed", "text.txt", "--output", "new", "--log-file", "new/log.txt")
+
+
+@pytest.mark.parametrize(
+    "command", [*((name,) for name in COMMANDS if name != "probe"), ("probe", "tag"), ("probe", "sense"), ("models", "convert")]
+)
+def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...], tmp_path: Path) -> None:
+    """Each option whose value is shown as a file, folder, store or URL is among what the command says it touches."""
+    parser, modules = build_parser({command[0]})
+    leaf, _ = leaf_of(parser, command)
+    given = dict.fromkeys(("action", "task"), command[-1]) | {action.dest: action.default for action in leaf._actions}
+    wanted = {}
+    for action in leaf._actions:
+        shown = str(action.metavar or (action.dest if not action.option_strings else "")).upper().split("|")
+        if {"FILE", "FOLDER", "URL", "STORE", "TEXT", "INPUT", "MODEL"} & {*shown} and action.nargs != 0:
+            place = tmp_path / action.dest
+            place.touch()
+            given[action.dest] = [str(place)] if action.nargs in ("+", "*") or action.dest == "config" else str(place)
+            wanted[action.dest] = str(place)
+    touches = getattr(modules[command[0]], "touches", lambda _: touched.Touched())
+    seen = set()
+    for without in ((), ("evaluate", "resume")):
+        args = argparse.Namespace(**given | dict.fromkeys(without))
+        found = touched.of_every_command(args, touches(args))
+        seen |= {location.url for location in (*found.reads, *found.writes)}
+    missing = [name for name, place in wanted.items() if not any(url.startswith(place) for url in seen)]
+    assert [name for name in missing if (command[0], name) not in MAY_OVERLAP | NO_PLACES] == []
+
+
+# --- the question itself --------------------------------------------------------------------------------------------
+
+
+def test_a_path_is_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("a")
+    with zipfile.ZipFile(tmp_path / "a" / "text.zip", "w") as archive:
+        archive.writestr("q/t.txt", "x")
+    cases = {
+        ("a", "link"): Relation.SAME,
+        ("a/new/deeper", "link"): Relation.INSIDE,
+        ("link", "a/new/deeper"): Relation.CONTAINS,
+        ("a", "ab"): Relation.APART,
+        ("a/b", "a/c"): Relation.APART,
+    }
+    for (one, other), wanted in cases.items():
+        assert relation(resolved(tmp_path / one), resolved(tmp_path / other)) is wanted
+    inside = f"zip://q/t.txt::{tmp_path}/a/text.zip"
+    assert relation(resolved(tmp_path / "link"), resolved(inside)) is Relation.CONTAINS
+
+
+def test_a_mount_is_told_by_what_stands_there() -> None:
+    """A bind mount has another path and the same inode."""
+    one = Place("/x/out", "local", "", ("x", "out"), ((1, 7), (1, 2), (1, 1)))
+    other = Place("/y/store", "local", "", ("y", "store"), ((1, 7), (1, 3), (1, 1)))
+    below = Place("/z/a/b", "local", "", ("z", "a", "b"), (None, (1, 7), (1, 4), (1, 1)))
+    assert relation(one, other) is Relation.SAME
+    assert relation(below, one) is Relation.INSIDE
+    assert relation(one, below) is Relation.CONTAINS
+    unknown = Place("/q", "local", "", ("q",), (None, (1, 1)))
+    assert relation(unknown, Place("/r", "local", "", ("r",), (None, (1, 1)))) is Relation.APART
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "wanted"),
+    [
+        ("memory://a/b", "memory:///a/b/", Relation.SAME),
+        ("memory://a/b", "memory://a", Relation.INSIDE),
+        ("memory://a", "/a", Relation.APART),
+        ("s3://bucket/key", "s3a://bucket/key/", Relation.SAME),
+        ("s3://bucket/key", "simplecache::s3://bucket/key/x", Relation.CONTAINS),
+        ("s3://bucket/key", "s3://bucket/keys", Relation.APART),
+        ("s3://bucket/key", "s3://other/key", Relation.APART),
+    ],
+)
+def test_on_object_stores_bucket_and_key_count(one: str, other: str, wanted: Relation) -> None:
+    assert relation(resolved(one), resolved(other)) is wanted
+
+
+def test_endpoints_tell_stores_apart_where_they_are_known() -> None:
+    def at(endpoint: str | None) -> Place:
+        return resolved("s3://bucket/key", {"client_kwargs": {"endpoint_url": endpoint}} if endpoint else {"anon": True})
+
+    assert relation(at("http://localhost:9000"), at("http://127.0.0.1:9000/")) is Relation.SAME
+    assert relation(at("http://localhost:9000"), at("http://localhost:9001")) is Relation.APART
+    assert relation(at("http://localhost:9000"), at(None)) is Relation.SAME  # what can't be told apart
+    one, other = ({"account_name": name, "account_key": "aaaa"} for name in ("left", "right"))
+    assert relation(resolved("abfs://c/p", one), resolved("az://c/p", other)) is Relation.APART
+    assert relation(resolved("abfs://c/p", one), resolved("abfs://c@left.dfs.core.windows.net/p", one)) is Relation.SAME
+
+
+def test_a_folder_may_hold_the_output_where_it_is_left_out() -> None:
+    output = Location("output", "memory://corpus/out")
+    check_apart(output, [Location("input", "memory://corpus", leaves_out=True)])
+    for url in ("memory://corpus/out", "memory://corpus/out/a.txt"):
+        with pytest.raises(OverlapError, match=r"the output memory://corpus/out .* the input"):
+            check_apart(output, [Location("input", url, leaves_out=True)])
+    check_outside(output, "input", ["memory://corpus/a.txt", "memory://corpus/b.txt"])
+    with pytest.raises(OverlapError, match=r"contains the input memory://corpus/out/sentences/a\.parquet"):
+        check_outside(output, "input", ["memory://corpus/a.txt", "memory://corpus/out/sentences/a.parquet"])
