@@ -98,6 +98,9 @@ class CpuDevice(Device):
         places = [(self.directions[0].table_linear, TABLE_BLOCK), *self._vectors.linears]
         self.pool.submit(lambda: [largest_stable([linear], [rows]) for linear, rows in places]).result()
 
+    def restore(self) -> None:
+        """All is made from the start."""
+
     def vectors(self, words: Sequence[str]) -> Tensor:
         """Blocks of words go to both workers."""
         x = torch.empty(len(words), self._vectors.width)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from model.engine import cell
 from model.engine.cell import CellOps
-from model.engine.device import Device, Direction, MovedAt, fill, send
+from model.engine.device import Device, Direction, MovedAt, fill, send, windows_of
 from model.engine.onednn import largest_stable
 from model.engine.planner import MAX_SLOTS, DirectionPlan
 from model.engine.settings import EngineSettings
@@ -222,7 +222,6 @@ class CudaDevice(Device):
             raise ValueError("precision int8 is for CPUs; a GPU takes bfloat16, tf32 or float32")
         super().__init__(len(DIRECTIONS), 1)
         self.device = device
-        self.group_rows = GROUP_ROWS
         self._weights, self._start, self._settings = weights, start, settings
         self._on_gpu = device.type == "cuda"
         self._copies = torch.cuda.Stream(device) if self._on_gpu else None
@@ -240,10 +239,24 @@ class CudaDevice(Device):
             packed=False,
             words_per_block=WORDS_PER_BLOCK,
         )
-        self._lanes = settings.lanes or LANES
+        self.restore()
+        self._prove_places()
+
+    def restore(self) -> None:
+        """Both directions, made as at first if an error left none, of fewer lanes where memory does not do.
+
+        Raises:
+            torch.OutOfMemoryError: it does not do for the fewest lanes either.
+        """
+        if self.directions:
+            return
+        self._lanes, self.group_rows = self._settings.lanes or LANES, GROUP_ROWS
         if not self._built() and not self.shrink():
             raise torch.OutOfMemoryError(f"too little GPU memory for the model and {self._lanes} lanes")
-        self._prove_places()
+
+    def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
+        """See `Device.windows`; a table has room for all cells of a window, however many lanes there are at present."""
+        return windows_of(plan, WINDOW, WINDOW * plan.lanes)
 
     def _prove_places(self) -> None:
         """Warn if a row's bytes depend on its place: of the step's products, the table's, and the character CNN's."""

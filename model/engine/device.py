@@ -8,7 +8,7 @@ in an array, so that the same window computes any text.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from model.threads import direction_pool
 # Called after each window with its number and, layer by layer, its outputs [steps, B, p] (skip included).
 Emit = Callable[[int, list[Tensor]], None]
 
-__all__ = ["Device", "Direction", "Emit", "fill", "send"]
+__all__ = ["Device", "Direction", "Emit", "StoppedError", "fill", "send", "windows_of"]
 
 
 def _pinned(values: npt.NDArray[Any], device: torch.device) -> Tensor:
@@ -94,6 +94,7 @@ class Direction:
         d, p, n_layers = options.dim, options.projection_dim, options.n_layers
         self._options, self._dtype, self._device, self._ops = options, dtype, device, ops
         self.lanes, self.window = lanes, window
+        self.stop = False  # set from another thread: the run under way ends with its present window
 
         def linear(weight: Tensor, bias: Tensor | None, rows: int) -> PackedLinear:
             return PackedLinear(weight.to(device), None if bias is None else bias.to(device), dtype, rows, packed)
@@ -130,11 +131,10 @@ class Direction:
     def _make_slots(self, n: int) -> None:
         """Room for n saved states, and one slot more, the last, which takes what nobody wants."""
         options = self._options
-        self._slot_h = torch.zeros(
-            options.n_layers, n + 1, options.projection_dim, dtype=self._dtype, device=self._device
-        )  # [L, slots, p]
-        self._slot_c = torch.zeros(options.n_layers, n + 1, options.dim, device=self._device)  # [L, slots, d]
-        self._slot_h[:, START_SLOT], self._slot_c[:, START_SLOT] = self._start_h, self._start_c
+        slot_h = torch.zeros(options.n_layers, n + 1, options.projection_dim, dtype=self._dtype, device=self._device)
+        slot_c = torch.zeros(options.n_layers, n + 1, options.dim, device=self._device)
+        slot_h[:, START_SLOT], slot_c[:, START_SLOT] = self._start_h, self._start_c
+        self._slot_h, self._slot_c = slot_h, slot_c  # [L, slots, p], [L, slots, d]: both, or neither
 
     @property
     def step_linears(self) -> list[Linear]:
@@ -155,10 +155,15 @@ class Direction:
             x: [words, p] float32, of every word of the plan by its number.
             generation: counts the emptyings of the word book: numbers of another generation mean other words.
             emit: called for each window of `windows`, in order, before the next one overwrites the outputs.
+
+        Raises:
+            StoppedError: `stop` was set before the last window.
         """
         self.make_room(plan)
         self._x = x
         for window, (first, steps, lanes) in enumerate(self.windows(plan)):
+            if self.stop:
+                raise StoppedError("the call was interrupted")
             words = plan.words[first : first + steps, :lanes]  # [steps, B]
             rows = self.table.slots(words, len(x), generation)
             source = _moved(plan.loads, first, steps, lanes, -1)
@@ -174,13 +179,7 @@ class Direction:
 
     def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
         """(first step, steps, lanes) of each window: all cells of a window might be different words."""
-        found, first = [], 0
-        for lanes, stop in plan.spans:
-            while first < stop:
-                steps = min(self.window, stop - first, max(1, self.table.n_slots // lanes))
-                found.append((first, steps, lanes))
-                first += steps
-        return found
+        return windows_of(plan, self.window, self.table.n_slots)
 
     def run_window(self, rows: npt.NDArray[np.int64], source: "MovedAt", target: "MovedAt") -> list[Tensor]:
         """Compute the next steps and return the outputs of each layer, [steps, B, p].
@@ -222,6 +221,21 @@ class Direction:
             block[: len(part)] = self._x[part].to(self._dtype)
             rows = self._words(block)  # [block, 4d]
             self._rows[send(slots[low : low + self._block], self._device)] = rows[: len(part)]
+
+
+class StoppedError(RuntimeError):
+    """A direction ended early because its call was interrupted; whoever interrupted it raises an error of its own."""
+
+
+def windows_of(plan: DirectionPlan, window: int, table_slots: int) -> list[tuple[int, int, int]]:
+    """(first step, steps, lanes) of each window of a plan: at most `window` steps, and no more cells than the table has slots."""
+    windows, first = [], 0
+    for lanes, stop in plan.spans:
+        while first < stop:
+            steps = min(window, stop - first, max(1, table_slots // lanes))
+            windows.append((first, steps, lanes))
+            first += steps
+    return windows
 
 
 # Slots [steps, B] that cells load from or save to, and [steps] whether any does at this step.
@@ -267,21 +281,44 @@ class Device(ABC):
 
     def __init__(self, workers: int, threads: int) -> None:
         self.pool = direction_pool(workers, threads)
+        self._jobs: list[Future[None]] = []
 
     def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
-        """(first step, steps, lanes) of each window of a plan, in either direction."""
+        """(first step, steps, lanes) of each window of a plan, in either direction; any thread may ask."""
         return self.directions[0].windows(plan)
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
-        """Run jobs at once, one a worker; all have ended when this returns or raises."""
-        futures = [self.pool.submit(job) for job in jobs]
-        wait(futures)
-        for future in futures:
+        """Run jobs of the directions at once, one a worker.
+
+        All have ended when this returns or raises, Ctrl-C included: they end with the window that they are at. A second Ctrl-C
+        does not wait for that; the next run does.
+        """
+        wait(self._jobs)
+        for direction in self.directions:
+            direction.stop = False
+        self._jobs = []
+        try:
+            for job in jobs:
+                self._jobs.append(self.pool.submit(job))
+            wait(self._jobs)
+        except BaseException:
+            for direction in self.directions:
+                direction.stop = True
+            for future in self._jobs:
+                future.cancel()
+            wait(self._jobs)
+            raise
+        ended, self._jobs = self._jobs, []  # an error holds its frames, and with them the buffers of a GPU
+        for future in ended:
             future.result()
 
     def out_of_memory(self, error: RuntimeError) -> bool:
         """Whether the error says that there was too little memory, and the device is as good as before."""
         return isinstance(error, torch.OutOfMemoryError)
+
+    @abstractmethod
+    def restore(self) -> None:
+        """Make what a call that failed left unmade; called before each call."""
 
     @abstractmethod
     def vectors(self, words: Sequence[str]) -> Tensor:

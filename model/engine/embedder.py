@@ -88,6 +88,7 @@ class Embedder:
         self.stats = EngineStats()
         self._lock, self._preparing = threading.Lock(), threading.Lock()
         self._last_end = 0.0
+        self._failed = False  # a call; what is remembered of words may be half computed
         self._device = _device(weights, start, settings)
         share = settings.share
         if share == "auto":
@@ -147,6 +148,17 @@ class Embedder:
         """
         if dtype not in ("float16", "float32"):
             raise ValueError(f"dtype is {dtype!r}; known are float16 and float32")
+        if self._failed:
+            self._x.forget()
+            self._failed = False
+        try:
+            return self._run(prepared, dtype)
+        except BaseException:
+            self._failed = True
+            raise
+
+    def _run(self, prepared: Prepared, dtype: str) -> Running:
+        self._device.restore()
         began = time.perf_counter()
         computed_before = self._x.n_computed
         x = self._x.upto(prepared.vocabulary, prepared.n_words)  # [words, p]
@@ -167,7 +179,11 @@ class Embedder:
         wait = self._device.delivered()
 
         def finish() -> None:
-            wait()
+            try:
+                wait()
+            except BaseException:
+                self._failed = True
+                raise
             ended = time.perf_counter()
             with self._lock:
                 running.seconds = ended - max(began, self._last_end)

@@ -181,11 +181,17 @@ class WordVectorTable:
         self.generation = 0  # counts the changes of vocabulary: numbers of another one mean other words
         self.n_computed = 0  # words that the CNN saw, the two boundaries not counted
 
+    def forget(self) -> None:
+        """Hold no words; what others keep by number of word belongs to an earlier generation from now on."""
+        self.generation += 1
+        self._known = 0
+        self._vocabulary = Vocabulary()
+
     def upto(self, vocabulary: Vocabulary, n: int) -> Tensor:
         """x [n, p] of the first n words of a vocabulary; computes what is missing."""
         if vocabulary is not self._vocabulary:
-            self._vocabulary, self._known = vocabulary, 0
-            self.generation += 1
+            self.forget()
+            self._vocabulary = vocabulary
         if n > self._known:
             new = vocabulary.words[self._known : n]
             x = self._compute(new)  # [new, p]

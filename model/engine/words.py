@@ -46,14 +46,13 @@ class WordBook:
     def _add(self, words: list[str]) -> None:
         """Number distinct words that have no number yet."""
         n = len(self._ids)
-        self._ids.update(zip(words, range(n, n + len(words)), strict=True))
-        self.vocabulary.words += words
+        # n_words_cut encodes only words that might be too long.
+        cut = [len(w) * 4 > self._max_chars - 2 and n_words_cut([w], self._max_chars) > 0 for w in words]
         if n + len(words) > len(self._cut):
             self._cut = np.resize(self._cut, max(n + len(words), min(self._capacity, 2 * n)))
-        # n_words_cut encodes only words that might be too long.
-        self._cut[n : n + len(words)] = [
-            len(w) * 4 > self._max_chars - 2 and n_words_cut([w], self._max_chars) > 0 for w in words
-        ]
+        self._cut[n : n + len(words)] = cut
+        self._ids.update(zip(words, range(n, n + len(words)), strict=True))
+        self.vocabulary.words += words
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -70,7 +69,11 @@ class WordBook:
             self._empty()
             new = [word for word in dict.fromkeys(words) if word not in self._ids]
         if new:
-            self._add(new)
+            try:
+                self._add(new)
+            except BaseException:  # half of the words may have their numbers
+                self._empty()
+                raise
         return np.fromiter(map(self._ids.__getitem__, words), np.int32, len(words))
 
 
@@ -125,10 +128,12 @@ class GateTable:
             slots = np.sort(np.argpartition(self._used, len(missing) - 1)[: len(missing)])
             old = self._word_of[slots]
             self._slot_of[old[old != _EMPTY]] = _EMPTY
+            self._word_of[slots] = _EMPTY
+            self._compute(missing, slots)
+            # Not before: what was not computed must never be taken for a word's row.
             self._word_of[slots] = missing
             self._slot_of[missing] = slots
             self._used[slots] = self._clock
-            self._compute(missing, slots)
         self.n_wanted += words.size
         self.n_computed += len(missing)
         return self._slot_of[words]

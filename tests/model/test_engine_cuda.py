@@ -127,6 +127,25 @@ def test_after_out_of_memory_long_lines_go_on_too(tiny: BiLMWeights, monkeypatch
     assert lanes[-1] == 32
 
 
+@pytest.mark.usefixtures("on_cpu")
+def test_after_memory_did_not_do_for_any_lanes_the_next_call_begins_as_at_first(
+    tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = StartState.zero(tiny.options)
+    settings = replace(SETTINGS, lanes=64)
+    want = embed(Embedder(tiny, start, settings))
+    model = Embedder(tiny, start, settings)
+    prepared = model.prepare([SentenceRows(s, 0, len(s)) for s in SENTENCES])
+    with monkeypatch.context() as short:
+        lanes = _failing_window(short, fails=10**6)
+        for _ in range(2):
+            with pytest.raises(torch.OutOfMemoryError, match="injected"):
+                embed(model)
+        assert lanes == [64, 64, 32, 32, 16, 16] * 2
+    np.testing.assert_array_equal(model.run(prepared, dtype="float32").result(), want)
+    assert model._device.lane_choices == [64]
+
+
 def _failing_window(monkeypatch: pytest.MonkeyPatch, fails: int) -> list[int]:
     """Make the first windows run out of memory; the returned list collects the lanes of each window that was begun."""
     lanes: list[int] = []
