@@ -41,7 +41,7 @@ from pipeline.output import check_same_job, clear, reach, standing
 from pipeline.software import versions
 from pipeline.tenure import Tenure
 from pipeline.workers import workers_of
-from transforms.embed import EmbedSettings, build_ahead
+from transforms.embed import EmbedSettings, build_ahead, engine_dtype
 from transforms.job_root import JobRoot
 from transforms.pieces import read_tasks
 from transforms.plan import shards_per_call
@@ -172,11 +172,12 @@ def job_settings(
     pipeline_options: PipelineOptions,
     weight_bytes: int,
 ) -> JobSettings:
-    """What the workers are told. A GPU gets larger bundles: thousands of lanes, and more threads to write what it computes."""
+    """What the workers are told. A GPU gets larger calls: thousands of lanes, and more threads to write what it computes."""
     device = resolve_device(options.device, is_local(pipeline_options))
     cuda = device == "cuda"
     workers = workers_of(pipeline_options)
     n_states = BiLMOptions.from_dict(manifest.model.options).n_states  # the engine gives all, also where the store keeps a few
+    row_bytes = n_states * manifest.channels * np.dtype(engine_dtype(manifest.dtype)).itemsize
     embed = EmbedSettings(
         root=root,
         run_id=root.run,
@@ -191,12 +192,19 @@ def job_settings(
         },
         shards_at_once=shards_per_call(
             options.shard_rows,
-            n_states * manifest.channels * np.dtype(manifest.dtype).itemsize,
-            most_rows=CUDA_ROWS_AT_ONCE if cuda else CPU_ROWS_AT_ONCE,
-            most_bytes=CUDA_BYTES_AT_ONCE if cuda else CPU_BYTES_AT_ONCE,
-            most=CUDA_SHARDS_PER_TASK if cuda else CPU_SHARDS_PER_TASK,
+            row_bytes,
+            most_rows=CPU_ROWS_AT_ONCE,
+            most_bytes=CPU_BYTES_AT_ONCE,
+            most=CPU_SHARDS_PER_TASK,
         ),
-        writers=CUDA_WRITERS if cuda else 1,
+        cuda_shards_at_once=shards_per_call(
+            options.shard_rows,
+            row_bytes,
+            most_rows=CUDA_ROWS_AT_ONCE,
+            most_bytes=CUDA_BYTES_AT_ONCE,
+            most=CUDA_SHARDS_PER_TASK,
+        ),
+        cuda_writers=CUDA_WRITERS,
         model=options.model,
     )
     return JobSettings(
@@ -257,7 +265,11 @@ def resolve_precision(asked: str, device: str) -> str:
     if asked != "auto":
         return asked
     chosen = "tf32" if device == "cuda" else "float32"
-    faster = "bfloat16 is faster on a GPU" if device == "cuda" else "bfloat16 is up to 1.8 × as fast where a CPU has it"
+    faster = {
+        "cuda": "bfloat16 is faster on a GPU",
+        "cpu": "bfloat16 is up to 1.8 × as fast where a CPU has it",
+        "auto": "tf32 and bfloat16 are faster on GPUs, and --device cuda takes tf32",
+    }[device]
     _LOG.info("precision %s (device %s); %s: docs/performance.md says what it costs", chosen, device, faster)
     return chosen
 

@@ -18,9 +18,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import apache_beam as beam
+import torch
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.pvalue import PCollection
 
@@ -60,7 +61,14 @@ class EmbedSettings:
     engine: Mapping[str, Any]  # fields of EngineSettings, which only a worker can check: the launcher may have no GPU
     shards_at_once: int = 1  # shards that go to the engine in one call
     writers: int = 1  # threads that encode and put
+    cuda_shards_at_once: int = 1  # the same of a worker that computes on a GPU: with --device auto each finds out
+    cuda_writers: int = 1
     model: str | None = None  # as asked for: where the weights are if the store does not hold them
+
+
+def engine_dtype(store_dtype: str) -> Literal["float16", "float32"]:
+    """The dtype of the states that a worker asks its engine for: int8 rows are quantised from float32."""
+    return "float16" if store_dtype == "float16" else "float32"
 
 
 # Engines that the launcher is building for a worker in its own process, by run: on the local runner they are one.
@@ -162,7 +170,10 @@ class ShardWorker:
         self._claimed = False  # the device, where each worker finds out what it has
         self._turn = threading.Lock()  # one caller at a time reads and computes
         self._in_flight = threading.BoundedSemaphore(2)  # calls whose states exist: one computed, one written
-        self._writers = ThreadPoolExecutor(settings.writers, thread_name_prefix="write")
+        on_cuda = embedder.device == "cuda"
+        self._shards_at_once = settings.cuda_shards_at_once if on_cuda else settings.shards_at_once
+        n_writers = settings.cuda_writers if on_cuda else settings.writers
+        self._writers = ThreadPoolExecutor(n_writers, thread_name_prefix="write")
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="read")
 
     @cached_property
@@ -228,7 +239,7 @@ class ShardWorker:
         return _failure(task, doing, error)
 
     def _groups(self, tasks: Sequence[ShardTask]) -> Iterator[Sequence[ShardTask]]:
-        size = self._settings.shards_at_once
+        size = self._shards_at_once
         return (tasks[i : i + size] for i in range(0, len(tasks), size))
 
     def _read(self, tasks: Sequence[ShardTask]) -> "_Call":
@@ -291,7 +302,7 @@ class ShardWorker:
         """Ask the engine for the states of ``texts``; whoever writes them waits until they are there."""
         give_back()
         call_began = time.time()
-        running = self._embedder.run(prepared, dtype="float16" if self._manifest.dtype == "float16" else "float32")
+        running = self._embedder.run(prepared, dtype=engine_dtype(self._manifest.dtype))
         rows = sum(text.task.n_rows for text in texts)
         # The whole call stands in each of its markers: progress knows what is computed before the last shard is written.
         call = {"call_began": call_began, "call_tokens": sum(text.n_tokens for text in texts)}
@@ -408,4 +419,4 @@ class BiLMHandler(ModelHandler[ShardTask, ShardResult, ShardWorker]):
 
     def share_model_across_processes(self) -> bool:
         """One model a GPU, whichever process asks; on CPU each process has its own cores and its own model."""
-        return self._device == "cuda"
+        return self._device == "cuda" or (self._device == "auto" and torch.cuda.is_available())

@@ -30,23 +30,39 @@ def test_a_model_shared_across_processes_writes_the_same_bytes(
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 
-def test_settings_for_a_gpu_bundle_shards_and_hint_at_one(
-    tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("device", ["cuda", "auto"])
+def test_settings_for_a_gpu_bundle_shards_and_hint_at_one(tmp_path: Path, tiny_model: Path, corpus: Path, device: str) -> None:
     from pipeline.beam_options import pipeline_options
     from pipeline.options import EmbedOptions
 
-    options = EmbedOptions((str(corpus),), str(tmp_path / "s"), str(tiny_model), device="cuda", accelerator="type:a100")
+    options = EmbedOptions((str(corpus),), str(tmp_path / "s"), str(tiny_model), device=device, accelerator="type:a100")
     remote = pipeline_options(["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=EXTERNAL"])
     job = embed_job.open_job(options, remote)
     assert job.settings is not None
-    assert job.settings.embed.engine["device"] == "cuda"
-    assert job.settings.embed.shards_at_once > 1
-    assert job.settings.embed.writers > 1
+    assert job.settings.embed.engine["device"] == device
+    assert job.settings.embed.cuda_shards_at_once > job.settings.embed.shards_at_once > 1
+    assert job.settings.embed.cuda_writers > job.settings.embed.writers
     assert job.settings.hints == {}  # engines with a job service don't read them
     assert embed_job.resource_hints(pipeline_options(["--runner=DataflowRunner"]), 374 << 20, "type:a100") == {
         "accelerator": "type:a100", "min_ram": "12GB",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "calls"), [("float16", (4, 8)), ("float32", (2, 4)), ("int8", (2, 4))])
+def test_a_call_is_sized_by_what_the_engine_returns(
+    tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, calls: tuple[int, int]
+) -> None:
+    """int8 rows are quantised from float32, so that their calls hold as many as those of a float32 store."""
+    from pipeline.beam_options import pipeline_options
+    from pipeline.options import EmbedOptions
+
+    monkeypatch.setattr(embed_job, "CPU_BYTES_AT_ONCE", 4 * 128 * 5 * 16 * 2)  # 4 shards of 128 rows of 5 states in float16
+    monkeypatch.setattr(embed_job, "CUDA_BYTES_AT_ONCE", 8 * 128 * 5 * 16 * 2)
+    options = EmbedOptions((str(corpus),), str(tmp_path / "s"), str(tiny_model), dtype=dtype, shard_rows=128)
+    remote = pipeline_options(["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=EXTERNAL"])
+    job = embed_job.open_job(options, remote)
+    assert job.settings is not None
+    assert (job.settings.embed.shards_at_once, job.settings.embed.cuda_shards_at_once) == calls
 
 
 def test_a_gpu_that_is_not_there_is_said_before_the_work(

@@ -229,6 +229,19 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
     assert not any(result.error for result in worker(root, on_cpu, device="cpu").run([task(2, 0, 2)]))  # the job's identity
 
 
+@pytest.mark.parametrize(("device", "calls"), [("cpu", [2, 2]), ("cuda", [4])])
+def test_a_worker_takes_the_sizes_of_what_it_computes_on(
+    root: Root, monkeypatch: pytest.MonkeyPatch, device: str, calls: list[int]
+) -> None:
+    monkeypatch.setattr(stage, "write_shard", lambda *_: Marker())
+    engine = Engine()
+    engine.device = device
+    on_it = worker(root, engine, device="auto", shards_at_once=1, cuda_shards_at_once=2, writers=1, cuda_writers=3)
+    on_it.run([task(0, 0, 2), task(1, 2, 2)])
+    assert engine.calls == calls
+    assert on_it._writers._max_workers == (3 if device == "cuda" else 1)
+
+
 def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
         if text.task.shard % 3:
