@@ -1,9 +1,11 @@
 """Word vectors of a batch and their gradient; on a GPU as CUDA graphs. Imports torch and the network.
 
 A batch has some 1,700 different words of any length. For graphs, which compute one shape only, their number and the
-longest one's length are rounded up, and each pair of these has graphs of its own.
+longest one's length are rounded up, and each pair of these has graphs of its own. The least recently used give way, so
+that a GPU's memory does not fill with the graphs of shapes that came once.
 """
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +16,7 @@ from model.characters import PADDING_ID
 from model.training.network import Network, sum_by_index
 
 WORDS = 256  # their number is rounded up to a multiple of it
+SHAPES = 16  # whose graphs are kept: a run's usual batches have fewer
 WINDOWS = (16, 24, 32, 46)  # of a word, rounded up to one of these; more of a word that has more: all
 
 
@@ -60,16 +63,20 @@ class GraphedWords(Words):
         """See `Words`."""
         super().__init__(network)
         self._stream = torch.cuda.Stream(network.device)  # for capturing only
-        self._of: dict[tuple[int, int], _Graphs] = {}
+        self._graphs: OrderedDict[tuple[int, int], _Graphs] = OrderedDict()  # by shape, the last used last
 
     def forward(self, characters: Tensor, inputs: Tensor) -> Tensor:
         """See `Words`."""
         # By NumPy: PyTorch would wake all of the machine's cores for this, batch after batch.
         n, longest = len(characters), int((characters.numpy() != PADDING_ID).sum(1).max())
         key = -(-n // WORDS) * WORDS, next((some for some in WINDOWS if some > longest), characters.shape[1])
-        if key not in self._of:
-            self._of[key] = self._captured(*key, characters, inputs)
-        self._now = self._of[key]
+        if key not in self._graphs:
+            if len(self._graphs) == SHAPES:
+                torch.cuda.synchronize(self._network.device)  # the last batch may still be running one of them
+                self._graphs.popitem(last=False)
+            self._graphs[key] = self._captured(*key, characters, inputs)
+        self._graphs.move_to_end(key)
+        self._now = self._graphs[key]
         self._now.characters[:n].copy_(characters)
         self._now.inputs.copy_(inputs)
         self._now.forward.replay()

@@ -14,15 +14,41 @@ import torch.nn.functional as F
 from model.characters import PADDING_ID, char_ids
 from model.options import DIRECTIONS, BiLMOptions
 from model.training import softmax
+from model.training import words as words_module
 from model.training.corpus import Corpus, Epoch
 from model.training.direction import DirectionBatch, DirectionResult, GraphedDirection, direction_step
 from model.training.network import Network, initial_parameters, sum_by_index
 from model.training.trainer import Recipe, Trainer
-from model.training.words import WINDOWS, read_words
+from model.training.words import WINDOWS, WORDS, GraphedWords, _Graphs, read_words
 
 SHORT = ["a", "bird", "x" * 12, "", "é"]
 # One window more than characters: 47 of them, and the last ones reach behind the 50 ids a word has.
 LONG = [*SHORT, "x" * 43, "y" * 46, "z" * 47, "w" * 90]
+
+
+def test_graphs_of_the_shapes_used_last_are_kept(small_options: BiLMOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    captured: list[tuple[int, int]] = []
+
+    class Graph:
+        def replay(self) -> None: ...
+
+    def capture(self: GraphedWords, n: int, windows: int, characters: torch.Tensor, inputs: torch.Tensor) -> _Graphs:
+        captured.append((n, windows))
+        read = torch.tensor(float(len(captured)))
+        ids = torch.empty(n, characters.shape[1], dtype=characters.dtype)
+        return _Graphs(ids, inputs.clone(), read, read, [], Graph(), Graph())  # type: ignore[arg-type]
+
+    monkeypatch.setattr(GraphedWords, "_captured", capture)
+    monkeypatch.setattr(words_module, "SHAPES", 2)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    words = GraphedWords(Network(small_options, initial_parameters(small_options, 1), torch.float32))
+    inputs = torch.zeros(2, 3, 4, dtype=torch.int64)
+    one, two, three = (torch.from_numpy(char_ids(["a"] * n)) for n in (1, WORDS + 1, 2 * WORDS + 1))
+    answers = [float(words.forward(characters, inputs)) for characters in (one, two, one, three, one, two)]
+    assert answers == [1, 2, 1, 3, 1, 4]  # the second shape gave way to the third
+    assert captured == [(n * WORDS, WINDOWS[0]) for n in (1, 2, 3, 2)]
+    assert len(words._graphs) == 2
 
 
 @pytest.mark.parametrize(("words", "windows"), [(SHORT, WINDOWS[0]), ([*SHORT, "x" * 43], WINDOWS[-1]), (LONG, 50)])
