@@ -358,7 +358,7 @@ def _put_start(
             root.remove_tree(folder)
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)
-        if manifest.job["device"] == "auto" and not marked_shards(root):  # nothing is bound to what a worker said it has
+        if manifest.job["device"] != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
             root.remove(DEVICE)
         n_bytes = sum({piece.url: piece.identity.size for piece in given.pieces}.values())
         root.put_json(START, {"run": run, "started": time.time(), "n_pieces": len(tasks), "n_bytes": n_bytes, "waits": waits})

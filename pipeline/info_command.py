@@ -117,5 +117,6 @@ def _on(manifest: "Manifest") -> str:
     device = str(manifest.job.get("device", "auto"))
     if device == "auto":
         return ""
-    one, _, more = device.partition(",")
-    return f" on {one}" + (f" and {more}: last bits of their shards differ" if more else "")
+    gpus = manifest.job.get("gpu")
+    names = device.split(",") if gpus is None else str(gpus).split("; ")
+    return f" on {' and '.join(names)}" + (": last bits of their shards differ" if len(names) > 1 else "")

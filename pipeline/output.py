@@ -104,6 +104,7 @@ def check_same_job(root: Root, there: Manifest, now: Manifest, files: Sequence[M
     different = {n: (there.job.get(n), now.job.get(n)) for n in names if there.job.get(n) != now.job.get(n)}
     if now.job.get("device") == "auto":  # whatever workers have, and a complete store says what that was
         different.pop("device", None)
+    different.pop("gpu", None)  # a complete store says which it was; workers see to it that a job's shards come from one
     mended = all(name == "input" or (name, change) == ("on_bad_file", ("stop", "reject")) for name, change in different.items())
     if mended and different and not there.complete and not marked_shards(root):
         return

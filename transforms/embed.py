@@ -167,7 +167,7 @@ class ShardWorker:
         self._embedder = embedder
         self._reader = PartReader(settings.root)
         self._health = Health()
-        self._claimed = False  # the device, where each worker finds out what it has
+        self._claimed = False  # the hardware, unless the job is for CPUs
         self._turn = threading.Lock()  # one caller at a time reads and computes
         self._in_flight = threading.BoundedSemaphore(2)  # calls whose states exist: one computed, one written
         on_cuda = embedder.device == "cuda"
@@ -188,7 +188,7 @@ class ShardWorker:
 
     def _claim_device(self) -> None:
         if not self._claimed:
-            claim(self._root, self._embedder.device)
+            claim(self._root, self._embedder.hardware)
             self._claimed = True
 
     @cached_property
@@ -214,7 +214,7 @@ class ShardWorker:
     def _run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
         futures: list[Future[ShardResult]] = []
         with self._turn:
-            if tasks and self._settings.engine.get("device") == "auto":
+            if tasks and self._settings.engine.get("device") != "cpu":
                 self._claim_device()
             groups = self._groups(tasks)
             ahead = self._ahead.submit(self._read, next(groups)) if tasks else None
@@ -312,7 +312,7 @@ class ShardWorker:
             # Numbers of a call are shared among its shards by rows; sums over shards stay what the engine counted.
             share = text.task.n_rows / rows
             stats: dict[str, Any] = call | {"tokens": text.n_tokens, "seconds_reading": seconds_reading}
-            stats |= {"cell": self._embedder.cell, "device": self._embedder.device}
+            stats |= {"cell": self._embedder.cell, "device": "; ".join(running.computed_on)}
             futures.append(self._writers.submit(self._write, text, running, first, share, stats))
             first += text.task.n_rows
         return futures

@@ -73,10 +73,18 @@ def finish_job(root: Root, found: Checked) -> Manifest:
 
 
 def with_device(manifest: Manifest, devices: Collection[str]) -> Manifest:
-    """``manifest`` of a job whose workers found out for themselves what they have, with what it was; more than one is told."""
-    if manifest.job.get("device") != "auto" or not devices:
-        return manifest
-    return replace(manifest, job={**manifest.job, "device": ",".join(sorted(devices))})
+    """``manifest`` with what its shards were computed on, as their markers say: cards and lanes show in the last bits.
+
+    ``device`` is told where workers found out for themselves what they have, ``gpu`` wherever it was one; more than one of
+    either is told.
+    """
+    computed_on = {name.partition(" ") for device in devices for name in device.split("; ") if name}
+    job = dict(manifest.job)
+    if job.get("device") == "auto" and computed_on:
+        job["device"] = ",".join(sorted({kind for kind, _, _ in computed_on}))
+    if gpus := sorted({gpu for _, _, gpu in computed_on if gpu}):
+        job["gpu"] = "; ".join(gpus)
+    return replace(manifest, job=job)
 
 
 def _end_run(root: Root, keep: str = "") -> None:

@@ -1,7 +1,7 @@
-"""All shards of a job come from one kind of device, also where each worker finds out for itself what it has (``--device auto``).
+"""All shards of a job come from CPUs or from one kind of GPU, also where each worker finds out for itself what it has.
 
-May import elmo_store and transforms.{health,work}. States of a CPU and of a GPU differ in their last bits. The first worker that
-gets work says what it has; one that has something else gives its work back.
+May import elmo_store and transforms.{health,work}. States of a CPU and of a GPU, and of two kinds of GPUs, differ in their last
+bits. The first worker that gets work says what it has; one that has something else gives its work back.
 """
 
 from elmo_store.storage import Root
@@ -9,16 +9,19 @@ from transforms.health import WorkerError
 from transforms.work import DEVICE
 
 
-def claim(root: Root, device: str) -> None:
-    """Say that this job's shards come from ``device``, "cpu" or "cuda". WorkerError if other workers' come from another one."""
+def claim(root: Root, hardware: str) -> None:
+    """Say that this job's shards come from ``hardware``: "cpu", or "cuda" and the card's name.
+
+    WorkerError if other workers' come from another one.
+    """
     said = _said(root)
     if said is None:
-        root.put_new(DEVICE, device.encode())
+        root.put_new(DEVICE, hardware.encode())
         said = _said(root)
-    if said != device:
+    if said != hardware:
         raise WorkerError(
-            f"this worker computes on {device}, and shards of {root} come from {said}: their last bits would differ. Workers may "
-            f"have lost their GPU: give them all the same, or begin anew with --overwrite and --device {device}"
+            f"this worker computes on {hardware}, and shards of {root} come from {said}: their last bits would differ. Workers "
+            f"may have lost their GPU: give them all the same, or begin anew with --overwrite and --device {hardware.split()[0]}"
         )
 
 

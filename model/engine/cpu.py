@@ -51,6 +51,7 @@ class CpuDevice(Device):
 
     group_rows = None
     word_capacity = 1 << 16
+    hardware = computes_on = "cpu"
 
     def __init__(self, weights: BiLMWeights, start: StartState, settings: EngineSettings) -> None:
         options = weights.options

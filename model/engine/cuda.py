@@ -224,6 +224,7 @@ class CudaDevice(Device):
         self.device = device
         self._weights, self._start, self._settings = weights, start, settings
         self._on_gpu = device.type == "cuda"
+        self.hardware = f"cuda {torch.cuda.get_device_name(device)}" if self._on_gpu else "cuda without a GPU"
         self._copies = torch.cuda.Stream(device) if self._on_gpu else None
         self.directions: list[CudaDirection] = []
         self._in_flight: list[torch.cuda.Event] = []
@@ -253,6 +254,11 @@ class CudaDevice(Device):
         self._lanes, self.group_rows = self._settings.lanes or LANES, GROUP_ROWS
         if not self._built() and not self.shrink():
             raise torch.OutOfMemoryError(f"too little GPU memory for the model and {self._lanes} lanes")
+
+    @property
+    def computes_on(self) -> str:
+        """The card and the lanes of the directions, of which memory may leave fewer than were asked for."""
+        return f"{self.hardware}, {self._lanes} lanes"
 
     def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
         """See `Device.windows`; a table has room for all cells of a window, however many lanes there are at present."""

@@ -267,6 +267,7 @@ class Device(ABC):
         group_rows: rows after which a call's requests are cut into groups, so that copying one group's result goes on
             while the next is computed; None = one group.
         cell: name of what computes the cell: "c", "torch" or "triton".
+        hardware: "cpu", or "cuda" and the card's name; last bits differ.
     """
 
     device: torch.device
@@ -278,6 +279,7 @@ class Device(ABC):
     word_capacity: int
     group_rows: int | None
     cell: str
+    hardware: str
 
     def __init__(self, workers: int, threads: int) -> None:
         self.pool = direction_pool(workers, threads)
@@ -315,6 +317,11 @@ class Device(ABC):
     def out_of_memory(self, error: RuntimeError) -> bool:
         """Whether the error says that there was too little memory, and the device is as good as before."""
         return isinstance(error, torch.OutOfMemoryError)
+
+    @property
+    @abstractmethod
+    def computes_on(self) -> str:
+        """The hardware, and where they show in the last bits the lanes at present."""
 
     @abstractmethod
     def restore(self) -> None:

@@ -36,14 +36,17 @@ class Running:
     """A call that a device has been asked for; `result` waits for its states.
 
     Attributes:
+        states: as they come in, [rows, 2L+1, p].
         stats: what this call counted; seconds are there once its states are.
         seconds: from the last call's states, or from the beginning of this one, to its own states.
+        computed_on: what its groups were computed on, as `Device.computes_on` says: more than one after out of memory.
     """
 
     def __init__(self, states: Tensor, stats: EngineStats) -> None:
-        self._states = states
+        self.states = states
         self.stats = stats
         self.seconds = 0.0
+        self.computed_on: list[str] = []
         self._wait: Callable[[], None] | None = None
         self._lock = threading.Lock()
 
@@ -57,7 +60,7 @@ class Running:
             if self._wait is not None:
                 self._wait()
                 self._wait = None
-        return self._states.numpy()
+        return self.states.numpy()
 
 
 def _device(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> Device:
@@ -102,6 +105,11 @@ class Embedder:
     def device(self) -> str:
         """What computes: "cpu" or "cuda"; last bits differ."""
         return self._device.device.type
+
+    @property
+    def hardware(self) -> str:
+        """The same, a GPU with its name."""
+        return self._device.hardware
 
     @property
     def cell(self) -> str:
@@ -175,7 +183,7 @@ class Embedder:
         )
         running = Running(states, stats)
         for group in prepared.groups:
-            self._run_group(prepared, group, x, states, stats)
+            self._run_group(prepared, group, x, running)
         wait = self._device.delivered()
 
         def finish() -> None:
@@ -198,28 +206,31 @@ class Embedder:
             running.when_done(finish)
         return running
 
-    def _run_group(self, prepared: Prepared, group: Group, x: Tensor, states: Tensor, stats: EngineStats) -> None:
-        """Fill the group's rows of states [rows, 2L+1, p]; smaller groups of fewer lanes after out of memory."""
+    def _run_group(self, prepared: Prepared, group: Group, x: Tensor, running: Running) -> None:
+        """Fill the group's rows of the call's states; smaller groups of fewer lanes after out of memory."""
         # An attempt's frames hold the buffers that ran out of memory: they must be gone before smaller ones are made.
-        problem = self._attempt(group, x, states[group.first_row : group.first_row + len(group.words)], stats)
+        problem = self._attempt(group, x, running)
         if problem is None:
+            if self._device.computes_on not in running.computed_on:
+                running.computed_on.append(self._device.computes_on)
             return
         if not self._device.shrink():
             raise torch.OutOfMemoryError(problem)
         first, stop = prepared.first, prepared.stop
         for smaller in self._host.groups(prepared.text, first, stop, group.low, group.high, group.first_row):
-            self._run_group(prepared, smaller, x, states, stats)
+            self._run_group(prepared, smaller, x, running)
 
-    def _attempt(self, group: Group, x: Tensor, host: Tensor, stats: EngineStats) -> str | None:
+    def _attempt(self, group: Group, x: Tensor, running: Running) -> str | None:
         """`_run_group` once; what was said if there was too little memory, otherwise None."""
         device = self._device
+        host = running.states[group.first_row : group.first_row + len(group.words)]  # [rows, 2L+1, p]
         planned = group.planned
         possible = {*device.lane_choices, *device.long_lanes}
         if any(grid.plan.lanes not in possible for side in planned for grid in side):  # prepared before lanes were halved
             planned = [self._host.planned(side, group.share) for side in group.sides]
         try:
             buffer = device.buffer(host)
-            run = partial(self._run_direction, x=x, words=group.words, states=buffer, stats=stats)
+            run = partial(self._run_direction, x=x, words=group.words, states=buffer, stats=running.stats)
             device.run([partial(run, k, planned[k]) for k in (0, 1)])
             device.deliver(buffer, host)
         except RuntimeError as error:  # torch.OutOfMemoryError is one

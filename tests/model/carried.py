@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from model.engine.embedder import Embedder, EngineStats, SentenceRows, Text
+from model.engine.embedder import Embedder, EngineStats, Running, SentenceRows, Text
 from model.engine.host import Group
 from model.engine.sequences import IntArray, Rows, Sequences, WordArray, bounded, ranges
 from model.engine.words import BOS_ID, EOS_ID
@@ -27,7 +27,7 @@ def embed_carried(embedder: Embedder, lanes: Sequence[Sequence[Sequence[str]]]) 
     group = Group(0, len(text), 0, words, (forward, backward), planned, "none")
     x = embedder._x.upto(prepared.vocabulary, prepared.n_words)
     states = embedder._device.result(len(words), embedder.options.n_states, embedder.options.projection_dim, x.dtype)
-    assert embedder._attempt(group, x, states, EngineStats()) is None
+    assert embedder._attempt(group, x, Running(states, EngineStats())) is None
     embedder._device.delivered()()
     each = iter(np.split(states.numpy(), np.cumsum(text.lengths)[:-1]))
     return [[next(each) for _ in lane] for lane in lanes]

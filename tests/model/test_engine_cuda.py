@@ -170,8 +170,9 @@ def test_out_of_memory_halves_the_lanes_and_goes_on(
     lanes = _failing_window(monkeypatch, fails=1)
     model = Embedder(tiny, start, replace(SETTINGS, lanes=64))
     with caplog.at_level(logging.WARNING):
-        got = embed(model)
-    np.testing.assert_allclose(got, want, rtol=0, atol=1e-6)
+        call = model.run(model.prepare([SentenceRows(s, 0, len(s)) for s in SENTENCES]), dtype="float32")
+    np.testing.assert_allclose(call.result(), want, rtol=0, atol=1e-6)
+    assert call.computed_on == ["cuda without a GPU, 32 lanes"]
     assert lanes[0] == 64
     assert lanes[-1] == 32
     assert f"out of GPU memory with 64 lanes; going on with 32, and {cuda.GROUP_ROWS // 2} rows at once" in caplog.text

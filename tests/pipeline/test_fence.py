@@ -17,6 +17,7 @@ from elmo_store.lease import LAUNCHER_SIGN, Lease, Process, acquire, read_lease
 from elmo_store.manifest import read_manifest, write_manifest
 from elmo_store.markers import read_marker
 from elmo_store.storage import Root
+from pipeline import info_command
 from pipeline.cli import main
 from pipeline.exit_codes import Exit
 from pipeline.output import check_same_job
@@ -280,6 +281,12 @@ def test_a_complete_store_says_what_computed_it_and_is_the_job_that_left_that_to
     assert mixed.job["device"] == "cpu"  # what was asked for by name is no question
     auto = replace(there, job={**there.job, "device": "auto"})
     assert finish_stage.with_device(auto, ["cuda", "cpu"]).job["device"] == "cpu,cuda"
+    whole, half = "cuda NVIDIA A100, 64 lanes", "cuda NVIDIA A100, 32 lanes"
+    halved = finish_stage.with_device(auto, [whole, f"{half}; {whole}"])
+    assert (halved.job["device"], halved.job["gpu"]) == ("cuda", "NVIDIA A100, 32 lanes; NVIDIA A100, 64 lanes")
+    assert " on NVIDIA A100, 32 lanes and NVIDIA A100, 64 lanes: last bits" in info_command._on(halved)
+    check_same_job(Root(out), replace(halved, complete=True), auto, [])
+    assert "gpu" not in mixed.job
 
 
 def test_overwrite_leaves_what_is_not_the_store_s(embed: Command, out: Path) -> None:

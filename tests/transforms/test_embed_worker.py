@@ -36,8 +36,9 @@ class Call:
 
     seconds = 1.0
 
-    def __init__(self, rows: int, dtype: str, error: Exception | None) -> None:
+    def __init__(self, rows: int, dtype: str, error: Exception | None, computed_on: str) -> None:
         self._rows, self._dtype, self._error = rows, dtype, error
+        self.computed_on = [computed_on]
         self.stats = type("Stats", (), {})()
         self.stats.cells = 2 * rows
 
@@ -50,7 +51,7 @@ class Call:
 class Engine:
     """In place of the biLM: zeros; remembers what was asked and can be told to fail, at once or when its result is wanted."""
 
-    cell, device = "c", "cpu"
+    cell, device, hardware = "c", "cpu", "cpu"
     options = type("Options", (), {"n_layers": 2})()
 
     def __init__(self, fail: Sequence[str] = (), later: Exception | None = None) -> None:
@@ -66,7 +67,7 @@ class Engine:
         if self.fail & set(text.vocabulary):
             raise ValueError("a word that can't be")
         self.calls.append(int((text.stop - text.first).sum()))
-        return Call(self.calls[-1], dtype, self.later)
+        return Call(self.calls[-1], dtype, self.later, self.hardware + (", 64 lanes" if self.device == "cuda" else ""))
 
 
 def put_part(root: Root, sentences: Sequence[Sequence[str]]) -> None:
@@ -217,15 +218,20 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
 
     monkeypatch.setattr(stage, "write_shard", write)
     on_gpu, on_cpu = Engine(), Engine()
-    on_gpu.device = "cuda"
+    on_gpu.device, on_gpu.hardware = "cuda", "cuda NVIDIA A100"
     first, second = worker(root, on_gpu, device="auto"), worker(root, on_cpu, device="auto")
     assert not first.run([])  # no work, no say
     assert not root.exists(DEVICE)
     for shard in (0, 1):
         assert not any(result.error for result in first.run([task(shard, 0, 2)]))
-    with pytest.raises(WorkerError, match=r"this worker computes on cpu, and shards of .* come from cuda: .* --device cpu"):
+    with pytest.raises(WorkerError, match=r"computes on cpu, and shards of .* come from cuda NVIDIA A100: .* --device cpu"):
         second.run([task(2, 0, 2)])
-    assert (said, on_cpu.calls) == (["cuda", "cuda"], [])
+    another_card = Engine()
+    another_card.device, another_card.hardware = "cuda", "cuda NVIDIA H100"
+    for asked in ("auto", "cuda"):
+        with pytest.raises(WorkerError, match=r"computes on cuda NVIDIA H100, and shards of .* A100: .* --device cuda"):
+            worker(root, another_card, device=asked).run([task(2, 0, 2)])
+    assert (said, on_cpu.calls, another_card.calls) == (["cuda NVIDIA A100, 64 lanes"] * 2, [], [])
     assert not any(result.error for result in worker(root, on_cpu, device="cpu").run([task(2, 0, 2)]))  # the job's identity
 
 
