@@ -6,68 +6,28 @@ May import benchmarks.chaos.job and elmo_store. What each record must become is 
 import json
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import elmo_store
-from benchmarks.chaos.job import Command, SmallJob, faults_of, table
+from benchmarks.chaos.job import Command, Found, SmallJob, faults_of
 
 WORDS = [
-    "the",
-    "cat",
-    "sat",
-    "naïve",
-    "東京",
-    "a\u00a0b",
-    "\u2028",
-    "x" * 70,
-    "]",
-    '"',
-    "\\",
-    "{",
-    "'",
-    "\u202e",
-    "\U0001f408",
-    ".",
-]
+    "the", "cat", "sat", "naïve", "東京", "a\u00a0b", "\u2028", "x" * 70, "]", '"', "\\", "{", "'", "\u202e", "\U0001f408", ".",
+]  # fmt: skip
 BYTES = [
-    b"\0",
-    b"\xff",
-    b"\xed\xa0\x80",
-    b"\xc0\xaf",
-    b"\xef\xbb\xbf",
-    b"\t",
-    b"\r",
-    b"\x0b",
-    b"\x1c",
-    b"\xc2\x85",
-    b"\xf8",
-    b'"',
-]
+    b"\0", b"\xff", b"\xed\xa0\x80", b"\xc0\xaf", b"\xef\xbb\xbf", b"\t", b"\r", b"\x0b", b"\x1c", b"\xc2\x85", b"\xf8", b'"',
+]  # fmt: skip
 
-
+COLUMNS = ("records", "sentences with tokens", "without", "refused")
 Expected = Callable[[bytes], list[str] | None]
 
 
-@dataclass
-class Fuzzed:
-    """What the records became."""
-
-    rows: list[list[object]] = field(default_factory=list)
-    wrong: list[str] = field(default_factory=list)
-
-    def table(self) -> str:
-        """A row a format."""
-        head = ["format", "records", "sentences with tokens", "without", "refused"]
-        return f"{table(head, self.rows)}\n\nrecords that were not accounted for at their place: {len(self.wrong)}"
-
-
-def run(folder: Path, n_records: int, seed: int = 0) -> Fuzzed:
+def run(folder: Path, n_records: int, seed: int = 0) -> Found:
     """Half of the records as lines, half as JSON lines."""
     draw = random.Random(seed)
     job = SmallJob.make(folder / "input", n_files=1, n_lines=1)
-    found = Fuzzed()
+    found = Found("format", COLUMNS)
     for kind, make, expected in (("lines", line, tokens_of_line), ("jsonl", json_line, tokens_of_json)):
         records = [make(draw) for _ in range(n_records // 2)]
         records[0] = records[0].removeprefix(b"\xef\xbb\xbf")
@@ -82,7 +42,7 @@ def run(folder: Path, n_records: int, seed: int = 0) -> Fuzzed:
         ]  # fmt: skip
         command = Command(arguments, folder / f"log-{kind}")
         if code := command.wait(3600):
-            found.wrong.append(f"{kind}: exit code {code}\n{command.said()[-2000:]}")
+            found.count(kind, (), f"exit code {code}\n{command.said()[-2000:]}")
             continue
         _compare(kind, records, output, expected, found)
     return found
@@ -148,14 +108,14 @@ def tokens_of_json(data: bytes) -> list[str] | None:
     return strings if all(strings) else None
 
 
-def _compare(kind: str, records: list[bytes], output: Path, expected: Expected, found: Fuzzed) -> None:
+def _compare(kind: str, records: list[bytes], output: Path, expected: Expected, found: Found) -> None:
     store = elmo_store.open(str(output))
     rejects = [
         json.loads(one) for path in sorted((output / "rejects").rglob("*.jsonl")) for one in path.read_bytes().splitlines()
     ]
     refused = {one["sentence"]: one["position"] for one in rejects}
     if store.n_sentences != len(records):
-        found.wrong.append(f"{kind}: {store.n_sentences} sentences of {len(records)} records")
+        found.count(kind, (), f"{store.n_sentences} sentences of {len(records)} records")
     full = 0
     for sentence, record in zip(store, records, strict=False):
         wanted = expected(record)
@@ -163,6 +123,7 @@ def _compare(kind: str, records: list[bytes], output: Path, expected: Expected, 
         full += bool(there)
         place = refused.get(sentence.index)
         if (wanted is None) != (place is not None) or there != (wanted or []) or place not in (None, sentence.index):
-            found.wrong.append(f"{kind}: record {sentence.index} {record!r}: {there} {place}, wanted {wanted}")
-    found.wrong += [f"{kind}: {fault}" for fault in faults_of(str(output))]
-    found.rows.append([kind, f"{len(records):,}", f"{full:,}", f"{len(records) - full - len(refused):,}", f"{len(refused):,}"])
+            found.count(kind, (), f"record {sentence.index} {record!r}: {there} {place}, wanted {wanted}")
+    for fault in faults_of(str(output)):
+        found.count(kind, (), fault)
+    found.count(kind, dict(zip(COLUMNS, (len(records), full, len(records) - full - len(refused), len(refused)), strict=True)))

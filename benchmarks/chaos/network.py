@@ -4,40 +4,24 @@ May import benchmarks.chaos.job, benchmarks.s3, s3fs (through fsspec) and the st
 """
 
 import asyncio
+import json
 import os
 import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from benchmarks.chaos.job import ROOMS, Command, SmallJob, contents, table
+from benchmarks.chaos.job import OBJECTS, Command, Found, SmallJob, contents
 from benchmarks.s3 import BUCKET, server
 from elmo_store.storage import Root
 
 RUNS_AT_MOST = 25
 BUFFER_BYTES = 16 << 10
-
-
-@dataclass
-class NetworkFaults:
-    """What was injected, and what came of it."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    jobs: int = 0
-    exits: Counter[int] = field(default_factory=Counter)
-    wrong: list[str] = field(default_factory=list)
-
-    def table(self) -> str:
-        """One row."""
-        kinds = ("connections", "requests", "refused", "cut in the request", "cut in the answer", "slow")
-        others = ", ".join(f"{code}: {n}" for code, n in sorted(self.exits.items()) if code) or "none"
-        row = [self.jobs, sum(self.exits.values()), *(f"{self.counts[kind]:,}" for kind in kinds), others]
-        head = ["jobs", "runs", *kinds, "exit codes but 0"]
-        return f"{table(head, [row])}\n\ncompletions that were not as they must be: {len(self.wrong)}"
+COLUMNS = ("jobs", "runs", "connections", "requests", "refused", "cut in the request", "cut in the answer", "slow")
 
 
 class Proxy:
@@ -121,52 +105,32 @@ def faulty_server(rate: float, seed: int) -> Iterator[tuple[Proxy, str]]:
             proxy.stop()
 
 
-def run(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> NetworkFaults:
+def run(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> Found:
     """So many jobs to ``s3://``, each repeated until it completes."""
     job = SmallJob.make(folder / "input")
     whole = folder / "whole"
     if Command(job.arguments(whole, "both"), folder / "log").wait():
         raise RuntimeError("the job fails without any fault")
-    wanted = contents(whole)
-    found = NetworkFaults()
+    wanted, found = contents(whole), Found("network", COLUMNS, total=False)
     with faulty_server(rate, seed) as (proxy, direct):
-        faulty = {"client_kwargs": {"endpoint_url": f"http://127.0.0.1:{proxy.port}"}}
+        faulty = json.dumps({"client_kwargs": {"endpoint_url": f"http://127.0.0.1:{proxy.port}"}})
+        settings = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
         for number in range(n_jobs):
             url = f"s3://{BUCKET}/store-{number}"
             for attempt in range(RUNS_AT_MOST):
                 log = folder / f"log-{number}-{attempt}"
+                # The server that processes are forked from was started before there was an S3 server.
                 command = Command(
-                    job.arguments(url, "both", "--storage-options", _json(faulty)), log, _Settings(dict(os.environ))
+                    job.arguments(url, "both", "--storage-options", faulty), log, partial(os.environ.update, settings)
                 )
                 code = command.wait(600)
-                found.exits[code] += 1
+                found.count("S3", ["runs"])
                 if code == 0:
                     break
-            found.jobs += 1
             root = Root(url, {"client_kwargs": {"endpoint_url": direct}})
-            there = _digests(root)
-            if code or there != wanted:
-                names = sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name))
-                found.wrong.append(f"job {number}, exit {code}: {names[:5]}\n{command.said()[-2000:]}")
-        found.counts.update(proxy.counts)
+            there = {rel: root.sha256(rel) for rel in root.list() if rel.partition("/")[0] in OBJECTS}
+            names = sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name))
+            wrong = f"job {number}, exit {code}: {names[:5]}\n{command.said()[-2000:]}"
+            found.count("S3", ["jobs"], wrong if code or names else "")
+        found.count("S3", proxy.counts)
     return found
-
-
-class _Settings:
-    """Puts the server's credentials into the environment of a process that was forked before there was a server."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        self._settings = {name: value for name, value in environment.items() if name.startswith("AWS_")}
-
-    def __call__(self) -> None:
-        os.environ.update(self._settings)
-
-
-def _digests(root: Root) -> dict[str, str]:
-    return {rel: root.sha256(rel) for rel in root.list() if rel.partition("/")[0] in ROOMS}
-
-
-def _json(value: object) -> str:
-    import json
-
-    return json.dumps(value)

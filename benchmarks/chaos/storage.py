@@ -8,41 +8,17 @@ import random
 import re
 import shutil
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from benchmarks.chaos.filesystem import PROTOCOL, register
-from benchmarks.chaos.job import Command, SmallJob, contents, problem_of, table
+from benchmarks.chaos.job import Command, Found, SmallJob, contents, problem_of
 
 RUNS_AT_MOST = 25
+COLUMNS = ("jobs", "complete at once", "runs", "operations", "failed", "torn", "done and failed", "slow")
 
 
-@dataclass
-class StorageFaults:
-    """What was injected, and what came of it."""
-
-    jobs: int = 0
-    runs: int = 0
-    operations: Counter[str] = field(default_factory=Counter)
-    exits: Counter[int] = field(default_factory=Counter)
-    first_time: int = 0  # jobs that completed at once
-    unexplained: list[str] = field(default_factory=list)  # runs that ended with a traceback, or named nothing
-    wrong: list[str] = field(default_factory=list)
-
-    def table(self) -> str:
-        """One row."""
-        kinds = ("operations", "failed", "torn", "done and failed", "slow")
-        head = ["jobs", "runs", *kinds, "jobs complete at once", "exit codes of the others"]
-        others = ", ".join(f"{code}: {n}" for code, n in sorted(self.exits.items()) if code) or "none"
-        row = [self.jobs, self.runs, *(f"{self.operations[kind]:,}" for kind in kinds), self.first_time, others]
-        return (
-            f"{table(head, [row])}\n\ncompletions that were not as they must be: {len(self.wrong)}; "
-            f"failures without place or with a traceback: {len(self.unexplained)}"
-        )
-
-
-def run(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> StorageFaults:
+def run(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> Found:
     """So many jobs, each repeated until it completes, on storage of which a share ``rate`` of operations goes wrong."""
     draw = random.Random(seed)
     job = SmallJob.make(folder / "input")
@@ -53,7 +29,7 @@ def run(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> StorageFaults:
             raise RuntimeError("the job fails without any fault")
         wanted[form] = contents(whole)
         shutil.rmtree(whole)
-    found = StorageFaults()
+    found = Found("storage", COLUMNS)
     for number in range(n_jobs):
         form = draw.choice(sorted(wanted))
         output = folder / f"faults-{number}"
@@ -64,19 +40,16 @@ def run(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> StorageFaults:
             counts.write_text("{}")
             command = Command(arguments, log, partial(register, draw.randrange(1 << 30), str(counts)))
             code = command.wait()
-            found.runs += 1
-            found.exits[code] += 1
-            found.operations.update(json.loads(counts.read_text()))
             said = command.said()
-            if code and ("Traceback (most recent call last)" in said or code not in (3, 4) or not _has_place(said)):
-                found.unexplained.append(f"job {number}, run {attempt}, exit {code}:\n{said[-2000:]}")
+            plain = "Traceback (most recent call last)" not in said and code in (3, 4) and _has_place(said)
+            problem = "" if plain or code == 0 else f"unexplained, exit {code}:\n{said[-2000:]}"
+            found.count(protocol, Counter(json.loads(counts.read_text())) + Counter(["runs"]), problem)
             if code == 0:
-                found.first_time += attempt == 0
+                found.count(protocol, ["complete at once"] * (attempt == 0))
                 break
-        found.jobs += 1
-        if problem := problem_of(output, code, wanted[form]):
-            found.wrong.append(f"job {number}, {form}, {protocol}: {problem}\n{said[-2000:]}")
-        else:
+        problem = problem_of(output, code, wanted[form])
+        found.count(protocol, ["jobs"], problem and f"job {number}, {form}: {problem}\n{said[-2000:]}")
+        if not problem:
             shutil.rmtree(output)
     return found
 

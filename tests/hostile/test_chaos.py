@@ -1,40 +1,72 @@
 """A short form of each kind of `python -m benchmarks.chaos`: the same functions, fewer faults."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import bits, fuzz, kills, network, storage
+from benchmarks.chaos import commands, damage, fuzz, hostile, kills, network, overlaps, storage
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-def test_jobs_that_are_killed_continue_to_the_same_bytes(tmp_path: Path) -> None:
-    found = kills.run(tmp_path, 3, seed=1, runners=("one process",))
+def test_commands_that_are_killed_end_as_undisturbed(tmp_path: Path) -> None:
+    names = ("embed, both", "mix", "export, elmoformanylangs", "export, safetensors", "index, vectors", "report")
+    found = kills.run(tmp_path, 18, seed=1, names=names)
     assert found.wrong == []
-    assert found.n_kills == 3
+    assert [row["kills"] for row in found.rows.values()] == [3] * 6
+
+
+def test_two_at_once_leave_the_bytes_of_one(tmp_path: Path) -> None:
+    names = ("embed, Parquet", "convert, int8", "export, npz", "index, text")
+    found = overlaps.run(tmp_path, 4, seed=1, names=names)
+    assert found.wrong == []
+    assert [row["pairs"] for row in found.rows.values()] == [4] * 4
+
+
+def test_what_was_killed_is_found(tmp_path: Path) -> None:
+    """The comparison itself: a file left behind, one that is gone, other bytes."""
+    bench = commands.Bench(tmp_path)
+    case = bench.cases["index, text"]
+    run, whole = bench.begin(case, "compared"), bench.undisturbed(case)
+    assert run.start().wait() == 0
+    assert bench.difference(run, whole) == ""
+    part, facts = run.folder / "out/sentences/part-00000.parquet", run.folder / "out/index/text/facts.json"
+    (run.folder / "out/.writing-0-facts.json").write_text("{}")
+    assert bench.difference(run, whole) == "left behind: 1, as ['out/.writing-0-facts.json?']"
+    (run.folder / "out/.writing-0-facts.json").unlink()
+    part.write_bytes(part.read_bytes()[:-1])
+    facts.unlink()
+    assert re.match(r"missing: \d+, as .*facts.*; other bytes: 1, as .*part-00000", bench.difference(run, whole))
+
+
+def test_damaged_files_are_named_and_flips_never_read(tmp_path: Path) -> None:
+    found = damage.run(tmp_path, 12, seed=1, stores=("zarr, crc32c", "parquet, crc32c"))
+    assert found.wrong == []
+    assert [row["files"] for row in found.rows.values()] == [6] * 12
+
+
+def test_hostile_stores_and_records_write_nothing_outside(tmp_path: Path) -> None:
+    names = ("names of states with ..", "a link as the report", "an export's record with .. and paths")
+    found = hostile.run(tmp_path, names)
+    assert found.wrong == []
+    assert [*found.rows] == [*names]
 
 
 def test_jobs_on_bad_storage_continue_to_the_same_bytes(tmp_path: Path) -> None:
     found = storage.run(tmp_path, 0.05, 2, seed=1)
     assert found.wrong == []
-    assert found.operations["failed"]
+    assert sum(row["failed"] for row in found.rows.values())
 
 
 def test_a_job_on_a_bad_network_continues_to_the_same_bytes(tmp_path: Path) -> None:
     pytest.importorskip("moto", reason="moto[server] is not installed: pip install 'elmo-store[test]'")
     found = network.run(tmp_path, 0.02, 1, seed=1)
     assert found.wrong == []
-    assert sum(found.counts[kind] for kind in ("refused", "cut in the request", "cut in the answer", "slow"))
+    assert sum(found.rows["S3"][kind] for kind in ("refused", "cut in the request", "cut in the answer", "slow"))
 
 
 def test_random_and_mutated_records_are_accounted_for_at_their_place(tmp_path: Path) -> None:
     found = fuzz.run(tmp_path, 2000, seed=1)
     assert found.wrong == []
-    assert [row[1] for row in found.rows] == ["1,000", "1,000"]
-
-
-def test_a_flipped_bit_is_named_and_never_read(tmp_path: Path) -> None:
-    found = bits.run(tmp_path, 40, seed=1, stores=("zarr, crc32c", "parquet, crc32c"))
-    assert found.wrong == []
-    assert sum(sum(counts.values()) for counts in found.by_store.values()) == 80  # a look and a reading of each
+    assert [row["records"] for row in found.rows.values()] == [1000, 1000]

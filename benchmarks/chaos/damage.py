@@ -1,0 +1,135 @@
+"""Damage to files of finished stores: `verify` names the file, or readers refuse, or the bytes read are unchanged.
+
+May import benchmarks.chaos.job and elmo_store.
+"""
+
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import elmo_store
+from benchmarks.chaos.job import Command, Found, SmallJob
+from elmo_store.errors import StoreError
+from elmo_store.layout import MANIFEST
+from elmo_store.storage import Root
+from elmo_store.verify import verify
+
+STORES = {
+    "zarr, crc32c": ("zarr", "--checksum", "crc32c"),
+    "zarr, crc32c, zstd": ("zarr", "--checksum", "crc32c", "--compression", "zstd"),
+    "zarr, crc32c, blosc": ("zarr", "--checksum", "crc32c", "--compression", "blosc"),
+    "zarr, int8, crc32c": ("zarr", "--dtype", "int8", "--checksum", "crc32c"),
+    "parquet, crc32c": ("parquet", "--checksum", "crc32c"),
+    "parquet, zstd": ("parquet", "--compression", "zstd"),
+    "both, no checksum": ("both",),
+}
+KINDS = ("flipped", "swapped", "truncated", "older", "deleted", "added")  # a bit flipped; the others are of whole files
+OUTCOMES = ("named by verify", "changes nothing", "missed", "readers refused", "read as before", "read wrong")
+
+Change = dict[str, bytes | None]  # object → what it holds now; None: nothing, it is gone
+
+
+def run(
+    folder: Path, n_damages: int, seed: int = 0, kinds: tuple[str, ...] = KINDS, stores: tuple[str, ...] = tuple(STORES)
+) -> Found:
+    """So many damages of each kind in ``kinds``, spread over the stores; each is undone before the next."""
+    draw, found = random.Random(seed), Found("damage: store", ("files", *OUTCOMES))
+    roots = {name: _made(folder / "stores", name, 7) for name in stores}
+    olds = {name: _made(folder / "older", name, 8) for name in stores}
+    before = {name: _everything(root) for name, root in roots.items()}
+    for kind in kinds:
+        for number in range(n_damages):
+            name = stores[number % len(stores)]
+            root, row = roots[name], f"{kind}: {name}"
+            change = _change(root, olds[name], kind, draw)
+            whole: Change = {rel: root.get(rel) if root.exists(rel) else None for rel in change}
+            try:
+                _put(root, change)
+                seen, read = _verified(root, whole, change), _read(root, before[name])
+            except Exception as error:  # anything but our own errors is a fault of ours
+                found.count(row, ["files"], f"{[*change]}: {error!r}")
+                continue
+            finally:
+                _put(root, whole)
+            checked = name != "both, no checksum" or not any("states" in rel for rel in change)
+            wrong = seen == "missed" or (kind == "flipped" and read == "read wrong" and checked)
+            found.count(row, ("files", seen, read), f"{[*change]}: {seen}, {read}" if wrong else "")
+    return found
+
+
+def _made(folder: Path, name: str, text_seed: int) -> Root:
+    job = SmallJob.make(folder / "input", n_files=3, n_lines=20, text_seed=text_seed)
+    form, *options = STORES[name]
+    output = folder / name.replace(", ", "-")
+    if Command(job.arguments(output, form, *options), folder / "log").wait():
+        raise RuntimeError(f"the job of {name} fails without any fault")
+    return Root(output)
+
+
+def _change(root: Root, old: Root, kind: str, draw: random.Random) -> Change:
+    """One damage of a random object."""
+    names = sorted(root.list())
+    rel = draw.choice(names)
+    whole = root.get(rel)
+    if kind == "flipped":
+        place, flipped = draw.randrange(8 * len(whole)), bytearray(whole)
+        flipped[place // 8] ^= 1 << place % 8
+        return {rel: bytes(flipped)}
+    if kind == "truncated":
+        return {rel: whole[: draw.randrange(len(whole))]}
+    if kind == "deleted":
+        return {rel: None}
+    if kind == "added" and re.search(r"\d", rel):  # a copy under a number that the store has not
+        return {re.sub(r"\d+", lambda number: f"{int(number[0]) + 1000:0{len(number[0])}}", rel, count=1): whole}
+    if kind == "older" and old.exists(rel) and old.get(rel) != whole:
+        return {rel: old.get(rel)}
+    if kind == "swapped":
+        alike = [name for name in names if Path(name).parent == Path(rel).parent and root.get(name) != whole]
+        if alike:
+            other = draw.choice(alike)
+            return {rel: root.get(other), other: whole}
+    return _change(root, old, kind, draw)  # this one can't be damaged so
+
+
+def _put(root: Root, change: Change) -> None:
+    for rel, data in change.items():
+        if data is None:
+            root.remove(rel)
+        else:
+            root.put(rel, data)
+
+
+def _verified(root: Root, whole: Change, change: Change) -> str:
+    try:
+        faults = "\n".join(fault.text for fault in verify(elmo_store.open(str(root))).faults)
+    except StoreError as error:  # damage where everything begins
+        faults = str(error)
+    if faults:
+        # A damaged marker may accuse the object that it names.
+        named = any(rel in faults or rel.startswith("_") or rel == MANIFEST for rel in change)
+        return "named by verify" if named else "missed"
+    return "changes nothing" if all(_says_the_same(rel, whole[rel], now) for rel, now in change.items()) else "missed"
+
+
+def _says_the_same(rel: str, whole: bytes | None, now: bytes | None) -> bool:
+    """JSON that says the same in other bytes."""
+    try:
+        return rel.endswith(".json") and json.loads(whole or b"") == json.loads(now or b"")
+    except ValueError:
+        return False
+
+
+def _everything(root: Root) -> Any:
+    """All that a reader gives: states, tokens, ids."""
+    store = elmo_store.open(str(root))
+    sentences = [(one.id, one.source, list(one.tokens)) for one in store]
+    return store.read().tobytes(), sentences, [store.sentence(id=one).index for one, _, _ in sentences[:3]]
+
+
+def _read(root: Root, before: Any) -> str:
+    try:
+        return "read as before" if _everything(root) == before else "read wrong"
+    except StoreError:
+        return "readers refused"
