@@ -26,7 +26,7 @@ def run(folder: Path, n_kills: int, seed: int = 0, names: Sequence[str] = ()) ->
         found.count(case.name, {"changes of files": bench.undisturbed(case).changes})
     asked = [(case, number) for number in range(-(-n_kills // len(cases))) for case in cases if number < case.kills_at_most]
     with ThreadPoolExecutor(2) as pool:
-        done = pool.map(lambda one: _killed(bench, *one, seed), asked)
+        done = pool.map(lambda one: _killed(bench, one[0], one[1], seed), asked)
         for (case, number), (columns, problem) in zip(asked, done, strict=True):
             found.count(case.name, columns, problem and f"kill {number}: {problem}")
     return found

@@ -25,7 +25,7 @@ def run(folder: Path, n_pairs: int, seed: int = 0, names: Sequence[str] = ()) ->
             bench.undisturbed(case, *case.other)
     asked = [(case, number) for number in range(n_pairs) for case in cases]
     with ThreadPoolExecutor(2) as pool:
-        done = pool.map(lambda one: _pair(bench, *one, seed), asked)
+        done = pool.map(lambda one: _pair(bench, one[0], one[1], seed), asked)
         for (case, number), (outcome, problem) in zip(asked, done, strict=True):
             found.count(case.name, ("pairs", outcome), problem and f"pair {number}: {problem}")
     return found
