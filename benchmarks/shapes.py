@@ -38,7 +38,7 @@ from model.start_state import StartState  # noqa: E402
 from model.training.corpus import Corpus, Epoch  # noqa: E402
 from model.training.evaluate import evaluate  # noqa: E402
 from model.training.network import Network  # noqa: E402
-from model.training.run import CHECKPOINT, Report, resume, run  # noqa: E402
+from model.training.run import CHECKPOINT, Report, RunSettings, resume, run  # noqa: E402
 from model.training.trainer import FALL, Recipe, Trainer  # noqa: E402
 
 Row = dict[str, Any]
@@ -73,10 +73,13 @@ class Stopped(Exception):
 def trained(trainer: Trainer, folder: Path, name: str) -> None:
     """Train to the recipe's end. Stopped if a signal came first."""
 
-    def report(this: Report) -> None:
-        print(f"{name}: {this.line()}", file=sys.stderr, flush=True)
+    def on_progress(report: Report) -> None:
+        print(f"{name}: {report.line()}", file=sys.stderr, flush=True)
 
-    if trainer.progress.tokens < (trainer.recipe.max_tokens or 0) and run(trainer, folder, report=report) != "tokens":
+    if (
+        trainer.progress.tokens < (trainer.recipe.max_tokens or 0)
+        and run(trainer, folder, RunSettings(on_progress=on_progress)) != "tokens"
+    ):
         raise Stopped
 
 

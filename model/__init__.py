@@ -6,6 +6,5 @@
     training/   how weights come about
     options, characters, start_state, warm, threads, errors    what they share
 
-May import torch, NumPy, h5py, safetensors, fsspec and elmo_store. Never Beam, transforms or pipeline: the model does
-not know that there are jobs. Importing this package imports nothing heavy; ask the modules.
+The model does not know that there are jobs. Importing this package imports nothing heavy; ask the modules.
 """

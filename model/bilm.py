@@ -4,7 +4,6 @@
 
 This is *the* model: the published goldens and every faster engine (`model.engine`, `model.training`) are tested against it.
 Letters: n tokens of a sentence, p projection_dim, d dim (the cell's width), L layers, T steps, B lanes.
-May import torch and the model's own options, characters, weights and start state.
 
 Sources: section 3.4 of the paper after Kim et al. 2016 (arXiv:1508.06615) for the character CNN, Sak et al. 2014
 (arXiv:1402.1128) without peepholes for the LSTM; clips, forget bias, gate order and skip connections as in bilm-tf.
@@ -17,9 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.characters import BOS, EOS
+from model.characters import BOS, EOS, Lexicon, spell
 from model.files.weights import BiLMWeights
-from model.lexicon import Lexicon, spell
 from model.options import DIRECTIONS, BiLMOptions
 from model.start_state import StartState
 
@@ -32,7 +30,7 @@ def char_cnn(tensors: Mapping[str, Tensor], options: BiLMOptions, ids: Tensor) -
     Args:
         tensors: canonical tensors (`BiLMOptions.tensor_shapes`), of any floating dtype, on the device to compute on.
         options: the model's shape.
-        ids: int64 [n, 50] from `lexicon.spell`, on the same device; [n, 1 + 50] with a lexicon, the word's own row first.
+        ids: int64 [n, 50] from `characters.spell`, on the same device; [n, 1 + 50] with a lexicon, the word's own row first.
 
     Returns:
         x [n, p] in the tensors' dtype.

@@ -1,4 +1,4 @@
-"""The typed errors of the model room. Imports nothing."""
+"""The errors that this room raises."""
 
 
 class ModelError(ValueError):
@@ -15,6 +15,10 @@ class WeightsError(ModelError):
 
 class UnknownModelError(ModelError):
     """A name, folder or URL under which there is no model."""
+
+
+class TrainingError(ModelError):
+    """The text, the recipe or the checkpoint can't be trained from; the message names which, and the remedy."""
 
 
 class DeviceLostError(RuntimeError):

@@ -1,4 +1,4 @@
-"""The shape of a biLM, as the published options.json states it. Imports model.errors only.
+"""The shape of a biLM, as the published options.json states it.
 
 Source: the options.json of the models of Peters et al. 2018 (arXiv:1802.05365), as bilm-tf writes and AllenNLP reads.
 """

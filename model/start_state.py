@@ -1,7 +1,4 @@
-"""The state that every sentence starts from: zero, or one frozen warm state a model (`model.warm` computes it).
-
-May import torch, safetensors and the model's options and errors.
-"""
+"""The state that every sentence starts from: zero, or one frozen warm state a model (`model.warm` computes it)."""
 
 import hashlib
 import json
@@ -81,7 +78,7 @@ class StartState:
         """
         try:
             tensors = load(data)
-            # safetensors reads metadata from files only; the header is JSON after its length in 8 little-endian bytes.
+            # The library reads metadata from files only; the header is JSON after its length in 8 little-endian bytes.
             header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
             return cls(header["__metadata__"]["kind"], tensors["h"], tensors["c"])
         except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Threads for the two directions. May import torch and the standard library.
+"""Threads for the two directions.
 
 PyTorch splits elementwise work among threads into equal chunks and computes what is left of a chunk after the last full
 vector with other instructions, whose results differ in the last bit. Results that must not depend on a lane's place

@@ -1,4 +1,4 @@
-"""Whether a module of Triton kernels can be used on a device. Imports torch alone; the module only when it is asked about."""
+"""Whether a module of Triton kernels can be used on a device; it is imported only when it is asked about."""
 
 from importlib import import_module
 from types import ModuleType
@@ -7,7 +7,7 @@ import torch
 
 
 def triton_module(name: str, device: torch.device) -> ModuleType | str:
-    """The module, or why it can't be used: Triton is missing, or the module's own `check` found something."""
+    """The module, or why it can't be used: Triton is missing, or the module's own `check` says what is wrong."""
     try:
         module = import_module(name)
     except ImportError as error:

@@ -1,9 +1,9 @@
-"""The warm start state: what a fixed text leaves behind. Imports torch and the plain model.
+"""The warm start state: what a fixed text leaves behind.
 
 The published models were trained with state carried from sentence to sentence, so that zeros are a state they seldom
 saw. `warm` is a function of the model alone, never of an earlier batch.
 
-At full size it takes seconds, so it is kept: beside a packaged model, and in the cache of downloaded models.
+At full size it takes seconds to compute, so it is kept: beside a packaged model, and in the cache of downloaded models.
 `python -m model.warm FOLDER` writes it beside the weights of a packaged model.
 """
 
@@ -18,12 +18,11 @@ import torch
 from torch import Tensor
 
 from model.bilm import char_cnn, lstm_layers, run_layers
-from model.characters import BOS, EOS
+from model.characters import BOS, EOS, spell
 from model.errors import WeightsError
 from model.files.locate import cache_folder
 from model.files.registry import packaged_folders
 from model.files.weights import BiLMWeights
-from model.lexicon import spell
 from model.options import DIRECTIONS
 from model.start_state import StartState
 from model.threads import direction_pool
@@ -72,13 +71,13 @@ def warm_state(weights: BiLMWeights) -> StartState:
 
 
 def file_name(weights: BiLMWeights) -> str:
-    """Under which the warm state of a model is kept: it follows from the weights and the text, and so does the name."""
+    """The name of a model's warm state in a cache: like the state it follows from the weights and the text."""
     key = hashlib.sha256("\n".join([weights.fingerprint, *WARM_TEXT]).encode()).hexdigest()
     return f"warm-{key[:32]}.safetensors"
 
 
 def _write(path: Path, state: StartState) -> None:
-    """Whole or not at all: two jobs may begin at once."""
+    """Write the file whole or not at all: two jobs may begin at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -110,7 +109,7 @@ def _warm_words(weights: BiLMWeights) -> list[Tensor]:
     tensors = {name: t.double() for name, t in weights.tensors.items() if not name.startswith("lstm.")}
     sentences = [[BOS, *line.split(" "), EOS] for line in WARM_TEXT]
     ids = [torch.from_numpy(spell(words, options.max_characters_per_token, weights.lexicon)).long() for words in sentences]
-    return [char_cnn(tensors, options, one) for one in ids]
+    return [char_cnn(tensors, options, sentence) for sentence in ids]
 
 
 @torch.no_grad()

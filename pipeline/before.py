@@ -15,13 +15,12 @@ from elmo_store.storage import Root
 from model.files.registry import card_language, load_model, model_options
 from model.options import BiLMOptions
 from pipeline.embed_input import Input
-from pipeline.estimate import estimate, foreign_share, lines_of, preview_lines, take_sample
+from pipeline.estimate import SCRIPTS_OF_LANGUAGE, estimate, foreign_share, lines_of, preview_lines, take_sample
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import EmbedOptions
 from pipeline.quantities import human_bytes
 from transforms.readers import read_piece
 from transforms.records import DamagedInputError, InputError, Sentence
-from transforms.scripts import OF_LANGUAGE
 
 FOREIGN_SHARE = 0.05  # of the tokens, from which on a warning is given
 MEASURED_SECONDS = 3.0
@@ -113,11 +112,11 @@ def check_size(options: EmbedOptions, given: Input, root: Root, row_bytes: int) 
 def script_warning(model: str | None, scripts: Mapping[str, int]) -> str:
     """One sentence if many of a sample's tokens are in a script that the model was not made for; "" otherwise."""
     language = card_language(model)
-    share, script = foreign_share(scripts, OF_LANGUAGE.get(language, ()))
-    if language not in OF_LANGUAGE or share < FOREIGN_SHARE:
+    share, script = foreign_share(scripts, SCRIPTS_OF_LANGUAGE.get(language, ()))
+    if language not in SCRIPTS_OF_LANGUAGE or share < FOREIGN_SHARE:
         return ""
     return (
-        f"{share:.0%} of the sampled tokens are in another script ({script.title()}) than the model's language, {language}: it "
+        f"{share:.0%} of the sampled tokens are in another script ({script}) than the model's language, {language}: it "
         "has never seen such words, and their states mean little"
     )
 

@@ -9,17 +9,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from elmo_store.figures.text import NO_SCRIPT, script_of
 from elmo_store.storage import Root
 from pipeline.quantities import duration, human_bytes
 from pipeline.screen import in_line
 from transforms.readers import open_piece
 from transforms.records import Piece, ReadSettings, Record, Sentence
-from transforms.scripts import script_of
 
 SAMPLED_PIECES = 16
 SAMPLED_BYTES = 1 << 18  # of the stored bytes of each of them
 SAMPLED_RECORDS = 5_000  # of each
 OVERHEAD = 1.02  # of a store: metadata, markers, sentences' table
+SCRIPTS_OF_LANGUAGE = {
+    **dict.fromkeys(("English", "Portuguese", "German", "French", "Spanish", "Italian", "Dutch", "Catalan"), ("Latin",)),
+    **dict.fromkeys(("Russian", "Ukrainian", "Bulgarian"), ("Cyrillic",)),
+    "Greek": ("Greek",),
+    "Arabic": ("Arabic",),
+    "Hebrew": ("Hebrew",),
+    "Chinese": ("Cjk",),
+    "Japanese": ("Cjk", "Hiragana", "Katakana"),
+    "Korean": ("Hangul", "Cjk"),
+}
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ def take_sample(
             totals["sentences"] += 1
             if isinstance(record, Sentence):
                 totals["tokens"] += len(record.tokens)
-                scripts.update(script for script in map(script_of, record.tokens) if script)
+                scripts.update(script for script in map(script_of, record.tokens) if script != NO_SCRIPT)
             else:
                 totals["rejected"] += 1
             if not exact and (number >= SAMPLED_RECORDS or source.bytes_read >= SAMPLED_BYTES):

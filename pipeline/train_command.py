@@ -172,10 +172,9 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from model.training.memory import keep_freed_memory
 
     keep_freed_memory()  # before torch allocates anything
-    from model.errors import OptionsError
+    from model.errors import OptionsError, TrainingError
     from model.files.registry import load_model
     from model.files.weights import read_options
-    from model.training.errors import TrainingError
     from transforms.records import InputError
 
     if args.evaluate is not None:
@@ -215,9 +214,8 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
 def evaluate_run(args: argparse.Namespace) -> int:
     """Perplexity of a trained folder's model on held-out texts, and `heldout.json` beside its run."""
-    from model.errors import ModelError
+    from model.errors import ModelError, TrainingError
     from model.files.weights import BiLMWeights
-    from model.training.errors import TrainingError
     from model.training.network import Network
     from model.training.softmax import SoftmaxWeights
     from transforms.records import InputError
@@ -287,7 +285,7 @@ def _sentences(inputs: list[str], args: argparse.Namespace, what: str = "TEXT") 
     Raises:
         TrainingError: a record can't be read, unless --skip-refused.
     """
-    from model.training.errors import TrainingError
+    from model.errors import TrainingError
     from transforms.readers import read_piece
     from transforms.records import Reject
 
@@ -310,8 +308,8 @@ def _sentences(inputs: list[str], args: argparse.Namespace, what: str = "TEXT") 
 
 def _corpus(args: argparse.Namespace, folder: Path) -> "Corpus":
     """The text as numbers: from an earlier run where it is of the same files, otherwise read."""
+    from model.errors import TrainingError
     from model.training.corpus import Corpus
-    from model.training.errors import TrainingError
     from transforms.records import input_fingerprint
 
     pieces, settings = _pieces(args.inputs, args)
@@ -403,7 +401,7 @@ def _recipe(args: argparse.Namespace) -> "Recipe":
 
 def _run(args: argparse.Namespace, trainer: "Trainer", output: Path, heldout: tuple[str, list[tuple[str, ...]]] | None) -> str:
     """Train, then write the weights; why it ended."""
-    from model.training.run import HeldOut, run
+    from model.training.run import HeldOut, RunSettings, run
 
     def report(this: "Report") -> None:
         if not args.quiet:
@@ -420,16 +418,15 @@ def _run(args: argparse.Namespace, trainer: "Trainer", output: Path, heldout: tu
     vocabulary = trainer.corpus.vocabulary
     words = "".join(f"{word}\n" for word in vocabulary.types[: vocabulary.n_classes])
     (folder / "vocabulary.txt").write_text(words, encoding="utf-8")
-    ended = run(
-        trainer,
-        folder,
+    settings = RunSettings(
         hours=args.hours,
-        report=report,
+        on_progress=report,
         report_seconds=args.report_seconds,
         checkpoint_seconds=args.checkpoint_seconds,
         keep=args.keep_checkpoints,
         heldout=heldout and HeldOut(heldout[0], heldout[1][: args.heldout_sentences], args.heldout_every, point),
     )
+    ended = run(trainer, folder, settings)
     weights = trainer.network.weights()
     weights.save_hdf5(output)
     weights.save_safetensors(output / "weights.safetensors")

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from elmo_store.errors import StoreError
 from elmo_store.storage import Root
-from model.characters import n_words_cut
+from model.characters import n_truncated_words
 from transforms import tokenizers
 from transforms.job_root import again, may_pass
 from transforms.progress_files import read_progress
@@ -215,7 +215,7 @@ def _cut(root: Root, part: ScratchPart, n_sentences: int) -> ScratchPart:
         n_tokens=sum(lengths),
         n_nonempty=sum(1 for length in lengths if length),
         n_rejected=n_rejected,
-        n_words_cut=sum(n_words_cut(tokens) for tokens in table["tokens"].to_pylist()),
+        n_words_cut=sum(n_truncated_words(tokens) for tokens in table["tokens"].to_pylist()),
         bytes=len(data),
         sha256=hashlib.sha256(data).hexdigest(),
     )
@@ -261,7 +261,7 @@ class _Part:
             self._bytes += len(self._rejects[-1])
         else:
             tokens = record.tokens
-            self._n_words_cut += n_words_cut(tokens)
+            self._n_words_cut += n_truncated_words(tokens)
         self._ids.append(record.id)
         self._sources.append(source)
         self._positions.append(record.position)

@@ -4,6 +4,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ _ENGLISH = (
     "all were her she there would their will when who him been has more than them into what about other some these could out"
 )
 ENGLISH = frozenset(_ENGLISH.split(" "))
+NO_SCRIPT = "none"
 WORDS_KEPT = 200_000  # distinct words that are counted; of more, the rarest are forgotten now and then
 
 
@@ -89,11 +91,13 @@ def text_figures(tables: Iterable[pa.Table], n_commonest: int = 25) -> TextFigur
 
 
 def script_of(word: str) -> str:
-    """Script of the first letter of ``word`` (Latin, Cyrillic, Cjk, …) as its Unicode name begins; "none" without a letter."""
-    for character in word:
-        if character.isalpha():
-            return unicodedata.name(character, "unnamed").partition(" ")[0].partition("-")[0].capitalize()
-    return "none"
+    """Script of the first letter of ``word`` (Latin, Cyrillic, Cjk, …) as its Unicode name begins; `NO_SCRIPT` without one."""
+    return next((_script_of_letter(character) for character in word if character.isalpha()), NO_SCRIPT)
+
+
+@cache
+def _script_of_letter(letter: str) -> str:
+    return unicodedata.name(letter, "unnamed").partition(" ")[0].partition("-")[0].capitalize()
 
 
 def is_strange(word: str) -> bool:

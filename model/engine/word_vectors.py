@@ -17,11 +17,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.characters import BOS, EOS, PADDING_ID
+from model.characters import BOS, EOS, PADDING_ID, Lexicon, spell
 from model.engine.device import send
 from model.engine.onednn import PackedLinear
 from model.engine.words import Vocabulary
-from model.lexicon import Lexicon, spell
 from model.options import BiLMOptions
 
 WORDS_PER_BLOCK = 128

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from model.characters import BOS, EOS, n_words_cut
+from model.characters import BOS, EOS, n_truncated_words
 
 BOS_ID, EOS_ID = 0, 1
 _EMPTY = -1
@@ -46,8 +46,8 @@ class WordBook:
     def _add(self, words: list[str]) -> None:
         """Number distinct words that have no number yet."""
         n = len(self._ids)
-        # n_words_cut encodes only words that might be too long.
-        cut = [len(w) * 4 > self._max_chars - 2 and n_words_cut([w], self._max_chars) > 0 for w in words]
+        # n_truncated_words encodes only words that might be too long.
+        cut = [len(w) * 4 > self._max_chars - 2 and n_truncated_words([w], self._max_chars) > 0 for w in words]
         if n + len(words) > len(self._cut):
             self._cut = np.resize(self._cut, max(n + len(words), min(self._capacity, 2 * n)))
         self._cut[n : n + len(words)] = cut

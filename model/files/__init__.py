@@ -1,5 +1,10 @@
-"""A biLM's files: weights in and out (`hdf5`, `safetensors`), where they lie (`locate`), models by name (`registry`).
+"""A biLM's files.
 
-`weights.BiLMWeights` is what all of them lead to. May import torch, h5py, safetensors, fsspec and the model's options.
+    weights     BiLMWeights, what all the others lead to
+    registry    models by name, folder or URL
+    locate      where a model's files are; downloads and zips
+    hdf5, safetensors    the two forms that are read and written
+    convert     models of other programs (manylangs, tf_checkpoint), read once to be written as ours
+
 Importing this package imports nothing.
 """

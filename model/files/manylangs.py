@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
+from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
-from model.lexicon import Lexicon
 from model.options import DIRECTIONS, BiLMOptions
 
 FILES = ("config.json", "char.dic", "token_embedder.pkl", "encoder.pkl")

@@ -1,4 +1,4 @@
-"""Models by name: packaged, published, generated; and by folder or URL. Imports the model room and NumPy.
+"""Models by name: packaged, published, generated; and by folder or URL.
 
 Packaged models live in model/data/NAME/ (weights.safetensors, README.md as model card).
 """
@@ -128,8 +128,8 @@ def model_options(spec: str | None = None) -> BiLMOptions:
     name = spec or DEFAULT_MODEL
     if name == RANDOM_SMALL:
         return SMALL_OPTIONS
-    place = {folder.name: folder for folder in packaged_folders()}.get(name, Path(name))
-    file = place if place.suffix == ".safetensors" else place / "weights.safetensors"
+    path = {folder.name: folder for folder in packaged_folders()}.get(name, Path(name))
+    file = path if path.suffix == ".safetensors" else path / "weights.safetensors"
     stored = safetensors.stored_options(file) if name not in _PUBLISHED and file.is_file() else None
     return stored or load_model(spec)[1].options
 

@@ -1,4 +1,4 @@
-"""A biLM as one safetensors file, its options inside the metadata. Imports safetensors and torch.
+"""A biLM as one safetensors file, its options inside the metadata.
 
 The tensors have their canonical names (`BiLMOptions.tensor_shapes`); the dictionaries of a model that has them are one more
 tensor, of bytes, `lexicon`. The metadata hold one key, `options`: the published options.json as text. One key, because
@@ -15,8 +15,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
-from model.lexicon import Lexicon
 from model.options import BiLMOptions
 
 _LEXICON = "lexicon"

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from model.errors import WeightsError
-from model.files.published import Array, canonical, layout
+from model.files.hdf5 import Array, canonical, layout
 from model.options import BiLMOptions
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
@@ -123,13 +123,13 @@ def _entries(table: bytes) -> Iterator[tuple[str, _Entry]]:
     if len(table) < _FOOTER_BYTES or table[-8:] != _MAGIC:
         raise ValueError("it does not end as one")
     footer = table[-_FOOTER_BYTES:]
-    _, place = _varint(footer, 0)
-    _, place = _varint(footer, place)  # the meta index, which is empty
-    offset, place = _varint(footer, place)
-    size, _ = _varint(footer, place)
+    _, position = _varint(footer, 0)
+    _, position = _varint(footer, position)  # the meta index, which is empty
+    offset, position = _varint(footer, position)
+    size, _ = _varint(footer, position)
     for _, handle in _block(table, offset, size):
-        offset, place = _varint(handle, 0)
-        size, _ = _varint(handle, place)
+        offset, position = _varint(handle, 0)
+        size, _ = _varint(handle, position)
         for key, value in _block(table, offset, size):
             yield key.decode(), _entry(value)
 
@@ -145,16 +145,16 @@ def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
         raise ValueError(f"a block is compressed (type {kind}), which TensorFlow does not do to checkpoints")
     block = table[offset : offset + size]
     end = size - 4 * (int.from_bytes(block[-4:], "little") + 1)
-    key, place = b"", 0
-    while place < end:
-        shared, place = _varint(block, place)
-        own, place = _varint(block, place)
-        length, place = _varint(block, place)
-        if shared > len(key) or place + own + length > end:
+    key, position = b"", 0
+    while position < end:
+        shared, position = _varint(block, position)
+        own, position = _varint(block, position)
+        length, position = _varint(block, position)
+        if shared > len(key) or position + own + length > end:
             raise ValueError("a block's entries don't fit into it")
-        key = key[:shared] + block[place : place + own]
-        yield key, block[place + own : place + own + length]
-        place += own + length
+        key = key[:shared] + block[position : position + own]
+        yield key, block[position + own : position + own + length]
+        position += own + length
 
 
 def _entry(message: bytes) -> _Entry:
@@ -176,34 +176,34 @@ def _entry(message: bytes) -> _Entry:
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Number and value of each field of a protocol buffer."""
-    place = 0
-    while place < len(message):
-        tag, place = _varint(message, place)
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
         kind = tag & 7
         if kind == _VARINT:
-            value, place = _varint(message, place)
+            value, position = _varint(message, position)
             yield tag >> 3, value
             continue
         length = {_FIXED64: 8, _FIXED32: 4}.get(kind, 0)
         if kind == _BYTES:
-            length, place = _varint(message, place)
+            length, position = _varint(message, position)
         elif not length:
             raise ValueError(f"a field of wire type {kind}")
-        if place + length > len(message):
+        if position + length > len(message):
             raise ValueError("a field is cut")
-        raw = message[place : place + length]
+        raw = message[position : position + length]
         yield tag >> 3, raw if kind == _BYTES else int.from_bytes(raw, "little")
-        place += length
+        position += length
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[place]
+        byte = data[position]
         value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+        position, shift = position + 1, shift + 7
         if byte < 0x80:
-            return value, place
+            return value, position
         if shift > 63:
             raise ValueError("a number of more than 64 bits")
 

@@ -1,4 +1,4 @@
-"""A biLM's weights: one set of canonical tensors, whatever file they came from. Imports torch and the file formats.
+"""A biLM's weights: one set of canonical tensors, whatever file they came from.
 
 Canonical names and shapes are those of `BiLMOptions.tensor_shapes`: float32 on the CPU, torch orientation (out, in),
 gates in torch's order input, forget, cell, output. The bias is the published one: TensorFlow adds 1.0 to the forget
@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 import torch
 
+from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
 from model.files import hdf5, safetensors
-from model.lexicon import Lexicon
 from model.options import BiLMOptions
 
 __all__ = ["BiLMWeights", "WeightsError", "read_options"]
@@ -60,10 +60,11 @@ class BiLMWeights:
             has = "no dictionaries" if self.lexicon is None else "dictionaries"
             raise WeightsError(f"the options say that the alphabet is {self.options.alphabet!r}, and there are {has}")
         if self.lexicon is not None:
-            for what, table, rows in (
-                ("character", self.lexicon.characters, self.options.n_characters), ("word", self.lexicon.words,
-                self.options.n_words)
-            ):  # fmt: skip
+            tables = (
+                ("character", self.lexicon.characters, self.options.n_characters),
+                ("word", self.lexicon.words, self.options.n_words),
+            )
+            for what, table, rows in tables:
                 if max(table.values(), default=0) >= max(rows, 1):
                     raise WeightsError(f"the {what} dictionary gives rows up to {max(table.values())}, the table has {rows}")
 
@@ -106,13 +107,13 @@ class BiLMWeights:
             with tempfile.TemporaryDirectory() as unpacked:
                 locate.unpack(locate.fetch(folder_or_url, storage_options), Path(unpacked), folder_or_url)
                 return cls.load(unpacked)
-        found = locate.find(folder_or_url, storage_options)
-        options = None if found.options is None else read_options(found.options)
-        if found.weights.suffix == ".safetensors":
-            return cls.load_safetensors(found.weights, options)
+        files = locate.find(folder_or_url, storage_options)
+        options = None if files.options is None else read_options(files.options)
+        if files.weights.suffix == ".safetensors":
+            return cls.load_safetensors(files.weights, options)
         if options is None:
             raise OptionsError(f"{folder_or_url} has no options.json; HDF5 weights can't be read without one")
-        return cls.load_hdf5(found.weights, options)
+        return cls.load_hdf5(files.weights, options)
 
     @classmethod
     def load_hdf5(cls, path: str | Path, options: BiLMOptions) -> "BiLMWeights":

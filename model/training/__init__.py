@@ -1,7 +1,13 @@
 """Pre-training of a biLM: the joint objective of Peters et al. 2018 (arXiv:1802.05365), section 3.1.
 
-In reading order: corpus (text as numbers, batches), network, softmax, words and direction (the two parts of a step, on a GPU
-each a graph), trainer (recipe, schedule, loop), run (a folder with checkpoints), evaluate (held-out perplexity); kernels holds
-the element-wise half, cell_triton the cell of it on a GPU, memory the allocator's habits.
-May import torch, NumPy and the rest of `model`. Reads no file formats: sentences come as an iterator of token lists.
+    corpus      text as numbers, batches
+    network     parameters, word vectors, the recurrence with its gradient; cell and cell_triton: one step of it
+    softmax     the sampled softmax and its optimiser
+    words, direction    the two parts of a training step, on a GPU each a graph
+    trainer     recipe, schedule, loop
+    run         a folder with checkpoints
+    evaluate    held-out perplexity
+    memory      the allocator's habits
+
+No file format is read here: sentences come as an iterator of token lists.
 """

@@ -1,4 +1,4 @@
-"""A training text as numbers: vocabulary, corpus, and the batches cut from it. Imports NumPy and model.characters.
+"""A training text as numbers: vocabulary, corpus, and the batches cut from it.
 
 Types are numbered so that the softmax needs no table of its own: `</S>`, `<S>`, one number kept for unknown words, then
 the words, commonest first. A type's class is its own number below the vocabulary's size and `UNKNOWN` above it. The
@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model.characters import BOS, EOS
-from model.training.errors import TrainingError
+from model.errors import TrainingError
 
 EOS_TYPE = 0
 BOS_TYPE = 1
@@ -113,11 +113,11 @@ class Corpus:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the text, its sentences and its vocabulary: equal for equal training data, whatever files it came from."""
-        found = hashlib.sha256()
+        digest = hashlib.sha256()
         for part in (self.types.astype("<i4", copy=False), self.starts.astype("<i8", copy=False)):
-            found.update(part.tobytes())
-        found.update(json.dumps([self.vocabulary.n_classes, self.vocabulary.types]).encode())
-        return f"sha256:{found.hexdigest()}"
+            digest.update(part.tobytes())
+        digest.update(json.dumps([self.vocabulary.n_classes, self.vocabulary.types]).encode())
+        return f"sha256:{digest.hexdigest()}"
 
     def save(self, folder: Path) -> None:
         """Write the text as numbers, for `load`."""
@@ -136,7 +136,7 @@ class Corpus:
 
     @classmethod
     def encode(cls, sentences: Iterable[Sequence[str]], n_words: int, order: Sequence[str] | None = None) -> "Corpus":
-        """Number a text; see `vocabulary.number_types`. Sentences of no tokens are passed over.
+        """Number a text; see `number_types`. Sentences of no tokens are passed over.
 
         Raises:
             TrainingError: no sentences, or fewer than two words to tell apart.

@@ -1,4 +1,4 @@
-"""One direction's share of a training step: forward, loss, backward; on a GPU one CUDA graph. Imports torch and its neighbours.
+"""One direction's share of a training step: forward, loss, backward; on a GPU one CUDA graph.
 
 A step of the recurrence is less work for a GPU than its launches are for the host, and there are hundreds of them: captured
 once, a batch is one launch (`python -m benchmarks.train --device cuda`).
@@ -36,7 +36,7 @@ class DirectionBatch:
 
 @dataclass(frozen=True, eq=False)
 class DirectionResult:
-    """What it makes of it.
+    """What comes of a `DirectionBatch`.
 
     Attributes:
         d_read: [T, B, p], the gradient of `DirectionBatch.read`.
@@ -87,7 +87,6 @@ class GraphedDirection:
     """
 
     def __init__(self, network: Network, direction: str, rows: softmax.SoftmaxRows, scale: float = 1.0) -> None:
-        """See `direction_step`."""
         self._network, self._direction, self._rows, self._scale = network, direction, rows, scale
         self.stream = torch.cuda.Stream(network.device) if network.device.type == "cuda" else None
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -110,8 +109,8 @@ class GraphedDirection:
     def _run(self, batch: DirectionBatch) -> DirectionResult:
         if self._batch is None:
             self._batch = _own(batch)
-        for ours, given in zip(_tensors(self._batch), _tensors(batch), strict=True):
-            ours.copy_(given)
+        for kept, new in zip(_tensors(self._batch), _tensors(batch), strict=True):
+            kept.copy_(new)
         if self.stream is None:
             return self._computed(self._batch)
         if self._graph is None or self._captured is None:
@@ -130,7 +129,7 @@ class GraphedDirection:
 
 
 def _own(batch: DirectionBatch) -> DirectionBatch:
-    """A copy of all its tensors."""
+    """The batch with copies of its tensors."""
     negatives = batch.negatives
     if negatives is not None:
         negatives = replace(negatives, classes=negatives.classes.clone(), tries=negatives.tries.clone())
@@ -140,5 +139,5 @@ def _own(batch: DirectionBatch) -> DirectionBatch:
 
 def _tensors(batch: DirectionBatch) -> list[Tensor]:
     """All that differs from batch to batch, in one order."""
-    found = [batch.read.detach(), batch.targets, batch.weights, *(part for layer in batch.state for part in layer)]
-    return found if batch.negatives is None else [*found, batch.negatives.classes, batch.negatives.tries]
+    tensors = [batch.read.detach(), batch.targets, batch.weights, *(part for layer in batch.state for part in layer)]
+    return tensors if batch.negatives is None else [*tensors, batch.negatives.classes, batch.negatives.tries]

@@ -1,4 +1,4 @@
-"""Held-out perplexity with the full softmax, per direction. Imports torch and its neighbours."""
+"""Held-out perplexity with the full softmax, per direction."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,9 @@ from torch import Tensor
 
 from model.characters import char_ids
 from model.engine.onednn import PackedLinear
+from model.errors import TrainingError
 from model.options import DIRECTIONS
 from model.training.corpus import BOS_TYPE, EOS_TYPE, Corpus, reverse_sentences
-from model.training.errors import TrainingError
 from model.training.network import Network
 from model.training.softmax import SoftmaxWeights
 
@@ -77,13 +77,13 @@ def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequen
         for first in range(0, length, STEPS):
             steps = np.arange(first, min(first + STEPS, length))  # [T]
             places = np.arange(lanes) * length + steps[:, None]  # [T, B]
-            there = places < n - 1
+            inside = places < n - 1
             read, following = row[places.clip(max=n - 2)], row[places.clip(max=n - 2) + 1]
             words, inputs = np.unique(read, return_inverse=True)
             x = network.word_vectors(torch.from_numpy(characters[words].astype(np.int64)).to(network.device))
             inputs_t = torch.from_numpy(inputs.reshape(read.shape)).to(network.device)
             h, state = network.direction(direction, F.embedding(inputs_t, x), state)  # [T, B, p]
-            counted = there & (following != opener)
+            counted = inside & (following != opener)
             classes = corpus.vocabulary.classes(following[counted])
             kept = h[torch.from_numpy(counted).to(h.device)]  # [n, p]
             total += softmax.loss(kept, torch.from_numpy(classes).to(h.device))

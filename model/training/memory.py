@@ -1,4 +1,4 @@
-"""Memory habits that a training loop on a CPU wants. Imports the standard library only; call before importing torch.
+"""Memory habits that a training loop on a CPU wants; to be called before torch is imported.
 
 A batch allocates and frees the same few hundred megabytes. The C library's own habit is to hand such pieces back to the
 system, which must clear them again for the next batch; kept and in large pages, a layer's pass took a fifth less time.
@@ -13,7 +13,7 @@ _KEPT = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Have this process keep freed memory for its next allocations; whether that could be had."""
+    """Have this process keep freed memory for its next allocations. False where the C library can't."""
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # PyTorch then asks for large pages
     if not sys.platform.startswith("linux"):
         return False

@@ -178,14 +178,14 @@ def _largest(ids: Tensor, windows: int, char_embed: Tensor, merged: Tensor, widt
 
 
 class _Windows(torch.autograd.Function):
-    """ids int64 [n, windows + w - 1], char_embed [262, d_char], w → [n, windows, w · d_char].
+    """The characters' vectors in each window of a word.
 
     PyTorch's own gradient of an embedding adds up in an order that differs from run to run on a GPU; a product does not.
     """
 
     @staticmethod
     def forward(ctx: Any, ids: Tensor, char_embed: Tensor, width: int) -> Tensor:
-        """See the class."""
+        """ids int64 [n, windows + w - 1], char_embed [262, d_char], w → [n, windows, w · d_char]."""
         ctx.save_for_backward(ids)
         ctx.shape, ctx.width = char_embed.shape, width
         return F.embedding(ids.unfold(1, width, 1), char_embed).flatten(2)
@@ -196,8 +196,8 @@ class _Windows(torch.autograd.Function):
         (ids,) = ctx.saved_tensors
         parts = gradient.unflatten(2, (ctx.width, -1)).unbind(2)  # w of [n, windows, d_char]
         shifted = [F.pad(part, (0, 0, k, ctx.width - 1 - k)) for k, part in enumerate(parts)]
-        found = torch.stack(shifted).sum(0)  # [n, windows + w - 1, d_char]
-        return None, sum_by_index(found.flatten(0, 1), ids.flatten(), ctx.shape[0]), None
+        total = torch.stack(shifted).sum(0)  # [n, windows + w - 1, d_char]
+        return None, sum_by_index(total.flatten(0, 1), ids.flatten(), ctx.shape[0]), None
 
 
 def sum_by_index(values: Tensor, index: Tensor, n: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""A training run in a folder: start or resume, train, report, checkpoint, stop in good order. Imports torch and the trainer.
+"""A training run in a folder: start or resume, train, report, checkpoint, stop in good order.
 
 A checkpoint resumes exactly: it holds everything that the run's next batch depends on.
 """
@@ -16,12 +16,12 @@ from typing import Any
 
 import torch
 
+from model.errors import TrainingError
 from model.options import BiLMOptions
 from model.training.corpus import Corpus
-from model.training.errors import TrainingError
 from model.training.evaluate import Evaluation, evaluate
 from model.training.network import Network
-from model.training.trainer import FALL, Progress, Recipe, Trainer
+from model.training.trainer import FALL, Progress, Recipe, StepReport, Trainer
 
 CHECKPOINT = "checkpoint.pt"
 CURVE = "curve.tsv"
@@ -58,11 +58,11 @@ class Report:
         """The progress line."""
         losses = " ".join(f"{loss:.3f}" for loss in self.loss)
         if self.sampled:
-            told = f"sampled loss {losses}"
+            shown = f"sampled loss {losses}"
         else:
-            told = f"loss {losses} | perplexity {' '.join(f'{math.exp(min(loss, 50.0)):,.0f}' for loss in self.loss)}"
+            shown = f"loss {losses} | perplexity {' '.join(f'{math.exp(min(loss, 50.0)):,.0f}' for loss in self.loss)}"
         left = "" if self.left is None else f" | {self.left / 3600:.2f} h left"
-        return f"{self.tokens:,} tokens | {told} | {self.speed:,.0f} tokens/s{left}"
+        return f"{self.tokens:,} tokens | {shown} | {self.speed:,.0f} tokens/s{left}"
 
 
 @dataclass(frozen=True)
@@ -73,26 +73,36 @@ class HeldOut:
         name: of the text, in reports and in the file of points.
         sentences: the text.
         every: tokens of training between two points, and one at the end.
-        report: called with each point's tokens and what was found.
+        on_point: called with each point's tokens and its evaluation.
     """
 
     name: str
     sentences: Sequence[Sequence[str]]
     every: int
-    report: Callable[[int, Evaluation], None] = lambda *_: None
+    on_point: Callable[[int, Evaluation], None] = lambda *_: None
 
 
-def run(
-    trainer: Trainer,
-    folder: Path,
-    *,
-    hours: float | None = None,
-    report: Callable[[Report], None] = lambda _: None,
-    report_seconds: float = 30.0,
-    checkpoint_seconds: float = 180.0,
-    keep: int = 1,
-    heldout: HeldOut | None = None,
-) -> str:
+@dataclass(frozen=True)
+class RunSettings:
+    """How long to train and what to leave on the way.
+
+    Attributes:
+        hours: bound on this call; None = none.
+        on_progress: called about every `report_seconds`.
+        checkpoint_seconds: between checkpoints.
+        keep: checkpoints to leave, the newest included.
+        heldout: measured at points of the run.
+    """
+
+    hours: float | None = None
+    on_progress: Callable[[Report], None] = lambda _: None
+    report_seconds: float = 30.0
+    checkpoint_seconds: float = 180.0
+    keep: int = 1
+    heldout: HeldOut | None = None
+
+
+def run(trainer: Trainer, folder: Path, settings: RunSettings = RunSettings()) -> str:
     """Train until the recipe's tokens, the hours or a signal end it, and leave a checkpoint.
 
     Where the recipe has no end in tokens and hours are given, the end is set once a quarter of them (`FALL`) is left, to
@@ -101,59 +111,75 @@ def run(
     Args:
         trainer: fresh or resumed.
         folder: for the checkpoint, the curve and the held-out points.
-        hours: bound on this call.
-        report: called about every `report_seconds`.
-        checkpoint_seconds: between checkpoints.
-        keep: checkpoints to leave, the newest included.
-        heldout: measured at points of the run.
+        settings: see there.
 
     Returns:
         why it ended: "tokens", "hours" or "signal".
     """
     folder.mkdir(parents=True, exist_ok=True)
     clock = _Clock()
-    told = saved = 0.0
-    base, first_tokens = trainer.progress.seconds, trainer.progress.tokens
-    told_tokens, measured_tokens = first_tokens, first_tokens
-    loss, predictions = [0.0, 0.0], [0.0, 0.0]
+    meter = _Meter(trainer.progress.tokens)
+    saved, earlier_seconds = 0.0, trainer.progress.seconds
+    first_tokens = measured_tokens = trainer.progress.tokens
     with _Signals() as stopped:
         for step in trainer.train():
             now, tokens = clock.seconds(), trainer.progress.tokens
-            trainer.progress.seconds = base + now
-            for k in range(2):
-                loss[k] += step.loss[k]
-                predictions[k] += step.predictions[k]
-            if hours is not None and trainer.recipe.max_tokens is None and now >= (1 - FALL) * hours * 3600:
-                trainer.recipe = _end_within(trainer.recipe, tokens, (tokens - first_tokens) / now, hours * 3600 - now)
-            maximum = trainer.recipe.max_tokens
-            over = None
-            if maximum is not None and tokens >= maximum:
-                over = "tokens"
-            elif hours is not None and now >= hours * 3600:
-                over = "hours"
-            elif stopped.received:
-                over = "signal"
-            if over or now - told >= report_seconds:
-                speed = (tokens - told_tokens) / max(now - told, 1e-9)
-                left = None if maximum is None else max(0, maximum - tokens) / max(speed, 1e-9)
-                if hours is not None:
-                    rest = max(0.0, hours * 3600 - now)
-                    left = rest if left is None else min(left, rest)
-                mean = loss[0] / max(predictions[0], 1.0), loss[1] / max(predictions[1], 1.0)
-                this = Report(tokens, trainer.progress.seconds, mean, trainer.recipe.sampled > 0, speed, left)
-                report(this)
-                _add_to_curve(folder / CURVE, this, trainer.schedule.factor(tokens))
-                told, told_tokens, loss, predictions = now, tokens, [0.0, 0.0], [0.0, 0.0]
+            trainer.progress.seconds = earlier_seconds + now
+            meter.add(step)
+            if settings.hours is not None and trainer.recipe.max_tokens is None and now >= (1 - FALL) * settings.hours * 3600:
+                speed = (tokens - first_tokens) / now
+                trainer.recipe = _end_within(trainer.recipe, tokens, speed, settings.hours * 3600 - now)
+            over = _over(trainer, settings.hours, now, stopped.received)
+            if over or now - meter.seconds >= settings.report_seconds:
+                report = meter.report(trainer, settings.hours, now)
+                settings.on_progress(report)
+                _add_to_curve(folder / CURVE, report, trainer.schedule.factor(tokens))
+            heldout = settings.heldout
             if heldout and (tokens // heldout.every > measured_tokens // heldout.every or over == "tokens"):
                 with clock.stopped():
                     _measure(trainer, heldout, folder / POINTS)
                 measured_tokens = tokens
-            if over or now - saved >= checkpoint_seconds:
-                save_checkpoint(trainer, folder / CHECKPOINT, keep)
+            if over or now - saved >= settings.checkpoint_seconds:
+                save_checkpoint(trainer, folder / CHECKPOINT, settings.keep)
                 saved = now
             if over:
                 return over
     raise AssertionError("Trainer.train ends only with its caller")
+
+
+def _over(trainer: Trainer, hours: float | None, now: float, signalled: bool) -> str | None:
+    """Why the run ends after this batch, `now` seconds after it began; None where it goes on."""
+    maximum = trainer.recipe.max_tokens
+    if maximum is not None and trainer.progress.tokens >= maximum:
+        return "tokens"
+    if hours is not None and now >= hours * 3600:
+        return "hours"
+    return "signal" if signalled else None
+
+
+class _Meter:
+    """Loss and speed since the last report."""
+
+    def __init__(self, tokens: int) -> None:
+        self.seconds = 0.0  # of this call, at the last report
+        self._tokens = tokens
+        self._loss, self._predictions = [0.0, 0.0], [0.0, 0.0]
+
+    def add(self, step: StepReport) -> None:
+        for k in range(2):
+            self._loss[k] += step.loss[k]
+            self._predictions[k] += step.predictions[k]
+
+    def report(self, trainer: Trainer, hours: float | None, now: float) -> Report:
+        """The report at `now` seconds of this call, from which on the next one counts."""
+        tokens, maximum = trainer.progress.tokens, trainer.recipe.max_tokens
+        speed = (tokens - self._tokens) / max(now - self.seconds, 1e-9)
+        ends = [] if maximum is None else [max(0, maximum - tokens) / max(speed, 1e-9)]
+        ends += [] if hours is None else [max(0.0, hours * 3600 - now)]
+        forward, backward = (loss / max(n, 1.0) for loss, n in zip(self._loss, self._predictions, strict=True))
+        self.seconds, self._tokens, self._loss, self._predictions = now, tokens, [0.0, 0.0], [0.0, 0.0]
+        sampled = trainer.recipe.sampled > 0
+        return Report(tokens, trainer.progress.seconds, (forward, backward), sampled, speed, min(ends, default=None))
 
 
 def _end_within(recipe: Recipe, tokens: int, speed: float, seconds: float) -> Recipe:
@@ -165,15 +191,15 @@ def _end_within(recipe: Recipe, tokens: int, speed: float, seconds: float) -> Re
 def _measure(trainer: Trainer, heldout: HeldOut, path: Path) -> None:
     """Add a point of full-softmax perplexity to the file, in float32 products."""
     exact = Network(trainer.options, trainer.network.parameters, torch.float32)
-    found = evaluate(exact, trainer.softmax_weights(), heldout.sentences)
-    forward, backward = found.perplexity
+    evaluation = evaluate(exact, trainer.softmax_weights(), heldout.sentences)
+    forward, backward = evaluation.perplexity
     _add_line(path, POINTS_HEADER, f"{trainer.progress.tokens}\t{heldout.name}\t{forward:.3f}\t{backward:.3f}\n")
-    heldout.report(trainer.progress.tokens, found)
+    heldout.on_point(trainer.progress.tokens, evaluation)
 
 
-def _add_to_curve(path: Path, this: Report, factor: float) -> None:
-    losses = "\t".join(f"{loss:.4f}" for loss in this.loss)
-    _add_line(path, CURVE_HEADER, f"{this.tokens}\t{this.seconds:.0f}\t{losses}\t{factor:.4f}\n")
+def _add_to_curve(path: Path, report: Report, factor: float) -> None:
+    losses = "\t".join(f"{loss:.4f}" for loss in report.loss)
+    _add_line(path, CURVE_HEADER, f"{report.tokens}\t{report.seconds:.0f}\t{losses}\t{factor:.4f}\n")
 
 
 def _add_line(path: Path, header: str, line: str) -> None:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from model.training.errors import TrainingError
+from model.errors import TrainingError
 
 ROWS = {"cpu": 256, "cuda": 16384}  # positions at a time: on a CPU their logits then stay in a core's cache
 NEVER = -1e30  # the logit of a negative that is the row's own class
@@ -39,7 +39,7 @@ class Negatives:
     n_classes: int
 
     def to(self, device: torch.device) -> "Negatives":
-        """The same on this device."""
+        """The negatives on this device."""
         return Negatives(self.classes.to(device), self.tries.to(device), self.n_classes)
 
     def log_expected(self, classes: Tensor) -> Tensor:
@@ -110,12 +110,12 @@ def sampled_loss(
     hit = classes[place] == targets  # [n]
     gradient = h.new_empty(len(h), len(classes))  # [n, k]
     losses, d_true = [], []
-    some = ROWS[h.device.type]
-    for first in range(0, len(h), some):
-        part = slice(first, min(first + some, len(h)))
+    n_rows = ROWS[h.device.type]
+    for first in range(0, len(h), n_rows):
+        part = slice(first, min(first + n_rows, len(h)))
         logits = torch.mm(h[part], rows.t(), out=gradient[part])
-        there = place[part, None]  # [some, 1]
-        logits.scatter_(1, there, logits.gather(1, there).masked_fill_(hit[part, None], NEVER))
+        own_column = place[part, None]  # [rows, 1]
+        logits.scatter_(1, own_column, logits.gather(1, own_column).masked_fill_(hit[part, None], NEVER))
         loss, d = _softmax_rows(logits, row_bias, true_logit[part], weights[part])
         losses.append(loss.sum())
         d_true.append(d)
@@ -246,12 +246,12 @@ class SoftmaxWeights:
                 weight = file.get_tensor("weight").float()
                 if "scale" in file.keys():  # noqa: SIM118 - it is no dictionary
                     weight = weight * file.get_tensor("scale")
-                found = cls(weight, file.get_tensor("bias"), words)
+                read = cls(weight, file.get_tensor("bias"), words)
         except (SafetensorError, KeyError, TypeError, ValueError, OSError, RuntimeError) as error:
             raise TrainingError(f"{path} can't be read ({error}); it is damaged or not written by `elmo-store train`") from error
-        if found.weight.ndim != 2 or found.bias.shape != found.weight.shape[:1] or len(found.weight) != len(words) + 3:
+        if read.weight.ndim != 2 or read.bias.shape != read.weight.shape[:1] or len(read.weight) != len(words) + 3:
             raise TrainingError(
-                f"{path} holds weights {tuple(found.weight.shape)} and biases {tuple(found.bias.shape)} for {len(words)} words "
+                f"{path} holds weights {tuple(read.weight.shape)} and biases {tuple(read.bias.shape)} for {len(words)} words "
                 "and three marks: it is damaged or not written by `elmo-store train`"
             )
-        return found
+        return read

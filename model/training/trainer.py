@@ -1,4 +1,4 @@
-"""The training loop: batches in, parameters changed, one direction on each thread. Imports torch and its neighbours.
+"""The training loop: batches in, parameters changed, one direction on each thread.
 
 Recipe (a run's settings), schedule (the learning rate by tokens), optimiser, loop. The network's parameters change at
 every batch: AdamW, or Adagrad as published; the softmax's rows have an optimiser of their own (`softmax.SoftmaxRows`).
@@ -20,12 +20,12 @@ import torch
 from torch import Tensor
 
 from model.characters import char_ids
+from model.errors import TrainingError
 from model.options import DIRECTIONS, BiLMOptions
 from model.threads import direction_pool
 from model.training import softmax
 from model.training.corpus import FIRST_WORD, Batch, Corpus, Epoch
 from model.training.direction import DirectionBatch, DirectionResult, GraphedDirection, State, direction_step
-from model.training.errors import TrainingError
 from model.training.network import Network, initial_parameters
 from model.training.words import GraphedWords, Words
 

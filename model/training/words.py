@@ -1,4 +1,4 @@
-"""Word vectors of a batch and their gradient; on a GPU as CUDA graphs. Imports torch and the network.
+"""Word vectors of a batch and their gradient; on a GPU as CUDA graphs.
 
 A batch has some 1,700 different words of any length. For graphs, which compute one shape only, their number and the
 longest one's length are rounded up, and each pair of these has graphs of its own. The least recently used give way, so
@@ -60,16 +60,15 @@ class GraphedWords(Words):
     """The same by graphs. What the methods return is overwritten by the next batch."""
 
     def __init__(self, network: Network) -> None:
-        """See `Words`."""
         super().__init__(network)
         self._stream = torch.cuda.Stream(network.device)  # for capturing only
         self._graphs: OrderedDict[tuple[int, int], _Graphs] = OrderedDict()  # by shape, the last used last
 
     def forward(self, characters: Tensor, inputs: Tensor) -> Tensor:
-        """See `Words`."""
+        """As of `Words`, by the graph of the batch's rounded shape; the first batch of a shape captures it."""
         # By NumPy: PyTorch would wake all of the machine's cores for this, batch after batch.
         n, longest = len(characters), int((characters.numpy() != PADDING_ID).sum(1).max())
-        key = -(-n // WORDS) * WORDS, next((some for some in WINDOWS if some > longest), characters.shape[1])
+        key = -(-n // WORDS) * WORDS, next((windows for windows in WINDOWS if windows > longest), characters.shape[1])
         if key not in self._graphs:
             if len(self._graphs) == SHAPES:
                 torch.cuda.synchronize(self._network.device)  # the last batch may still be running one of them
@@ -83,7 +82,7 @@ class GraphedWords(Words):
         return self._now.read
 
     def backward(self, d_read: Tensor) -> dict[str, Tensor]:
-        """See `Words`."""
+        """As of `Words`, by the graph that belongs to the last `forward`."""
         self._now.d_read.copy_(d_read)
         self._now.backward.replay()
         return dict(zip(self._parameters, self._now.gradients, strict=True))
@@ -111,11 +110,11 @@ def read_words(network: Network, characters: Tensor, inputs: Tensor, windows: in
 
 
 class _Gather(torch.autograd.Function):
-    """x [n, p], inputs int64 [...] → [..., p]; the gradient by a product, see `network.sum_by_index`."""
+    """Rows of a table, with the gradient by a product, see `network.sum_by_index`."""
 
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: Tensor, inputs: Tensor) -> Tensor:
-        """See the class."""
+        """x [n, p], inputs int64 [...] → [..., p]."""
         ctx.save_for_backward(inputs)
         ctx.n = len(x)  # type: ignore[attr-defined]
         return F.embedding(inputs, x)

@@ -16,13 +16,13 @@ import torch
 import elmo_store
 from elmo_store.mix import layers_of_states
 from model.bilm import bilm
+from model.characters import Lexicon
 from model.engine import embedder
 from model.engine.cuda import CudaDevice
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.errors import ModelError, OptionsError, WeightsError
 from model.files.convert import load_any
 from model.files.weights import BiLMWeights
-from model.lexicon import Lexicon
 from model.start_state import StartState
 from pipeline.cli import main
 from tests.model.write_manylangs import FOLDER, SENTENCES

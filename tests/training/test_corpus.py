@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from model.errors import TrainingError
 from model.training.corpus import BOS_TYPE, EOS_TYPE, FIRST_WORD, UNKNOWN, Corpus, Epoch, reverse_sentences, shuffle_sentences
-from model.training.errors import TrainingError
 
 TEXT = [["b", "a"], ["a", "c", "a"], [], ["a"]]
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from model.errors import TrainingError
 from model.training import softmax
-from model.training.errors import TrainingError
 from model.training.softmax import Negatives, SoftmaxWeights
 
 CLASSES, P, N = 60, 8, 600

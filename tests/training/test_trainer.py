@@ -14,12 +14,12 @@ import torch.nn.functional as F
 
 from model.characters import char_ids
 from model.engine.embedder import Embedder, EngineSettings
+from model.errors import TrainingError
 from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS, BiLMOptions
 from model.start_state import StartState
 from model.training import run
 from model.training.corpus import Corpus, Epoch, shuffle_sentences
-from model.training.errors import TrainingError
 from model.training.evaluate import evaluate
 from model.training.trainer import Recipe, Trainer
 from tests.model.carried import embed_carried
@@ -214,7 +214,7 @@ def test_a_run_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
     ours = replace(recipe, max_tokens=1500, decay_tokens=500)
     trainer = Trainer.fresh(small_options, ours, corpus)
     lines = []
-    ended = run.run(trainer, folder, report=lambda this: lines.append(this.line()), report_seconds=0.0)
+    ended = run.run(trainer, folder, run.RunSettings(on_progress=lambda report: lines.append(report.line()), report_seconds=0.0))
     assert ended == "tokens"
     assert 1500 <= trainer.progress.tokens < 1500 + recipe.lanes * recipe.unroll
     assert trainer.schedule.factor(trainer.progress.tokens) == 0.0
@@ -226,7 +226,7 @@ def test_a_run_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
     assert len(curve) == 1 + len(lines)
     again = run.resume(folder / run.CHECKPOINT, ours, corpus)
     assert again.progress.tokens == trainer.progress.tokens
-    assert run.run(again, folder, hours=0.0) == "tokens"
+    assert run.run(again, folder, run.RunSettings(hours=0.0)) == "tokens"
     assert math.isfinite(again.progress.seconds)
 
 
@@ -254,7 +254,8 @@ def test_hours_alone_let_the_rate_fall_and_the_end_stands_in_the_checkpoint(
     trainer = Trainer.fresh(small_options, recipe, corpus)
     assert trainer.recipe.max_tokens is None
     seconds: list[float] = []
-    ended = run.run(trainer, folder, hours=60 / 3600, report=lambda this: seconds.append(this.seconds), report_seconds=0.0)
+    settings = run.RunSettings(60 / 3600, on_progress=lambda report: seconds.append(report.seconds), report_seconds=0.0)
+    ended = run.run(trainer, folder, settings)
     assert ended == "tokens"
     assert 50 < seconds[-1] <= 60  # the end set in tokens is reached a little before the hours are over
     factors = [float(line.split("\t")[4]) for line in (folder / run.CURVE).read_text().splitlines()[1:]]
@@ -277,7 +278,7 @@ def test_heldout_points_are_measured_on_the_way_and_change_nothing(
     measured = Trainer.fresh(small_options, ours, corpus)
     told = []
     heldout = run.HeldOut("spoken", sentences[:20], 250, lambda tokens, found: told.append((tokens, found.perplexity)))
-    run.run(measured, folder / "measured", heldout=heldout)
+    run.run(measured, folder / "measured", run.RunSettings(heldout=heldout))
     assert [tokens // 250 for tokens, _ in told] == [1, 2, 2]  # at 250, at 500 and at the end
     header, *points = (folder / "measured" / run.POINTS).read_text().splitlines()
     assert header.split("\t") == ["tokens", "text", "perplexity_forward", "perplexity_backward"]
