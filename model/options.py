@@ -16,8 +16,6 @@ MOST_LAYERS, MOST_WIDTH, MOST_CHARACTERS = 256, 1 << 20, 1024
 MOST_ROWS = 1 << 24  # of a table of characters or words
 N_BYTES_AND_MARKERS = 261  # 256 byte values and 5 markers; the 262nd row is the padding of whole words (id 0)
 
-__all__ = ["DIRECTIONS", "BiLMOptions", "OptionsError"]
-
 
 @dataclass(frozen=True)
 class BiLMOptions:

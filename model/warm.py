@@ -9,7 +9,6 @@ At full size it takes seconds to compute, so it is kept: beside a packaged model
 
 import hashlib
 import logging
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ from torch import Tensor
 from model.bilm import char_cnn, lstm_layers, run_layers
 from model.characters import BOS, EOS, spell
 from model.errors import WeightsError
-from model.files.locate import cache_folder
+from model.files.locate import cache_folder, replacing
 from model.files.registry import packaged_folders
 from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS
@@ -77,14 +76,8 @@ def file_name(weights: BiLMWeights) -> str:
 
 
 def _write(path: Path, state: StartState) -> None:
-    """Write the file whole or not at all: two jobs may begin at once."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as temporary:
         temporary.write_bytes(state.to_bytes())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def compute_warm(weights: BiLMWeights) -> StartState:

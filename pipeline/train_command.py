@@ -1,4 +1,4 @@
-"""``elmo-store train``: a biLM from text. May import transforms' readers and model.training, once options are parsed.
+"""``elmo-store train``: a biLM from text.
 
 The published recipe is ``--optimiser adagrad --sampled 8192 --dropout 0.1``. The defaults are a starting point for small models;
 what trained the packaged model, its card gives as a command (more lanes, more negatives, a higher rate).
@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,11 @@ from pipeline.options import INPUT_FORMATS, json_object
 from pipeline.touched import Touched
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from model.options import BiLMOptions
     from model.training.corpus import Corpus
     from model.training.evaluate import Evaluation
-    from model.training.network import Network
     from model.training.run import Report
     from model.training.softmax import SoftmaxWeights
     from model.training.trainer import Recipe, Trainer
@@ -51,6 +53,26 @@ leaves them in FOLDER/training/heldout.json.
 """
 
 
+def _bounded(kind: type[int] | type[float], wanted: str, holds: Callable[[float], bool]) -> Callable[[str], float]:
+    """A type for argparse: numbers of this kind for which ``holds``, which ``wanted`` says in words."""
+
+    def parse(text: str) -> float:
+        number = kind(text)
+        if not holds(number):
+            raise argparse.ArgumentTypeError(f"{text} is out of range: give {wanted}")
+        return number
+
+    parse.__name__ = kind.__name__  # argparse says it of what is no number
+    return parse
+
+
+count = _bounded(int, "1 or more", lambda number: number >= 1)
+natural = _bounded(int, "0 or more", lambda number: number >= 0)
+above_zero = _bounded(float, "a number above 0", lambda number: number > 0 and math.isfinite(number))
+not_negative = _bounded(float, "a number of 0 or more", lambda number: number >= 0)
+share = _bounded(float, "a number of at least 0 and below 1", lambda number: 0 <= number < 1)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``train``."""
     parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
@@ -67,78 +89,91 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--softmax", metavar="FILE", help="with --evaluate: the model's softmax (default: softmax.safetensors in its folder)"
     )
-    reading = parser.add_argument_group("reading")
-    reading.add_argument(
+    _add_reading(parser.add_argument_group("reading"))
+    _add_recipe(parser.add_argument_group("recipe"))
+    _add_length(parser.add_argument_group("how long and where"))
+
+
+def _add_reading(group: Any) -> None:
+    group.add_argument(
         "--input-format", choices=INPUT_FORMATS, default="auto",
         help="lines = a sentence a line, already tokenised; text = running text (default: auto, by file name)",
     )  # fmt: skip
-    reading.add_argument("--text-field", metavar="NAME", help="JSONL, Parquet: field with the text (default: text)")
-    reading.add_argument(
+    group.add_argument("--text-field", metavar="NAME", help="JSONL, Parquet: field with the text (default: text)")
+    group.add_argument(
         "--tokenizer", choices=("auto", "ptb", "whitespace"), default="auto",
         help="how a string becomes tokens (default: auto = whitespace for lines, ptb for text and text fields)",
     )  # fmt: skip
-    reading.add_argument("--skip-refused", action="store_true", help="leave out records that can't be read (default: stop)")
-    reading.add_argument(
+    group.add_argument("--skip-refused", action="store_true", help="leave out records that can't be read (default: stop)")
+    group.add_argument(
         "--heldout", nargs="+", metavar="TEXT", default=[], help="texts to measure perplexity on, each as a whole, at the end"
     )
-    reading.add_argument(
-        "--heldout-every", type=int, metavar="N",
+    group.add_argument(
+        "--heldout-every", type=count, metavar="N",
         help="measure also each N tokens, on the first text's first sentences (default: only at the end)",
     )  # fmt: skip
-    reading.add_argument("--heldout-sentences", type=int, default=1000, metavar="N", help="how many of them (default: 1000)")
-    reading.add_argument(
+    group.add_argument("--heldout-sentences", type=count, default=1000, metavar="N", help="how many of them (default: 1000)")
+    group.add_argument(
         "--vocabulary", metavar="FILE", help="words of the softmax, commonest first: first column of tab-separated lines, "
         ".xz and such allowed (default: counted in the text)",
     )  # fmt: skip
-    reading.add_argument("--words", type=int, default=100_000, metavar="N", help="words of the softmax (default: 100000)")
-    recipe = parser.add_argument_group("recipe")
-    recipe.add_argument("--optimiser", choices=tuple(RATES), default="adamw", help="adagrad = as published (default: adamw)")
-    recipe.add_argument("--rate", type=float, metavar="X", help="learning rate (default: 0.002 adamw, 0.2 adagrad)")
-    recipe.add_argument("--softmax-rate", type=float, metavar="X", help="of the softmax's rows (default: 0.1 adamw, 0.2 adagrad)")
-    recipe.add_argument("--clip", type=float, metavar="X", help="bound on the gradient's norm (default: 1 adamw, 10 adagrad)")
-    recipe.add_argument("--weight-decay", type=float, default=0.01, metavar="X", help="AdamW's, of matrices (default: 0.01)")
-    recipe.add_argument("--dropout", type=float, default=0.0, metavar="P", help="of x and each layer's output (default: 0)")
-    recipe.add_argument(
-        "--sampled", type=int, default=2048, metavar="N", help="negatives a batch, 0 = full softmax (default: 2048)"
+    group.add_argument("--words", type=count, default=100_000, metavar="N", help="words of the softmax (default: 100000)")
+
+
+def _add_recipe(group: Any) -> None:
+    group.add_argument("--optimiser", choices=tuple(RATES), default="adamw", help="adagrad = as published (default: adamw)")
+    group.add_argument("--rate", type=above_zero, metavar="X", help="learning rate (default: 0.002 adamw, 0.2 adagrad)")
+    group.add_argument(
+        "--softmax-rate", type=above_zero, metavar="X", help="of the softmax's rows (default: 0.1 adamw, 0.2 adagrad)"
     )
-    recipe.add_argument("--lanes", type=int, default=128, metavar="N", help="streams of text side by side (default: 128)")
-    recipe.add_argument("--unroll", type=int, default=20, metavar="N", help="tokens that gradients go back (default: 20)")
-    recipe.add_argument(
-        "--warmup-tokens", type=int, default=1_000_000, metavar="N", help="the rate rises over (default: 1000000)"
+    group.add_argument("--clip", type=above_zero, metavar="X", help="bound on the gradient's norm (default: 1 adamw, 10 adagrad)")
+    group.add_argument(
+        "--weight-decay", type=not_negative, default=0.01, metavar="X", help="AdamW's, of matrices (default: 0.01)"
     )
-    recipe.add_argument(
+    group.add_argument("--dropout", type=share, default=0.0, metavar="P", help="of x and each layer's output (default: 0)")
+    group.add_argument(
+        "--sampled", type=natural, default=2048, metavar="N", help="negatives a batch, 0 = full softmax (default: 2048)"
+    )
+    group.add_argument("--lanes", type=count, default=128, metavar="N", help="streams of text side by side (default: 128)")
+    group.add_argument("--unroll", type=count, default=20, metavar="N", help="tokens that gradients go back (default: 20)")
+    group.add_argument(
+        "--warmup-tokens", type=natural, default=1_000_000, metavar="N", help="the rate rises over (default: 1000000)"
+    )
+    group.add_argument(
         "--decay-tokens",
-        type=int,
+        type=natural,
         metavar="N",
         help="the rate falls to zero over the last N (default: a quarter of --max-tokens)",
     )
-    recipe.add_argument(
+    group.add_argument(
         "--shuffle", action="store_true",
         help="the first pass too reads the sentences in an order drawn by --seed, as later ones do (default: the text's own)",
     )  # fmt: skip
-    recipe.add_argument("--seed", type=int, default=1, metavar="N", help="of everything drawn (default: 1)")
-    length = parser.add_argument_group("how long and where")
-    length.add_argument("--max-tokens", type=int, metavar="N", help="words of text to train on (default: the text once)")
-    length.add_argument(
-        "--hours", type=float, metavar="X",
+    group.add_argument("--seed", type=natural, default=1, metavar="N", help="of everything drawn (default: 1)")
+
+
+def _add_length(group: Any) -> None:
+    group.add_argument("--max-tokens", type=count, metavar="N", help="words of text to train on (default: the text once)")
+    group.add_argument(
+        "--hours", type=above_zero, metavar="X",
         help="stop after so long; without --max-tokens the rate falls to zero over the last quarter (default: no bound)",
     )  # fmt: skip
-    length.add_argument("--resume", nargs="?", const="", metavar="CHECKPOINT", help="go on from FOLDER's run, or from this file")
-    length.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU (default: auto)")
-    length.add_argument(
+    group.add_argument("--resume", nargs="?", const="", metavar="CHECKPOINT", help="go on from FOLDER's run, or from this file")
+    group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU (default: auto)")
+    group.add_argument(
         "--precision", choices=("bfloat16", "float32"), default="bfloat16",
         help="of products; weights, cell and sums are float32 (default: bfloat16)",
     )  # fmt: skip
-    length.add_argument("--report-seconds", type=float, default=15.0, metavar="S", help="between progress lines (default: 15)")
-    length.add_argument("--checkpoint-seconds", type=float, default=300.0, metavar="S", help="between them (default: 300)")
-    length.add_argument(
-        "--keep-checkpoints", type=int, default=2, metavar="N",
+    group.add_argument("--report-seconds", type=float, default=15.0, metavar="S", help="between progress lines (default: 15)")
+    group.add_argument("--checkpoint-seconds", type=float, default=300.0, metavar="S", help="between them (default: 300)")
+    group.add_argument(
+        "--keep-checkpoints", type=count, default=2, metavar="N",
         help="older ones are named by their tokens, to go back to by --resume FILE (default: 2)",
     )  # fmt: skip
-    length.add_argument(
+    group.add_argument(
         "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the inputs (default: {})"
     )
-    length.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
+    group.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -173,7 +208,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
     keep_freed_memory()  # before torch allocates anything
     from model.errors import OptionsError, TrainingError
-    from model.files.registry import load_model
+    from model.files.registry import model_options
     from model.files.weights import read_options
     from transforms.records import InputError
 
@@ -183,9 +218,9 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     if args.resume is None and (output / TRAINING / "checkpoint.pt").exists():
         raise CommandError(Exit.REFUSED, f"{output} holds a run already: --resume continues it; otherwise name another --output")
     try:
-        options = load_model(DEFAULT_MODEL)[1].options if args.options == DEFAULT_MODEL else read_options(args.options)
+        options = model_options(DEFAULT_MODEL) if args.options == DEFAULT_MODEL else read_options(args.options)
         corpus = _corpus(args, output / TRAINING / "corpus")
-        heldout = [(place, list(_sentences([place], args, "--heldout"))) for place in args.heldout]
+        heldout = [(path, list(_sentences([path], args, "--heldout"))) for path in args.heldout]
         trainer = _trainer(args, options, corpus, output)
         if not args.quiet:
             parameters = sum(value.numel() for value in trainer.network.parameters.values())
@@ -196,16 +231,14 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
                 flush=True,
             )
         ended = _run(args, trainer, output, heldout[0] if heldout and args.heldout_every else None)
-        evaluations = _evaluate(trainer.network, trainer.softmax_weights(), heldout)
-    except InputError as error:
-        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+        evaluations = _evaluate(options, trainer.network.parameters, trainer.softmax_weights(), heldout)
     except OptionsError as error:
         raise CommandError(Exit.BAD_USAGE, str(error)) from error
-    except TrainingError as error:
+    except (InputError, TrainingError) as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     progress = trainer.progress
     print(f"{progress.tokens:,} tokens in {progress.seconds / 3600:.2f} h; the model is in {output}")
-    _tell(evaluations, output / TRAINING)
+    _report(evaluations, output / TRAINING)
     if ended == "tokens":
         return Exit.COMPLETE
     print("Stopped before the end; the same command with --resume goes on from here.", file=sys.stderr)
@@ -216,7 +249,6 @@ def evaluate_run(args: argparse.Namespace) -> int:
     """Perplexity of a trained folder's model on held-out texts, and `heldout.json` beside its run."""
     from model.errors import ModelError, TrainingError
     from model.files.weights import BiLMWeights
-    from model.training.network import Network
     from model.training.softmax import SoftmaxWeights
     from transforms.records import InputError
 
@@ -224,16 +256,13 @@ def evaluate_run(args: argparse.Namespace) -> int:
     try:
         theta = SoftmaxWeights.load(Path(args.softmax) if args.softmax else folder / SOFTMAX)
         weights = BiLMWeights.load_safetensors(folder / "weights.safetensors")
-        heldout = [(place, list(_sentences([place], args, "--heldout"))) for place in args.heldout]
-        import torch
-
-        network = Network(weights.options, dict(weights.tensors), torch.float32)
-        evaluations = _evaluate(network, theta, heldout)
+        heldout = [(path, list(_sentences([path], args, "--heldout"))) for path in args.heldout]
+        evaluations = _evaluate(weights.options, weights.tensors, theta, heldout)
     except (InputError, TrainingError) as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     except (ModelError, OSError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the model of --evaluate {folder} can't be read: {error}") from error
-    _tell(evaluations, folder / TRAINING)
+    _report(evaluations, folder / TRAINING)
     return Exit.COMPLETE
 
 
@@ -252,22 +281,6 @@ def _problems(args: argparse.Namespace) -> Iterator[str]:
         yield "--heldout-every has no text to measure on: give --heldout"
     if args.decay_tokens is not None and args.max_tokens is None and args.hours is not None:
         yield "--decay-tokens counts back from --max-tokens: give both, or leave the fall to --hours"
-    for name in ("words", "lanes", "unroll", "max_tokens", "heldout_every", "heldout_sentences"):
-        value = getattr(args, name)
-        if value is not None and value < 1:
-            yield f"--{name.replace('_', '-')} {value} leaves nothing to train: give 1 or more"
-    if args.keep_checkpoints < 1:
-        yield f"--keep-checkpoints {args.keep_checkpoints} leaves none to resume from: give 1 or more"
-    for name in ("sampled", "warmup_tokens", "decay_tokens", "seed", "weight_decay"):
-        value = getattr(args, name)
-        if value is not None and value < 0:
-            yield f"--{name.replace('_', '-')} {value} is negative: give 0 or more"
-    for name in ("rate", "softmax_rate", "clip", "hours"):
-        value = getattr(args, name)
-        if value is not None and not (value > 0 and math.isfinite(value)):
-            yield f"--{name.replace('_', '-')} {value} must be a number above 0"
-    if not 0 <= args.dropout < 1:
-        yield f"--dropout {args.dropout} must be at least 0 and below 1"
 
 
 def _pieces(inputs: list[str], args: argparse.Namespace) -> "tuple[list[Piece], Any]":
@@ -335,21 +348,21 @@ def _corpus(args: argparse.Namespace, folder: Path) -> "Corpus":
     return corpus
 
 
-def _vocabulary(place: str) -> list[str]:
-    """The words of a vocabulary file, first column."""
+def _vocabulary(path: str) -> list[str]:
+    """The words of a vocabulary file: its first column."""
     import fsspec
 
     from transforms.records import InputError
 
     try:
-        with fsspec.open(place, "rt", encoding="utf-8", compression="infer", newline="\n") as lines:
+        with fsspec.open(path, "rt", encoding="utf-8", compression="infer", newline="\n") as lines:
             words = [line.rstrip("\n").split("\t", 1)[0] for line in lines]
     except (OSError, ValueError) as error:
-        raise InputError(place, f"the vocabulary can't be read: {error}") from error
+        raise InputError(path, f"the vocabulary can't be read: {error}") from error
     return [word for word in words if word]
 
 
-def _trainer(args: argparse.Namespace, options: Any, corpus: "Corpus", output: Path) -> "Trainer":
+def _trainer(args: argparse.Namespace, options: "BiLMOptions", corpus: "Corpus", output: Path) -> "Trainer":
     import torch
 
     from model.training.run import CHECKPOINT, resume
@@ -377,9 +390,6 @@ def _recipe(args: argparse.Namespace) -> "Recipe":
     """The recipe asked for; without --max-tokens it has no end yet."""
     from model.training.trainer import FALL, Recipe
 
-    decay = args.decay_tokens
-    if decay is None:
-        decay = round(FALL * (args.max_tokens or 0))
     return Recipe(
         seed=args.seed,
         lanes=args.lanes,
@@ -394,7 +404,7 @@ def _recipe(args: argparse.Namespace) -> "Recipe":
         weight_decay=args.weight_decay,
         dropout=args.dropout,
         warmup=args.warmup_tokens,
-        decay_tokens=decay,
+        decay_tokens=round(FALL * (args.max_tokens or 0)) if args.decay_tokens is None else args.decay_tokens,
         max_tokens=args.max_tokens,
     )
 
@@ -403,13 +413,13 @@ def _run(args: argparse.Namespace, trainer: "Trainer", output: Path, heldout: tu
     """Train, then write the weights; why it ended."""
     from model.training.run import HeldOut, RunSettings, run
 
-    def report(this: "Report") -> None:
+    def on_progress(report: "Report") -> None:
         if not args.quiet:
-            print(this.line(), flush=True)
+            print(report.line(), flush=True)
 
-    def point(tokens: int, found: "Evaluation") -> None:
+    def on_point(tokens: int, evaluation: "Evaluation") -> None:
         if not args.quiet:
-            forward, backward = found.perplexity
+            forward, backward = evaluation.perplexity
             print(f"{tokens:,} tokens | held-out perplexity {forward:,.1f} forward, {backward:,.1f} backward", flush=True)
 
     folder = output / TRAINING
@@ -420,11 +430,11 @@ def _run(args: argparse.Namespace, trainer: "Trainer", output: Path, heldout: tu
     (folder / "vocabulary.txt").write_text(words, encoding="utf-8")
     settings = RunSettings(
         hours=args.hours,
-        on_progress=report,
+        on_progress=on_progress,
         report_seconds=args.report_seconds,
         checkpoint_seconds=args.checkpoint_seconds,
         keep=args.keep_checkpoints,
-        heldout=heldout and HeldOut(heldout[0], heldout[1][: args.heldout_sentences], args.heldout_every, point),
+        heldout=heldout and HeldOut(heldout[0], heldout[1][: args.heldout_sentences], args.heldout_every, on_point),
     )
     ended = run(trainer, folder, settings)
     weights = trainer.network.weights()
@@ -435,28 +445,31 @@ def _run(args: argparse.Namespace, trainer: "Trainer", output: Path, heldout: tu
 
 
 def _evaluate(
-    network: "Network", theta: "SoftmaxWeights", heldout: list[tuple[str, list[tuple[str, ...]]]]
+    options: "BiLMOptions",
+    parameters: "dict[str, Tensor]",
+    theta: "SoftmaxWeights",
+    heldout: list[tuple[str, list[tuple[str, ...]]]],
 ) -> "dict[str, Evaluation]":
-    """Each text with float32 products."""
+    """The evaluation of each text, with float32 products."""
     import torch
 
     from model.training.evaluate import evaluate
     from model.training.network import Network
 
-    exact = Network(network.options, network.parameters, torch.float32)
-    return {place: evaluate(exact, theta, text) for place, text in heldout}
+    exact = Network(options, parameters, torch.float32)
+    return {path: evaluate(exact, theta, text) for path, text in heldout}
 
 
-def _tell(evaluations: "dict[str, Evaluation]", folder: Path) -> None:
+def _report(evaluations: "dict[str, Evaluation]", folder: Path) -> None:
     """Print the perplexities, and write them into the folder as heldout.json."""
     rows = []
-    for place, found in evaluations.items():
-        forward, backward = found.perplexity
+    for path, evaluation in evaluations.items():
+        forward, backward = evaluation.perplexity
         print(
-            f"held-out {place}: perplexity {forward:,.1f} forward, {backward:,.1f} backward over {found.predictions:,} "
-            f"predictions ({100 * found.unknown:.2f}% unknown words, as one type)"
+            f"held-out {path}: perplexity {forward:,.1f} forward, {backward:,.1f} backward over {evaluation.predictions:,} "
+            f"predictions ({100 * evaluation.unknown:.2f}% unknown words, as one type)"
         )
-        rows.append({"text": place, **asdict(found), "perplexity": found.perplexity})
+        rows.append({"text": path, **asdict(evaluation), "perplexity": evaluation.perplexity})
     if rows:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / HELDOUT).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")

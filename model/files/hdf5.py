@@ -11,7 +11,6 @@ Layout (float32; w = width of a filter, f = its count, n = all filters, p = proj
 W_0's rows are those of the layer's input, then of h. Its columns are TensorFlow's gates: input, new, forget, output.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +20,7 @@ import numpy.typing as npt
 import torch
 
 from model.errors import WeightsError
+from model.files.locate import replacing
 from model.options import DIRECTIONS, BiLMOptions
 
 Array = npt.NDArray[np.float32]
@@ -134,14 +134,10 @@ def read(path: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
 
 def write(path: Path, options: BiLMOptions, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write canonical tensors as a published file, whole or not at all; reading it back gives the same bits."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with h5py.File(temporary, "w") as file:
-            for name, array in published_arrays({n: t.numpy() for n, t in tensors.items()}, options).items():
-                file.create_dataset(name, data=array, dtype=np.float32)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    arrays = published_arrays({name: tensor.numpy() for name, tensor in tensors.items()}, options)
+    with replacing(path) as temporary, h5py.File(temporary, "w") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array, dtype=np.float32)
 
 
 def _read_dataset(file: h5py.File, path: Path, name: str, shape: tuple[int, ...]) -> Array:
@@ -162,19 +158,19 @@ def _read_dataset(file: h5py.File, path: Path, name: str, shape: tuple[int, ...]
 
 def _own_dataset(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
     """The dataset ``name``, whose bytes stand in this very file: links out of it are never followed."""
-    found: h5py.Group | h5py.Dataset = file
+    entry: h5py.Group | h5py.Dataset = file
     parts = name.split("/")
     for depth, part in enumerate(parts, 1):
-        group = found
+        group = entry
         try:
             link = group.get(part, getlink=True)
-            found = None if isinstance(link, h5py.ExternalLink) else group.get(part)
+            entry = None if isinstance(link, h5py.ExternalLink) else group.get(part)
         except (KeyError, OSError, RuntimeError) as error:  # h5py on damaged groups
             raise WeightsError(f"{path}: {name!r} can't be read ({error}); the weights file is damaged") from error
         if isinstance(link, h5py.ExternalLink | h5py.SoftLink):
             raise WeightsError(f"{path}: {name!r} is a link to {link.path!r}; weights must stand in the file itself")
-        if not isinstance(found, h5py.Dataset if depth == len(parts) else h5py.Group):
+        if not isinstance(entry, h5py.Dataset if depth == len(parts) else h5py.Group):
             raise WeightsError(f"{path} lacks the dataset {name!r} that the options call for")
-    if found.external or found.is_virtual:
+    if entry.external or entry.is_virtual:
         raise WeightsError(f"{path}: the bytes of {name!r} stand in other files; weights must stand in the file itself")
-    return found
+    return entry

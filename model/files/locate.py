@@ -13,7 +13,8 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -171,6 +172,18 @@ def _extract(archive: zipfile.ZipFile, member: str, target: Path, shown: str) ->
         raise WeightsError(f"{shown}: {member} says that it has {size:,} bytes, more than any biLM")
     with archive.open(member) as source, target.open("wb") as file:
         shutil.copyfileobj(source, file, 1 << 20)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary name beside ``path``, which takes its place at the end: the file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def cache_folder() -> Path:

@@ -80,9 +80,9 @@ def _config(folder: Path) -> dict[str, Any]:
     embedder, encoder = config.get("token_embedder"), config.get("encoder")
     if not isinstance(embedder, dict) or not isinstance(encoder, dict):
         raise OptionsError(f"{folder}/{name} has no token_embedder and encoder")
-    for part, found, known in (("token_embedder", embedder.get("name"), "cnn"), ("encoder", encoder.get("name"), "elmo")):
-        if str(found).lower() != known:
-            raise OptionsError(f"{folder}/{name}: its {part} is {found!r}; only {known!r} is the biLM that a store is made of")
+    for part, kind, known in (("token_embedder", embedder.get("name"), "cnn"), ("encoder", encoder.get("name"), "elmo")):
+        if str(kind).lower() != known:
+            raise OptionsError(f"{folder}/{name}: its {part} is {kind!r}; only {known!r} is the biLM that a store is made of")
     if not embedder.get("char_dim"):
         raise OptionsError(f"{folder}/{name}: char_dim is {embedder.get('char_dim')!r}: words alone have no character CNN")
     embedder.setdefault("word_dim", 0)
@@ -143,14 +143,14 @@ def _canonical(theirs: Mapping[str, torch.Tensor], options: BiLMOptions) -> dict
 
 def _dictionary(path: Path) -> dict[str, int]:
     """Lines of a token, a tab, and its row; a line of a number alone is that of U+3000, which the original strips, too."""
-    found: dict[str, int] = {}
+    rows: dict[str, int] = {}
     try:
         for line in path.read_text("utf-8").splitlines():
             token, tab, number = line.strip().rpartition("\t")
-            found[token if tab else "\u3000"] = int(number)
+            rows[token if tab else "\u3000"] = int(number)
     except ValueError as error:
         raise WeightsError(f"{path} is no dictionary ({error}): each line is a token, a tab and a number") from error
-    return found
+    return rows
 
 
 def _state(path: Path) -> dict[str, torch.Tensor]:

@@ -16,8 +16,6 @@ from model.files import safetensors
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 
-__all__ = ["DEFAULT_MODEL", "RANDOM_SMALL", "ModelInfo", "UnknownModelError", "available_models", "load_model"]
-
 RANDOM_SMALL = "random-small"
 DEFAULT_MODEL = "default"
 

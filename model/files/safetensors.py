@@ -6,7 +6,6 @@ safetensors does not fix the order of several, and equal models are equal files.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -17,6 +16,7 @@ from safetensors.torch import save
 
 from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
+from model.files.locate import replacing
 from model.options import BiLMOptions
 
 _LEXICON = "lexicon"
@@ -104,10 +104,5 @@ def write(
         WeightsError: a value that float16 can't hold.
     """
     data = encode(options, tensors, dtype, lexicon)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(path) as temporary:
         temporary.write_bytes(data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -163,7 +163,7 @@ def _entry(message: bytes) -> _Entry:
     for number, value in _fields(message):
         if isinstance(value, bytes):
             if number == 2:
-                dims = [one for kind, one in _fields(value) if kind == 2 and isinstance(one, bytes)]
+                dims = [dim for kind, dim in _fields(value) if kind == 2 and isinstance(dim, bytes)]
                 sizes = [[size for kind, size in _fields(dim) if kind == 1] for dim in dims]
                 entry.shape = tuple(int(size[0]) if size else 0 for size in sizes)
             entry.sliced = entry.sliced or number == 7

@@ -20,8 +20,6 @@ from model.errors import OptionsError, WeightsError
 from model.files import hdf5, safetensors
 from model.options import BiLMOptions
 
-__all__ = ["BiLMWeights", "WeightsError", "read_options"]
-
 
 @dataclass(frozen=True, eq=False)
 class BiLMWeights:

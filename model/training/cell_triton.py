@@ -49,23 +49,23 @@ def _backward_kernel(gates, dm, dc, c_prev, c, d, clip, BLOCK: tl.constexpr):  #
     lane = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < d
-    place = lane * d + column
+    cell = lane * d + column
     row = gates + lane * 4 * d + column
     i = tl.load(row, mask=inside, other=0.0).to(tl.float32)
     f = tl.load(row + d, mask=inside, other=0.0).to(tl.float32)
     g = tl.load(row + 2 * d, mask=inside, other=0.0).to(tl.float32)
     o = tl.load(row + 3 * d, mask=inside, other=0.0).to(tl.float32)
-    now = tl.load(c + place, mask=inside, other=0.0)
-    upstream = tl.load(dm + place, mask=inside, other=0.0).to(tl.float32)
+    now = tl.load(c + cell, mask=inside, other=0.0)
+    upstream = tl.load(dm + cell, mask=inside, other=0.0).to(tl.float32)
     tanh_c = _tanh(now)
-    dv = tl.load(dc + place, mask=inside, other=0.0) + upstream * o * (1.0 - tanh_c * tanh_c)
+    dv = tl.load(dc + cell, mask=inside, other=0.0) + upstream * o * (1.0 - tanh_c * tanh_c)
     dv = tl.where(tl.abs(now) < clip, dv, 0.0)
     dtype = gates.dtype.element_ty
     tl.store(row, (dv * g * i * (1.0 - i)).to(dtype), mask=inside)
-    tl.store(row + d, (dv * tl.load(c_prev + place, mask=inside, other=0.0) * f * (1.0 - f)).to(dtype), mask=inside)
+    tl.store(row + d, (dv * tl.load(c_prev + cell, mask=inside, other=0.0) * f * (1.0 - f)).to(dtype), mask=inside)
     tl.store(row + 2 * d, (dv * i * (1.0 - g * g)).to(dtype), mask=inside)
     tl.store(row + 3 * d, (upstream * tanh_c * o * (1.0 - o)).to(dtype), mask=inside)
-    tl.store(dc + place, dv * f, mask=inside)
+    tl.store(dc + cell, dv * f, mask=inside)
 
 
 def _grid(lanes: int, d: int) -> tuple[tuple[int, int], int]:

@@ -108,8 +108,8 @@ class _Softmax:
     def loss(self, h: Tensor, classes: Tensor) -> float:
         """Σ -log p of classes [n] after outputs h [n, p]."""
         total = 0.0
-        for some, wanted in zip(h.to(self._rows.weight.dtype).split(ROWS), classes.split(ROWS), strict=True):
-            all_logits = torch.stack([block(some).logsumexp(1) for block in self._blocks]).logsumexp(0)  # [n]
-            own = (some * self._rows.weight[wanted]).sum(1) + self._rows.bias[wanted]  # [n]
+        for part, wanted in zip(h.to(self._rows.weight.dtype).split(ROWS), classes.split(ROWS), strict=True):
+            all_logits = torch.stack([block(part).logsumexp(1) for block in self._blocks]).logsumexp(0)  # [n]
+            own = (part * self._rows.weight[wanted]).sum(1) + self._rows.bias[wanted]  # [n]
             total += float((all_logits - own).sum())
         return total

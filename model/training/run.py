@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from model.errors import TrainingError
+from model.files.locate import replacing
 from model.options import BiLMOptions
 from model.training.corpus import Corpus
 from model.training.evaluate import Evaluation, evaluate
@@ -268,9 +269,8 @@ def save_checkpoint(trainer: Trainer, path: Path, keep: int = 1) -> None:
         "rows": {"weight": trainer.rows.weight.cpu(), "bias": trainer.rows.bias.cpu(), "seen": trainer.rows.seen.cpu()},
         "states": [[(h.cpu(), c.cpu()) for h, c in direction] for direction in trainer.states],
     }
-    scratch = path.with_name(path.name + ".part")
-    torch.save(content, scratch)
-    os.replace(scratch, path)
+    with replacing(path) as temporary:
+        torch.save(content, temporary)
     if keep > 1:
         _keep(path, trainer.progress.tokens, keep)
 

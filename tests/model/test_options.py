@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from model.errors import OptionsError
 from model.files.weights import read_options
-from model.options import BiLMOptions, OptionsError
+from model.options import BiLMOptions
 
 PUBLISHED: dict[str, Any] = {
     "lstm": {

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+from model.errors import OptionsError, WeightsError
 from model.files.registry import random_weights
-from model.files.weights import BiLMWeights, WeightsError
-from model.options import BiLMOptions, OptionsError
+from model.files.weights import BiLMWeights
+from model.options import BiLMOptions
 
 OPTIONS = st.builds(
     BiLMOptions,

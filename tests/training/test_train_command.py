@@ -154,17 +154,11 @@ def test_texts_that_cannot_be_trained_on(
 @pytest.mark.parametrize(
     ("extra", "code", "message"),
     [
-        (["--lanes", "0"], 2, "--lanes 0"),
-        (["--dropout", "1"], 2, "--dropout"),
-        (["--keep-checkpoints", "0"], 2, "--keep-checkpoints 0 leaves none"),
-        (["--hours", "0"], 2, "--hours"),
-        (["--sampled", "-1"], 2, "--sampled"),
         (["--options", "nowhere.json"], 3, "nowhere.json"),
         (["--vocabulary", "nowhere.tsv"], 3, "nowhere.tsv"),
         (["--resume"], 3, "no run to resume"),
         (["--heldout", "nowhere.txt"], 3, "nowhere.txt"),
         (["--heldout-every", "10"], 2, "give --heldout"),
-        (["--weight-decay", "-1"], 2, "--weight-decay"),
         (["--evaluate", "nowhere"], 2, "--evaluate FOLDER takes the texts as --heldout"),
     ],
 )
@@ -173,6 +167,28 @@ def test_what_never_begins_says_why(
 ) -> None:
     assert main([*command, "--max-tokens", "100", *extra]) == code
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--lanes", "0", "0 is out of range: give 1 or more"),
+        ("--dropout", "1", "1 is out of range: give a number of at least 0 and below 1"),
+        ("--keep-checkpoints", "0", "0 is out of range: give 1 or more"),
+        ("--hours", "0", "0 is out of range: give a number above 0"),
+        ("--rate", "nan", "nan is out of range: give a number above 0"),
+        ("--sampled", "-1", "-1 is out of range: give 0 or more"),
+        ("--weight-decay", "-1", "-1 is out of range: give a number of 0 or more"),
+        ("--unroll", "x", "invalid int value: 'x'"),
+    ],
+)
+def test_numbers_out_of_range(
+    option: str, value: str, message: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, option, value])
+    assert ended.value.code == 2
+    assert f"argument {option}: {message}" in capsys.readouterr().err
 
 
 def test_the_packaged_model_s_shape_by_name(command: list[str], folder: Path) -> None:
