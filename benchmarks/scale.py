@@ -176,7 +176,7 @@ def write_all(root: Root, tasks: Sequence[Sequence[ShardTask]], numbers: Sequenc
         reader = PartReader(root)
         for task in batch:
             states = np.zeros((task.n_rows, len(manifest.states), CHANNELS), np.float16)
-            write_shard(root, manifest, read_shard(reader, task, False), states, {"plan": plan_id, "tokens": task.n_rows})
+            write_shard(root, manifest, read_shard(reader, task, False), states, plan_id, {"tokens": task.n_rows})
 
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(write, tasks))

@@ -2,10 +2,13 @@
 
 A marker is put after the objects that it names, each with its size and SHA-256. Presence of data proves nothing. There is one
 for each shard, one for each stretch of parts (a run of parts that one worker numbered), and one for each run of id tables.
+What differs from run to run by nature (times, the worker, stamps) stands in ``stats``, apart from what two runs have in common;
+a hash at the marker's end covers both.
 """
 
 import builtins
 import hashlib
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -14,7 +17,7 @@ from typing import Any, Literal, TypeVar
 from elmo_store import layout
 from elmo_store.errors import ShardCorruptError
 from elmo_store.inside import is_inside
-from elmo_store.storage import Root
+from elmo_store.storage import Root, parse_json
 
 # How an object is compared with its record: not at all; by size; by its stamp, by its bytes where that is another; by its bytes.
 Verify = Literal["none", "size", "stamp", "sha256"]
@@ -51,13 +54,17 @@ class ObjectRecord:
 
 @dataclass(frozen=True)
 class ShardMarker:
-    """Shard ``shard`` holds ``n_rows`` rows from ``first_row`` in ``objects``; ``stats`` are numbers for progress and summary."""
+    """Shard ``shard`` holds ``n_rows`` rows from ``first_row`` in ``objects``.
+
+    ``plan`` names what its writer had planned; ``stats`` are of its run alone, for progress, summary and finishing.
+    """
 
     shard: int
     first_row: int
     n_rows: int
     objects: tuple[ObjectRecord, ...]
     stats: Stats = field(default_factory=dict)
+    plan: str = ""
 
     @property
     def path(self) -> str:
@@ -66,14 +73,14 @@ class ShardMarker:
 
     def to_json(self) -> dict[str, Any]:
         """The marker's JSON object."""
-        return {"shard": self.shard, "first_row": self.first_row, "n_rows": self.n_rows} | _tail(self.objects, self.stats)
+        return {"shard": self.shard, "first_row": self.first_row, "n_rows": self.n_rows} | _tail(self)
 
     @classmethod
     def parse(cls, value: Any, where: str) -> "ShardMarker":
         """The marker of a JSON object. ShardCorruptError, naming ``where``, if it is not one."""
         try:
             counts = (_count(value["shard"]), _count(value["first_row"]), _count(value["n_rows"]))
-            return cls(*counts, _objects(value), _stats(value))
+            return cls(*counts, *_parse_tail(value))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise _no_marker(where, "a shard", error) from error
 
@@ -97,6 +104,7 @@ class StretchMarker:
     parts: tuple[PartRange, ...]
     objects: tuple[ObjectRecord, ...]
     stats: Stats = field(default_factory=dict)
+    plan: str = ""
 
     @property
     def path(self) -> str:
@@ -105,7 +113,7 @@ class StretchMarker:
 
     def to_json(self) -> dict[str, Any]:
         """The marker's JSON object."""
-        return {"stretch": self.stretch, "parts": [vars(one).copy() for one in self.parts]} | _tail(self.objects, self.stats)
+        return {"stretch": self.stretch, "parts": [vars(one).copy() for one in self.parts]} | _tail(self)
 
     @classmethod
     def parse(cls, value: Any, where: str) -> "StretchMarker":
@@ -113,7 +121,7 @@ class StretchMarker:
         try:
             names = PartRange.__dataclass_fields__
             parts = tuple(PartRange(**{name: _count(one[name]) for name in names}) for one in value["parts"])
-            return cls(_count(value["stretch"]), parts, _objects(value), _stats(value))
+            return cls(_count(value["stretch"]), parts, *_parse_tail(value))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise _no_marker(where, "a stretch of parts", error) from error
 
@@ -127,6 +135,7 @@ class IdsMarker:
     n_tables: int
     objects: tuple[ObjectRecord, ...]
     stats: Stats = field(default_factory=dict)
+    plan: str = ""
 
     @property
     def path(self) -> str:
@@ -136,14 +145,14 @@ class IdsMarker:
     def to_json(self) -> dict[str, Any]:
         """The marker's JSON object."""
         own = {"number": self.number, "first_table": self.first_table, "n_tables": self.n_tables}
-        return own | _tail(self.objects, self.stats)
+        return own | _tail(self)
 
     @classmethod
     def parse(cls, value: Any, where: str) -> "IdsMarker":
         """The marker of a JSON object. ShardCorruptError, naming ``where``, if it is not one."""
         try:
             counts = (_count(value["number"]), _count(value["first_table"]), _count(value["n_tables"]))
-            return cls(*counts, _objects(value), _stats(value))
+            return cls(*counts, *_parse_tail(value))
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise _no_marker(where, "id tables", error) from error
 
@@ -154,7 +163,22 @@ M = TypeVar("M", ShardMarker, StretchMarker, IdsMarker)
 
 def write_marker(root: Root, marker: AnyMarker) -> None:
     """Put a marker: the last thing that is written of what it names."""
-    root.put_json(marker.path, marker.to_json())
+    root.put(marker.path, sealed(marker.to_json()))
+
+
+def sealed(value: Mapping[str, Any]) -> bytes:
+    """A marker's JSON object as it is stored: as text in UTF-8, with the SHA-256 of all bytes before it as its last member."""
+    head = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).removesuffix("\n}").encode()
+    return head + _seal(head)
+
+
+def _is_sealed(data: bytes) -> bool:
+    n = len(_seal(b""))
+    return data[-n:] == _seal(data[:-n])
+
+
+def _seal(head: bytes) -> bytes:
+    return f',\n  "sha256": "{hashlib.sha256(head).hexdigest()}"\n}}\n'.encode()
 
 
 def read_marker(root: Root, shard: int) -> ShardMarker | None:
@@ -174,11 +198,17 @@ def read_ids_marker(root: Root, number: int) -> IdsMarker | None:
 
 def _read(root: Root, rel: str, parse: Callable[[Any, str], M]) -> M | None:
     try:
-        value = root.get_json(rel)
+        data = root.get(rel)
     except FileNotFoundError:
         return None
+    try:
+        value = parse_json(data)
     except ValueError as error:
         raise ShardCorruptError(f"{root.url(rel)} is not JSON ({error}): remove it and run the job again") from error
+    if not _is_sealed(data):
+        raise ShardCorruptError(
+            f"{root.url(rel)} is damaged (its sha256 is that of other bytes): remove it and run the job again"
+        )
     marker = parse(value, root.url(rel))
     if marker.path != rel:
         raise ShardCorruptError(f"{root.url(rel)} is a copy of {marker.path}: remove it and run the job again")
@@ -273,16 +303,13 @@ def total_bytes(markers: Sequence[ShardMarker]) -> int:
     return sum(record.bytes for marker in markers for record in marker.objects)
 
 
-def _tail(objects: Sequence[ObjectRecord], stats: Stats) -> dict[str, Any]:
-    return {"objects": [one.to_json() for one in objects], "stats": dict(stats)}
+def _tail(marker: AnyMarker) -> dict[str, Any]:
+    return {"objects": [one.to_json() for one in marker.objects], "plan": marker.plan, "stats": dict(marker.stats)}
 
 
-def _objects(value: Any) -> tuple[ObjectRecord, ...]:
-    return tuple(ObjectRecord.parse(one) for one in value["objects"])
-
-
-def _stats(value: Any) -> Stats:
-    return {_text(name): number for name, number in value["stats"].items()}
+def _parse_tail(value: Any) -> tuple[tuple[ObjectRecord, ...], Stats, str]:
+    objects = tuple(ObjectRecord.parse(one) for one in value["objects"])
+    return objects, {_text(name): number for name, number in value["stats"].items()}, _text(value["plan"])
 
 
 def _no_marker(where: str, what: str, error: Exception) -> ShardCorruptError:

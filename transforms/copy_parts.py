@@ -53,5 +53,5 @@ def copy_marked(task: CopyTask, source: Root, target: Root) -> NumberResult:
         if ObjectRecord.of(record.path, data) != record:
             raise ValueError(f"{source.url(record.path)} is not what its marker says: the source is damaged, verify it")
         stamps.append(target.put_stamped(record.path, data))
-    write_marker(target, replace(marker, stats={"plan": target.get_json(PLAN)["id"], STAMPS: joined_stamps(stamps)}))
+    write_marker(target, replace(marker, plan=str(target.get_json(PLAN)["id"]), stats={STAMPS: joined_stamps(stamps)}))
     return NumberResult(number, 0, RETRIES.taken())

@@ -84,8 +84,7 @@ class _DeriveShards(beam.DoFn):
         made = rows if isinstance(rows, Int8Rows) or not mixes else mixed_rows(rows, manifest)
         computed = time.perf_counter()
         stats = {"tokens": text.n_tokens, "seconds_reading": was_read - began, "seconds_computing": computed - was_read}
-        marked = stats | {"plan": plan_id(manifest), "finished": time.time()}
-        write_shard(self._target, manifest, text, made, marked)
+        write_shard(self._target, manifest, text, made, plan_id(manifest), stats)
         stats |= {"seconds_writing": time.perf_counter() - computed, "storage_retries": RETRIES.taken()}
         return ShardResult(task.shard, task.n_rows, None, stats)
 

@@ -81,7 +81,7 @@ def done_shards(root: Root, plan: str, shards: Sequence[int], verify: Verify) ->
             marker = read_marker(root, shard)
         except ShardCorruptError:
             return None
-        if marker is None or marker.stats.get("plan") != plan:
+        if marker is None or marker.plan != plan:
             return None
         return None if marker_fault(root, marker, verify) else marker
 

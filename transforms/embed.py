@@ -272,7 +272,7 @@ class ShardWorker:
             marker = read_marker(self._root, shard)
         except ShardCorruptError:  # to be written over
             return False
-        return marker is not None and (marker.stats.get("plan"), marker.stats.get("run")) == (self._plan, self._settings.run_id)
+        return marker is not None and (marker.plan, marker.stats.get("run")) == (self._plan, self._settings.run_id)
 
     def _prepared(self, texts: Sequence[ShardText]) -> Prepared:
         return self._embedder.prepare(call_text(texts), boundaries=self._manifest.boundaries)
@@ -327,9 +327,9 @@ class ShardWorker:
         except Exception as error:
             return self._failure(text.task, "computing", error)
         stats |= {f"engine_{name}": float(value) * share for name, value in vars(running.stats).items()}
-        stats |= {"seconds_computing": running.seconds * share, "plan": self._plan}
+        stats |= {"seconds_computing": running.seconds * share}
         try:
-            marker = write_shard(self._root, self._manifest, text, states, stats)
+            marker = write_shard(self._root, self._manifest, text, states, self._plan, stats)
         except LeaseLostError:
             raise
         except Exception as error:

@@ -69,8 +69,9 @@ def merge_ids(root: Root, run: int) -> NumberResult:
     rows = np.frombuffer(data, "<u8").reshape(-1, 3).astype(np.uint64)  # [n, (high, low, sentence)]
     tables = range(run * of_run, (run + 1) * of_run)
     records, stamps = put_marked(root, encode_id_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables))
-    stats = {"plan": plan["id"], STAMPS: joined_stamps(stamps)}
-    write_marker(root, IdsMarker(run, tables.start, len(tables), tuple(records), stats))
+    write_marker(
+        root, IdsMarker(run, tables.start, len(tables), tuple(records), {STAMPS: joined_stamps(stamps)}, str(plan["id"]))
+    )
     with suppress(FileNotFoundError):  # a second copy of this task was faster; what it left goes with the scratch area
         root.remove_many(made_of)
     return NumberResult(run, 0, RETRIES.taken())

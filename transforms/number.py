@@ -88,7 +88,7 @@ def is_numbered(root: Root, task: NumberTask) -> bool:
         marker = read_stretch_marker(root, task.stretch.number)
     except StoreError:
         return False
-    if marker is None or marker.stats.get("identity") != task.identity:
+    if marker is None or marker.plan != task.identity:
         return False
     plan = root.get_json(PLAN)["id"]
 
@@ -106,7 +106,7 @@ def is_merged(root: Root, run: int, plan: str) -> bool:
         marker = read_ids_marker(root, run)
     except StoreError:
         return False
-    return marker is not None and marker.stats.get("plan") == plan
+    return marker is not None and marker.plan == plan
 
 
 def number_parts(root: Root, task: NumberTask) -> NumberResult:
@@ -134,8 +134,8 @@ def number_parts(root: Root, task: NumberTask) -> NumberResult:
         hashes.append(np.column_stack([ids.hashes(table["id"].to_pylist()), numbers]))
     _extend(written, put_marked(root, _starts(root, manifest, task, starts)))
     _put_hashes(root, task, np.concatenate(hashes))
-    stats = {"identity": task.identity, STAMPS: joined_stamps(written[1])}
-    write_marker(root, StretchMarker(task.stretch.number, tuple(ranges), tuple(written[0]), stats))
+    stats = {STAMPS: joined_stamps(written[1])}
+    write_marker(root, StretchMarker(task.stretch.number, tuple(ranges), tuple(written[0]), stats, task.identity))
     return NumberResult(task.stretch.number, sum(one.n_sentences for one in ranges), RETRIES.taken())
 
 

@@ -23,12 +23,13 @@ NOT_SUMMED = frozenset({"finished", "call_began", "call_tokens"})
 
 
 def write_shard(
-    root: Root, manifest: Manifest, text: ShardText, states: Array | Int8Rows, stats: Mapping[str, Any]
+    root: Root, manifest: Manifest, text: ShardText, states: Array | Int8Rows, plan: str, stats: Mapping[str, Any]
 ) -> ShardMarker:
     """Write ``states`` [n_rows, 2L+1, p] of one shard in every form of the store (see `forms.encode_shard`), and its marker.
 
-    Idempotent: the same states give the same bytes under the same names. Seconds of encoding and putting, when it was
-    done (Unix seconds), the worker process (host:pid), its run and the stamps of the objects are added to ``stats``.
+    Idempotent: the same states give the same bytes under the same names. ``plan``: the id of the plan that the shard follows
+    from. Seconds of encoding and putting, when it was done (Unix seconds), the worker process (host:pid), its run and the
+    stamps of the objects are added to ``stats``.
     """
     began = time.perf_counter()
     task = text.task
@@ -40,6 +41,6 @@ def write_shard(
         "run": run_of(root),
         STAMPS: joined_stamps(stamps),
     }
-    marker = ShardMarker(task.shard, task.first_row, task.n_rows, tuple(records), {**stats, **timed})
+    marker = ShardMarker(task.shard, task.first_row, task.n_rows, tuple(records), {**stats, **timed}, plan)
     write_marker(root, marker)
     return marker

@@ -26,7 +26,7 @@ TINY = BiLMOptions(
     cell_clip=3.0, proj_clip=3.0, use_skip_connections=True, projection_dim=16, dim=32, n_layers=2, activation="relu",
     filters=((1, 8), (2, 8), (3, 16)), n_highway=1, char_embedding_dim=4,
 )  # fmt: skip
-OBJECTS = ("sentences", "states", "states.zarr", "rejects")  # what must be the same bytes whatever happened
+OBJECTS = ("sentences", "indexes", "states", "states.zarr", "rejects")  # what must be the same bytes whatever happened
 SECONDS_AT_MOST = 900
 _CONTEXT = multiprocessing.get_context("forkserver")
 

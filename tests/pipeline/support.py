@@ -20,13 +20,13 @@ from pipeline.exit_codes import Exit
 def digests(store: Path) -> dict[str, str]:
     """SHA-256 of every object that must be the same whoever wrote it: states, tokens, parts, rejects."""
     names = [p for p in store.rglob("*") if p.is_file()]
-    kept = [p for p in names if p.relative_to(store).parts[0] in ("sentences", "states", "states.zarr", "rejects")]
+    kept = [p for p in names if p.relative_to(store).parts[0] in ("sentences", "indexes", "states", "states.zarr", "rejects")]
     return {str(p.relative_to(store)): hashlib.sha256(p.read_bytes()).hexdigest() for p in kept}
 
 
 def remote_digests(root: Root) -> dict[str, str]:
     """`digests` of a store anywhere."""
-    names = [name for name in root.list() if name.split("/")[0] in ("sentences", "states", "states.zarr", "rejects")]
+    names = [name for name in root.list() if name.split("/")[0] in ("sentences", "indexes", "states", "states.zarr", "rejects")]
     return {name: hashlib.sha256(root.get(name)).hexdigest() for name in names}
 
 

@@ -193,10 +193,10 @@ def broken_writer(*shards: int) -> Callable[..., Any]:
     """``write_shard`` that fails for some shards, as a full disk would."""
     sound = embed_stage.write_shard
 
-    def write(root: Any, manifest: Any, text: Any, states: Any, stats: Any) -> Any:
+    def write(root: Any, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         if text.task.shard in shards:
             raise OSError(28, "no space left on device")
-        return sound(root, manifest, text, states, stats)
+        return sound(root, manifest, text, states, plan, stats)
 
     return write
 

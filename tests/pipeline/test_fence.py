@@ -81,11 +81,11 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
 ) -> None:
     sound = embed_stage.write_shard
 
-    def overtaken(root: Root, manifest: Any, text: Any, states: Any, stats: Any) -> Any:
+    def overtaken(root: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         if text.task.shard == 2:
             Root(out).put_json(LEASE, Lease("theirs", "them@there", Process("x", 1, "1"), 4e9, 900.0, True).to_json())
             monkeypatch.setattr("transforms.job_root.FENCE_SECONDS", 0.0)
-        return sound(root, manifest, text, states, stats)
+        return sound(root, manifest, text, states, plan, stats)
 
     monkeypatch.setattr(embed_stage, "write_shard", overtaken)
     assert embed(out) == Exit.REFUSED

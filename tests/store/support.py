@@ -1,5 +1,6 @@
 """A small store with known contents, written with the package's own writers, and what it must give back."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -229,3 +230,9 @@ def _write_sentences(
     marker = StretchMarker(0, tuple(ranges), _put(root, objects))
     write_marker(root, marker)
     return marker
+
+
+def sealed_again(value: Mapping[str, Any]) -> bytes:
+    """A marker that says ``value``, with the hash that belongs to it, as somebody who reads the format's page would write it."""
+    head = json.dumps({name: one for name, one in value.items() if name != "sha256"}, indent=2).removesuffix("\n}").encode()
+    return head + f',\n  "sha256": "{hashlib.sha256(head).hexdigest()}"\n}}\n'.encode()

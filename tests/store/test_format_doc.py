@@ -96,6 +96,13 @@ class TinyReader:
             digests.append(hashlib.sha256("".join(lines).encode()).hexdigest() + "\n")
         return hashlib.sha256("".join(digests).encode()).hexdigest()
 
+    def is_sealed(self, marker: Path) -> bool:
+        """Whether a marker ends as its own hash says."""
+        data = marker.read_bytes()
+        tail = len(b',\n  "sha256": ""\n}\n') + 64
+        digest = hashlib.sha256(data[:-tail]).hexdigest()
+        return data[-tail:] == f',\n  "sha256": "{digest}"\n}}\n'.encode()
+
     def own_hash(self) -> str:
         """The manifest's sha256."""
         rest = {name: value for name, value in self.manifest.items() if name != "sha256"}
@@ -172,6 +179,7 @@ def test_hashes_and_look_ups_of_the_page(tmp_path: Path) -> None:
         data = (tmp_path / "store" / one["path"]).read_bytes()
         assert (len(data), hashlib.sha256(data).hexdigest()) == (one["bytes"], one["sha256"])
     folders = [tmp_path / "store" / name for name in ("_shards", "_parts", "_ids")]
+    assert all(tiny.is_sealed(path) for folder in folders for path in folder.iterdir())
     marked = [json.loads(path.read_text()) for folder in folders for path in folder.iterdir()]
     named = {one["path"] for marker in marked for one in marker["objects"]} | {o["path"] for o in tiny.manifest["objects"]}
     unnamed = set(written.root.list()) - named

@@ -11,7 +11,7 @@ import pytest
 
 from elmo_store.errors import ManifestError, StoreError
 from elmo_store.manifest import Manifest, MixInfo, WeightSet, own_sha256
-from elmo_store.markers import ShardMarker, StretchMarker
+from elmo_store.markers import ShardMarker, StretchMarker, sealed
 from tests.store.support import make_manifest, make_store
 
 MIX = MixInfo("s3://x/y", "3" * 64, False, (WeightSet("a", (0.5, 0.5), 1.0, (0.0, 0.0)), WeightSet("b", (1.0, 0.0), 2.0)))
@@ -61,10 +61,15 @@ def test_what_the_schema_refuses_the_package_refuses(name: str, bad: Any) -> Non
         assert Manifest.parse(value).to_json()[name] == bad
 
 
-@pytest.mark.parametrize("change", [{"shard": "1"}, {"objects": [{}]}, {"first_row": -1}, {"n_rows": None}, {"stats": []}])
+@pytest.mark.parametrize(
+    "change", [{"shard": "1"}, {"objects": [{}]}, {"first_row": -1}, {"n_rows": None}, {"stats": []}, {"plan": 1}]
+)
 def test_markers_that_are_none(change: dict[str, Any]) -> None:
-    value = {**ShardMarker(0, 0, 1, ()).to_json(), **change}
+    value = {**json.loads(sealed(ShardMarker(0, 0, 1, ()).to_json())), **change}
     assert list(validator("markers").iter_errors(value))
     with pytest.raises(StoreError):
         ShardMarker.parse(value, "here")
-    assert not list(validator("markers").iter_errors(StretchMarker(0, (), ()).to_json()))
+    sound = json.loads(sealed(StretchMarker(0, (), ()).to_json()))
+    assert not list(validator("markers").iter_errors(sound))
+    del sound["sha256"]
+    assert list(validator("markers").iter_errors(sound))

@@ -154,9 +154,9 @@ def test_few_parts_are_kept_at_hand(root: Root) -> None:
 def test_a_bad_shard_is_reported_and_the_others_are_written(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
         written.append(text.task.shard)
-        assert stats["plan"] == "plan"
+        assert plan == "plan"
         return Marker()
 
     monkeypatch.setattr(stage, "write_shard", write)
@@ -177,9 +177,9 @@ def test_what_goes_wrong_on_a_device_later_is_the_shard_s_failure_but_a_lost_dev
 
 
 def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_marker(root, ShardMarker(0, 0, 2, (), {"plan": "plan", "run": "run"}))
-    write_marker(root, ShardMarker(1, 2, 2, (), {"plan": "another", "run": "run"}))
-    write_marker(root, ShardMarker(2, 4, 1, (), {"plan": "plan", "run": "an earlier one, found damaged"}))
+    write_marker(root, ShardMarker(0, 0, 2, (), {"run": "run"}, "plan"))
+    write_marker(root, ShardMarker(1, 2, 2, (), {"run": "run"}, "another"))
+    write_marker(root, ShardMarker(2, 4, 1, (), {"run": "an earlier one, found damaged"}, "plan"))
     root.put("_shards/00003.json", b"{")
     monkeypatch.setattr(stage, "write_shard", lambda *_: Marker())
     engine = Engine()
@@ -192,7 +192,7 @@ def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, mon
     tries: list[int] = []
     broken = True
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
         tries.append(text.task.shard)
         if broken:
             raise PermissionError("the credentials have expired")
@@ -201,7 +201,9 @@ def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, mon
     monkeypatch.setattr(stage, "write_shard", write)
     one = worker(root, Engine())
     tasks = [task(shard, 0, 2) for shard in range(40)]
-    with pytest.raises(WorkerBrokenError, match=r"3 shards in a row .* the last one writing: PermissionError: the credentials"):
+    with pytest.raises(
+        WorkerBrokenError, match=r"[3-6] shards in a row .* the last one writing: PermissionError: the credentials"
+    ):
         one.run(tasks)
     assert 3 <= len(tries) <= 6  # of 40: the queue is not eaten
     broken = False
@@ -212,7 +214,7 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
     """Where each worker finds out what it has, one that has something else than the first gives its work back, uncomputed."""
     said: list[str] = []
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
         said.append(stats["device"])
         return Marker()
 
@@ -249,7 +251,7 @@ def test_a_worker_takes_the_sizes_of_what_it_computes_on(
 
 
 def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
         if text.task.shard % 3:
             raise OSError("reset")
         return Marker()
@@ -287,7 +289,7 @@ def test_computing_goes_on_while_the_last_shard_is_written_with_bounded_memory(
 ) -> None:
     engine, waiting, most = Engine(), threading.Semaphore(0), []
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, stats: Any) -> Marker:
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
         waiting.acquire()
         return Marker()
 
@@ -312,7 +314,7 @@ def test_several_shards_go_to_the_engine_in_one_call_and_its_numbers_are_shared(
 ) -> None:
     stats: dict[int, Any] = {}
 
-    def write(root: Root, manifest: Any, text: ShardText, states: Any, given: Any) -> Marker:
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, given: Any) -> Marker:
         stats[text.task.shard] = given
         assert len(states) == text.task.n_rows
         return Marker()

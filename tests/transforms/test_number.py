@@ -102,9 +102,9 @@ def test_a_part_that_was_numbered_is_known_by_its_place_and_text(root: Root) -> 
     done = task(root)
     root.remove(id_hashes(0, 3))
     assert not is_numbered(root, done)
-    write_marker(root, IdsMarker(0, 0, 1, (), {"plan": "other"}))
+    write_marker(root, IdsMarker(0, 0, 1, (), plan="other"))
     assert not is_numbered(root, done)
-    write_marker(root, IdsMarker(0, 0, 1, (), {"plan": "plan"}))  # the hashes have become tables
+    write_marker(root, IdsMarker(0, 0, 1, (), plan="plan"))  # the hashes have become tables
     assert is_numbered(root, done)
     root.remove(ids_marker(0))
     number_parts(root, done)
