@@ -1,32 +1,10 @@
-"""One step of the LSTM cell and its gradient by PyTorch's operators, for any device and dtype; on a GPU `cell_triton` does both.
+"""One step of the LSTM cell and its gradient by PyTorch's operators, for any device and dtype.
 
-`ops_for` says which module a device computes with.
+`cell_triton` does both on a GPU; `network.cell_of` says which of the two a device computes with.
 """
-
-import logging
-import sys
-from functools import cache
-from types import ModuleType
 
 import torch
 from torch import Tensor
-
-from model.triton_module import triton_module
-
-_LOG = logging.getLogger(__name__)
-
-
-@cache
-def ops_for(device: torch.device) -> ModuleType:
-    """The module with `cell_forward` and `cell_backward`: Triton's where it compiles for this GPU and gives the same numbers."""
-    plain = sys.modules[__name__]
-    if device.type != "cuda":
-        return plain
-    triton = triton_module("model.training.cell_triton", device)
-    if isinstance(triton, ModuleType):
-        return triton
-    _LOG.warning("training goes on without Triton's kernels (slower): %s", triton)
-    return plain
 
 
 def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:

@@ -6,9 +6,12 @@ the cell, and the gradients of the weights are one product over all steps at the
 a third of this speed.
 """
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -21,7 +24,9 @@ from model.engine.onednn import PackedLinear
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.training import cell
+from model.triton_module import triton_module
 
+_LOG = logging.getLogger(__name__)
 CARRY_BIAS = -2.0  # a highway layer starts by mostly passing its input through, as in bilm-tf
 
 
@@ -246,10 +251,10 @@ class LSTMRecurrence(torch.autograd.Function):
         c = c_0.new_empty(steps + 1, batch, d)
         c[0] = c_0
         gate_product, projection = _packed(w, batch), _packed(w_proj, batch)
-        ops, h_t = cell.ops_for(x.device), h_0.to(x.dtype)
+        step, h_t = cell_of(x.device), h_0.to(x.dtype)
         for t in range(steps):
             xh[t, :, p:] = h_t
-            ops.cell_forward(gate_product(xh[t]), shifted, c[t], gates[t], c[t + 1], m[t], cell_clip)
+            step.cell_forward(gate_product(xh[t]), shifted, c[t], gates[t], c[t + 1], m[t], cell_clip)
             h_t = projection(m[t], "clip", proj_clip)
             h[t] = h_t
         ctx.save_for_backward(xh, gates, m, h, c, w, w_proj)
@@ -271,17 +276,29 @@ class LSTMRecurrence(torch.autograd.Function):
         dh = (dh_out.to(h.dtype) * free).contiguous()
         dxh = torch.empty_like(xh)
         dc = torch.zeros_like(c[0])
-        gate_product, projection, ops = _packed(w.t(), batch), _packed(w_proj.t(), batch), cell.ops_for(h.device)
+        gate_product, projection, step = _packed(w.t(), batch), _packed(w_proj.t(), batch), cell_of(h.device)
         for t in reversed(range(steps)):
             if t + 1 < steps:
                 dh[t].addcmul_(dxh[t + 1, :, p:], free[t])
-            ops.cell_backward(gates[t], projection(dh[t]), dc, c[t], c[t + 1], cell_clip)
+            step.cell_backward(gates[t], projection(dh[t]), dc, c[t], c[t + 1], cell_clip)
             dxh[t] = gate_product(gates[t])
         # This way round oneDNN is an eighth faster than with the wide operand turned.
         dw = torch.mm(xh.view(-1, 2 * p).t(), gates.view(-1, 4 * d)).t().to(ctx.dtypes[0])  # [4d, 2p]
         dw_proj = torch.mm(dh.view(-1, p).t(), m.view(-1, d)).to(ctx.dtypes[1])  # [p, d]
         dbias = gates.view(-1, 4 * d).sum(0, dtype=c.dtype).to(ctx.dtypes[0])
         return dxh[:, :, :p], None, dw[:, :p], dw[:, p:], dbias, dw_proj, None
+
+
+@cache
+def cell_of(device: torch.device) -> ModuleType:
+    """The module with `cell_forward` and `cell_backward`: Triton's where it compiles for this GPU and gives the same numbers."""
+    if device.type != "cuda":
+        return cell
+    triton = triton_module("model.training.cell_triton", device)
+    if isinstance(triton, ModuleType):
+        return triton
+    _LOG.warning("training goes on without Triton's kernels (slower): %s", triton)
+    return cell
 
 
 def _packed(weight: Tensor, rows: int) -> PackedLinear:
