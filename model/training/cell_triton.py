@@ -1,7 +1,7 @@
 """The two functions of `cell` as one Triton kernel each, for GPUs.
 
 Importing this module needs triton, which comes with PyTorch for CUDA on Linux; where it is missing `network.cell_of` falls back
-to PyTorch's operators. The kernels also run in Triton's interpreter (TRITON_INTERPRET=1), which is how tests without a GPU compare
+to PyTorch's operators. The kernels also run in Triton's interpreter (TRITON_INTERPRET=1): so tests without a GPU compare
 them with those. tanh(z) is 2 · sigmoid(2z) - 1: Triton's core language has no tanh.
 """
 
