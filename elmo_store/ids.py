@@ -6,7 +6,7 @@ sorted by (high, low, sentence). 128 bits need no second look: that any two of 1
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from io import BytesIO
 
 import numpy as np
@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmo_store import layout
-from elmo_store.errors import ShardCorruptError
+from elmo_store.errors import ShardCorruptError, ShardMissingError
+from elmo_store.markers import ObjectRecord
 from elmo_store.parquet_files import read_table
 from elmo_store.recent import Recent
 from elmo_store.storage import Root
@@ -53,11 +54,19 @@ def encode_table(pairs: UInt64, sentences: Int64) -> bytes:
 class HashTables:
     """Finds sentences by the hash of an id, or of something else. Safe for threads.
 
-    ``path_of``: from a table's number to its path in the store.
+    Args:
+        path_of: from a table's number to its path in the store.
+        records: of the tables by their paths, where what is read is to be compared with them.
     """
 
-    def __init__(self, root: Root, n_sentences: int, path_of: Callable[[int], str] = layout.id_table) -> None:
-        self._root, self._n_sentences, self._path_of = root, n_sentences, path_of
+    def __init__(
+        self,
+        root: Root,
+        n_sentences: int,
+        path_of: Callable[[int], str] = layout.id_table,
+        records: Mapping[str, ObjectRecord] | None = None,
+    ) -> None:
+        self._root, self._n_sentences, self._path_of, self._records = root, n_sentences, path_of, records
         self._bits = layout.id_bits(n_sentences)
         self._tables: Recent[int, tuple[UInt64, UInt64, Int64]] = Recent(TABLES_AT_HAND)
 
@@ -75,7 +84,9 @@ class HashTables:
 
     def _read_one(self, number: int) -> tuple[UInt64, UInt64, Int64]:
         rel = self._path_of(number)
-        table = read_table(self._root, rel, layout.IDS_SCHEMA.names)
+        if self._records is not None and rel not in self._records:
+            raise ShardMissingError(f"{self._root.url(rel)} is not among the index's files")
+        table = read_table(self._root, rel, layout.IDS_SCHEMA, self._records[rel] if self._records else None)
         high, low, sentence = (table[name].to_numpy() for name in layout.IDS_SCHEMA.names)
         if (high[1:] < high[:-1]).any() or (len(sentence) and not 0 <= sentence.min() <= sentence.max() < self._n_sentences):
             raise ShardCorruptError(f"{self._root.url(rel)} is not a sorted table of hashes of this store: restore it")

@@ -22,5 +22,5 @@ def encode_inputs(files: Sequence[Mapping[str, Any]]) -> bytes:
 
 def read_inputs(root: Root) -> list[dict[str, Any]]:
     """The input's files, in input order. ShardMissingError, ShardCorruptError."""
-    files: list[dict[str, Any]] = read_table(root, layout.INPUTS).to_pylist()
+    files: list[dict[str, Any]] = read_table(root, layout.INPUTS, layout.INPUTS_SCHEMA).to_pylist()
     return files

@@ -4,14 +4,18 @@ May import pyarrow, storage, errors. A footer costs one request, row groups of a
 """
 
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from elmo_store import parquet_pages
 from elmo_store.errors import ShardCorruptError, ShardMissingError
+from elmo_store.markers import ObjectRecord
 from elmo_store.ranges import Range, ShortReadError
 from elmo_store.storage import Root
 
@@ -50,6 +54,16 @@ def errors_name(root: Root, rel: str) -> Iterator[None]:
         ) from error
 
 
+def _text_bytes(chunk: pa.Array) -> int:
+    """Bytes of the strings of a column that are numbers of a dictionary; 0 of any other."""
+    values = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
+    if not pa.types.is_dictionary(values.type):
+        return 0
+    import pyarrow.compute as pc  # which an import of this package need not pay for
+
+    return int(pc.sum(pc.binary_length(values.dictionary).take(values.indices).cast(pa.int64())).as_py() or 0)
+
+
 def read_footers(root: Root, rels: Sequence[str]) -> list[pq.FileMetaData]:
     """The metadata of each file, by one round of requests (two where a footer is large). ShardMissingError, ShardCorruptError."""
     with errors_name(root, ""):
@@ -74,35 +88,90 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
     fetched = None if root.is_local else _fetch(root, requests)
     for i, one in enumerate(requests):
         with errors_name(root, one.rel):
+            with ExitStack() as opened:
+                if fetched is None:
+                    size = os.stat(root.path(one.rel)).st_size
+                    read = parquet_pages.reader_of_file(opened.enter_context(open(root.path(one.rel), "rb")))
+                else:
+                    size, read = fetched[i].size, fetched[i].at
+                parquet_pages.check(read, size, one.metadata, one.groups, one.columns)
             source = root.path(one.rel) if fetched is None else pa.PythonFile(fetched[i], mode="r")
-            # pre_buffer would join ranges over gaps that were not fetched; everything is at hand already.
-            file = pq.ParquetFile(source, metadata=one.metadata, page_checksum_verification=True, pre_buffer=False)
-            tables.append(file.read_row_groups(list(one.groups), columns=list(one.columns), use_threads=False))
+            file = _opened(source, one.metadata, one.groups, one.columns)
+            table = file.read_row_groups(list(one.groups), columns=list(one.columns), use_threads=False)
+            tables.append(_checked(table, one.metadata, one.groups, size))
     return tables
 
 
-def read_table(root: Root, rel: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """A small file, read whole by one request. ShardMissingError; ShardCorruptError, also for a column that it has not."""
+def read_table(root: Root, rel: str, schema: pa.Schema, record: ObjectRecord | None = None) -> pa.Table:
+    """The columns of ``schema`` of a small file, read whole by one request.
+
+    ``record``: what its bytes are compared with, if given. ShardMissingError; ShardCorruptError for other bytes, columns that are
+    missing or of another type, nulls, strings that are not UTF-8, and pages beyond `parquet_pages.check`.
+    """
     with errors_name(root, rel):
-        file = pq.ParquetFile(pa.BufferReader(root.get(rel)), page_checksum_verification=True)
-        missing = [name for name in columns or () if name not in file.schema_arrow.names]
-        if missing:  # pyarrow leaves them out without a word
-            raise ValueError(f"it has no column {', '.join(missing)}")
-        return file.read(columns=None if columns is None else list(columns), use_threads=False)
+        data = root.get(rel)
+        if record is not None and ObjectRecord.of(rel, data) != record:
+            raise ValueError("its record names other bytes")
+        metadata = pq.read_metadata(pa.BufferReader(data))
+        if problem := schema_problem(metadata.schema.to_arrow_schema(), schema):
+            raise ValueError(problem)
+        groups = range(metadata.num_row_groups)
+        parquet_pages.check(parquet_pages.reader_of(data), len(data), metadata, groups, schema.names)
+        file = _opened(pa.BufferReader(data), metadata, groups, schema.names)
+        return _checked(file.read(columns=schema.names, use_threads=False).select(schema.names), metadata, groups, len(data))
 
 
-def column_bytes(metadata: pq.FileMetaData, group: int, columns: Sequence[str]) -> list[tuple[int, int]]:
-    """(start, stop) in the file of the columns of one row group that belong to the fields of these names."""
-    found = []
-    row_group = metadata.row_group(group)
-    for i in range(row_group.num_columns):
-        column = row_group.column(i)
-        if any(column.path_in_schema in (name, f"{name}.list.element") for name in columns):
-            start = column.data_page_offset
-            if column.has_dictionary_page and column.dictionary_page_offset is not None:
-                start = min(start, column.dictionary_page_offset)
-            found.append((start, start + column.total_compressed_size))
-    return found
+def _opened(source: Any, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> pq.ParquetFile:
+    """The file, whose strings stay numbers of a dictionary where they are stored so: what they add up to is not known yet."""
+    texts = {
+        column.path_in_schema
+        for group in groups
+        for column, _, _ in parquet_pages.chunks(metadata, group, columns)
+        if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page
+    }
+    # pre_buffer would join ranges over gaps that were not fetched; everything is at hand already.
+    return pq.ParquetFile(
+        source, metadata=metadata, page_checksum_verification=True, pre_buffer=False, read_dictionary=sorted(texts)
+    )
+
+
+def schema_problem(found: pa.Schema, wanted: pa.Schema) -> str | None:
+    """What keeps a file from being read as ``wanted``; None if nothing does. Other columns may stand beside them."""
+    for field in wanted:
+        index = found.get_field_index(field.name)
+        if index < 0:
+            return f"it has no column {field.name}"
+        if not _same_type(found.field(index).type, field.type):
+            return f"its column {field.name} is {found.field(index).type}, not {field.type}"
+    return None
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Equal, whatever an inner field is called and whether it may be null."""
+    if pa.types.is_list(wanted):
+        return bool(pa.types.is_list(found)) and _same_type(found.value_type, wanted.value_type)
+    return bool(found.equals(wanted))
+
+
+def _checked(table: pa.Table, metadata: pq.FileMetaData, groups: Iterable[int], size: int) -> pa.Table:
+    """``table`` with plain strings. ValueError for other rows than the footer says, nulls, and strings that are none or too long.
+
+    ``size``: of the file.
+    """
+    rows = sum(metadata.row_group(group).num_rows for group in groups)
+    if table.num_rows != rows:
+        raise ValueError(f"it has {table.num_rows} rows where its footer says {rows}")
+    for column in table.columns:
+        if (n_bytes := sum(map(_text_bytes, column.chunks))) > parquet_pages.limit(size):
+            raise ValueError(f"a column has {n_bytes:,} bytes of text, more than {parquet_pages.limit(size):,}")
+    whole = metadata.schema.to_arrow_schema()
+    table = table.cast(pa.schema([whole.field(name) for name in table.column_names]))
+    table.validate(full=True)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        inner = column.combine_chunks().values if pa.types.is_list(column.type) else column
+        if column.null_count or inner.null_count:
+            raise ValueError(f"its column {name} has nulls")
+    return table
 
 
 def _footer_bytes(tail: bytes) -> int:
@@ -114,7 +183,10 @@ def _footer_bytes(tail: bytes) -> int:
 
 def _fetch(root: Root, requests: Sequence[GroupsOf]) -> list["_Fetched"]:
     """The bytes that each request needs, all asked for at once."""
-    files = [_Fetched(one) for one in requests]
+    files = []
+    for one in requests:
+        with errors_name(root, one.rel):
+            files.append(_Fetched(one))
     try:
         root.read_ranges([r for file in files for r in file.ranges])
     except (FileNotFoundError, ShortReadError) as error:
@@ -132,13 +204,18 @@ class _Fetched(io.RawIOBase):
         self._at = 0
         self._blocks: list[tuple[int, bytearray]] = []
         self.ranges: list[Range] = []
-        self._size = 0
+        self.size = 0
         for group in request.groups:
-            for start, stop in column_bytes(request.metadata, group, request.columns):
+            for _, start, stop in parquet_pages.chunks(request.metadata, group, request.columns):
                 block = bytearray(stop - start)
                 self._blocks.append((start, block))
                 self.ranges.append(Range(request.rel, start, memoryview(block)))
-                self._size = max(self._size, stop)
+                self.size = max(self.size, stop)
+
+    def at(self, start: int, n_bytes: int) -> bytes:
+        """Bytes from ``start`` on, as many as a range has."""
+        self._at = start
+        return self.read(n_bytes)
 
     def readable(self) -> bool:
         """True."""
@@ -154,7 +231,7 @@ class _Fetched(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Move the place."""
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
         return self._at
 
     def read(self, size: int | None = -1) -> bytes:

@@ -226,7 +226,7 @@ class ParquetRows:
                     return None
                 # The page's header and the lists' levels come first: the values are its last bytes.
                 starts[i, k] = column.data_page_offset + column.total_compressed_size - rows[i] * row_bytes
-        uniform = all(n == rows[0] for n in rows[:-1]) and 0 < rows[-1] <= rows[0]
+        uniform = all(n == rows[0] for n in rows[:-1]) and 0 < rows[-1] <= rows[0] and (starts >= 0).all()
         return _Places(rows[0], starts) if uniform else None
 
     def _read_by_pyarrow(self, states: Sequence[int], spans: Int64) -> npt.NDArray[Any]:
@@ -280,8 +280,9 @@ class ParquetRows:
 
     def _check(self, footer: pq.FileMetaData, where: str, rows: int) -> None:
         """The columns that the format names must be there; others may be."""
-        if footer.num_rows != rows:
-            raise ShardCorruptError(f"{where} has {footer.num_rows} rows, the manifest says {rows}")
+        lengths = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
+        if footer.num_rows != rows or sum(lengths) != rows or min(lengths, default=0) < 0:
+            raise ShardCorruptError(f"{where} has {footer.num_rows} rows, {sum(lengths)} in row groups; the manifest says {rows}")
         found = footer.schema.to_arrow_schema()
         missing = [
             field.name

@@ -21,7 +21,7 @@ from elmo_store.errors import SentenceNotFoundError, ShardCorruptError, ShardMis
 from elmo_store.ids import HashTables, hashes
 from elmo_store.manifest import Manifest
 from elmo_store.markers import PartRange, marked, read_stretch_marker
-from elmo_store.parquet_files import GroupsOf, read_footers, read_table, read_tables
+from elmo_store.parquet_files import GroupsOf, read_footers, read_table, read_tables, schema_problem
 from elmo_store.recent import Recent
 from elmo_store.storage import Root
 from elmo_store.zarr_form import read_sentence_chunks
@@ -81,8 +81,8 @@ def encode_index(parts: Sequence[PartRange], sizes: Sequence[tuple[int, int]]) -
 
 def read_index(root: Root, manifest: Manifest) -> list[PartRange]:
     """The parts of a complete store, in order. ShardCorruptError unless they follow each other, up to the manifest's counts."""
-    table = read_table(root, layout.SENTENCE_INDEX, list(PartRange.__dataclass_fields__))
-    parts = [PartRange(*(int(value) for value in row.values())) for row in table.to_pylist()]
+    table = read_table(root, layout.SENTENCE_INDEX, layout.INDEX_SCHEMA)
+    parts = [PartRange(*row.values()) for row in table.select(list(PartRange.__dataclass_fields__)).to_pylist()]
     counts = manifest.sizes
     fault = index_fault(parts)
     last = parts[-1] if parts else PartRange(-1, 0, 0, 0, 0)
@@ -254,7 +254,8 @@ class SentenceTable:
                 raise ShardCorruptError(
                     f"{self._root.url(rel)} has {metadata.num_rows} sentences, not {part.n_sentences}: restore it"
                 )
-            check_schema(metadata.schema.to_arrow_schema(), self._root.url(rel))
+            if problem := schema_problem(metadata.schema.to_arrow_schema(), layout.SENTENCES_SCHEMA):
+                raise ShardCorruptError(f"{self._root.url(rel)}: {problem}: not a part of a store")
             lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             footers.append(_Footer(metadata, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])))
         return footers
@@ -293,19 +294,3 @@ def _as_array(numbers: Sequence[int] | Int64) -> Int64:
     if isinstance(numbers, range):
         return np.arange(numbers.start, numbers.stop, numbers.step)
     return np.asarray(numbers, np.int64)
-
-
-def check_schema(found: pa.Schema, where: str) -> None:
-    """ShardCorruptError unless a part has the columns of the format; others may stand beside them."""
-    for field in layout.SENTENCES_SCHEMA:
-        index = found.get_field_index(field.name)
-        if index < 0 or not _same_type(found.field(index).type, field.type):
-            kind = "missing" if index < 0 else str(found.field(index).type)
-            raise ShardCorruptError(f"{where}: column {field.name} is {kind}, not {field.type}: not a part of a store")
-
-
-def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Equal, whatever an inner field is called and whether it may be null."""
-    if pa.types.is_list(wanted):
-        return bool(pa.types.is_list(found)) and _same_type(found.value_type, wanted.value_type)
-    return bool(found.equals(wanted))

@@ -23,15 +23,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from elmo_store import ids, layout
-from elmo_store.errors import StoreError
+from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
+from elmo_store.index_record import publish, read_record, withdraw
 from elmo_store.manifest import Manifest, own_sha256
+from elmo_store.markers import ObjectRecord
 from elmo_store.sentences import SentenceTable
 from elmo_store.storage import Root
 
 UInt64 = npt.NDArray[np.uint64]
 Text = str | Sequence[str | bytes]
 Table = tuple[UInt64, UInt64, npt.NDArray[np.int64]]  # high, low, sentence, sorted
-FACTS = f"{layout.TEXT_INDEX}/facts.json"
+REMEDY = "elmo-store index STORE --by text"
 MOST_IN_MEMORY = 1 << 20  # sentences whose hashes are gathered without an index
 BUCKET_ROWS = 1 << 22  # hashes that are sorted at a time: 100 MB
 _END = b"\xff"  # of a token
@@ -107,39 +109,38 @@ class TextIndex:
     def __init__(self, root: Root, manifest: Manifest, sentences: SentenceTable) -> None:
         self._root, self._manifest, self._sentences = root, manifest, sentences
         self._cut = cut_bytes(manifest)
-        self._tables = ids.HashTables(root, manifest.sizes.sentences, layout.text_table) if manifest.counts else None
+        self._tables: ids.HashTables | None = None
         self._gathered: GatheredTexts | None = None
-        self._indexed: bool | None = None
         self._lock = Lock()
 
     def find(self, texts: Sequence[Text]) -> list[int | None]:
         """The number of the first sentence that has each text, None without one.
 
-        StoreError for an index of another store, or if there is none and the store is unfinished or too large to do without.
+        StoreError for an index that is damaged or of another store, or if there is none and the store is unfinished or too large
+        to do without.
         """
         with self._lock:
-            if self._indexed is None:
-                self._indexed = self._has_index()
-            if not self._indexed and self._gathered is None:
+            if self._tables is None and self._gathered is None:
+                self._tables = self._indexed()
+            if self._tables is None and self._gathered is None:
                 check_size(len(self._sentences), self._root.url())
                 self._gathered = GatheredTexts(self._sentences.token_lists(), self._cut)
         if self._gathered is not None:
             return self._gathered.find(texts)
         assert self._tables is not None
-        return self._tables.find(hash_texts(texts, self._cut)) if len(texts) else []
+        try:
+            return self._tables.find(hash_texts(texts, self._cut)) if len(texts) else []
+        except (ShardMissingError, ShardCorruptError) as error:
+            raise StoreError(f"{error}. Of an index: run `{REMEDY}` again") from error
 
-    def _has_index(self) -> bool:
+    def _indexed(self) -> ids.HashTables | None:
+        """The index's tables, None without one."""
         if not self._manifest.complete:
             raise StoreError(f"{self._root}: texts are found when the job is complete; read by number until then")
-        try:
-            facts = self._root.get_json(FACTS)
-        except FileNotFoundError:
-            return False
-        if facts.get("store") != _identity(self._manifest):
-            raise StoreError(
-                f"{self._root.url(layout.TEXT_INDEX)} is the index of another store: run `elmo-store index --by text` again"
-            )
-        return True
+        found = read_record(self._root, layout.TEXT_INDEX, _identity(self._manifest), REMEDY)
+        if found is None:
+            return None
+        return ids.HashTables(self._root, self._manifest.sizes.sentences, layout.text_table, found.objects)
 
 
 def check_size(sentences: int, where: str) -> None:
@@ -154,13 +155,14 @@ def check_size(sentences: int, where: str) -> None:
 def build(
     root: Root, manifest: Manifest, sentences: SentenceTable, tell: Callable[[int], None] = lambda done: None
 ) -> dict[str, Any]:
-    """Write the index of a complete store, over one that is there; returns the facts that stand with it.
+    """Write the index of a complete store, in place of one that is there; returns the facts that stand with it.
 
     ``tell``: called with the number of sentences hashed. Memory and a temporary file are bounded: 24 bytes a sentence on disk.
     """
     if not manifest.complete:
         raise StoreError(f"{root} is not complete: run its job again to continue it, then index it")
-    root.remove(FACTS)  # what is half written is no index
+    withdraw(root, layout.TEXT_INDEX)
+    objects = []
     n, cut = manifest.sizes.sentences, cut_bytes(manifest)
     bits = layout.id_bits(n)
     bucket_bits = min(bits, max(0, (-(-n // BUCKET_ROWS) - 1).bit_length()))
@@ -185,8 +187,9 @@ def build(
             texts += len(numbers)
             for table, data in _tables(high, low, numbers, bits, range(bucket * of_bucket, (bucket + 1) * of_bucket)):
                 root.put(layout.text_table(table), data)
+                objects.append(ObjectRecord.of(layout.text_table(table), data))
     facts = {"store": _identity(manifest), "sentences": n, "texts": texts, "cut_bytes": cut}
-    root.put_json(FACTS, facts)  # last: without it there is no index
+    publish(root, layout.TEXT_INDEX, facts, objects)
     return facts
 
 

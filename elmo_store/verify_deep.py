@@ -17,10 +17,10 @@ from elmo_store.errors import StoreError
 from elmo_store.forms import row_reader
 from elmo_store.manifest import Manifest
 from elmo_store.markers import PartRange
-from elmo_store.parquet_files import read_footers, read_table
+from elmo_store.parquet_files import read_table
 from elmo_store.parquet_form import ParquetRows
 from elmo_store.reading import text_of_rows
-from elmo_store.sentences import check_schema, read_index
+from elmo_store.sentences import read_index
 from elmo_store.storage import Root
 from elmo_store.zarr_form import metadata, read_sentence_chunks
 from elmo_store.zarr_rows import ZarrRows
@@ -89,8 +89,7 @@ def _part_faults(store: "Store", part: PartRange) -> Iterator[str]:
     root, boundaries = store.root, store.boundaries
     rel = layout.sentences_part(part.part)
     where = root.url(rel)
-    check_schema(read_footers(root, [rel])[0].schema.to_arrow_schema(), where)
-    table = read_table(root, rel, layout.SENTENCES_SCHEMA.names)
+    table = read_table(root, rel, layout.SENTENCES_SCHEMA)
     lengths = table["n_tokens"].to_numpy().astype(np.int64)
     tokens = table["tokens"].combine_chunks()
     listed = tokens.value_lengths().to_numpy(zero_copy_only=False)
@@ -105,8 +104,6 @@ def _part_faults(store: "Store", part: PartRange) -> Iterator[str]:
         yield f"{where}: first_row does not follow from the token counts, from row {part.first_row} on"
     if not np.array_equal(listed, lengths):
         yield f"{where}: n_tokens is not the length of tokens everywhere"
-    if any(table[name].null_count for name in layout.SENTENCES_SCHEMA.names) or tokens.flatten().null_count:
-        yield f"{where}: a column has nulls"
     yield from _id_faults(store, table["id"].to_pylist(), part, where)
     yield from _reject_faults(root, part, lengths)
 

@@ -23,7 +23,7 @@ from elmo_store.errors import StoreError
 from elmo_store.int8 import Array, Int8Rows
 from elmo_store.manifest import Manifest
 from elmo_store.storage import Root
-from elmo_store.zarr_rows import errors_name
+from elmo_store.zarr_rows import errors_name, most_token_bytes
 from elmo_store.zarr_shard import DamagedError, Data
 
 if TYPE_CHECKING:
@@ -104,7 +104,11 @@ def encode_tokens(manifest: Manifest, shard: int, tokens: Sequence[str]) -> tupl
     """
     rows = np.full(manifest.shard_rows, "", dtype=object)
     rows[: len(tokens)] = tokens
-    return layout.zarr_token_chunk(shard), bytes(Zstd(level=1).encode(VLenUTF8().encode(rows)))
+    data = VLenUTF8().encode(rows)
+    stored = bytes(Zstd(level=1).encode(data))
+    if len(data) > most_token_bytes(len(stored)):
+        raise StoreError(f"the tokens of shard {shard} have {len(data):,} bytes, more than readers take: are they words?")
+    return layout.zarr_token_chunk(shard), stored
 
 
 def encode_sentence_chunk(manifest: Manifest, chunk: int, entries: Int64) -> tuple[str, bytes]:
@@ -120,10 +124,7 @@ def encode_sentence_chunk(manifest: Manifest, chunk: int, entries: Int64) -> tup
 
 def decode_sentence_chunk(data: bytes, entries: int) -> Int64:
     """The ``entries`` entries of a chunk of ``sentence_start``. DamagedError if it is none."""
-    try:
-        values = Zstd().decode(data)
-    except (RuntimeError, ValueError) as error:
-        raise DamagedError(f"a chunk of sentence_start can't be decompressed ({error})") from error
+    values = zarr_shard.unzstd(data, 8 * entries)
     if len(values) != 8 * entries:
         raise DamagedError(f"a chunk of sentence_start has {len(values)} bytes, not {8 * entries}")
     return np.frombuffer(values, "<i8").astype(np.int64)

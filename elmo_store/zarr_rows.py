@@ -11,7 +11,6 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 from numcodecs.vlen import VLenUTF8  # type: ignore[import-untyped]
-from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
 from elmo_store import layout, zarr_shard
 from elmo_store.errors import ShardCorruptError, ShardMissingError
@@ -28,6 +27,7 @@ Int64 = npt.NDArray[np.int64]
 INDICES_AT_HAND = 1024  # of shards: 10 KB each for 16,384 rows of 5 states
 TOKEN_CHUNKS_AT_HAND = 8
 DECODE_THREADS = 4
+MOST_TOKEN_BYTES, MOST_TOKEN_RATIO = 1 << 28, 250  # that a chunk of tokens decompresses to: the larger of the two
 
 
 class ShardedRows:
@@ -277,13 +277,19 @@ class ZarrRows:
 
 def decode_tokens(data: bytes, shard_rows: int) -> list[str]:
     """The tokens of a chunk of the array ``token``. DamagedError if it is none."""
+    values = zarr_shard.unzstd(data, most_token_bytes(len(data)))
+    count = int.from_bytes(values[:4], "little")  # memory is taken for so many
+    if count != shard_rows:
+        raise DamagedError(f"a chunk holds {count} tokens, not {shard_rows}")
     try:
-        tokens = VLenUTF8().decode(Zstd().decode(data)).tolist()
+        return [str(token) for token in VLenUTF8().decode(values)]
     except (RuntimeError, ValueError) as error:
         raise DamagedError(f"a chunk of tokens can't be decoded ({error})") from error
-    if len(tokens) != shard_rows:
-        raise DamagedError(f"a chunk holds {len(tokens)} tokens, not {shard_rows}")
-    return [str(token) for token in tokens]
+
+
+def most_token_bytes(stored_bytes: int) -> int:
+    """Bytes that a chunk of tokens of ``stored_bytes`` may decompress to."""
+    return max(MOST_TOKEN_BYTES, MOST_TOKEN_RATIO * stored_bytes)
 
 
 @contextmanager

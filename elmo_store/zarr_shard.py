@@ -136,6 +136,17 @@ def decode_chunk(data: Data | memoryview, out: npt.NDArray[Any], *, compression:
     out.reshape(-1).view(np.uint8)[:] = np.frombuffer(values, np.uint8)
 
 
+def unzstd(data: bytes, most_bytes: int) -> bytes:
+    """What one frame of zstd decompresses to. DamagedError if it is none, or says that it has more than ``most_bytes``."""
+    try:
+        says = _content_bytes("zstd", bytes(data[:18]))
+        if not 0 <= says <= most_bytes:
+            raise DamagedError(f"it would decompress to {says:,} bytes; {most_bytes:,} are the most")
+        return bytes(Zstd().decode(data))
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise DamagedError(f"it can't be decompressed ({error})") from error
+
+
 def _content_bytes(compression: str, head: bytes) -> int:
     """What a frame that begins with ``head`` says it decompresses to, so that no frame can take any amount of memory.
 

@@ -13,6 +13,7 @@ from model.errors import OptionsError
 DIRECTIONS: tuple[Literal["fwd", "bwd"], ...] = ("fwd", "bwd")
 # Far beyond every biLM that was ever trained; an options.json that asks for more is refused before anything of that size is made.
 MOST_LAYERS, MOST_WIDTH, MOST_CHARACTERS = 256, 1 << 20, 1024
+MOST_OPTIONS_BYTES = 1 << 20  # of an options.json; Python's values take some twenty times as much
 MOST_ROWS = 1 << 24  # of a table of characters or words
 N_BYTES_AND_MARKERS = 261  # 256 byte values and 5 markers; the 262nd row is the padding of whole words (id 0)
 

@@ -12,7 +12,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from model.errors import WeightsError
-from model.options import BiLMOptions
+from model.options import MOST_OPTIONS_BYTES, BiLMOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +77,11 @@ class StartState:
             WeightsError: not such a file.
         """
         try:
+            if (size := int.from_bytes(data[:8], "little")) > MOST_OPTIONS_BYTES:
+                raise ValueError(f"its header has {size:,} bytes; {MOST_OPTIONS_BYTES:,} are the most")
             tensors = load(data)
             # The library reads metadata from files only; the header is JSON after its length in 8 little-endian bytes.
-            header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+            header = json.loads(data[8 : 8 + size])
             return cls(header["__metadata__"]["kind"], tensors["h"], tensors["c"])
         except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise WeightsError(f"the start state can't be read: {error!r}; this program did not write it") from error

@@ -32,6 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="rows (tokens) held in memory for exact neighbours, 4 bytes a number (default: 200000)",
     )  # fmt: skip
     parser.add_argument(
+        "--model", metavar="MODEL",
+        help="the store's model, for sentences of your own (default: the packaged one, or one in this folder, of its name)",
+    )  # fmt: skip
+    parser.add_argument(
         "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the store (default: {})"
     )
 
@@ -66,7 +70,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     token = secrets.token_urlsafe(24)
     shown = f"[{args.host}]" if ":" in args.host else args.host
     with listener:
-        service = Service(store, args.sample_rows)
+        service = Service(store, args.sample_rows, args.model)
         serving = server(service, token, listener, args.host)
         print(f"exploring {store.url}: http://{shown}:{listener.getsockname()[1]}/#{token}", flush=True)
         print("Ctrl-C ends it.", flush=True)

@@ -18,7 +18,7 @@ from model.engine.int8 import int8_problem
 from model.engine.settings import EngineSettings
 from model.engine.text import SentenceRows
 from model.errors import ModelError
-from model.files.registry import load_model
+from model.files.registry import load_model, local_spec
 from model.start_state import StartState
 
 # Largest difference that other hardware explains, by the precision that the states were computed in. Wrong sentences, layers or
@@ -52,8 +52,8 @@ class Recomputed:
 def recompute(store: Store, n_sentences: int, *, model: str | None = None, seed: int = 0) -> Recomputed:
     """Compute ``n_sentences`` random sentences of ``store`` that have tokens again.
 
-    ``model``: where the model is, by default where the store's job found it. RecomputeError for a mixed store, or if the model
-    is not the store's.
+    ``model``: where the model is, by default one of this machine that has the store's name for it. RecomputeError for
+    a mixed store, or if the model is not the store's.
     """
     manifest = store.manifest
     if manifest.kind != "states":
@@ -77,7 +77,7 @@ def recompute(store: Store, n_sentences: int, *, model: str | None = None, seed:
 def _weights(store: Store, model: str | None) -> Any:
     where = model or store.manifest.model.name
     try:
-        _, weights = load_model(where)
+        _, weights = load_model(model or local_spec(where))
     except (ModelError, OSError) as error:
         raise RecomputeError(f"the model {where} can't be loaded ({error}): say where it is with --model") from error
     if weights.fingerprint != store.manifest.model.fingerprint:

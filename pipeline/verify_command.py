@@ -35,7 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random choice of sentences (default: 0)")
     parser.add_argument(
-        "--model", metavar="MODEL", help="where the model of --recompute is (default: where the store's job found it)"
+        "--model",
+        metavar="MODEL",
+        help="where the model of --recompute is (default: the packaged one, or one in this folder, of its name)",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON (default: text)")
     parser.add_argument("--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the URL (default: {})")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from elmo_store import layout
 from elmo_store.figures.job import JobFigures, job_figures
 from elmo_store.figures.text import TextFigures, text_figures
 from elmo_store.manifest import Manifest
 from elmo_store.markers import read_marker
+from elmo_store.parquet_files import read_table
 from elmo_store.ranges import Range
 from elmo_store.reading import text_of_rows
 from elmo_store.storage import Root
@@ -117,7 +117,7 @@ def gather(store: "Store") -> StoreFigures:
 def part_tables(root: Root, parts: list[int]) -> Iterator[pa.Table]:
     """The tokens of parts, one after the other."""
     for part in parts:
-        yield pq.read_table(pa.BufferReader(root.get(layout.sentences_part(part))), columns=["tokens"])
+        yield read_table(root, layout.sentences_part(part), pa.schema([layout.SENTENCES_SCHEMA.field("tokens")]))
 
 
 def refused(root: Root, manifest: Manifest, parts: list[int], n_examples: int = 3) -> Refused:

@@ -21,11 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from model.errors import ModelError, UnknownModelError, WeightsError
+from model.options import MOST_OPTIONS_BYTES
 
 _LOG = logging.getLogger(__name__)
 
 _WEIGHT_NAMES = ("weights.safetensors", "weights.hdf5", "model.hdf5")  # model.hdf5: the NLPL repository's name
 _MOST_BYTES = 1 << 33  # of a zip's member: the largest published weights take 375 MB
+_MOST_RATIO = 250  # that a member of more than `_FREE_BYTES` is compressed by: numbers of weights hardly are
+_FREE_BYTES = 1 << 30
 _UNSAFE = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".npy", ".npz")
 
 
@@ -118,10 +121,9 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> ModelFiles:
 def _refuse_foreign(names: Collection[str], shown: str) -> None:
     """Raise WeightsError for another program's model."""
     if kind := foreign_kind(names):
-        is_remote_folder = "://" in shown and not shown.lower().endswith(".zip")  # a folder is converted on a local disk
-        source, note = ("COPY", ", COPY a local copy of it,") if is_remote_folder else (shown, "")
+        local = " of a local copy" if "://" in shown else ""
         raise WeightsError(
-            f"{shown} holds {kind.value}: convert it once by `elmo-store models convert {source} FOLDER`{note} and give FOLDER"
+            f"{shown} holds {kind.value}: convert it once by `elmo-store models convert {shown} FOLDER`{local}, then give FOLDER"
         )
 
 
@@ -168,9 +170,12 @@ def unpack(path: Path, folder: Path, shown: str, wanted: Callable[[Collection[st
 
 
 def _extract(archive: zipfile.ZipFile, member: str, target: Path, shown: str) -> None:
-    size = archive.getinfo(member).file_size
-    if size > _MOST_BYTES:
-        raise WeightsError(f"{shown}: {member} says that it has {size:,} bytes, more than any biLM")
+    info = archive.getinfo(member)
+    most = min(_MOST_BYTES, max(_FREE_BYTES, _MOST_RATIO * info.compress_size))
+    if member.endswith(".json"):
+        most = MOST_OPTIONS_BYTES
+    if info.file_size > most:
+        raise WeightsError(f"{shown}: {member} says that it has {info.file_size:,} bytes; {most:,} are the most")
     with archive.open(member) as source, target.open("wb") as file:
         shutil.copyfileobj(source, file, 1 << 20)
 

@@ -5,6 +5,7 @@ Packaged models live in model/data/NAME/ (weights.safetensors, README.md as mode
 
 import math
 import posixpath
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,6 +120,22 @@ def load_model(spec: str | None = None) -> tuple[str, BiLMWeights]:
         names = ", ".join(info.name for info in available_models())
         raise UnknownModelError(f"{error}; nor is it the name of a model: {names}") from error
     return name_of(spec), weights
+
+
+def local_spec(name: str) -> str:
+    """What `load_model` takes for a name that a store gives, whoever wrote it.
+
+    That is a model of this installation, or a folder or file of that name in the current folder. UnknownModelError for anything
+    else: paths, URLs, and models that would have to be downloaded are for the user to name.
+    """
+    if name == RANDOM_SMALL or name in {folder.name for folder in packaged_folders()}:
+        return name
+    if re.fullmatch(r"\w[\w.+ -]*", name) and Path(name).exists():
+        return f"./{name}"
+    raise UnknownModelError(
+        f"{name!r} is no model of this installation, nor a folder or file here, and what a store names is not fetched: "
+        "say where it is with --model"
+    )
 
 
 def model_options(spec: str | None = None) -> BiLMOptions:

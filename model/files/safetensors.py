@@ -17,7 +17,7 @@ from safetensors.torch import save
 from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
 from model.files.locate import replacing
-from model.options import BiLMOptions
+from model.options import MOST_OPTIONS_BYTES, BiLMOptions
 
 _LEXICON = "lexicon"
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
@@ -58,6 +58,8 @@ def stored_options(path: Path) -> BiLMOptions | None:
 def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:
     if "options" not in metadata:
         return None
+    if (size := len(metadata["options"])) > MOST_OPTIONS_BYTES:
+        raise OptionsError(f"{path}: the 'options' of its metadata have {size:,} characters; {MOST_OPTIONS_BYTES:,} are the most")
     try:
         return BiLMOptions.from_dict(json.loads(metadata["options"]))
     except (ValueError, RecursionError) as error:  # a JSONDecodeError or an OptionsError, values nested too deeply

@@ -18,7 +18,7 @@ import torch
 from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
 from model.files import hdf5, safetensors
-from model.options import BiLMOptions
+from model.options import MOST_OPTIONS_BYTES, BiLMOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +165,8 @@ def read_options(path: str | Path) -> BiLMOptions:
 def read_json(path: str | Path) -> Any:
     """The content of a JSON file. OptionsError: it is none."""
     try:
+        if (size := Path(path).stat().st_size) > MOST_OPTIONS_BYTES:
+            raise ValueError(f"it has {size:,} bytes; {MOST_OPTIONS_BYTES:,} are the most that options have")
         return json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except (ValueError, OSError, RecursionError) as error:
         raise OptionsError(f"{path} can't be read as JSON: {error}") from error

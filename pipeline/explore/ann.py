@@ -14,16 +14,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.errors import StoreError
 from elmo_store.figures.gather import evenly
 from elmo_store.figures.vectors import Float
+from elmo_store.index_record import IndexRecord, damaged, publish, read_record, withdraw
 from elmo_store.layout import MANIFEST
 from elmo_store.layout import VECTOR_INDEX as FOLDER
+from elmo_store.markers import ObjectRecord
 from elmo_store.storage import Root
 from elmo_store.store import Store
 from pipeline.explore.vectors import Found
 
-INDEX, LENGTHS, FACTS = f"{FOLDER}/rows.faiss", f"{FOLDER}/lengths.npy", f"{FOLDER}/facts.json"
+INDEX, LENGTHS = f"{FOLDER}/rows.faiss", f"{FOLDER}/lengths.npy"
+REMEDY = "elmo-store index STORE"
 BLOCK_ROWS = 32_768
 MOST_LISTS = 4096
 TRAINING_ROWS_A_LIST, TRAINING_BLOCK = 40, 64  # neighbouring rows are read together
@@ -69,18 +71,21 @@ def build(store: Store, tell: Callable[[int, int], None] = lambda done, total: N
         index.add(units)
         tell(stop, n)
     facts = {"rows": n, "lists": n_lists, "store": _identity(store.root), "kind": kind, "states": list(store.states)}
+    withdraw(store.root, FOLDER)
+    objects = []
     with tempfile.TemporaryDirectory() as folder:
         for name, write in ((INDEX, lambda p: faiss.write_index(index, p)), (LENGTHS, lambda p: np.save(p, lengths))):
-            path = str(Path(folder) / Path(name).name)
-            write(path)
-            _put_file(store.root, name, path)
-    store.root.put_json(FACTS, facts)  # last: without it there is no index
+            path = Path(folder) / Path(name).name
+            write(str(path))
+            objects.append(ObjectRecord(name, path.stat().st_size, _sha256(path)))
+            store.root.put_file(name, str(path))
+    publish(store.root, FOLDER, facts, objects)
     return facts
 
 
-def _put_file(root: Root, rel: str, path: str) -> None:
-    root.filesystem.makedirs(root.path(FOLDER), exist_ok=True)
-    root.filesystem.put_file(path, root.path(rel))
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _identity(root: Root) -> str:
@@ -89,22 +94,28 @@ def _identity(root: Root) -> str:
 
 
 class Index:
-    """An index that was built, opened: of a local store it is read where it lies, from elsewhere it is fetched once."""
+    """An index that was built, opened: of a local store it is read where it lies, from elsewhere it is fetched once.
 
-    def __init__(self, store: Store) -> None:
+    StoreError for files that are not those of ``record``, or no index of this store.
+    """
+
+    def __init__(self, store: Store, record: IndexRecord) -> None:
         import faiss
 
         root = store.root
-        facts = root.get_json(FACTS)
-        if facts.get("store") != _identity(root):
-            raise StoreError(f"{root.url(FOLDER)} is the index of another store: run `elmo-store index` again")
         self._fetched = None if root.is_local else tempfile.TemporaryDirectory()
-        paths = [self._local(root, name) for name in (INDEX, LENGTHS)]
-        index: Any = faiss.read_index(paths[0], faiss.IO_FLAG_MMAP)
+        paths = [self._local(root, name, record) for name in (INDEX, LENGTHS)]
+        self._slices = layer_slices(len(store.states), store.channels, store.manifest.kind)
+        try:
+            index: Any = faiss.read_index(paths[0], faiss.IO_FLAG_MMAP)
+            self._lengths = np.load(paths[1], mmap_mode="r")
+        except (RuntimeError, ValueError, EOFError) as error:
+            raise damaged(root, FOLDER, f"can't be read ({str(error)[:200]})", REMEDY) from error
+        shape, wanted = (index.ntotal, index.d), (store.n_rows, len(store.states) * store.channels)
+        if shape != wanted or self._lengths.shape != (store.n_rows, len(self._slices)):
+            raise damaged(root, FOLDER, f"has {shape[0]} rows of {shape[1]}, the store {wanted[0]} of {wanted[1]}", REMEDY)
         index.nprobe = LISTS_LOOKED_AT
         self._index = index
-        self._lengths = np.load(paths[1], mmap_mode="r")
-        self._slices = layer_slices(len(store.states), store.channels, store.manifest.kind)
         self._doubled = store.manifest.kind == "states"
         some = self._lengths[:: max(1, len(self._lengths) // 10_000)]
         self._usual = np.asarray(some, np.float32).mean(axis=0)  # [layers]
@@ -112,12 +123,18 @@ class Index:
     def __len__(self) -> int:
         return int(self._index.ntotal)
 
-    def _local(self, root: Root, rel: str) -> str:
-        if self._fetched is None:
-            return root.path(rel)
-        path = str(Path(self._fetched.name) / Path(rel).name)
-        root.filesystem.get_file(root.path(rel), path)
-        return path
+    def _local(self, root: Root, rel: str, record: IndexRecord) -> str:
+        """Where a file of the index lies on this machine, once it was compared with the record."""
+        wanted = record.objects.get(rel)
+        if wanted is None or root.size(rel) != wanted.bytes:
+            raise damaged(root, rel, "is missing or of another size than its record says", REMEDY)
+        path = Path(root.path(rel))
+        if self._fetched is not None:
+            path = Path(self._fetched.name) / Path(rel).name
+            root.filesystem.get_file(root.path(rel), str(path))
+        if _sha256(path) != wanted.sha256:
+            raise damaged(root, rel, "is not what its record says", REMEDY)
+        return str(path)
 
     def nearest(self, query: Float, s: Sequence[float], n: int, without: int | None = None) -> list[Found]:
         """About the ``n`` rows nearest to the query's mix. ``query``: [L+1, 2p], as `vectors.query_layers` gives it."""
@@ -140,5 +157,6 @@ class Index:
 
 
 def open_index(store: Store) -> Index | None:
-    """The index beside a store, None without one. StoreError if it is another store's."""
-    return Index(store) if store.root.exists(FACTS) else None
+    """The index beside a store, None without one. StoreError if it is damaged or another store's."""
+    record = read_record(store.root, FOLDER, _identity(store.root), REMEDY)
+    return None if record is None else Index(store, record)

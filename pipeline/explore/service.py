@@ -33,13 +33,13 @@ class BadRequestError(ValueError):
 class Service:
     """One store being looked at. The sample is read in the background: until it is there, questions about it say so."""
 
-    def __init__(self, store: Store, sample_rows: int = SAMPLE_ROWS) -> None:
-        self._store = store
+    def __init__(self, store: Store, sample_rows: int = SAMPLE_ROWS, model: str | None = None) -> None:
+        self._store, self._model = store, model
         self._kind = store.manifest.kind
         self._text = TextSearch(store.root, store.manifest.sizes.parts)
         self._sample: Sample | None = None
         self._index: Index | None = None
-        self._problem = ""
+        self._problem = self._index_problem = ""
         self._own: OrderedDict[str, EmbeddedSentence] = OrderedDict()
         self._lock = threading.Lock()
         self._names = layer_names(store.states, self._kind)
@@ -49,13 +49,13 @@ class Service:
 
     def _load(self) -> None:
         try:
-            self._index = open_index(self._store)
-        except (ImportError, StoreError, OSError) as error:
-            self._problem = str(error)
-        try:
             self._sample = Sample(sample_vectors(self._store, self._n_blocks), self._kind)
         except Exception as error:  # shown on the page, which goes on without neighbours
-            self._problem = f"{type(error).__name__}: {error}"
+            self._problem = f"the sample can't be read: {_shown(error)}"
+        try:
+            self._index = open_index(self._store)
+        except Exception as error:  # shown too
+            self._index_problem = f"the index can't be used: {_shown(error)}"
 
     def wait(self) -> None:
         """Until the sample is read, or could not be."""
@@ -76,7 +76,8 @@ class Service:
             "layers": self._names,
             "sample": None if self._sample is None else len(self._sample),
             "index": None if self._index is None else len(self._index),
-            "problem": self._problem,
+            "reading": self._loading.is_alive(),
+            "problem": "; ".join(filter(None, (self._problem, self._index_problem))),
             "sets": [{"name": one.name, "s": list(one.s), "gamma": one.gamma} for one in mix.weight_sets] if mix else [],
         }
 
@@ -123,13 +124,14 @@ class Service:
 
     def embed(self, text: str) -> dict[str, Any]:
         """A sentence of the user's: as `sentence`, with a key by which its tokens can be asked about."""
-        own = embed_own(text, self._store.manifest)
+        own = embed_own(text, self._store.manifest, self._model)
         with self._lock:
             key = f"own{len(self._own)}-{abs(hash(own.tokens)):x}"
             self._own[key] = own
             while len(self._own) > OWN_AT_HAND:
                 self._own.popitem(last=False)
-        code = f"import elmo_store\n[sentence] = elmo_store.embed([{list(own.tokens)!r}], {self._store.manifest.model.name!r})"
+        model = self._model or self._store.manifest.model.name
+        code = f"import elmo_store\n[sentence] = elmo_store.embed([{list(own.tokens)!r}], {model!r})"
         return {"own": key, "tokens": own.tokens, "norms": self._norms(own.rows), "code": f"{code}\nstates = sentence.read()"}
 
     def neighbours(
@@ -188,7 +190,7 @@ class Service:
         if not approximate:
             return self._ready()
         if self._index is None:
-            raise BadRequestError(f"there is no index: elmo-store index {self._store.url} makes one")
+            raise BadRequestError(self._index_problem or f"there is no index: elmo-store index {self._store.url} makes one")
         return self._index
 
     def _query(self, token: str) -> tuple[int | None, Float]:
@@ -239,3 +241,8 @@ class Service:
             "vectors = elmo_store.ScalarMix(s=S, gamma=GAMMA)(states=states)",
         ]
         return "\n".join(lines)
+
+
+def _shown(error: Exception) -> str:
+    """An error of ours by what it says, any other with its kind."""
+    return str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"

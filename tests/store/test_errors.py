@@ -420,7 +420,7 @@ def test_a_flipped_bit_of_a_table_is_an_error_of_ours_whatever_pyarrow_makes_of_
         data[bit // 8] ^= 1 << bit % 8
         damaged.flipped = bytes(data)
         try:
-            read_table(damaged, layout.SENTENCE_INDEX)
+            read_table(damaged, layout.SENTENCE_INDEX, layout.INDEX_SCHEMA)
         except StoreError as error:
             causes.add(type(error.__cause__).__name__)
     assert {"ArrowInvalid", "ArrowNotImplementedError", "OSError"} <= causes

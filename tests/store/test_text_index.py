@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import elmo_store
 from elmo_store import ids, layout, text_index
 from elmo_store.errors import SentenceNotFoundError, StoreError
+from elmo_store.index_record import record_of
 from elmo_store.manifest import ModelInfo
 from elmo_store.store import Store
 from elmo_store.text_index import hash_texts, hash_tokens
@@ -20,17 +21,18 @@ from elmo_store.verify import verify
 from pipeline.cli import main
 from tests.store.support import make_store
 
+FACTS = record_of(layout.TEXT_INDEX)
 OPTIONS = {"lstm": {"n_layers": 2}, "char_cnn": {"max_characters_per_token": 50}}
 
 
 def indexed(store: Store) -> Store:
     store.index_texts()
-    assert store.root.exists(text_index.FACTS)
+    assert store.root.exists(FACTS)
     return elmo_store.open(store.url)
 
 
 def as_it_is(store: Store) -> Store:
-    assert not store.root.exists(text_index.FACTS)
+    assert not store.root.exists(FACTS)
     return store
 
 
@@ -143,8 +145,8 @@ def test_the_command_and_what_stands_beside_the_store(tmp_path: Path, capsys: py
 def test_an_index_of_another_store_is_refused(tmp_path: Path) -> None:
     make_store(str(tmp_path / "s"))
     store = indexed(elmo_store.open(tmp_path / "s"))
-    facts = json.loads((tmp_path / "s" / text_index.FACTS).read_text())
-    (tmp_path / "s" / text_index.FACTS).write_text(json.dumps(facts | {"store": "0" * 64}))
+    facts = json.loads((tmp_path / "s" / FACTS).read_text())
+    (tmp_path / "s" / FACTS).write_text(json.dumps(facts | {"store": "0" * 64}))
     with pytest.raises(StoreError, match="index of another store"):
         elmo_store.open(store.url).find_text([["a"]])
 

@@ -43,20 +43,17 @@ async function about() {
   const number = (n) => n.toLocaleString("en");
   const sample =
     found.sample === null
-      ? "the sample is being read …"
+      ? found.reading ? "the sample is being read …" : "neighbours can't be shown"
       : found.sample === found.rows
         ? "neighbours are exact over all rows"
         : `neighbours are exact over a sample of ${number(found.sample)} of ${number(found.rows)} rows, evenly spaced blocks`;
   $("about").replaceChildren(
     `${number(found.tokens)} tokens in ${number(found.sentences)} sentences, model `, words(found.model), `; ${sample}.`,
+    ...(found.problem ? [" ", words(found.problem)] : []),
   );
-  if (found.problem) {
-    $("problem").textContent = visible(found.problem);
-    $("problem").hidden = false;
-  }
   $("approx-box").hidden = found.index === null;
   if (!state.s.length) sliders(found);
-  if (found.sample === null && !found.problem) setTimeout(() => attempt(about), 700);
+  if (found.reading) setTimeout(() => attempt(about), 700);
   else document.body.dataset.sample = "ready";
 }
 

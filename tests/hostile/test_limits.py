@@ -1,0 +1,201 @@
+"""Files that say they are small and would take any amount of memory: refused by name before it is taken."""
+
+import json
+import resource
+import subprocess
+import sys
+import zipfile
+from contextlib import suppress
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
+
+import elmo_store
+from elmo_store import layout, parquet_pages
+from elmo_store.errors import ManifestError, ShardCorruptError
+from model.errors import OptionsError, WeightsError
+from model.files import locate
+from model.files.weights import read_options
+from tests.store.support import Written, make_store
+
+MOST_KIB = 400 << 10  # that a process may grow by; what the files hold takes 1 GiB and more
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Written:
+    return make_store(str(tmp_path / "store"))
+
+
+def parquet_bomb(*, dictionary: bool) -> bytes:
+    """A part of one sentence: a string of 1 GiB, or a million times one of 64 KiB. 100 kB as stored."""
+    if dictionary:
+        values = pa.DictionaryArray.from_arrays(pa.array(np.zeros(1 << 20, np.int32)), pa.array(["a" * (1 << 16)]))
+    else:
+        values = pa.array(["a" * (1 << 30)])
+    columns: dict[str, Any] = {one: [0] for one in layout.SENTENCES_SCHEMA.names} | {"id": ["a:0"], "source": ["a"]}
+    columns["n_tokens"] = pa.array([len(values)], pa.int32())
+    columns["tokens"] = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+    table = pa.table(columns, metadata={})
+    sink = BytesIO()
+    pq.write_table(table, sink, compression="zstd", use_dictionary=dictionary, write_statistics=False, store_schema=False)
+    return sink.getvalue()
+
+
+def grows(code: str, *arguments: str) -> int:
+    """KiB by which a process grows that runs ``code`` after it has read something small."""
+    program = f"import resource, sys, elmo_store\n{code}\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())
+    return after - before
+
+
+READ = """
+from elmo_store.errors import StoreError
+store = elmo_store.open(sys.argv[1])
+import pyarrow.compute, numcodecs
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+try:
+    {}
+except StoreError as error:
+    assert sys.argv[2] in str(error) and "more than" in str(error) or "the most" in str(error), error
+else:
+    raise SystemExit("nothing was refused")
+"""
+
+
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_a_page_of_a_part_that_is_a_bomb_takes_no_memory(tmp_path: Path, dictionary: bool) -> None:
+    written = make_store(str(tmp_path / "s"), lengths=(1,), parts=(1,))
+    data = parquet_bomb(dictionary=dictionary)
+    assert len(data) < 1 << 20
+    part = layout.sentences_part(0)
+    written.root.put(part, data)
+    assert grows(READ.format("store.sentence(0).tokens"), written.root.url(), part) < MOST_KIB
+
+
+def test_chunks_of_zstd_that_are_bombs(store: Written) -> None:
+    bomb = bytes(Zstd(level=1).encode(bytes(1 << 30)))
+    assert len(bomb) < 1 << 17
+    for rel, read in (
+        (layout.zarr_token_chunk(0), "store._tokens(0, 4)"),
+        (layout.zarr_sentence_chunk(0), "store.sentence(0).read()"),
+    ):
+        whole = store.root.get(rel)
+        store.root.put(rel, bomb)
+        assert grows(READ.format(read), store.root.url(), rel) < MOST_KIB
+        store.root.put(rel, whole)
+
+
+def test_a_chunk_that_says_it_holds_4_billion_tokens(store: Written) -> None:
+    rel = layout.zarr_token_chunk(0)
+    store.root.put(rel, bytes(Zstd(level=1).encode(b"\xff\xff\xff\xff" + bytes(64))))
+    with pytest.raises(ShardCorruptError, match=f"{rel} is damaged .*4294967295 tokens, not 16"):
+        elmo_store.open(store.root.url())._tokens(0, 4)
+
+
+@pytest.mark.parametrize("n_bytes", [0, 3, 5])
+def test_a_chunk_that_is_cut(store: Written, n_bytes: int) -> None:
+    rel = layout.zarr_token_chunk(0)
+    store.root.put(rel, store.root.get(rel)[:n_bytes])
+    with pytest.raises(ShardCorruptError, match=rel):
+        elmo_store.open(store.root.url())._tokens(0, 4)
+
+
+@pytest.mark.parametrize("column", ["tokens", "id"])
+def test_nulls_and_strings_that_are_no_utf_8_in_a_part(store: Written, column: str) -> None:
+    rel = layout.sentences_part(0)
+    whole = pq.read_table(BytesIO(store.root.get(rel)))
+    bad = pa.array([b"\xff"] * len(whole), pa.binary()).view(pa.string())
+    null = pa.array([None] * len(whole), pa.string())
+    for values in (bad, null):
+        if column == "tokens":
+            values = pa.ListArray.from_arrays(pa.array(range(len(whole) + 1), pa.int32()), values)
+        place = whole.schema.get_field_index(column)
+        sink = BytesIO()
+        pq.write_table(whole.set_column(place, column, values), sink)
+        store.root.put(rel, sink.getvalue())
+        with pytest.raises(ShardCorruptError, match=rel):
+            elmo_store.open(store.root.url()).sentence(0).tokens  # noqa: B018
+        if column == "tokens":
+            with pytest.raises(ShardCorruptError, match=rel):
+                elmo_store.open(store.root.url()).find_text([["no"]])
+
+
+@pytest.mark.parametrize("rel", [layout.SENTENCE_INDEX, layout.id_table(0), layout.INPUTS])
+def test_columns_of_another_type(store: Written, rel: str) -> None:
+    from elmo_store.inputs import read_inputs
+
+    table = pq.read_table(BytesIO(store.root.get(rel)))
+    sink = BytesIO()
+    pq.write_table(pa.table({name: [None] * len(table) for name in table.column_names}), sink)
+    store.root.put(rel, sink.getvalue())
+    opened = elmo_store.open(store.root.url())
+    read = (lambda: read_inputs(store.root)) if rel == layout.INPUTS else (lambda: opened.sentence(id="doc.txt:0").tokens)
+    with pytest.raises(ShardCorruptError, match=f"{rel} is damaged .*column"):
+        read()
+
+
+def test_every_page_of_a_store_is_within_the_limits(store: Written) -> None:
+    for rel in [one for one in store.root.list() if one.endswith(".parquet")]:
+        data = store.root.get(rel)
+        metadata = pq.read_metadata(BytesIO(data))
+        names = metadata.schema.to_arrow_schema().names
+        read = parquet_pages.reader_of(data)
+        parquet_pages.check(read, len(data), metadata, range(metadata.num_row_groups), names)
+        for bit in range(0, 8 * len(data), 37):  # a damaged header is an error of one kind, or another size
+            damaged = bytearray(data)
+            damaged[bit // 8] ^= 1 << bit % 8
+            with suppress(ValueError):
+                parquet_pages.check(
+                    parquet_pages.reader_of(bytes(damaged)), len(data), metadata, range(metadata.num_row_groups), names
+                )
+
+
+def test_a_manifest_of_a_gigabyte(store: Written) -> None:
+    path = Path(store.root.path(layout.MANIFEST))
+    with path.open("r+b") as file:
+        file.truncate(1 << 30)  # zeros, which take no room on the disk
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ManifestError, match="more than 67,108,864 bytes"):
+        elmo_store.open(store.root.url())
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KIB
+
+
+def test_options_that_are_bombs(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "m.zip", "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("model.hdf5", b"")
+        with made.open("options.json", "w") as file:
+            for _ in range(64):
+                file.write(b"[" * (1 << 20))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(WeightsError, match=r"options\.json says that it has 67,108,864 bytes; 1,048,576 are the most"):
+        locate.unpack(tmp_path / "m.zip", tmp_path / "out", "m.zip")
+    assert not (tmp_path / "out" / "options.json").exists()
+    options = tmp_path / "options.json"
+    options.write_text(json.dumps({"x": "y" * (1 << 20)}))
+    with pytest.raises(OptionsError, match="the most that options have"):
+        read_options(options)
+
+
+def test_weights_that_are_a_bomb(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "m.zip", "w", zipfile.ZIP_DEFLATED) as made:
+        made.writestr("options.json", "{}")
+        with made.open("model.hdf5", "w", force_zip64=True) as file:
+            for _ in range(1100):
+                file.write(bytes(1 << 20))
+    (tmp_path / "out").mkdir()
+    with pytest.raises(WeightsError, match=r"model\.hdf5 says that it has 1,153,433,600 bytes"):
+        locate.unpack(tmp_path / "m.zip", tmp_path / "out", "m.zip")
+
+
+def test_a_header_of_a_start_state() -> None:
+    from model.start_state import StartState
+
+    with pytest.raises(WeightsError, match="its header has"):
+        StartState.from_bytes((1 << 24).to_bytes(8, "little") + b"[" * (1 << 24))
