@@ -137,15 +137,7 @@ class Root:
         _make_folder(filesystem, folder)
         try:
             filesystem.pipe_file(temporary, data)
-            try:
-                filesystem.mv(temporary, path)
-            except Exception:
-                if not _is_there(filesystem, path):
-                    raise
-                if not _is_there(filesystem, temporary):  # it was moved all the same, and the answer was lost
-                    return
-                filesystem.rm_file(path)  # some servers move onto no file that is there: it is absent for a moment, never torn
-                filesystem.mv(temporary, path)
+            _move_remote(filesystem, temporary, path)
         except BaseException:
             if filesystem.exists(temporary):
                 filesystem.rm_file(temporary)
@@ -199,7 +191,8 @@ class Root:
             except OSError:  # a disk without hard links
                 return self._put_looking(rel, data)
             finally:
-                os.remove(temporary)
+                with suppress(FileNotFoundError):  # swept by the owner of what it is put beside
+                    os.remove(temporary)
         if self.size(rel) is not None:
             return False
         if is_file_server(self.filesystem):
@@ -213,6 +206,63 @@ class Root:
                 raise
         self.filesystem.invalidate_cache()
         return self.get(rel) == data  # a filesystem that ignores the condition, or a put that was tried again
+
+    def put_new_file(self, rel: str, path: str) -> bool:
+        """`put_new` of the file ``path`` of this machine, of any size; for object stores, whose puts are whole by themselves."""
+        if self.size(rel) is not None:
+            return False
+        try:
+            self.filesystem.put_file(path, self.path(checked(rel)), mode="create")
+        except (ValueError, TypeError, NotImplementedError):  # it knows no condition
+            self.filesystem.put_file(path, self.path(rel))
+        except OSError:  # FileExistsError, but some servers' clients name it otherwise
+            if self.size(rel) is None:
+                raise
+            return False
+        return True
+
+    def put_apart(self, apart: str, data: bytes | bytearray) -> None:
+        """Write the file ``apart``, which nobody reads until it is moved: not atomically. On local disks and file servers."""
+        path = self.path(checked(apart))
+        if not self.is_local:
+            _make_folder(self.filesystem, posixpath.dirname(path))
+            self.filesystem.pipe_file(path, data)
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+    def move(self, apart: str, rel: str) -> None:
+        """Give the file ``apart`` the name ``rel``, in place of what may have it. On local disks and file servers."""
+        path, target = self.path(checked(apart)), self.path(checked(rel))
+        if not self.is_local:
+            _move_remote(self.filesystem, path, target)
+            return
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.replace(path, target)
+
+    def move_new(self, apart: str, rel: str) -> bool:
+        """`move` unless something has the name; False if so. On a local disk with hard links one of many who try succeeds.
+
+        FileNotFoundError if ``apart`` is not there.
+        """
+        path, target = self.path(checked(apart)), self.path(checked(rel))
+        if self.is_local:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            try:
+                os.link(path, target)
+                os.remove(path)
+                return True
+            except FileNotFoundError:
+                raise
+            except FileExistsError:
+                return False
+            except OSError:  # a disk without hard links
+                pass
+        if self.exists(rel):
+            return False
+        self.move(apart, rel)
+        return True
 
     def _put_looking(self, rel: str, data: bytes | bytearray) -> bool:
         if self.size(rel) is not None:
@@ -440,14 +490,19 @@ class Root:
             os.close(descriptor)
 
     def put_json(self, rel: str, value: Any) -> None:
-        """Write ``value`` as JSON in UTF-8, keys in the order given, with two spaces of indent."""
-        self.put(rel, (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode())
+        """Write ``value`` as `encoded_json` has it."""
+        self.put(rel, encoded_json(value))
 
     def get_json(self, rel: str) -> Any:
         """Parse ``rel`` as JSON. FileNotFoundError if it is not there, ValueError if it is not JSON in UTF-8, or too large."""
         if self.is_local and (self.size(rel) or 0) > MOST_JSON_BYTES:  # before it is read; elsewhere that is a request more
             raise ValueError(f"it has more than {MOST_JSON_BYTES:,} bytes")
         return parse_json(self.get(rel))
+
+
+def encoded_json(value: Any) -> bytes:
+    """``value`` as JSON in UTF-8, keys in the order given, with two spaces of indent."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
 def parse_json(data: bytes) -> Any:
@@ -463,6 +518,19 @@ def parse_json(data: bytes) -> Any:
 def folder_in_place_of(url: str) -> ShardCorruptError:
     """The error of a folder that has an object's name."""
     return ShardCorruptError(f"{url} is a folder, where an object of the store must stand: move that folder away")
+
+
+def _move_remote(filesystem: fsspec.AbstractFileSystem, path: str, target: str) -> None:
+    """Move a file of a file server, in place of what may have the name ``target``."""
+    try:
+        filesystem.mv(path, target)
+    except Exception:
+        if not _is_there(filesystem, target):
+            raise
+        if not _is_there(filesystem, path):  # it was moved all the same, and the answer was lost
+            return
+        filesystem.rm_file(target)  # some servers move onto no file that is there: it is absent for a moment, never torn
+        filesystem.mv(path, target)
 
 
 def _is_there(filesystem: fsspec.AbstractFileSystem, path: str) -> bool:

@@ -13,7 +13,7 @@ from elmo_store.exports.formats import FORMATS
 from elmo_store.location import Location
 from pipeline import locations
 from pipeline.exit_codes import CommandError, Exit
-from pipeline.options import FLOATS, json_object
+from pipeline.options import FLOATS, add_take_over_argument, json_object
 from pipeline.screen import drawable
 from pipeline.touched import Touched
 
@@ -68,6 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--file-mib", type=int, default=512, metavar="N", help="MiB of vectors in each file of a folder, about (default: 512)"
     )
     parser.add_argument("--overwrite", action="store_true", help="remove an earlier export at the output first (default: off)")
+    add_take_over_argument(parser)
     parser.add_argument(
         "--storage-options",
         type=json_object,
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Write the export. 0 complete; CommandError otherwise."""
     from tqdm import tqdm
 
-    from elmo_store.errors import JobMismatchError, StoreError, WeightSetError
+    from elmo_store.errors import JobMismatchError, LeaseHeldError, LeaseLostError, StoreError, WeightSetError
     from elmo_store.exports import export
     from elmo_store.exports.outputs import ExportRefusedError
     from elmo_store.store import open as open_store
@@ -139,10 +140,12 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
                 sentence_index=not args.forget_sentences,
                 file_bytes=args.file_mib * MEBIBYTE,
                 overwrite=args.overwrite,
+                take_over=args.take_over,
                 storage_options=args.storage_options,
                 tell=lambda tokens: bar.update(tokens) and None,
+                say=lambda text: print(text, file=sys.stderr, flush=True),
             )
-    except (JobMismatchError, ExportRefusedError) as error:
+    except (JobMismatchError, ExportRefusedError, LeaseHeldError, LeaseLostError) as error:
         raise CommandError(Exit.REFUSED, str(error)) from error
     except WeightSetError as error:
         raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error

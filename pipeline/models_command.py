@@ -65,9 +65,9 @@ def _convert(args: argparse.Namespace) -> int:
 
     folder = Path(args.output)
     weights_path, options_path = folder / "weights.safetensors", folder / "options.json"
-    there = [path for path in (weights_path, options_path) if path.exists()]
-    if there and not args.overwrite:
-        raise CommandError(Exit.REFUSED, f"{there[0]} is there already: give another FOLDER, or --overwrite")
+    existing = [path for path in (weights_path, options_path) if path.exists()]
+    if existing and not args.overwrite:
+        raise CommandError(Exit.REFUSED, f"{existing[0]} is there already: give another FOLDER, or --overwrite")
     try:
         name, weights = load_any(args.model)
         weights.save_safetensors(weights_path, args.dtype)

@@ -1,21 +1,22 @@
 """A folder that Hugging Face's ``datasets.load_from_disk`` opens: Arrow streams with a row a sentence. Without that library.
 
-May import pyarrow, NumPy, stream, outputs, work. Columns: ``sentence``, ``id``, ``tokens``, and one for each of the K vectors,
+May import pyarrow, NumPy, stream, work. Columns: ``sentence``, ``id``, ``tokens``, and one for each of the K vectors,
 named as they are (layer_0 …): a list of the sentence's tokens, each a list of ``width`` numbers. Any Arrow reader takes them.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from elmo_store.errors import StoreError
-from elmo_store.exports.outputs import whole_file
 from elmo_store.exports.stream import Block, blocks
-from elmo_store.exports.work import Work
+from elmo_store.exports.work import WholeFile, Work
+from elmo_store.storage import encoded_json
 
 INFO, STATE = "dataset_info.json", "state.json"
 
@@ -32,20 +33,21 @@ def _data_files(work: Work) -> list[str]:
     return [f"data-{number:05d}-of-{n:05d}.arrow" for number in range(n)]
 
 
-def write(work: Work, names: Sequence[str]) -> None:
+def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
     """Write the files of these names."""
     wanted, schema = set(names), _schema(work)
     for name, (first, stop) in zip(_data_files(work), work.ranges(), strict=True):
         if name not in wanted:
             continue
-        with whole_file(work.output.root, name) as path, pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
+        with whole_file(name) as path, pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
             for block in blocks(work.store, work.vectors, work.settings.dtype, first, stop):
                 stream.write_batch(_batch(block, schema))
                 work.tell(int(block.offsets[-1]))
-    if INFO in wanted:
-        work.output.root.put_json(INFO, {"description": "Written by elmo-store export", "features": _features(work)})
-    if STATE in wanted:
-        work.output.root.put_json(STATE, _state(work))
+    info = {"description": "Written by elmo-store export", "features": _features(work)}
+    for name, value in ((INFO, info), (STATE, _state(work))):
+        if name in wanted:
+            with whole_file(name) as path:
+                Path(path).write_bytes(encoded_json(value))
 
 
 def _schema(work: Work) -> pa.Schema:
@@ -83,7 +85,7 @@ def _features(work: Work) -> dict[str, Any]:
 
 
 def _state(work: Work) -> dict[str, Any]:
-    what = json.dumps([work.store.url, work.settings.to_json()], sort_keys=True)
+    what = json.dumps([work.store_sha256, work.settings.to_json()], sort_keys=True)
     return {
         "_data_files": [{"filename": name} for name in _data_files(work)],
         "_fingerprint": hashlib.sha256(what.encode()).hexdigest()[:16],

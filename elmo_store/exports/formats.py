@@ -1,5 +1,6 @@
 """The formats of an export, what each takes, and the settings of one. Imports the standard library and errors only."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -24,6 +25,7 @@ class Format:
         any_dtype: whether its numbers may be float16; otherwise they are float32, as its readers expect.
         by_document: whether sentences are kept by document.
         prefix: whether the output is the beginning of several files' names.
+        files: a pattern of the names of a folder's files.
     """
 
     name: str
@@ -34,6 +36,15 @@ class Format:
     any_dtype: bool = False
     by_document: bool = False
     prefix: bool = False
+    files: str = ""
+
+    def names(self, rel: str, output: str) -> bool:
+        """Whether an export as this has a file ``rel``; ``output``: its file's name, or how the names begin, "" of a folder."""
+        if self.folder:
+            return not output and re.fullmatch(self.files, rel) is not None
+        if self.prefix:
+            return bool(output) and rel.startswith(f"{output}.ly") and rel.endswith(".hdf5")
+        return bool(output) and rel == output
 
 
 _ALL = (
@@ -45,9 +56,23 @@ _ALL = (
     Format("elmoformanylangs", "HDF5, a file a layer, keyed by the words", "hdf5", prefix=True),
     Format("tfhub", "HDF5, a group a sentence with TensorFlow Hub's names", "hdf5"),
     Format("npz", "arrays in order, a vector a token, as UDPipe-Future reads", "npz", one_vector=True),
-    Format("safetensors", "files of rows and where sentences begin", "tensors", folder=True, any_dtype=True),
-    Format("datasets", "Arrow files that Hugging Face's load_from_disk opens", "arrow", folder=True, any_dtype=True),
-    Format("webdataset", "tar files, .npy and .json a sentence", "tar", folder=True, any_dtype=True),
+    Format(
+        "safetensors",
+        "files of rows and where sentences begin",
+        "tensors",
+        folder=True,
+        any_dtype=True,
+        files=r"vectors-\d{5,}-of-\d{5,}\.safetensors",
+    ),
+    Format(
+        "datasets",
+        "Arrow files that Hugging Face's load_from_disk opens",
+        "arrow",
+        folder=True,
+        any_dtype=True,
+        files=r"data-\d{5,}-of-\d{5,}\.arrow|dataset_info\.json|state\.json",
+    ),
+    Format("webdataset", "tar files, .npy and .json a sentence", "tar", folder=True, any_dtype=True, files=r"\d{6,}\.tar"),
 )
 FORMATS: Mapping[str, Format] = {one.name: one for one in _ALL}
 

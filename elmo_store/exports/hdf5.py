@@ -1,4 +1,4 @@
-"""HDF5 files as ELMo's consumers read them: one dataset a sentence, float32. May import h5py, NumPy, stream, outputs, work.
+"""HDF5 files as ELMo's consumers read them: one dataset a sentence, float32. May import h5py, NumPy, stream, work.
 
 docs/export.md has the table: names of groups and datasets, their axes, and the program each was made for.
 """
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from elmo_store.errors import StoreError
-from elmo_store.exports.outputs import whole_file
 from elmo_store.exports.stream import blocks
-from elmo_store.exports.work import Work, document_of
+from elmo_store.exports.work import WholeFile, Work, document_of
 from elmo_store.reading import Array
 from elmo_store.sentences import SentenceRecord
 
@@ -31,14 +30,14 @@ def files(work: Work) -> list[str]:
     return [f"{work.output.name}.ly{layer}.hdf5" for layer in _layer_labels(work)]
 
 
-def write(work: Work, names: Sequence[str]) -> None:
+def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
     """Write the files of these names, those that are not there yet."""
     import h5py
 
     with ExitStack() as stack:
         opened = {}
         for name in names:
-            path = stack.enter_context(whole_file(work.output.root, name))
+            path = stack.enter_context(whole_file(name))
             opened[name] = stack.enter_context(h5py.File(path, "w"))
         if work.settings.format == "elmoformanylangs":
             _by_words(work, {place: opened[name] for place, name in enumerate(files(work)) if name in opened})

@@ -2,15 +2,19 @@
 
 import importlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from elmo_store.errors import StoreError, WeightSetError
 from elmo_store.exports.formats import FILE_BYTES, FORMATS, Settings, settled
 from elmo_store.exports.outputs import Output
+from elmo_store.exports.record import Record
+from elmo_store.exports.scratch import Left
 from elmo_store.exports.vectors import HubNames, Vectors, vectors_of
 from elmo_store.exports.work import Work
+from elmo_store.exports.writing import Writing
 from elmo_store.manifest import WeightSet, own_sha256
 from elmo_store.mix_weights import read_weight_sets
 from elmo_store.store import Store
@@ -48,8 +52,10 @@ def export(
     sentence_index: bool = True,
     file_bytes: int = FILE_BYTES,
     overwrite: bool = False,
+    take_over: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     tell: Callable[[int], None] = lambda tokens: None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Write a complete store's vectors as a file, or files, of another program; rows of BOS and EOS are left out.
 
@@ -69,13 +75,17 @@ def export(
         documents: what a document is for the formats that keep sentences by document: "id" or "source".
         sentence_index: False leaves out sentence_to_index (`allennlp elmo --forget-sentences`).
         file_bytes: of vectors in each file of a folder, about.
-        overwrite: remove what an earlier export wrote there.
+        overwrite: remove what an earlier export wrote there, as far as it is still as its record says.
+        take_over: take the output from another run that writes to it; that run stops before its next file.
         storage_options: what the output's filesystem takes.
         tell: called with tokens written since it was called last.
+        say: called with a line for people when this has to wait for another run's lease to run out.
 
     Raises:
         StoreError: settings that the store or the format can't have; a store that is not complete.
         JobMismatchError, ExportRefusedError: something else stands at the output.
+        LeaseHeldError: another run writes to the output, and lives.
+        LeaseLostError: another run took the output over; nothing of its was touched.
         ImportError: HDF5 without h5py.
     """
     if not store.manifest.complete:
@@ -96,20 +106,43 @@ def export(
         ),
         mixed=mixed,
     )
+    store_sha256 = own_sha256(store.manifest.to_json())
     target = Output(output, storage_options, folder=FORMATS[format].folder)
-    work = Work(store, _vectors(store, settings, mix, layer_norm), settings, target, tell)
-    writer = importlib.import_module(f"elmo_store.exports.{FORMATS[format].module}")
+    work = Work(store, _vectors(store, settings, mix, layer_norm), settings, target, tell, store_sha256)
+    record = Record(
+        {"store_sha256": store_sha256, **settings.to_json()}, counts={"sentences": store.n_sentences, "tokens": store.n_tokens}
+    )
+    return _run(work, record, overwrite=overwrite, take_over=take_over, say=say)
+
+
+def _run(work: Work, record: Record, *, overwrite: bool, take_over: bool, say: Callable[[str], None]) -> Report:
+    """Write what is not written yet."""
+    target = work.output
+    writer = importlib.import_module(f"elmo_store.exports.{FORMATS[work.settings.format].module}")
     names: list[str] = writer.files(work)
-    job = {"store_sha256": own_sha256(store.manifest.to_json()), **settings.to_json()}
-    there = target.begin(job, names, overwrite=overwrite)
-    facts = target.facts()
-    left = [name for name in names if name not in there]
-    if facts is None or left:
-        writer.write(work, left)
-        counts = {"sentences": store.n_sentences, "tokens": store.n_tokens, "left_out": dict(work.left_out)}
-        target.finish(job, names, counts)
-        return Report(tuple(names), tuple(left), store.n_sentences, store.n_tokens, dict(work.left_out))
-    return Report(tuple(names), (), store.n_sentences, store.n_tokens, dict(facts.get("left_out") or {}))
+    standing = target.examine(record.job, names, overwrite=overwrite, deep=False)  # refused before anything is written
+    done = None if overwrite else standing.complete(names)
+    if done is not None:
+        if target.scratch.left() != Left((), ()):
+            with suppress(OSError), target.scratch.held(take_over=take_over, say=say):  # a place that can only be read
+                pass
+        return _report(names, [], done)
+    with target.scratch.held(take_over=take_over, say=say) as tenure:
+        standing = target.examine(record.job, names, overwrite=overwrite, deep=True)
+        done = None if overwrite else standing.complete(names)
+        if done is not None:  # another run has just ended
+            return _report(names, [], done)
+        writing = Writing(target, tenure, record)
+        writing.begin(standing, overwrite=overwrite)
+        left = [name for name in names if name not in writing.record.files]
+        if left:
+            writer.write(work, left, lambda name: writing.whole_file(name, work.left_out))
+        writing.finish(names)
+    return _report(names, left, writing.record)
+
+
+def _report(names: Sequence[str], written: Sequence[str], record: Record) -> Report:
+    return Report(tuple(names), tuple(written), record.counts["sentences"], record.counts["tokens"], dict(record.left_out))
 
 
 def _vectors(store: Store, settings: Settings, mix: WeightSet | None, layer_norm: bool) -> Vectors:

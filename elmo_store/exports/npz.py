@@ -1,6 +1,6 @@
 """A .npz of one array [n, 2p] a sentence, in order: arr_0, arr_1, … as ``numpy.savez(path, *arrays)`` names them.
 
-May import NumPy, stream, outputs, work. Nothing is compressed; the same store gives the same bytes.
+May import NumPy, stream, work. Nothing is compressed; the same store gives the same bytes.
 """
 
 import zipfile
@@ -12,9 +12,8 @@ from io import BytesIO
 import numpy as np
 
 from elmo_store.errors import StoreError
-from elmo_store.exports.outputs import whole_file
 from elmo_store.exports.stream import ahead, blocks
-from elmo_store.exports.work import Work
+from elmo_store.exports.work import WholeFile, Work
 
 PIECE_BYTES = 1 << 23  # that the file gets at a time
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip file's clock can show
@@ -27,11 +26,11 @@ def files(work: Work) -> list[str]:
     return [work.output.name]
 
 
-def write(work: Work, names: Sequence[str]) -> None:
+def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
     """Write the file, if it is among ``names``."""
     for name in names:
         with (
-            whole_file(work.output.root, name) as path,
+            whole_file(name) as path,
             open(path, "wb", buffering=PIECE_BYTES) as file,
             zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
         ):

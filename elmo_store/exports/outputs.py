@@ -1,46 +1,48 @@
-"""Where an export is written: whole files only, what stands there already, and what is left to do. Imports storage, errors.
+"""Where an export is written: what stands there already, whose it is, and what is left to do.
 
-Beside every export stands a small record, ``NAME.export.json`` or ``export.json`` in a folder: of which store it is, how it was
-asked for, and whether it is complete. By it the same command again continues, and another one is refused.
+Beside every export stands a small record, ``NAME.export.json`` or ``export.json`` in a folder (`elmo_store.exports.record`).
+By it the same command again continues, and another one is refused. Imports record, scratch, storage, errors.
 """
 
+import hashlib
 import os
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from elmo_store.errors import JobMismatchError, StoreError
-from elmo_store.storage import TEMPORARY_PREFIX, Root
+from elmo_store.exports.formats import FORMATS
+from elmo_store.exports.record import RECORD, Record
+from elmo_store.exports.scratch import Scratch
+from elmo_store.layout import WORK
+from elmo_store.storage import Root
 
-RECORD = "export.json"
+PIECE_BYTES = 1 << 22  # that are read at a time for a checksum
 
 
 class ExportRefusedError(StoreError):
     """Something that this export did not write stands where it would write."""
 
 
-@contextmanager
-def whole_file(root: Root, rel: str) -> Iterator[str]:
-    """A path on this machine to write ``rel`` to; what was written takes its place when the block ends, nothing on an error."""
-    if not root.is_local:
-        with tempfile.TemporaryDirectory() as folder:
-            path = str(Path(folder) / "file")
-            yield path
-            root.filesystem.put_file(path, root.path(rel))
-        return
-    final = root.path(rel)
-    folder, name = os.path.split(final)
-    os.makedirs(folder, exist_ok=True)
-    # Always the same name: what a killed run left is written over, not left behind.
-    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{name}"[:255])
-    try:
-        yield temporary
-        os.replace(temporary, final)
-    finally:
-        if os.path.exists(temporary):
-            os.remove(temporary)
+@dataclass(frozen=True)
+class Standing:
+    """What stands at an output.
+
+    Attributes:
+        record: the record, None without one.
+        whole: names of the files that are as it says.
+        torn: of those that an interrupted upload left short.
+    """
+
+    record: Record | None
+    whole: tuple[str, ...] = ()
+    torn: tuple[str, ...] = ()
+
+    def complete(self, names: Sequence[str]) -> Record | None:
+        """The record if it says that the export is complete, and all of these files are there."""
+        if self.record is None or not self.record.complete or {*names} != {*self.whole}:
+            return None
+        return self.record
 
 
 class Output:
@@ -49,6 +51,7 @@ class Output:
     Attributes:
         root: the folder that the files lie in.
         name: of the file, or how the files' names begin; "" where the folder is the export's own.
+        scratch: the place of what an export has here only while it runs.
     """
 
     def __init__(self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, *, folder: bool) -> None:
@@ -61,6 +64,7 @@ class Output:
             if not self.name or text.endswith("/"):
                 raise StoreError(f"{text} names no file: give the name of the file to write")
             self.root = Root(parent or "/", storage_options)
+        self.scratch = Scratch(whole if folder else Root(f"{whole}.export", storage_options), folder, self._is_name)
 
     @property
     def record(self) -> str:
@@ -71,45 +75,88 @@ class Output:
         """As it was asked for."""
         return self.root.url(self.name)
 
-    def begin(self, job: Mapping[str, Any], files: list[str], *, overwrite: bool) -> set[str]:
-        """Put the record, or find the same job's; returns those of ``files`` that are written already.
+    def temporary(self, run: str, rel: str) -> str:
+        """Where ``rel`` of `root` is written by ``run``, until it is whole: in the scratch folder."""
+        return f"{self.name}.export/{WORK}/{run}/{rel}" if self.name else f"{WORK}/{run}/{rel}"
 
-        JobMismatchError if another export stands there, ExportRefusedError if files of somebody else's do.
-        """
-        there = self._read()
-        if overwrite:
-            ours = (there or {}).get("files")
-            for rel in [*(files if self.name else ()), *(ours if isinstance(ours, list) else ()), self.record]:
-                self.root.remove(str(rel))
-            there = None
-        standing = {rel for rel in files if self.root.exists(rel)} if self.name else {*self.root.list()} - {self.record}
-        if there is None:
-            if standing:
+    def read(self) -> Record | None:
+        """The record; None without one. ExportRefusedError if it can't be read, or names files that no export writes here."""
+        try:
+            record = Record.parse(self.root.get_json(self.record))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise ExportRefusedError(
+                f"{self.root.url(self.record)} is no record of an export that this elmo-store reads ({error!r}): "
+                "give another output, or remove it and its files"
+            ) from error
+        form = FORMATS[record.job["format"]]
+        for rel in record.files:
+            if form.folder is bool(self.name) or not form.names(rel, self.name):
                 raise ExportRefusedError(
-                    f"{self.root.url(sorted(standing)[0])} is there already, and no {self.record} says that an export wrote it: "
+                    f"{self.root.url(self.record)} names {rel}, which no export as {form.name} writes here: give another output"
+                )
+        return record
+
+    def examine(self, job: Mapping[str, Any], names: Sequence[str], *, overwrite: bool, deep: bool) -> Standing:
+        """What stands here, if this export may write here; nothing is changed.
+
+        Args:
+            job: as of `Record`.
+            names: of the files that this export has.
+            overwrite: whether what stands here is to be removed.
+            deep: look at checksums too, not at sizes alone; of remote files only before they are removed: to read one costs as
+                much as to write it.
+
+        Raises:
+            JobMismatchError: another export stands here.
+            ExportRefusedError: a file stands here of which no record says that an export wrote it, as it is.
+        """
+        sizes = self._sizes(names)  # first: a file takes its name after the record has it
+        record = self.read()
+        lines = {} if record is None else record.files
+        if self.name:
+            sizes |= self._sizes([rel for rel in lines if rel not in sizes])
+        deep = deep and (overwrite or self.root.is_local)
+        whole, torn = [], []
+        for rel, size in sizes.items():
+            line = lines.get(rel)
+            if line is None:
+                raise ExportRefusedError(
+                    f"{self.root.url(rel)} is there already, and no {self.record} says that an export wrote it: "
                     "give another output"
                 )
-            self.root.put_json(self.record, {**job, "files": files, "complete": False})
-            return set()
-        different = {key: (there.get(key), value) for key, value in job.items() if there.get(key) != value}
-        if different:
-            raise JobMismatchError(self.root.url(self.record), different)
-        return {*files} & standing
+            if size < line.bytes and not self.scratch.has_folders:
+                torn.append(rel)
+            elif size != line.bytes or (deep and self.sha256(rel) != line.sha256):
+                raise ExportRefusedError(
+                    f"{self.root.url(rel)} is not what the export wrote, by its size or checksum in {self.record}: "
+                    "remove that file, then the same command writes it again"
+                )
+            else:
+                whole.append(rel)
+        if record is not None and not overwrite:
+            different = {key: (record.job[key], value) for key, value in job.items() if record.job[key] != value}
+            if different:
+                raise JobMismatchError(self.root.url(self.record), different)
+        return Standing(record, tuple(whole), tuple(torn))
 
-    def finish(self, job: Mapping[str, Any], files: list[str], facts: Mapping[str, Any]) -> None:
-        """Say that it is complete."""
-        self.root.put_json(self.record, {**job, "files": files, **facts, "complete": True})
+    def sha256(self, rel: str) -> str:
+        """SHA-256 of ``rel``, read in pieces wherever it lies."""
+        if self.root.is_local:
+            return self.root.sha256(rel)
+        digest = hashlib.sha256()
+        with self.root.filesystem.open(self.root.path(rel), "rb") as file:
+            while piece := file.read(PIECE_BYTES):
+                digest.update(piece)
+        return digest.hexdigest()
 
-    def facts(self) -> dict[str, Any] | None:
-        """What the record says if the export is complete."""
-        there = self._read()
-        return there if there is not None and there.get("complete") is True else None
+    def _is_name(self, rel: str) -> bool:
+        return rel == self.record or any(form.names(rel, self.name) for form in FORMATS.values())
 
-    def _read(self) -> dict[str, Any] | None:
-        try:
-            value = self.root.get_json(self.record)
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise ExportRefusedError(f"{self.root.url(self.record)} can't be read ({error}): give another output") from error
-        return value if isinstance(value, dict) else None
+    def _sizes(self, names: Sequence[str]) -> dict[str, int]:
+        """Name → size of each of ``names`` that is there; in a folder of its own of all that is there, but record and scratch."""
+        if self.name:
+            return {rel: size for rel in names if (size := self.root.size(rel)) is not None}
+        found = self.root.sizes()
+        return {rel: size for rel, size in found.items() if rel != self.record and not self.scratch.holds(rel)}

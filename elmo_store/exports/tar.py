@@ -1,6 +1,6 @@
 """WebDataset: tar files, two members a sentence: NUMBER.npy with its vectors, NUMBER.json with number, id and tokens.
 
-May import NumPy, stream, outputs, npz (the .npy header), work. Members come in the sentences' order, without times or owners: the
+May import NumPy, stream, npz (the .npy header), work. Members come in the sentences' order, without times or owners: the
 same store gives the same bytes.
 """
 
@@ -12,9 +12,8 @@ from typing import BinaryIO
 import numpy as np
 
 from elmo_store.exports.npz import npy_head
-from elmo_store.exports.outputs import whole_file
 from elmo_store.exports.stream import blocks
-from elmo_store.exports.work import Work
+from elmo_store.exports.work import WholeFile, Work
 
 
 def files(work: Work) -> list[str]:
@@ -22,12 +21,12 @@ def files(work: Work) -> list[str]:
     return [f"{number:06d}.tar" for number in range(len(work.ranges()))]
 
 
-def write(work: Work, names: Sequence[str]) -> None:
+def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
     """Write the files of these names."""
     wanted = set(names)
     for name, (first, stop) in zip(files(work), work.ranges(), strict=True):
         if name in wanted:
-            with whole_file(work.output.root, name) as path, open(path, "wb") as file:
+            with whole_file(name) as path, open(path, "wb") as file:
                 _write_file(work, file, first, stop)
 
 

@@ -1,6 +1,6 @@
 """safetensors files: the rows of many sentences in one tensor, where sentences begin, and their tokens.
 
-May import NumPy, stream, outputs, work. A file is written as it comes: its header, whose size is known before, is filled in last.
+May import NumPy, stream, work. A file is written as it comes: its header, whose size is known before, is filled in last.
 
 Tensors of each file: ``layers`` [rows, K, width] (or ``vectors`` [rows, width] where a token has one), ``sentence_start`` int64
 [sentences + 1], ``token_start`` int64 [rows + 1] and ``token_bytes`` uint8: its bytes ``token_start[i] …`` are
@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from elmo_store.exports.outputs import whole_file
 from elmo_store.exports.stream import blocks
-from elmo_store.exports.work import Work
+from elmo_store.exports.work import WholeFile, Work
 from elmo_store.reading import Int64
 
 TYPES = {"float16": "F16", "float32": "F32"}
@@ -28,12 +27,12 @@ def files(work: Work) -> list[str]:
     return [f"vectors-{number:05d}-of-{n:05d}.safetensors" for number in range(n)]
 
 
-def write(work: Work, names: Sequence[str]) -> None:
+def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
     """Write the files of these names."""
     wanted = set(names)
     for name, (first, stop) in zip(files(work), work.ranges(), strict=True):
         if name in wanted:
-            with whole_file(work.output.root, name) as path:
+            with whole_file(name) as path:
                 _write_file(work, path, first, stop)
 
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,6 +13,10 @@ from elmo_store.exports.outputs import Output
 from elmo_store.exports.vectors import Vectors
 from elmo_store.reading import Int64, Readable
 from elmo_store.sentences import SentenceRecord
+
+WholeFile = Callable[
+    [str], AbstractContextManager[str]
+]  # a file's name → where to write it; it takes its name when the block ends
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class Work:
         settings: as `elmo_store.exports.formats.settled` gives them.
         output: where to.
         tell: called with the tokens done since it was called last.
+        store_sha256: what the store is, wherever it lies.
         left_out: why a sentence is not in the output → how many.
     """
 
@@ -32,6 +38,7 @@ class Work:
     settings: Settings
     output: Output
     tell: Callable[[int], None]
+    store_sha256: str = ""
     left_out: Counter[str] = field(default_factory=Counter)
 
     @property

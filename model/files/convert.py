@@ -8,7 +8,7 @@ from pathlib import Path
 
 from model.files import locate, manylangs, tf_checkpoint
 from model.files.locate import Kind
-from model.files.registry import load_model, name_of
+from model.files.registry import available_models, load_model, name_of
 from model.files.weights import BiLMWeights, options_in, read_json
 from model.options import N_BYTES_AND_MARKERS, BiLMOptions
 
@@ -23,6 +23,8 @@ def load_any(spec: str) -> tuple[str, BiLMWeights]:
         UnknownModelError: there is no such model.
         WeightsError, OptionsError: its files can't be used.
     """
+    if spec in {model.name for model in available_models()}:
+        return load_model(spec)
     if spec.lower().endswith(".zip"):
         path = locate.fetch(spec)
         if locate.foreign_kind(locate.zip_members(path, spec)) == Kind.MANYLANGS:

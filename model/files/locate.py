@@ -121,9 +121,10 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> ModelFiles:
 def _refuse_foreign(names: Collection[str], shown: str) -> None:
     """Raise WeightsError for another program's model."""
     if kind := foreign_kind(names):
-        local = " of a local copy" if "://" in shown else ""
+        is_remote_folder = "://" in shown and not shown.lower().endswith(".zip")  # a folder is converted on a local disk
+        source, note = ("COPY", ", COPY a local copy of it,") if is_remote_folder else (shown, "")
         raise WeightsError(
-            f"{shown} holds {kind.value}: convert it once by `elmo-store models convert {shown} FOLDER`{local}, then give FOLDER"
+            f"{shown} holds {kind.value}: convert it once by `elmo-store models convert {source} FOLDER`{note} and give FOLDER"
         )
 
 

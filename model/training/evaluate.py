@@ -76,9 +76,9 @@ def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequen
         state = network.zero_state(lanes)
         for first in range(0, length, STEPS):
             steps = np.arange(first, min(first + STEPS, length))  # [T]
-            places = np.arange(lanes) * length + steps[:, None]  # [T, B]
-            inside = places < n - 1
-            read, following = row[places.clip(max=n - 2)], row[places.clip(max=n - 2) + 1]
+            positions = np.arange(lanes) * length + steps[:, None]  # [T, B]
+            inside = positions < n - 1
+            read, following = row[positions.clip(max=n - 2)], row[positions.clip(max=n - 2) + 1]
             words, inputs = np.unique(read, return_inverse=True)
             x = network.word_vectors(torch.from_numpy(characters[words].astype(np.int64)).to(network.device))
             inputs_t = torch.from_numpy(inputs.reshape(read.shape)).to(network.device)

@@ -154,8 +154,8 @@ def convolve(
     pooled = []
     for part in order.tensor_split(groups):
         if len(part):
-            some = min(characters.shape[1], int(used[part[-1]]) + 1)
-            pooled.append(_largest(characters[part].long(), some, char_embed, merged, widths))
+            needed = min(characters.shape[1], int(used[part[-1]]) + 1)
+            pooled.append(_largest(characters[part].long(), needed, char_embed, merged, widths))
     return torch.cat(pooled)[torch.argsort(order)]
 
 

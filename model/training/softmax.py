@@ -59,9 +59,9 @@ def draw(n_classes: int, k: int, generator: np.random.Generator) -> Negatives:
         more = (np.exp(uniform * math.log(n_classes + 1)) - 1).astype(np.int64).clip(0, n_classes - 1)
         drawn = np.concatenate((drawn, more))
         first[drawn[::-1]] = np.arange(len(drawn))[::-1]  # of a class drawn twice the earlier place is written last
-        found = first[first >= 0]
-        if len(found) >= k:
-            last = int(np.partition(found, k - 1)[k - 1])
+        firsts = first[first >= 0]
+        if len(firsts) >= k:
+            last = int(np.partition(firsts, k - 1)[k - 1])
             classes = torch.from_numpy(np.flatnonzero((first >= 0) & (first <= last)))
             return Negatives(classes, torch.tensor(last + 1.0, dtype=torch.float64), n_classes)
 
@@ -106,15 +106,15 @@ def sampled_loss(
         row_bias = row_bias - negatives.log_expected(classes).to(wide)
         true_logit = true_logit - negatives.log_expected(targets).to(wide)
     # A row's own class stands among the candidates once: as itself, not as a negative.
-    place = torch.searchsorted(classes, targets).clamp_(max=len(classes) - 1)  # [n]
-    hit = classes[place] == targets  # [n]
+    candidate = torch.searchsorted(classes, targets).clamp_(max=len(classes) - 1)  # [n]
+    hit = classes[candidate] == targets  # [n]
     gradient = h.new_empty(len(h), len(classes))  # [n, k]
     losses, d_true = [], []
     n_rows = ROWS[h.device.type]
     for first in range(0, len(h), n_rows):
         part = slice(first, min(first + n_rows, len(h)))
         logits = torch.mm(h[part], rows.t(), out=gradient[part])
-        own_column = place[part, None]  # [rows, 1]
+        own_column = candidate[part, None]  # [rows, 1]
         logits.scatter_(1, own_column, logits.gather(1, own_column).masked_fill_(hit[part, None], NEVER))
         loss, d = _softmax_rows(logits, row_bias, true_logit[part], weights[part])
         losses.append(loss.sum())
@@ -183,12 +183,12 @@ class SoftmaxRows:
         self.bias.index_add_(0, rows, change[:, -1])
 
 
-def sum_rows(n: int, place: Tensor, losses: Sequence[SampledLoss]) -> Tensor:
+def sum_rows(n: int, row_of: Tensor, losses: Sequence[SampledLoss]) -> Tensor:
     """The gradient of the softmax's rows, added up where a row comes more than once.
 
     Args:
         n: distinct rows.
-        place: int64 [m], which of them is each negative, then each target, of the first loss, then of the next.
+        row_of: int64 [m], which of them is each negative, then each target, of the first loss, then of the next.
         losses: of some directions.
 
     Returns:
@@ -199,8 +199,8 @@ def sum_rows(n: int, place: Tensor, losses: Sequence[SampledLoss]) -> Tensor:
     both = torch.cat((weight, bias[:, None]), dim=1)  # [m, p + 1]
     total = both.new_zeros(n, both.shape[1])
     if total.is_cuda:  # sorted first, and so summed in one order; index_add_ has none there
-        return total.index_put_((place,), both, accumulate=True)
-    return total.index_add_(0, place, both)
+        return total.index_put_((row_of,), both, accumulate=True)
+    return total.index_add_(0, row_of, both)
 
 
 @dataclass(frozen=True, eq=False)

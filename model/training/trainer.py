@@ -132,14 +132,14 @@ class Prepared:
         characters: int16 [n, 50], of the batch's words.
         negatives: None for the full softmax.
         rows: int64 [r], the classes of negatives and targets, distinct.
-        place: int64 [m], where in `rows` stand the negatives, then the targets, first of one direction, then of the other.
+        row_of: int64 [m], where in `rows` stand the negatives, then the targets, first of one direction, then of the other.
     """
 
     batch: Batch
     characters: Tensor
     negatives: softmax.Negatives | None
     rows: Tensor
-    place: Tensor
+    row_of: Tensor
 
 
 @dataclass(frozen=True)
@@ -248,9 +248,9 @@ class Trainer:
             negatives = softmax.draw(n_classes, self.recipe.sampled, softmax.generator_for(self.recipe.seed, number))
             candidates = negatives.classes.numpy()
         changed = [part for targets in batch.targets for part in (candidates, targets.ravel())]
-        rows, place = np.unique(np.concatenate(changed), return_inverse=True)
+        rows, row_of = np.unique(np.concatenate(changed), return_inverse=True)
         characters = torch.from_numpy(self._characters[batch.words])
-        return Prepared(batch, characters, negatives, torch.from_numpy(rows), torch.from_numpy(place))
+        return Prepared(batch, characters, negatives, torch.from_numpy(rows), torch.from_numpy(row_of))
 
     def step(self, prepared: Prepared) -> StepReport:
         """Train on one batch."""
@@ -258,7 +258,7 @@ class Trainer:
         factor = self.schedule.factor(self.progress.tokens)
         negatives = prepared.negatives and prepared.negatives.to(device)
         inputs, targets, weights = (torch.from_numpy(part).to(device) for part in (batch.inputs, batch.targets, batch.weights))
-        rows, place = prepared.rows.to(device), prepared.place.to(device)
+        rows, row_of = prepared.rows.to(device), prepared.row_of.to(device)
         read = self._words.forward(prepared.characters, inputs)  # [2, T, B, p]
         results = self._both([DirectionBatch(read[k], self.states[k], targets[k], weights[k], negatives) for k in range(2)])
         self.states = [result.state for result in results]
@@ -273,7 +273,7 @@ class Trainer:
             self._pass_over()
             return StepReport((0.0, 0.0), (0.0, 0.0), norm)
         self._passed_over_in_a_row = 0
-        gradient = softmax.sum_rows(len(rows), place, [result.sampled for result in results])
+        gradient = softmax.sum_rows(len(rows), row_of, [result.sampled for result in results])
         counts = batch.weights.sum((1, 2))
         scale = self._published_scale / float(counts[0]) if self._published_scale else 1.0
         self.rows.step(rows, gradient * scale, factor)
@@ -320,13 +320,13 @@ class Trainer:
         """One step of the optimiser, unless the gradient is not finite: its norm, and the losses, which come with it."""
         parameters = list(self.network.parameters.values())
         norm = torch.nn.utils.clip_grad_norm_(parameters, self.recipe.clip, foreach=True)
-        found: list[float] = torch.stack([norm.to(losses[0].dtype), *losses]).tolist()
+        values: list[float] = torch.stack([norm.to(losses[0].dtype), *losses]).tolist()
         for group in self.optimiser.param_groups:
             group["lr"] = self.recipe.rate * factor
-        if math.isfinite(found[0]):  # clipping by NaN would make NaN of every parameter
+        if math.isfinite(values[0]):  # clipping by NaN would make NaN of every parameter
             self.optimiser.step()
         self.optimiser.zero_grad()
-        return found
+        return values
 
     def _pass_over(self) -> None:
         """Go on from zero states after a batch without a finite gradient; TrainingError if they all are so."""

@@ -7,9 +7,9 @@ from pathlib import Path
 HERE = Path(__file__).parent
 
 
-def rows(page: str) -> list[str]:
-    """The rows of the table."""
-    table = page.partition("## Hostile input")[2].partition("\n## ")[0]
+def rows(page: str, heading: str = "Hostile input") -> list[str]:
+    """The rows of the table below ``heading``."""
+    table = page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
     return [line for line in table.splitlines() if line.startswith("| ")][1:]
 
 
@@ -26,6 +26,14 @@ def test_every_row_has_a_test_that_is_there(repo_dir: Path) -> None:
         assert named, row
         for file, test in named:
             assert test in functions_of(file), f"{row}: {file} has no {test}"
+
+
+def test_every_row_of_exports_has_tests_that_are_there(repo_dir: Path) -> None:
+    found = rows((repo_dir / "docs" / "security.md").read_text(encoding="utf-8"), "An export's output")
+    named = [re.findall(r"`(test_\w+)`", row) for row in found]
+    assert len(named) == 5
+    assert all(named)
+    assert {test for row in named for test in row} <= functions_of("../exports/test_owners.py")
 
 
 def test_every_test_of_text_has_a_row(repo_dir: Path) -> None:

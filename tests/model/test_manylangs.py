@@ -109,9 +109,13 @@ def test_such_a_model_is_to_be_converted_first(tmp_path: Path) -> None:
             archive.write(path, path.name)
     filesystem = fsspec.filesystem("memory")
     filesystem.put(str(FOLDER) + "/", "/manylangs/", recursive=True)
-    for spec in (str(FOLDER), str(tmp_path / "144.zip"), "memory://manylangs"):
+    filesystem.put(str(tmp_path / "144.zip"), "/144.zip")
+    for spec in (str(FOLDER), str(tmp_path / "144.zip"), "memory://144.zip"):
         with pytest.raises(WeightsError, match=rf"a model of ELMoForManyLangs: .*models convert {re.escape(spec)} FOLDER"):
             BiLMWeights.load(spec)
+    with pytest.raises(WeightsError, match=r"a model of ELMoForManyLangs: .*convert COPY FOLDER`, COPY a local copy of it,"):
+        BiLMWeights.load("memory://manylangs")
+    assert load_any("memory://144.zip")[1].fingerprint == load_any(str(FOLDER))[1].fingerprint
 
 
 def test_a_store_of_such_a_model(weights: BiLMWeights, tmp_path: Path) -> None:
