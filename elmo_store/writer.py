@@ -7,6 +7,7 @@
 import hashlib
 import json
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -32,6 +33,7 @@ from elmo_store.markers import (
 from elmo_store.reading import Readable, text_of_rows
 from elmo_store.sentences import SentenceRecord, encode_index, encode_part, index_fault
 from elmo_store.storage import Root
+from elmo_store.tenure import Tenure
 
 Int64 = npt.NDArray[np.int64]
 PART_SENTENCES = 16_384  # of a part that `write_view` writes
@@ -150,21 +152,31 @@ def write_view(
         storage_options: what the URL's filesystem takes.
         shard_rows, dtype, store_forms, compression, inner_checksum: of the new store.
 
-    Rejects are not copied: the sentences of refused records stay, without tokens. StoreError if something stands at ``url``.
+    Rejects are not copied: the sentences of refused records stay, without tokens. StoreError if something stands at ``url``, or
+    another run writes there (LeaseHeldError).
     """
     root = Root(url, storage_options)
-    if root.list():
-        raise StoreError(f"{root} is not empty: give another folder")
+    _check_empty(root)
     settings: dict[str, Any] = {"shard_rows": shard_rows, "dtype": dtype, "compression": compression, "checksum": inner_checksum}
     settings["forms"] = None if store_forms is None else tuple(store_forms)
     manifest = _manifest_of(view, numbers, like, settings)
-    root.put(layout.START_STATE, source.get(layout.START_STATE))
-    root.put(layout.INPUTS, encode_inputs(read_inputs(source)))
-    write_manifest(root, manifest)
-    zarr_form.create(root, manifest)
-    parts = _write_parts(root, manifest, view)
-    tables = _write_ids(root, manifest, view)
-    return root, complete_store(root, manifest, checksum(_write_shards(root, manifest, view)), [parts], [tables])
+    with Tenure.take(root, uuid.uuid4().hex) as tenure:
+        _check_empty(root)  # another one may have written since
+        root.put(layout.START_STATE, source.get(layout.START_STATE))
+        root.put(layout.INPUTS, encode_inputs(read_inputs(source)))
+        write_manifest(root, manifest)
+        zarr_form.create(root, manifest)
+        parts = _write_parts(root, manifest, view)
+        tables = _write_ids(root, manifest, view)
+        shards = checksum(_write_shards(root, manifest, view))
+        tenure.check()
+        return root, complete_store(root, manifest, shards, [parts], [tables])
+
+
+def _check_empty(root: Root) -> None:
+    """StoreError if anything but a lease stands at ``root``."""
+    if any(not rel.startswith(f"{layout.LEASES}/") for rel in root.list()):
+        raise StoreError(f"{root} is not empty: give another folder")
 
 
 def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, settings: Mapping[str, Any]) -> Manifest:

@@ -10,6 +10,8 @@ import pytest
 
 import elmo_store
 from elmo_store import layout
+from elmo_store.errors import StoreError
+from elmo_store.storage import Root
 from tests.store.contract import StoreContract
 from tests.store.support import Written, make_store
 
@@ -225,3 +227,22 @@ def test_relative_folders_are_found_after_a_change_of_folder(tmp_path: Path, mon
     store = elmo_store.open("store")
     monkeypatch.chdir("/")
     assert store.sentence(0).read().shape[0] == 3
+
+
+def test_of_two_views_written_to_one_place_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = elmo_store.open(make_store(str(tmp_path / "store")).root.url())
+    real, begun = Root.list, list[bool]()
+
+    def look_and_be_overtaken(self: Root, prefix: str = "") -> list[str]:
+        found = real(self, prefix)
+        if not begun:
+            begun.append(True)
+            store.select([3]).write(tmp_path / "out")
+        return found
+
+    monkeypatch.setattr(Root, "list", look_and_be_overtaken)
+    with pytest.raises(StoreError, match="is not empty"):
+        store.select([0, 1]).write(tmp_path / "out")
+    written = elmo_store.open(tmp_path / "out")
+    assert np.array_equal(written.read(), store.sentence(3).read())
+    assert not (tmp_path / "out/_lease").exists()
