@@ -8,7 +8,9 @@ the rest by name once nothing can stand before it.
 import atexit
 import importlib
 import os
+import site
 import sys
+import sysconfig
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import NoReturn
@@ -63,15 +65,43 @@ def worker() -> None:
     importlib.import_module("deploy.cluster.boot").main()
 
 
-def put_ours_first(path: list[str], environment: MutableMapping[str, str]) -> None:
-    """Put the folder that holds our packages first: on ``path``, and in ``environment`` for every process that inherits it.
+def local_worker() -> None:
+    """Run the program that a local runner starts for each of its processes."""
+    put_ours_first(sys.path, os.environ)
+    importlib.import_module("pipeline.local_worker").main()
 
-    PYTHONSAFEPATH keeps the working folder off the path of those processes.
+
+def put_ours_first(path: list[str], environment: MutableMapping[str, str]) -> None:
+    """Put the folder that holds our packages before everything but the standard library on ``path``.
+
+    Installed, that folder is site-packages, where any package may have a module of the standard library's name. A checkout also
+    goes first in ``environment``, for the processes that inherit it; what is installed they find, and begin here themselves.
+    PYTHONSAFEPATH keeps the working folder off their path.
     """
-    path[:] = [OUR_FOLDER, *(entry for entry in path if entry != OUR_FOLDER)]
-    inherited = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != OUR_FOLDER]
-    environment["PYTHONPATH"] = os.pathsep.join([OUR_FOLDER, *inherited])
+    standard = [entry for entry in path if _is_standard(entry)]
+    path[:] = [*standard, OUR_FOLDER, *(entry for entry in path if entry != OUR_FOLDER and entry not in standard)]
+    inherited = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if OUR_FOLDER not in _installation():
+        inherited = [OUR_FOLDER, *(entry for entry in inherited if entry != OUR_FOLDER)]
+    if inherited:
+        environment["PYTHONPATH"] = os.pathsep.join(inherited)
     environment["PYTHONSAFEPATH"] = "1"
+
+
+def _is_standard(entry: str) -> bool:
+    """Whether a folder (or zip) on the path is the interpreter's own."""
+    libraries = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    zipped = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
+    return (
+        entry in libraries
+        or (os.path.dirname(entry) in libraries and os.path.basename(entry) == "lib-dynload")
+        or (os.path.basename(entry) == zipped and os.path.dirname(entry) in {os.path.dirname(library) for library in libraries})
+    )
+
+
+def _installation() -> set[str]:
+    """The folders that every interpreter of this installation looks into by itself."""
+    return {*site.getsitepackages(), site.getusersitepackages()}
 
 
 if __name__ == "__main__":

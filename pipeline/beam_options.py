@@ -1,4 +1,4 @@
-"""Beam's options on our command line: set apart from ours, completed with our defaults, and the environment of Beam's processes.
+"""Beam's options on our command line: set apart from ours, completed with our defaults.
 
 May import apache_beam. Beam's options are those that the installed SDK's option classes declare, and for an engine with a
 job service also ``--name=value`` that nobody here knows: the service is asked at the door (`pipeline.door`), so that a typing
@@ -180,16 +180,3 @@ def n_local_processes(options: PipelineOptions) -> int:
     if not is_local(options) or direct.direct_running_mode != "multi_processing":
         return 1
     return int(direct.direct_num_workers) or os.cpu_count() or 1
-
-
-def set_worker_environment() -> None:
-    """Prepare the environment that processes started by Beam inherit.
-
-    ``PYTHONSAFEPATH`` keeps a user's own ``model.py`` in the working folder from shadowing ours; ``PYTHONPATH`` then
-    names the folder that our packages lie in, so that a checkout that was not installed works too.
-    """
-    os.environ["PYTHONSAFEPATH"] = "1"
-    ours = str(Path(__file__).resolve().parent.parent)
-    paths = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
-    if ours not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([ours, *paths])

@@ -76,13 +76,12 @@ def _run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Manife
         from elmo_store.errors import JobMismatchError
         from elmo_store.lease import Process
         from elmo_store.storage import Root
-        from pipeline import beam_options, door, running
+        from pipeline import door, running
         from pipeline.beam_options import is_local
         from pipeline.derive_store import DeriveStore
         from pipeline.tenure import Tenure
         from transforms.job_root import JobRoot
 
-    beam_options.set_worker_environment()
     source, target = Root(args.source, args.storage_options), Root(args.output, args.storage_options)
     with door.opened(beam_args, wait=not args.no_wait) as pipeline_options:
         door.check_reach(pipeline_options, [("source", args.source), ("output", args.output)], shared_disk=args.shared_disk)

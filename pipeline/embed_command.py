@@ -63,7 +63,6 @@ def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
         from pipeline import beam_options, door, embed_job, running
         from pipeline.embed_corpus import EmbedCorpus
 
-    beam_options.set_worker_environment()
     if options.workers is not None:
         beam_args = beam_options.with_local_workers(beam_args, options.workers)
     with door.opened(beam_args, wait=not options.no_wait) as pipeline_options:

@@ -10,6 +10,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipeline.beam_options import LOCAL_RUNNERS, runner_name
 
+WORKER = "from elmo_store.__main__ import local_worker; local_worker()"
+
 
 class LocalProcesses(FnApiRunner):
     """FnApiRunner, whose worker processes are `pipeline.local_worker`."""
@@ -18,7 +20,7 @@ class LocalProcesses(FnApiRunner):
         """As Beam's, with another command for the environment of subprocesses."""
         for environment in pipeline_proto.components.environments.values():
             if environment.urn == python_urns.SUBPROCESS_SDK:
-                environment.payload = f"{shlex.quote(sys.executable)} -m pipeline.local_worker".encode()
+                environment.payload = f"{shlex.quote(sys.executable)} -c {shlex.quote(WORKER)}".encode()
         return super().run_via_runner_api(pipeline_proto, options)
 
 

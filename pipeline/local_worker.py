@@ -1,4 +1,4 @@
-"""``python -m pipeline.local_worker``: Beam's worker process on this machine, whose start says nothing on the user's screen.
+"""Beam's worker process on this machine, whose start says nothing on the user's screen.
 
 May import Beam, and pipeline.importing. Beam's imports log through a root logger that has no handler yet, which makes Python give
 it one that writes to the screen; with one that says nothing, what workers log goes to the job's own process alone, as Beam
@@ -10,10 +10,12 @@ import sys
 
 from pipeline.importing import nothing_to_collect
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run the worker, whose addresses stand in the environment."""
     logging.getLogger().addHandler(logging.NullHandler())
 
     with nothing_to_collect():
-        from apache_beam.runners.worker.sdk_worker_main import main
+        from apache_beam.runners.worker import sdk_worker_main
 
-    main(sys.argv)
+    sdk_worker_main.main(sys.argv)

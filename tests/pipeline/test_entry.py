@@ -1,8 +1,10 @@
 """The entry point: our packages first whatever the path holds, nothing large imported too early, a missing extra named."""
 
 import os
+import site
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -62,12 +64,44 @@ def test_a_stray_module_first_on_the_path_is_not_taken_for_ours(tmp_path: Path) 
     assert "random-small" in done.stdout, done.stderr
 
 
-def test_our_folder_goes_first_and_everything_else_keeps_its_order() -> None:
-    path = ["", "/their/folder", OUR_FOLDER, "/lib"]
+def test_our_folder_goes_before_everything_but_the_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    standard = sysconfig.get_path("stdlib")
+    own = [standard, f"{standard}/lib-dynload"]
+    path = ["", "/their/folder", *own, "/lib", OUR_FOLDER]
     environment = {"PYTHONPATH": os.pathsep.join(["/their/folder", OUR_FOLDER])}
     put_ours_first(path, environment)
-    assert path == [OUR_FOLDER, "", "/their/folder", "/lib"]
+    assert path == [*own, OUR_FOLDER, "", "/their/folder", "/lib"]
     assert environment == {"PYTHONPATH": os.pathsep.join([OUR_FOLDER, "/their/folder"]), "PYTHONSAFEPATH": "1"}
+    monkeypatch.setattr(site, "getsitepackages", lambda: [OUR_FOLDER])
+    installed: dict[str, str] = {}
+    put_ours_first(path, installed)
+    assert installed == {"PYTHONSAFEPATH": "1"}
+
+
+def test_a_package_beside_ours_takes_no_name_of_the_standard_library(tmp_path: Path) -> None:
+    """As in site-packages, where an old backport may lie; a user's `model.py` still comes after ours, in workers too."""
+    beside, user = tmp_path / "site", tmp_path / "user"
+    beside.mkdir()
+    user.mkdir()
+    for name in ("elmo_store", "model", "transforms", "pipeline", "deploy"):
+        (beside / name).symlink_to(Path(OUR_FOLDER) / name)
+    (beside / "colorsys.py").write_text("raise SystemExit('a backport was imported')\n", encoding="utf-8")
+    (user / "model.py").write_text("raise SystemExit('a stray module was imported')\n", encoding="utf-8")
+    probe = (
+        "import elmo_store.__main__ as entry, site, sys, os, subprocess\n"
+        "entry.OUR_FOLDER = sys.argv[1]\n"
+        "site.getsitepackages = lambda: [sys.argv[1]]\n"
+        "entry.put_ours_first(sys.path, os.environ)\n"
+        "import colorsys, model\n"
+        "print(colorsys.__file__, model.__file__, os.environ['PYTHONPATH'])"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(user), OUR_FOLDER])}
+    run = [sys.executable, "-P", "-c", probe, str(beside)]
+    done = subprocess.run(run, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    standard, ours, inherited = done.stdout.split()
+    assert standard.startswith(sysconfig.get_path("stdlib"))
+    assert ours.startswith(str(beside))
+    assert str(beside) not in inherited.split(os.pathsep)  # a child would have it before its standard library
 
 
 @pytest.mark.parametrize(("module", "extra"), [("torch", "embed"), ("matplotlib", "plot"), ("s3fs", "s3")])
