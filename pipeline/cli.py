@@ -9,15 +9,18 @@ May import pipeline modules; Beam, PyTorch and the rest lazily, so that ``--help
 """
 
 import argparse
+import difflib
 import importlib
 import logging
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
+from typing import NoReturn
 
-from pipeline import config, logs, screen, signals, touched
+from pipeline import config, logs, reach, screen, signals, touched
 from pipeline.exit_codes import CommandError, Exit
 
 # group of the help: name: (module, one line of help)
@@ -85,9 +88,8 @@ def _main(argv: Sequence[str] | None) -> int:
         print(f"elmo-store {asked}: {error}", file=sys.stderr)
         return int(error.code)
     except KeyboardInterrupt as end:
-        name = signals.name_of(end)
-        by = f"ended by {name}" if name else "interrupted"
-        signals.say(f"\n{by}; the same command again continues")
+        goes_on = "; the same command continues" if asked in GROUPS["make stores"] else ""
+        signals.say(f"\nstopped by {signals.name_of(end)}{goes_on}")
         return int(Exit.INCOMPLETE)
     except BrokenPipeError:  # `elmo-store info … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -110,13 +112,17 @@ def _run(parser: argparse.ArgumentParser, command: ModuleType, arguments: list[s
         from pipeline.beam_options import split_arguments
 
         arguments, beam_args = split_arguments(arguments, config.option_names(leaf))
+    _check_options(leaf, arguments[config.leaf_of(parser, arguments)[1] :])
     args = parser.parse_args(arguments)
     if args.print_config:
         print(config.as_toml(leaf, args, beam_args), end="")
         return Exit.COMPLETE
+    places = touched.of_every_command(args, command.touches(args) if hasattr(command, "touches") else touched.Touched())
+    reach.check_spelling([*places.writes, *places.reads])
     if check := getattr(command, "check", None):
         check(args)
-    touched.check(touched.of_every_command(args, command.touches(args) if hasattr(command, "touches") else touched.Touched()))
+    reach.check_answers([*places.writes, *places.reads])
+    touched.check(places)
     logs.configure(args.log_level, args.log_file, verbose=getattr(args, "verbose", False))
     _say_loading(loads, arguments)
     return int(command.run(args, beam_args))
@@ -135,9 +141,33 @@ def _say_loading(what: str | None, arguments: Sequence[str]) -> None:
         print(f"loading {what} …", file=sys.stderr, flush=True)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names what may have been meant by a word that it does not know."""
+
+    def error(self, message: str) -> NoReturn:
+        """As argparse's, with the nearest of the choices."""
+        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            message += _meant(found[1], re.findall(r"[\w.-]+", found[2]))
+        super().error(message)
+
+
+def _check_options(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Bad usage for options that ``leaf`` does not have, before what is missing is told: it may be the same one."""
+    ours = config.option_names(leaf)
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    unknown = [name for one in options if one.startswith("--") and (name := one.partition("=")[0]) not in ours]
+    if unknown:
+        leaf.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(_meant(name, ours) for name in unknown))
+
+
+def _meant(word: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(word, sorted(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, ModuleType]]:
     """The parser with the options of the commands in ``asked``, whose modules are imported: `elmo-store --help` needs none."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="elmo-store",
         usage="elmo-store COMMAND … (elmo-store COMMAND --help shows its options)",
         description="Every layer of a frozen ELMo biLM, computed once over a whole corpus and kept in Zarr and Parquet.\n\n"

@@ -160,7 +160,7 @@ def put_start(source: "Root", tenure: "Tenure", manifest: "Manifest", *, overwri
 
     target = tenure.root
     resumed = _there(source, target, manifest, overwrite)
-    if overwrite:
+    if not resumed:
         clear(target)
     try:
         write_manifest(target, manifest)
@@ -177,10 +177,9 @@ def put_start(source: "Root", tenure: "Tenure", manifest: "Manifest", *, overwri
 def _there(source: "Root", target: "Root", manifest: "Manifest", overwrite: bool, *, complete: bool = False) -> bool:
     """Whether this very job stands at the output; with ``complete``, whether it is complete. Errors as `put_start`'s."""
     from elmo_store.inputs import read_inputs
-    from pipeline.output import check_same_job, standing
+    from pipeline.output import is_same_job, standing
 
     there = standing(target, overwrite=overwrite)
     if there is None:
         return False
-    check_same_job(target, there, manifest, read_inputs(source))
-    return there.complete or not complete
+    return is_same_job(target, there, manifest, read_inputs(source)) and (there.complete or not complete)

@@ -37,7 +37,7 @@ from pipeline.embed_input import STDIN, Input
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.model_loading import LoadingModel
 from pipeline.options import EmbedOptions
-from pipeline.output import check_same_job, clear, reach, standing
+from pipeline.output import clear, is_same_job, reach, standing
 from pipeline.software import versions
 from pipeline.tenure import Tenure
 from pipeline.workers import workers_of
@@ -101,9 +101,8 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
 
     def same_job_there() -> Manifest | None:
         there = standing(root, overwrite=options.overwrite)
-        if there is not None:
-            check_same_job(root, there, manifest, describe_files(list(pieces)))
-        return there
+        same = there is not None and is_same_job(root, there, manifest, describe_files(list(pieces)))
+        return there if same else None
 
     there = same_job_there()
     if there is not None and there.complete:
@@ -115,7 +114,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
         if there is not None and there.complete:
             tenure.end()
             return EmbedJob(options, root, replace(manifest, counts=there.counts, complete=True), None, manifest.input.files)
-        if options.overwrite:
+        if there is None:
             clear(root)
         settings = _begin(options, tenure, manifest, there, given, pipeline_options, weights, start)
     except BaseException:

@@ -20,7 +20,8 @@ class LocalProcesses(FnApiRunner):
         """As Beam's, with another command for the environment of subprocesses."""
         for environment in pipeline_proto.components.environments.values():
             if environment.urn == python_urns.SUBPROCESS_SDK:
-                environment.payload = f"{shlex.quote(sys.executable)} -c {shlex.quote(WORKER)}".encode()
+                # A terminal sends Ctrl-C to the workers too, and to the shell that Beam starts them by: the command ends them.
+                environment.payload = f"trap '' INT; exec {shlex.quote(sys.executable)} -c {shlex.quote(WORKER)}".encode()
         return super().run_via_runner_api(pipeline_proto, options)
 
 

@@ -21,6 +21,7 @@ from elmo_store.manifest import Manifest, read_manifest, write_manifest
 from elmo_store.markers import marked_shards
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
+from transforms.work import PROBLEM, REFUSED
 
 
 def reach(root: Root, what: str) -> None:
@@ -94,8 +95,19 @@ def _looks_like_ours(root: Root) -> bool:
     return isinstance(value, dict) and "format_version" in value and "states" in value
 
 
-def check_same_job(root: Root, there: Manifest, now: Manifest, files: Sequence[Mapping[str, Any]]) -> None:
-    """JobMismatchError with both sides, field by field, unless the job on the output is the one that is asked for.
+def is_unclaimed(root: Root) -> bool:
+    """Whether the job on the output ended because its input was refused: whatever is asked for next may replace it."""
+    try:
+        problem = root.get_json(PROBLEM)
+    except (FileNotFoundError, ValueError):
+        return False
+    return isinstance(problem, dict) and problem.get("kind") == REFUSED
+
+
+def is_same_job(root: Root, there: Manifest, now: Manifest, files: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the job on the output is the one that is asked for; False if it is another one that may be replaced.
+
+    JobMismatchError with both sides, field by field, for another one.
 
     As long as no shard stands, the input may be another, and damaged files may be rejected that ended the job before: what
     was read of unchanged files is used, the rest is read anew. ``files``: of the input as it is now.
@@ -107,13 +119,16 @@ def check_same_job(root: Root, there: Manifest, now: Manifest, files: Sequence[M
     different.pop("gpu", None)  # a complete store says which it was; workers see to it that a job's shards come from one
     mended = all(name == "input" or (name, change) == ("on_bad_file", ("stop", "reject")) for name, change in different.items())
     if mended and different and not there.complete and not marked_shards(root):
-        return
+        return True
+    if different and not there.complete and is_unclaimed(root):
+        return False
     if "input" in different:
         different |= different_files(_files_there(root), files)
     if "model" in different:
         different["model name"] = (there.model.name, now.model.name)
     if different:
         raise JobMismatchError(str(root), different)
+    return True
 
 
 def _files_there(root: Root) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from elmo_store.errors import StoreError
 from elmo_store.storage import Root
 from pipeline.screen import drawable, visible
-from pipeline.snapshot import ProgressReader, Snapshot
+from pipeline.snapshot import ENDED, ProgressReader, Snapshot
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
 JOIN_SECONDS = 2.0  # that a look under way may hold up a command whose job has ended
@@ -44,7 +44,7 @@ class Screen:
             self._stage = snapshot.stage
         total, done = _extent(snapshot)
         if total is None:
-            if snapshot.stage not in ("complete", "failed"):
+            if snapshot.stage not in ENDED:
                 print(f"\r\x1b[K{visible(snapshot.line())}", end="", file=self._stream, flush=True)
             return
         if self._bar is None:
@@ -67,7 +67,7 @@ class Screen:
 
     def _log(self, snapshot: Snapshot) -> None:
         """A line, if it says something new and the last one is not too fresh; a new stage at once. The end is the summary's."""
-        if snapshot.stage == "complete":
+        if snapshot.stage in ENDED:
             return
         stage, line, when = self._last_line
         now = time.monotonic()
@@ -120,7 +120,7 @@ def shown(root: Root, *, seconds: float, screen: Screen | None = None) -> Iterat
 
 
 def follow(root: Root, *, seconds: float, screen: Screen, sleep: Callable[[float], None] = time.sleep) -> Snapshot:
-    """Show progress until the job is complete or has failed, also of one that has not begun; returns the last snapshot.
+    """Show progress until the job has ended, well or not, also of one that has not begun; returns the last snapshot.
 
     Ends with the caller's KeyboardInterrupt.
     """
@@ -129,7 +129,7 @@ def follow(root: Root, *, seconds: float, screen: Screen, sleep: Callable[[float
         while True:
             snapshot = reader.look()
             screen.show(snapshot)
-            if snapshot.stage in ("complete", "failed"):
+            if snapshot.stage in ENDED:
                 return snapshot
             sleep(seconds)
     finally:

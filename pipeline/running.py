@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from elmo_store.errors import StoreError
 from elmo_store.manifest import Manifest, read_manifest
+from elmo_store.markers import marked_shards
 from elmo_store.storage import Root
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.progress import shown
@@ -18,7 +19,7 @@ from pipeline.signals import name_of, say
 from pipeline.summary import Totals, next_steps, of_sums, summary
 from pipeline.tenure import Tenure, tidy
 from transforms.job_root import again
-from transforms.work import PROBLEM, SUMMARY, WORK
+from transforms.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY, WORK
 
 if TYPE_CHECKING:
     import apache_beam as beam
@@ -77,7 +78,7 @@ def run_to_end(
             except Exception as error:
                 failure = error
     except KeyboardInterrupt as end:
-        keep = not interrupted(job, name_of(end))
+        keep = not stopped(root, job, name_of(end))
         return Exit.INCOMPLETE
     finally:
         holder = tenure.lost_to
@@ -85,6 +86,8 @@ def run_to_end(
     if holder is not None:
         raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {holder}; this one stopped")
     manifest = read_manifest(root)
+    if not manifest.complete and problem_of(root).get("kind") == REFUSED:
+        raise CommandError(Exit.BAD_LOCATION, explain(root, failure))
     if not manifest.complete:
         if failure is not None and root.size(PROBLEM) is None:  # for whoever watches: the last stage was not reached
             root.put_json(PROBLEM, {"message": explain(root, failure)})
@@ -102,21 +105,29 @@ def say_where(root: Root, job: "SubmittedJob", stream: TextIO) -> None:
     print(f"elmo-store watch {root}   # follows it from any terminal", file=stream, flush=True)
 
 
-def interrupted(job: "SubmittedJob | None", by: str = "") -> bool:
-    """Ctrl-C, or a signal named ``by``: cancel the job that an engine runs, say how to go on. False if it may still run."""
-    again = "the same command again continues"
-    if job is None or job.id is None:
-        say(f"\n{f'ended by {by}' if by else 'interrupted'}; {again}")
-        return True
-    say(f"\n{f'{by}: ' if by else ''}cancelling job {job.id} …")
-    try:
-        job.cancel()
-    except (Exception, KeyboardInterrupt) as error:
-        where = f" at {job.console}" if job.console else ""
-        say(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first")
-        return False
-    say(f"cancelled; {again}")
+def stopped(root: Root, job: "SubmittedJob | None", by: str) -> bool:
+    """After Ctrl-C or a signal, ``by``: cancel the job that an engine runs, say what is kept. False if it may still run."""
+    if job is not None and job.id is not None:
+        say(f"\n{by}: cancelling job {job.id} …")
+        try:
+            job.cancel()
+        except (Exception, KeyboardInterrupt) as error:
+            where = f" at {job.console}" if job.console else ""
+            say(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first")
+            return False
+    text = f"stopped by {by}{kept(root)}; the same command continues"
+    with suppress(OSError, StoreError):  # for whoever watches
+        root.put_json(PROBLEM, {"message": text, "kind": STOPPED})
+    say(f"\n{text}")
     return True
+
+
+def kept(root: Root) -> str:
+    """How much of the job on ``root`` is there, after a colon; "" as long as nothing is planned."""
+    try:
+        return f": {len(marked_shards(root)):,} of {int(root.get_json(PLAN)['n_shards']):,} shards kept"
+    except (OSError, StoreError, ValueError, KeyError):
+        return ""
 
 
 def complete_already(root: Root) -> Exit:
@@ -149,12 +160,19 @@ def report(root: Root, manifest: Manifest, sums: tuple[Totals, Totals] | None, *
         print(f"    {line}")
 
 
+def problem_of(root: Root) -> dict[str, Any]:
+    """What a stage, or a command that was stopped, left about the end of the job; empty if none did."""
+    try:
+        value = root.get_json(PROBLEM)
+    except (FileNotFoundError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def explain(root: Root, failure: Exception | None) -> str:
     """Why work is left: what the last stage said, otherwise the end of the runner's own message."""
-    try:
-        return str(root.get_json(PROBLEM)["message"])
-    except (FileNotFoundError, ValueError, KeyError):
-        pass  # the last stage was not reached
+    if said := problem_of(root).get("message"):
+        return str(said)
     if failure is None:
         return "the runner ended without an error, and without the last stage"
     from pipeline.submission import worker_error

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGHUP end a command as Ctrl-C does: with its clean-up, a message and exit code 4. Imports nothing of ours."""
+"""Ctrl-C, SIGTERM and SIGHUP end a command with its clean-up, a message and exit code 4. Imports nothing of ours."""
 
 import signal
 import sys
@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-NAMES = ("SIGTERM", "SIGHUP")
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 
 
 @contextmanager
 def as_interrupts() -> Iterator[None]:
     """Within the block the first of these signals raises KeyboardInterrupt with its name; a second one ends the process at once.
 
+    So for Ctrl-C too: an exception without arguments is one that Beam replaces by a RuntimeError.
     A signal that the caller has given another meaning, as `nohup` does, keeps it.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -24,23 +25,21 @@ def as_interrupts() -> Iterator[None]:
         signal.signal(number, signal.SIG_DFL)
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    ours = [
-        number
-        for name in NAMES
-        if (number := getattr(signal, name, None)) is not None and signal.getsignal(number) is signal.SIG_DFL
-    ]
+    before = {number: signal.getsignal(number) for name in NAMES if (number := getattr(signal, name, None)) is not None}
+    ours = {number: kept for number, kept in before.items() if kept in (signal.SIG_DFL, signal.default_int_handler)}
     for number in ours:
         signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+        for number, kept in ours.items():
+            signal.signal(number, kept)
 
 
 def name_of(end: KeyboardInterrupt) -> str:
-    """The signal that it stands for, "" for Ctrl-C. Beam adds to an exception's text where it passed."""
-    return str(end).partition(" ")[0]
+    """What the user knows it by: Ctrl-C, SIGTERM, SIGHUP. Beam adds to an exception's text where it passed."""
+    name = str(end).partition(" ")[0]
+    return name if name in NAMES[1:] else "Ctrl-C"
 
 
 def say(text: str) -> None:

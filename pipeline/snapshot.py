@@ -13,8 +13,9 @@ from elmo_store.errors import StoreError
 from elmo_store.layout import MANIFEST
 from elmo_store.storage import Root
 from pipeline.quantities import duration, human_bytes
-from transforms.work import PLAN, PROBLEM, PROGRESS, START
+from transforms.work import PLAN, PROBLEM, PROGRESS, START, STOPPED
 
+ENDED = ("complete", "failed", "stopped")
 WORKERS_A_LOOK = 5  # requests: manifest, start, plan, problem, a listing (one a thousand workers), and these
 
 
@@ -22,7 +23,7 @@ WORKERS_A_LOOK = 5  # requests: manifest, start, plan, problem, a listing (one a
 class Snapshot:
     """One look at a store. Counts are None until they are known; rates are a second's, of the present run."""
 
-    stage: str  # "starting" | "reading" | "computing" | "finishing" | "complete" | "failed"
+    stage: str  # "starting" | "reading" | "computing" | "finishing" | one of ENDED
     pieces_done: int = 0
     n_pieces: int | None = None
     bytes_done: int = 0
@@ -33,7 +34,7 @@ class Snapshot:
     shards_done: int = 0
     n_shards: int | None = None
     tokens_per_second: float | None = None
-    problem: str = ""  # why the job failed
+    problem: str = ""  # why the job failed, or was stopped
 
     @property
     def seconds_left(self) -> float | None:
@@ -60,6 +61,8 @@ class Snapshot:
             return "starting"
         if self.stage == "failed":
             return f"failed: {self.problem}"
+        if self.stage == "stopped":
+            return self.problem
         if self.stage == "complete":
             return f"complete: {self.n_tokens or 0:,} tokens in {self.n_shards or 0:,} shards"
         if self.stage == "finishing":
@@ -107,7 +110,8 @@ class ProgressReader:
             self._start = start
         problem = self._read(PROBLEM)
         if problem is not None:
-            return Snapshot("failed", problem=str(problem.get("message", "")))
+            stage = "stopped" if problem.get("kind") == STOPPED else "failed"
+            return Snapshot(stage, problem=str(problem.get("message", "")))
         self._plan = self._read(PLAN) if self._plan is None else self._plan
         self._hear()
         return self._reading(self._start or {}) if self._plan is None else self._computing(self._plan, manifest)

@@ -81,7 +81,8 @@ def _why_none(manifest: Manifest) -> str:
     if manifest.sizes.tokens or manifest.kind != "states":
         return ""
     share = manifest.job.get("sample", 1)
-    return f": --sample {share} took no record with tokens, give a larger share" if share != 1 else ": the input holds none"
+    why = f"--sample {share} took no record with tokens, give a larger share" if share != 1 else "the input holds none"
+    return f": nothing was there to embed, {why}"
 
 
 def all_markers(root: Root, n_shards: int) -> list[ShardMarker]:
@@ -124,10 +125,12 @@ def summary(root: Root, manifest: Manifest, everything: Totals | None, this_run:
 
 
 def next_steps(root: Root, manifest: Manifest) -> list[str]:
-    """Three lines of Python that open the store and read one sentence of it, mixed if it holds states."""
+    """Lines of Python that open the store and read one sentence of it, if there is one, mixed if it holds states."""
     shown = ", ".join(f'"{name}": …' for name in root.storage_options)  # their values may be secrets
     options = f", storage_options={{{shown}}}" if shown else ""
     lines = ["import elmo_store", f"store = elmo_store.open({str(root)!r}{options})"]
+    if not manifest.sizes.sentences:
+        return lines
     if manifest.kind == "mix" or not have_layers(manifest.states):
         return [*lines, f"vectors = store.sentence(0)[{manifest.states[0]!r}]  # [tokens, {manifest.channels}]"]
     w = ", ".join(["0.0"] * ((len(manifest.states) + 1) // 2))

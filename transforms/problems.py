@@ -11,7 +11,7 @@ from typing import NoReturn
 from elmo_store.storage import Root
 from transforms.plan import CorpusPlan
 from transforms.records import InputError
-from transforms.work import BAD, PROBLEM
+from transforms.work import BAD, PROBLEM, REFUSED
 
 FILES_SHOWN = 20
 REASONS_SHOWN = 3
@@ -21,10 +21,10 @@ class IncompleteJobError(RuntimeError):
     """Work is left; the same command again continues with it."""
 
 
-def stop(root: Root, lines: Iterable[str]) -> NoReturn:
-    """IncompleteJobError of these lines, which are also left for the launcher."""
+def stop(root: Root, lines: Iterable[str], kind: str = "") -> NoReturn:
+    """IncompleteJobError of these lines, which are also left for the launcher, with the ``kind`` of problem that it must tell."""
     text = "\n".join(lines)
-    root.put_json(PROBLEM, {"message": text})
+    root.put_json(PROBLEM, {"message": text, "kind": kind})
     raise IncompleteJobError(text)
 
 
@@ -65,6 +65,7 @@ def stop_for_rejects(root: Root, plan: CorpusPlan, max_rate: float) -> None:
             "Look at the input, --input-format, --encoding and the names of fields. If they are right, raise --max-reject-rate "
             "(1 allows all) and give the command again: nothing is read twice.",
         ],
+        REFUSED,
     )
 
 

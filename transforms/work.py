@@ -17,7 +17,8 @@ DEVICE = "_work/device"  # by the first worker that computes, unless the job is 
 PLAN = "_work/plan.json"  # by stage B: the sizes of the corpus
 IDS = "_work/ids"  # by the number tasks: hashes of ids, a file for each stretch of parts and each run of id tables
 SUMMARY = "_work/summary.json"  # by stage D, for a launcher that waits: sums over the markers of all shards
-PROBLEM = "_work/problem.json"  # by stage D, when work is left: why
+PROBLEM = "_work/problem.json"  # by stage D or the launcher, when work is left: why, and which kind of problem
+REFUSED, STOPPED = "refused", "stopped"  # kinds: too many of the input's records were refused; Ctrl-C or a signal
 SHARDS = "_shards"  # by stage C: one marker a shard
 
 

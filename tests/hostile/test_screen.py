@@ -84,7 +84,17 @@ def test_commands_show_tokens_ids_names_and_errors_escaped(tmp_path: Path, tiny:
     assert [line.count("\t") for line in shown.splitlines() if "\t" in line] == [1] * 4
     out = str(tmp_path / f"out{EVIL}")
     ran(
-        "embed", str(folder), "--id-field", "id", "--model", tiny, "--output", out, "--max-reject-rate", "0", code=Exit.INCOMPLETE
+        "embed",
+        str(folder),
+        "--id-field",
+        "id",
+        "--model",
+        tiny,
+        "--output",
+        out,
+        "--max-reject-rate",
+        "0",
+        code=Exit.BAD_LOCATION,
     )
     ran("embed", str(folder), "--id-field", "id", "--model", tiny, "--output", out, "--quiet")
     ran("info", out)

@@ -130,13 +130,33 @@ def test_a_job_whose_records_are_mostly_refused_is_not_complete(
     path.write_text('{"text": "one good record"}\n' + '{"texd": "misspelt"}\n' * 3)
     out = tmp_path / "store"
     jsonl = ("--input-format", "jsonl", "--shard-rows", "64")
-    assert embed(out, *jsonl, inputs=[str(path)]) == Exit.INCOMPLETE
+    assert embed(out, *jsonl, inputs=[str(path)]) == Exit.BAD_LOCATION
     said = capsys.readouterr().err
     assert "3 of 4 records were refused (75.0%), more than --max-reject-rate 0.5 allows" in said
     assert "misspelt" in said
     assert main(["info", str(out)]) == Exit.INCOMPLETE
     assert embed(out, *jsonl, "--max-reject-rate", "0.75", inputs=[str(path)]) == Exit.COMPLETE
     assert elmo_store.open(str(out)).manifest.sizes.rejected == 3
+
+
+def test_a_wrong_format_is_told_once_and_has_no_claim_on_the_output(
+    embed: Command, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "a.txt", tmp_path / "store"
+    path.write_text("The cat sat .\nDogs ran away .\n" * 3, encoding="utf-8")
+    command = ["embed", str(path), "--output", str(out), "--model", str(tiny_model), "--input-format"]
+    for _ in range(2):
+        assert main([*command, "jsonl"]) == Exit.BAD_LOCATION
+        said = capsys.readouterr().err
+        assert said.count("6 of 6 records were refused") == 1
+        assert "the same command again continues" not in said
+    assert main(["watch", "--once", str(out)]) == Exit.INCOMPLETE
+    assert "records were refused" in capsys.readouterr().out
+    other = tmp_path / "other"
+    assert main([*command, "lines", "--quiet"]) == Exit.COMPLETE
+    assert main([*command[:3], str(other), *command[4:], "lines", "--quiet"]) == Exit.COMPLETE
+    assert digests(out) == digests(other)
+    assert Root(out).list() == Root(other).list()  # nothing of the first attempt is left
 
 
 def test_lanes_and_device_belong_to_the_job(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ import pytest
 import elmo_store
 from pipeline import beam_options
 from pipeline.cli import COMMANDS, main
+from pipeline.exit_codes import Exit
 from pipeline.options import EmbedOptions, problems
 from tests.pipeline.conftest import Command
 
@@ -54,6 +55,94 @@ def test_usage_is_one_line_with_what_must_be_given(capsys: pytest.CaptureFixture
 
 def test_an_unknown_command_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert "invalid choice" in usage_error(capsys, "embd", "x")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["embd", "x"], "embed"),
+        (["embed", "x.txt", "--ouptut", "y"], "--output"),
+        (["convert", "x", "--ouptut=y"], "--output"),
+        (["mix", "x", "--wieghts", "w.json", "--output", "y"], "--weights"),
+        (["export", "x", "--format", "npz", "--out", "y"], "--output"),
+        (["convert", "x", "--output", "y", "--dtype", "flaot16"], "float16"),
+        (["probe", "tga"], "tag"),
+        (["models", "covnert"], "convert"),
+        (["info", "x", "--jsn"], "--json"),
+    ],
+)
+def test_a_typing_error_is_told_with_what_may_have_been_meant(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"did you mean {meant}?" in usage_error(capsys, *arguments)
+
+
+def test_what_is_near_nothing_gets_no_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "did you mean" not in usage_error(capsys, "info", "x", "--zzzz")
+
+
+STORE_COMMANDS = {
+    "embed": ["embed", "TEXT", "--output", "s3:/bucket/store"],
+    "embed's input": ["embed", "gs:/bucket/text.txt", "--output", "out"],
+    "convert": ["convert", "s3:/bucket/store", "--output", "out"],
+    "mix": ["mix", ".", "--weights", "w.json", "--output", "s3:/bucket/store"],
+    "export": ["export", ".", "--format", "npz", "--output", "file:/tmp/x.npz"],
+    "info": ["info", "s3:/bucket/store"],
+    "verify": ["verify", "abfs:/c/store"],
+    "watch": ["watch", "s3:/bucket/store"],
+    "report": ["report", ".", "--output", "s3:/bucket/page.html"],
+    "index": ["index", "gs:/bucket/store"],
+    "explore": ["explore", "gs:/bucket/store"],
+    "train": ["train", "TEXT", "--options", "default", "--output", "s3:/bucket/run"],
+    "models convert": ["models", "convert", "random-small", "s3:/bucket/model"],
+}
+
+
+@pytest.mark.parametrize("command", STORE_COMMANDS)
+def test_a_url_that_lacks_a_slash_is_no_folder(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "TEXT").write_text("a b\n", encoding="utf-8")
+    assert main(STORE_COMMANDS[command]) == Exit.BAD_LOCATION
+    said = capsys.readouterr().err
+    assert "one slash where a URL has two: write " in said
+    assert [path.name for path in tmp_path.iterdir()] == ["TEXT"]
+
+
+def test_an_output_of_an_unknown_protocol_is_called_an_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.txt").write_text("a b\n", encoding="utf-8")
+    assert main(["embed", str(tmp_path / "a.txt"), "--output", "foo://x", "--quiet"]) == Exit.BAD_LOCATION
+    said = capsys.readouterr().err
+    assert "the output foo://x can't be used" in said
+    assert "input" not in said
+
+
+@pytest.mark.parametrize(
+    "arguments", [["info", "gs://bucket/store"], ["embed", __file__, "--output", "gs://bucket/store"], ["verify", "gcs://b/s"]]
+)
+def test_googles_storage_that_does_not_answer_is_told_in_a_line(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    options = '{"endpoint_url": "http://127.0.0.1:1", "token": "anon"}'
+    assert main([*arguments, "--storage-options", options]) == Exit.BAD_LOCATION
+    said = capsys.readouterr().err
+    assert "127.0.0.1:1 does not answer" in said
+    assert said.count("\n") == 1
+
+
+def test_an_empty_input_offers_no_sentence(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "empty.txt"
+    text.touch()
+    out = tmp_path / "out"
+    assert main(["embed", str(text), "--output", str(out), "--model", str(tiny_model), "--quiet"]) == Exit.COMPLETE
+    said = capsys.readouterr().out
+    assert "0 sentences, 0 tokens: nothing was there to embed" in said
+    assert "sentence(0)" not in said
+    assert main(["convert", str(out), "--output", str(tmp_path / "small"), "--dtype", "int8", "--quiet"]) == Exit.COMPLETE
+    assert "sentence(0)" not in capsys.readouterr().out
 
 
 def test_commands_without_beam_take_no_beam_options(capsys: pytest.CaptureFixture[str]) -> None:

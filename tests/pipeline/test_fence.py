@@ -20,7 +20,7 @@ from elmo_store.storage import Root
 from pipeline import info_command
 from pipeline.cli import main
 from pipeline.exit_codes import Exit
-from pipeline.output import check_same_job
+from pipeline.output import is_same_job
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
 from transforms import embed as embed_stage
@@ -271,9 +271,9 @@ def test_a_complete_store_says_what_computed_it_and_is_the_job_that_left_that_to
     finish(run_of_a_job)
     complete = read_manifest(Root(out))
     assert complete.job["device"] == "cpu"
-    check_same_job(Root(out), complete, replace(complete, job={**complete.job, "device": "auto"}), [])
+    is_same_job(Root(out), complete, replace(complete, job={**complete.job, "device": "auto"}), [])
     with pytest.raises(JobMismatchError, match="device"):
-        check_same_job(Root(out), complete, replace(complete, job={**complete.job, "device": "cuda"}), [])
+        is_same_job(Root(out), complete, replace(complete, job={**complete.job, "device": "cuda"}), [])
     capsys.readouterr()
     assert main(["info", str(out)]) == Exit.COMPLETE
     assert "computed in float32 on cpu\n" in capsys.readouterr().out

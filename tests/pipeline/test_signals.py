@@ -1,6 +1,7 @@
 """SIGTERM, SIGHUP and kill -9 of a command that is at work."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,7 +24,11 @@ def started(tiny_model: Path, corpus: Path, out: Path, *options: str) -> "subpro
     arguments = ["embed", str(corpus), "--output", str(out), "--model", str(tiny_model), "--input-format", "lines"]
     command = [sys.executable, "-m", "elmo_store", *arguments, "--shard-rows", "64", *options]
     process = subprocess.Popen(
-        command, env={**os.environ, "PYTHONPATH": repo, "PYTHONSAFEPATH": "1"}, stderr=subprocess.PIPE, text=True
+        command,
+        env={**os.environ, "PYTHONPATH": repo, "PYTHONSAFEPATH": "1"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     deadline = time.monotonic() + 120
     while not any((out / SHARDS).glob("*.json")):
@@ -34,7 +39,7 @@ def started(tiny_model: Path, corpus: Path, out: Path, *options: str) -> "subpro
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_job_with_a_message_and_its_code(
     tiny_model: Path, corpus: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -43,9 +48,23 @@ def test_a_signal_ends_a_job_with_a_message_and_its_code(
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
     assert process.returncode == Exit.INCOMPLETE
-    assert f"ended by {number.name}; the same command again continues" in said
+    name = "Ctrl-C" if number == signal.SIGINT else number.name
+    assert re.search(rf"^stopped by {name}: [\d,]+ of [\d,]+ shards kept; the same command continues$", said, re.MULTILINE)
+    watched = run_command("watch", "--once", str(out))
+    assert watched.stdout.startswith(f"stopped by {name}: ")
+    assert watched.returncode == Exit.INCOMPLETE
     assert "Traceback" not in said
     assert not (out / "_lease").exists()  # given back: the next one need not wait
+
+
+@pytest.mark.slow
+def test_ctrl_c_at_a_terminal_reaches_the_workers_too_and_says_one_line(tiny_model: Path, corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "store"
+    process = started(tiny_model, corpus, out, "--workers", "2", "--quiet")
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == Exit.INCOMPLETE
+    assert re.fullmatch(r"\s*stopped by Ctrl-C: .*\n", said)
 
 
 @pytest.mark.slow
