@@ -27,6 +27,7 @@ from apache_beam.options.pipeline_options import (
 )
 
 from pipeline.exit_codes import CommandError, Exit
+from pipeline.machine import cores
 
 LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Prism
 LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
@@ -179,4 +180,4 @@ def n_local_processes(options: PipelineOptions) -> int:
     direct = options.view_as(DirectOptions)
     if not is_local(options) or direct.direct_running_mode != "multi_processing":
         return 1
-    return int(direct.direct_num_workers) or os.cpu_count() or 1
+    return int(direct.direct_num_workers) or cores()

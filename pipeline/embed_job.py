@@ -35,6 +35,7 @@ from pipeline.door import check_reach, left_behind
 from pipeline.embed_corpus import JobSettings
 from pipeline.embed_input import STDIN, Input
 from pipeline.exit_codes import CommandError, Exit
+from pipeline.machine import cores, memory_limit
 from pipeline.model_loading import LoadingModel
 from pipeline.options import EmbedOptions
 from pipeline.output import clear, is_same_job, reach, standing
@@ -60,6 +61,7 @@ CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE = 65_536, 256 << 20
 CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE = 1 << 20, 4 << 30
 CUDA_WRITERS = 8
 BYTES_FOR_PROCESSES = 8 << 20  # a few seconds of reading, as long as processes take to start
+READER_BYTES = 256 << 20  # of a process that reads and tokenises: 227 MB were measured
 LIBRARY_BYTES = 2 << 30  # Python, Beam, PyTorch, the engine's tables of words
 
 
@@ -216,15 +218,23 @@ def job_settings(
         hints=resource_hints(pipeline_options, weight_bytes, options.accelerator if cuda else None),
         max_reject_rate=options.max_reject_rate,
         unpack=given.has_streams,
-        read_processes=read_processes(given.pieces) if is_local(pipeline_options) and workers.n == 1 else 1,
+        read_processes=read_processes(given.pieces, weight_bytes, CUDA_BYTES_AT_ONCE if cuda else CPU_BYTES_AT_ONCE)
+        if is_local(pipeline_options) and workers.n == 1
+        else 1,
     )
 
 
-def read_processes(pieces: Sequence[Piece]) -> int:
-    """Processes that read and tokenise on this machine: its cores, but one where starting more takes longer than the work."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def read_processes(pieces: Sequence[Piece], weight_bytes: int, call_bytes: int) -> int:
+    """Processes that read and tokenise on this machine: as many as a container's limits allow beside the one that computes.
+
+    One where starting more takes longer than the work.
+    """
     sizes = {piece.url: piece.identity.size for piece in pieces}
-    return cores if sum(sizes.values()) >= BYTES_FOR_PROCESSES else 1
+    if sum(sizes.values()) < BYTES_FOR_PROCESSES:
+        return 1
+    memory = memory_limit()
+    fitting = cores() if memory is None else (memory - worker_bytes(weight_bytes, call_bytes)) // READER_BYTES
+    return max(1, min(cores(), fitting))
 
 
 def resource_hints(options: PipelineOptions, weight_bytes: int, accelerator: str | None) -> dict[str, str]:
@@ -239,11 +249,16 @@ def resource_hints(options: PipelineOptions, weight_bytes: int, accelerator: str
 
 
 def worker_gb(weight_bytes: int, call_bytes: int) -> int:
-    """Memory that a worker process is asked for, GB: the libraries and tables, the weights as loaded and as packed, two calls.
+    """Memory that a worker process is asked for, GB.
 
     The full-size model took 2.6 GiB at its peak on a CPU (docs/performance.md), of which this makes 4 GB.
     """
-    return math.ceil((LIBRARY_BYTES + 3 * weight_bytes + 2 * call_bytes) / 1e9)
+    return math.ceil(worker_bytes(weight_bytes, call_bytes) / 1e9)
+
+
+def worker_bytes(weight_bytes: int, call_bytes: int) -> int:
+    """Memory of a worker process: the libraries and tables, the weights as loaded and as packed, two calls."""
+    return LIBRARY_BYTES + 3 * weight_bytes + 2 * call_bytes
 
 
 def resolve_device(asked: str, local: bool) -> str:

@@ -4,7 +4,6 @@ May import apache_beam and pipeline.beam_options. Flink is asked over its REST s
 """
 
 import json
-import os
 import urllib.parse
 import urllib.request
 from collections import Counter
@@ -16,6 +15,7 @@ from apache_beam.options.pipeline_options import DebugOptions, FlinkRunnerOption
 
 from pipeline.beam_options import MANY_WORKERS, is_local, n_local_processes, runner_name
 from pipeline.exit_codes import CommandError, Exit
+from pipeline.machine import cores
 
 UNKNOWN_WORKERS = 32  # how many a cluster has where nobody says
 ANSWER_SECONDS = 15.0
@@ -50,7 +50,7 @@ def shared_threads(processes: int) -> int | None:
     """Threads of one of several worker processes of this machine; None (all cores) for a single one."""
     if processes <= 1:
         return None
-    return max(1, (os.cpu_count() or 1) // processes)
+    return max(1, cores() // processes)
 
 
 def _flink_workers(options: PipelineOptions) -> Workers:
