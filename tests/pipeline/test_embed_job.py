@@ -184,9 +184,12 @@ def test_a_corpus_without_tokens_gives_an_empty_store_and_says_why(
     assert embed(tmp_path / "store", "--store", "both") == Exit.COMPLETE
     store = elmo_store.open(str(tmp_path / "store"))
     assert (store.n_sentences, store.n_tokens) == (2, 0)
-    assert "2 sentences, 0 tokens: the input holds none" in capsys.readouterr().out
+    assert "2 sentences, 0 tokens: nothing was there to embed, the input holds none" in capsys.readouterr().out
     assert embed(tmp_path / "sampled", "--sample", "0.001") == Exit.COMPLETE
-    assert "0 tokens: --sample 0.001 took no record with tokens, give a larger share" in capsys.readouterr().out
+    assert (
+        "0 tokens: nothing was there to embed, --sample 0.001 took no record with tokens, give a larger share"
+        in capsys.readouterr().out
+    )
 
 
 def broken_writer(*shards: int) -> Callable[..., Any]:
