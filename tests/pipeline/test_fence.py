@@ -285,7 +285,7 @@ def test_a_complete_store_says_what_computed_it_and_is_the_job_that_left_that_to
     halved = finish_stage.with_device(auto, [whole, f"{half}; {whole}"])
     assert (halved.job["device"], halved.job["gpu"]) == ("cuda", "NVIDIA A100, 32 lanes; NVIDIA A100, 64 lanes")
     assert " on NVIDIA A100, 32 lanes and NVIDIA A100, 64 lanes: last bits" in info_command._on(halved)
-    check_same_job(Root(out), replace(halved, complete=True), auto, [])
+    is_same_job(Root(out), replace(halved, complete=True), auto, [])
     assert "gpu" not in mixed.job
 
 
