@@ -42,8 +42,6 @@ HELD_OUT_TEXTS = ("wikipedia", "gutenberg")
 # What switches each saving off.
 SAVINGS: dict[str, dict[str, Any]] = {
     "table of first-layer gates": {"table_mib": 0},
-    "shared beginnings": {"share": "sentences"},
-    "shared sentences and beginnings": {"share": "none"},
     "short words at their own width": {"short_words": False},
     "packed products": {"packed": False},
     "the cell in C": {"cell": "torch"},

@@ -82,7 +82,7 @@ class Call:
     @classmethod
     def first(cls, lanes: int) -> "Call":
         """Every word is new."""
-        return cls(Host(Gpu(lanes), "first", 1 << 18, 50), GateTable(TABLE_ROWS, lambda words, slots: None), True)
+        return cls(Host(Gpu(lanes), 1 << 18, 50), GateTable(TABLE_ROWS, lambda words, slots: None), True)
 
     def read(self, root: Root, tasks: list[ShardTask]) -> Text:
         """Parts read, shards cut out."""

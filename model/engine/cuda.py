@@ -29,7 +29,7 @@ from model.engine import cell
 from model.engine.cell import CellOps
 from model.engine.device import Device, Direction, MovedAt, fill, send, windows_of
 from model.engine.onednn import largest_stable
-from model.engine.planner import MAX_SLOTS, DirectionPlan
+from model.engine.planner import N_SLOTS, DirectionPlan
 from model.engine.settings import EngineSettings
 from model.engine.word_vectors import WordVectors
 from model.errors import DeviceLostError
@@ -137,12 +137,11 @@ class CudaDirection(Direction):
             table_block=TABLE_BLOCK,
             ops=ops,
             packed=False,
-            slots=MAX_SLOTS + 1,  # the graph holds their addresses, so that there are never more
         )
         self._grids = {n: self._grid(n) for n in (lanes, *long_lanes)}
 
     def _grid(self, lanes: int) -> "_Grid":
-        nothing = (0, -1, self._slot_h.shape[1] - 1)
+        nothing = (0, -1, N_SLOTS)
         row, source, target = (torch.full((WINDOW, lanes), v, dtype=torch.int64, device=self._device) for v in nothing)
         size = WINDOW * lanes * self._options.projection_dim
         grid = _Grid(row, source, target, [out[:size].view(WINDOW, lanes, -1) for out in self._out])
@@ -150,13 +149,11 @@ class CudaDirection(Direction):
         # another thread is capturing.
         return replace(grid, graph=self._captured(grid)) if self._on_gpu else grid
 
-    def make_room(self, plan: DirectionPlan) -> None:
-        """ValueError for a plan of other lanes or more slots than this was made for."""
-        if plan.lanes not in self._grids or plan.n_slots > self._slot_h.shape[1] - 1:
-            raise ValueError(
-                f"a plan of {plan.lanes} lanes and {plan.n_slots} slots does not fit this engine, which was made for "
-                f"{' or '.join(map(str, self._grids))} lanes and {self._slot_h.shape[1] - 1} slots"
-            )
+    def check(self, plan: DirectionPlan) -> None:
+        """ValueError for a plan of other lanes than this was made for."""
+        if plan.lanes not in self._grids:
+            made_for = " or ".join(map(str, self._grids))
+            raise ValueError(f"a plan of {plan.lanes} lanes does not fit this engine, which was made for {made_for} lanes")
 
     @torch.no_grad()
     def _captured(self, grid: "_Grid") -> torch.cuda.CUDAGraph:
@@ -177,7 +174,7 @@ class CudaDirection(Direction):
         for buffer, values, nothing in (
             (grid.row, rows, 0),
             (grid.source, source[0], -1),
-            (grid.target, target[0], self._slot_h.shape[1] - 1),
+            (grid.target, target[0], N_SLOTS),
         ):
             if steps < WINDOW:
                 values = np.concatenate([values, np.full((WINDOW - steps, lanes), nothing, np.int64)])

@@ -20,7 +20,7 @@ from model.bilm import FORGET_BIAS
 from model.engine.cell import CellOps
 from model.engine.int8 import Int8Linear
 from model.engine.onednn import Linear, PackedLinear
-from model.engine.planner import START_SLOT, DirectionPlan, Moves
+from model.engine.planner import N_SLOTS, START_SLOT, DirectionPlan, Moves
 from model.engine.words import GateTable
 from model.options import BiLMOptions
 from model.threads import direction_pool
@@ -70,7 +70,6 @@ class Direction:
         ops: what computes the cell.
         packed: see `PackedLinear`.
         quantised: multiply in 8 bits; dtype is then bfloat16, the device a CPU.
-        slots: of saved states that there is room for from the start, the start state's included.
     """
 
     def __init__(
@@ -88,7 +87,6 @@ class Direction:
         table_block: int,
         ops: CellOps,
         packed: bool,
-        slots: int = 1,
         quantised: bool = False,
     ) -> None:
         d, p, n_layers = options.dim, options.projection_dim, options.n_layers
@@ -119,22 +117,16 @@ class Direction:
         self.table = GateTable(n_table, self._compute_rows)
         self._x = torch.empty(0, p, device=device)
 
-        self._start_h, self._start_c = start_h.to(device=device, dtype=dtype), start_c.to(device)
-        self._make_slots(slots)
+        # One slot more, the last, takes what nobody wants.
+        self._slot_h = torch.zeros(n_layers, N_SLOTS + 1, p, dtype=dtype, device=device)  # [L, slots, p]
+        self._slot_c = torch.zeros(n_layers, N_SLOTS + 1, d, device=device)  # [L, slots, d]
+        self._slot_h[:, START_SLOT], self._slot_c[:, START_SLOT] = start_h, start_c
         # h of layer j stands where layer j reads it: the first layer's alone, the others' behind their input.
         self._h0 = torch.zeros(lanes, p, dtype=dtype, device=device)  # [B, p]
         self._xh = [torch.zeros(lanes, 2 * p, dtype=dtype, device=device) for _ in range(n_layers - 1)]  # [B, 2p] each
         self._c = [torch.zeros(lanes, d, device=device) for _ in range(n_layers)]  # [B, d] each
         self._hidden = torch.empty(lanes, d, dtype=dtype, device=device)  # [B, d]
         self._out = [torch.empty(window * lanes * p, device=device) for _ in range(n_layers)]  # [window, B, p] each, flat
-
-    def _make_slots(self, n: int) -> None:
-        """Room for n saved states, and one slot more, the last, which takes what nobody wants."""
-        options = self._options
-        slot_h = torch.zeros(options.n_layers, n + 1, options.projection_dim, dtype=self._dtype, device=self._device)
-        slot_c = torch.zeros(options.n_layers, n + 1, options.dim, device=self._device)
-        slot_h[:, START_SLOT], slot_c[:, START_SLOT] = self._start_h, self._start_c
-        self._slot_h, self._slot_c = slot_h, slot_c  # [L, slots, p], [L, slots, d]: both, or neither
 
     @property
     def step_linears(self) -> list[Linear]:
@@ -159,7 +151,7 @@ class Direction:
         Raises:
             StoppedError: `stop` was set before the last window.
         """
-        self.make_room(plan)
+        self.check(plan)
         self._x = x
         for window, (first, steps, lanes) in enumerate(self.windows(plan)):
             if self.stop:
@@ -167,15 +159,13 @@ class Direction:
             words = plan.words[first : first + steps, :lanes]  # [steps, B]
             rows = self.table.slots(words, len(x), generation)
             source = _moved(plan.loads, first, steps, lanes, -1)
-            target = _moved(plan.saves, first, steps, lanes, self._slot_h.shape[1] - 1)
+            target = _moved(plan.saves, first, steps, lanes, N_SLOTS)
             emit(window, self.run_window(rows, source, target))
 
-    def make_room(self, plan: DirectionPlan) -> None:
-        """Slots for this plan. ValueError for more lanes than there are."""
+    def check(self, plan: DirectionPlan) -> None:
+        """ValueError for more lanes than there are."""
         if plan.lanes > self.lanes:
             raise ValueError(f"a plan of {plan.lanes} lanes does not fit a direction that was made for {self.lanes}")
-        if plan.n_slots > self._slot_h.shape[1] - 1:
-            self._make_slots(plan.n_slots)
 
     def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
         """(first step, steps, lanes) of each window: all cells of a window might be different words."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from model.engine.cpu import CpuDevice
 from model.engine.device import Device, send
-from model.engine.host import Group, Host, PlannedDirection, Prepared, Sharing
+from model.engine.host import Group, Host, PlannedDirection, Prepared
 from model.engine.sequences import WordArray
 from model.engine.settings import EngineSettings
 from model.engine.stats import EngineStats
@@ -93,12 +93,8 @@ class Embedder:
         self._last_end = 0.0
         self._failed = False  # a call; what is remembered of words may be half computed
         self._device = _device(weights, start, settings)
-        share = settings.share
-        if share == "auto":
-            share = "all" if self._device.group_rows is None else "sentences"
-        shared: dict[str, Sharing] = {"all": "beginnings", "sentences": "first", "none": "none"}
         capacity = settings.word_capacity or self._device.word_capacity
-        self._host = Host(self._device, shared[share], capacity, self.options.max_characters_per_token)
+        self._host = Host(self._device, capacity, self.options.max_characters_per_token)
         self._x = WordVectorTable(self._device.vectors, self.options.projection_dim, self._device.device)
 
     @property
@@ -227,7 +223,7 @@ class Embedder:
         planned = group.planned
         possible = {*device.lane_choices, *device.long_lanes}
         if any(grid.plan.lanes not in possible for side in planned for grid in side):  # prepared before lanes were halved
-            planned = [self._host.planned(side, group.share) for side in group.sides]
+            planned = [self._host.planned(side) for side in group.sides]
         try:
             buffer = device.buffer(host)
             run = partial(self._run_direction, x=x, words=group.words, states=buffer, stats=running.stats)

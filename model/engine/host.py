@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from model.engine.sequences import IntArray, Rows, WordArray, bounded, sentence_
 from model.engine.text import Text
 from model.engine.words import BOS_ID, EOS_ID, Vocabulary, WordBook
 
-__all__ = ["Group", "Host", "Limits", "PlannedDirection", "Prepared", "Sharing"]
-
-Sharing = Literal["beginnings", "first", "none"]
+__all__ = ["Group", "Host", "Limits", "PlannedDirection", "Prepared"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +47,6 @@ class Group:
         words: int32 [rows] number of each row's word.
         sides: what forward and backward compute; planned: how, for lanes that may be outdated: one grid, or two of which
             the second has the long sequences.
-        share: what of it is computed once.
     """
 
     low: int
@@ -58,7 +55,6 @@ class Group:
     words: WordArray
     sides: tuple[Rows, Rows]
     planned: list[list[PlannedDirection]]
-    share: Sharing
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,13 +114,11 @@ class Host:
 
     Args:
         limits: of the device that will run them; asked anew for each call.
-        share: what is computed once.
         word_capacity, max_chars: see `WordBook`.
     """
 
-    def __init__(self, limits: Limits, share: Sharing, word_capacity: int, max_chars: int) -> None:
+    def __init__(self, limits: Limits, word_capacity: int, max_chars: int) -> None:
         self._limits = limits
-        self._share = share
         self._book = WordBook(word_capacity, max_chars)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="plan")  # a direction each
 
@@ -171,30 +165,30 @@ class Host:
     def _group(self, text: Text, first: IntArray, stop: IntArray, low: int, high: int, first_row: int) -> Group:
         begin, end = text.offsets[low], text.offsets[high]
         sentences = bounded(text.words[begin:end], text.lengths[low:high], BOS_ID, EOS_ID)
-        forward, backward, words = sentence_rows(sentences, first[low:high], stop[low:high], self._share != "none")
+        forward, backward, words = sentence_rows(sentences, first[low:high], stop[low:high])
         sides = (forward, backward) if len(words) else ()
-        planned = list(self._pool.map(self.planned, sides, (self._share, self._share)))
-        return Group(low, high, first_row, words, (forward, backward), planned, self._share)
+        planned = list(self._pool.map(self.planned, sides))
+        return Group(low, high, first_row, words, (forward, backward), planned)
 
-    def planned(self, side: Rows, share: Sharing) -> list[PlannedDirection]:
+    def planned(self, side: Rows) -> list[PlannedDirection]:
         """One direction, laid out for the device as it is now.
 
-        Which of two grids a sequence goes to depends on its own length alone: its bytes do not depend on its company.
+        Which of two grids a sequence goes to depends on its own length alone: its bytes do not depend on the batch.
         """
         limits = self._limits
         if not limits.long_lanes:
-            return [self._grid(side, share, limits.lane_choices)]
+            return [self._grid(side, limits.lane_choices)]
         long = side.sequences.lengths > limits.long_tokens
         if not long.any():
-            return [self._grid(side, share, limits.lane_choices)]
+            return [self._grid(side, limits.lane_choices)]
         if long.all():
-            return [self._grid(side, share, limits.long_lanes)]
-        return [self._grid(side.only(~long), share, limits.lane_choices), self._grid(side.only(long), share, limits.long_lanes)]
+            return [self._grid(side, limits.long_lanes)]
+        return [self._grid(side.only(~long), limits.lane_choices), self._grid(side.only(long), limits.long_lanes)]
 
-    def _grid(self, side: Rows, share: Sharing, lane_choices: Sequence[int]) -> PlannedDirection:
+    def _grid(self, side: Rows, lane_choices: Sequence[int]) -> PlannedDirection:
         limits = self._limits
         lanes = choose_lanes(side.sequences.lengths, lane_choices)
-        plan = plan_direction(side.sequences, lanes, share=share, idle_word=BOS_ID, narrower=limits.narrower)
+        plan = plan_direction(side.sequences, lanes, idle_word=BOS_ID, narrower=limits.narrower)
         windows = np.array(limits.windows(plan), np.int64).reshape(-1, 3)  # first step, steps, lanes
         index, row, bounds = side.placed(plan.cells, lanes, windows)
         return PlannedDirection(plan, index, row, bounds, side.n_asked)

@@ -1,15 +1,11 @@
 """Sequences of words → a grid of lanes × steps that wastes next to nothing.
 
-Pure: may import NumPy and `model.engine.sequences`, never torch.
-
 One direction of a biLM reads every sentence as a sequence of word ids, boundary first (forward: BOS, words…; backward:
-EOS, words reversed…). This module decides which lane computes which piece of which sequence at which step:
+EOS, words reversed…). This module decides which lane computes which sequence from which step on:
 
-- Sequences that begin alike share that beginning: it is computed once, the state at the fork is saved into a numbered
-  slot, and each other sequence goes on from there. The piece that is left for a sequence is its *segment*. All
-  sequences share their boundary, so boundaries cost nothing; backward, most sentences also share their full stop.
-- Segments are laid end to end in B lanes, longest chain first, into the lane that is free first (list scheduling:
-  Graham 1969; a segment may start once its fork has been computed).
+- All sequences begin with the same boundary. One of them, the root, computes it; the state after it is saved into a slot, from
+  which the others start with their second token.
+- Sequences are laid end to end in B lanes, longest first, into the lane that is free first (list scheduling: Graham 1969).
 - Lanes are numbered by when they end, the last one first, so that those with work left are always the first ones, and
   the end of a grid can be computed with fewer.
 
@@ -19,7 +15,7 @@ Nothing here looks at values, so a plan is a pure function of the sequences and 
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,44 +23,10 @@ import numpy.typing as npt
 from model.engine import layout_c
 from model.engine.sequences import IntArray, Sequences, WordArray, ranges
 
-START_SLOT = 0  # the slot that holds the start state; forks have slots from 1 on
-NO_PARENT = -1
-MAX_SLOTS = 4096  # forks alive at once; a slot of the published 2×4096 model takes 37 KB
+START_SLOT, OPENING_SLOT = 0, 1  # the start state, and the state after the first token of all sequences
+N_SLOTS = 2
 
-__all__ = [
-    "START_SLOT",
-    "DirectionPlan",
-    "Moves",
-    "Segments",
-    "choose_lanes",
-    "plan_direction",
-    "schedule",
-    "separate",
-    "share_beginnings",
-    "share_first",
-]
-
-
-@dataclass(frozen=True)
-class Segments:
-    """What is left to compute of each sequence once beginnings are shared; segment i belongs to sequence i.
-
-    Attributes:
-        first: [n] position in the sequence at which its segment begins; what stands before it belongs to others.
-        length: [n] tokens in the segment, at least 1.
-        parent: [n] sequence whose segment computes position first-1 of this sequence; -1 = from the start state.
-        order: [n] an order in which every parent stands before its children.
-    """
-
-    first: IntArray
-    length: IntArray
-    parent: IntArray
-    order: IntArray
-
-    @property
-    def n_tokens(self) -> int:
-        """Tokens that are really computed."""
-        return int(self.length.sum())
+__all__ = ["N_SLOTS", "OPENING_SLOT", "START_SLOT", "DirectionPlan", "Moves", "choose_lanes", "plan_direction", "schedule"]
 
 
 class Moves(NamedTuple):
@@ -86,9 +48,8 @@ class DirectionPlan:
         lanes, steps: B and T, the grid's shape.
         words: int32 [T, B] word id of each cell; `idle_word` where a lane has nothing to do.
         loads: one for each segment.
-        saves: one for each fork.
-        n_slots: slots in use, the start state's included.
-        cells: [Σ lengths] step × B + lane of each token of the sequences, end to end; tokens in a shared beginning share cells.
+        saves: of the opening, where it is shared.
+        cells: [Σ lengths] step × B + lane of each token of the sequences, end to end; a shared opening is one cell.
         n_computed: cells in use.
         spans: (lanes, stop): how many of the lanes, the first ones, are enough up to which step; in order of step.
     """
@@ -98,7 +59,6 @@ class DirectionPlan:
     words: npt.NDArray[np.int32]
     loads: Moves
     saves: Moves
-    n_slots: int
     cells: IntArray
     n_computed: int
     spans: list[tuple[int, int]]
@@ -115,121 +75,13 @@ class DirectionPlan:
         return self.n_computed / max(1, self.n_cells)
 
 
-def share_beginnings(sequences: Sequences, max_forks: int = MAX_SLOTS) -> Segments:
-    """Cut sequences into segments so that no common beginning is computed twice.
+def schedule(length: IntArray, lanes: int, root: int | None) -> tuple[IntArray, IntArray]:
+    """Lane and first step of each piece of these lengths: longest first, into the lane that is free first.
 
-    Args:
-        sequences: distinct, none empty.
-        max_forks: at most so many different forks; beginnings shorter than needed to stay under it are not shared.
-    """
-    keys = sequences.keys()
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    common = _common_beginnings(sequences, np.array(order, np.int64)).tolist()
-    shortest = 1
-    while True:
-        segments, n_forks = _share(sequences.lengths, order, common, shortest)
-        if n_forks <= max_forks:
-            return segments
-        shortest *= 2
-
-
-def separate(sequences: Sequences) -> Segments:
-    """Every sequence from the start state, nothing shared."""
-    n = len(sequences)
-    return Segments(np.zeros(n, np.int64), sequences.lengths, np.full(n, NO_PARENT, np.int64), np.arange(n))
-
-
-def share_first(sequences: Sequences) -> Segments:
-    """The first token of all sequences, their boundary, computed once; nothing else shared.
-
-    Args:
-        sequences: distinct, none empty; where they do not begin with the same token nothing is shared.
-    """
-    apart = separate(sequences)
-    opening = sequences.words[sequences.offsets[:-1]]  # [n]
-    if len(sequences) < 2 or (opening != opening[0]).any():
-        return apart
-    # The boundary alone may be a sequence, and then it has no token of its own to go on with.
-    root = int(apart.length.argmin()) if apart.length.min() == 1 else int(apart.length.argmax())
-    others = np.arange(len(sequences)) != root
-    order = np.concatenate([[root], np.flatnonzero(others)])
-    return Segments(others.astype(np.int64), apart.length - others, np.where(others, root, NO_PARENT), order)
-
-
-def _common_beginnings(sequences: Sequences, order: IntArray) -> IntArray:
-    """[n] how many tokens each sequence has in common with the one before it in this order; 0 for the first."""
-    first, length = sequences.offsets[order], sequences.lengths[order]
-    shorter = np.minimum(length[1:], length[:-1])
-    differs = sequences.words[ranges(first[1:], shorter)] != sequences.words[ranges(first[:-1], shorter)]
-    begin = np.cumsum(shorter) - shorter  # [n-1] where each pair's tokens begin in `differs`
-    places = np.append(np.flatnonzero(differs), len(differs))
-    until = places[np.searchsorted(places, begin)]  # the first difference from there on, of this pair or a later one
-    return np.concatenate([[0], np.minimum(until - begin, shorter)]).astype(np.int64)
-
-
-def _share(lengths: IntArray, order: list[int], common: list[int], shortest: int) -> tuple[Segments, int]:
-    """Segments where beginnings of `shortest` tokens and more are shared, and the number of forks."""
-    n = len(order)
-    first = np.zeros(n, np.int64)
-    parent = np.full(n, NO_PARENT, np.int64)
-    forks: set[tuple[int, int]] = set()
-    path: list[tuple[int, int]] = []  # (sequence, first) whose segments spell the last sequence, outermost first
-    for i, shared in zip(order, common, strict=False):
-        at = shared if shared >= shortest else 0
-        while path and path[-1][1] >= at:
-            path.pop()
-        if at:
-            first[i], parent[i] = at, path[-1][0]
-            forks.add((path[-1][0], at))
-        path.append((i, at))
-    return Segments(first, lengths - first, parent, np.array(order, np.int64)), len(forks)
-
-
-def schedule(segments: Segments, lanes: int) -> tuple[IntArray, IntArray]:
-    """Lane and first step of each segment: longest chain first, into the lane that is free first.
-
-    Returns:
-        (lane [n], start [n]); no lane holds two segments at once, no segment starts before its fork is computed.
+    The root comes first of all, and the others wait for its first step.
     """
     if lanes < 1:
         raise ValueError(f"{lanes} lanes; a grid needs at least 1")
-    roots = np.flatnonzero(segments.parent == NO_PARENT)
-    if len(roots) == len(segments.length):
-        return _longest_first(segments.length, lanes, None)
-    if len(roots) == 1 and segments.first.max() == 1:
-        return _longest_first(segments.length, lanes, int(roots[0]))
-    n = len(segments.length)
-    length, first, parent = segments.length.tolist(), segments.first.tolist(), segments.parent.tolist()
-    children: list[list[int]] = [[] for _ in range(n)]
-    chain = list(length)  # steps from this segment's start to the end of the longest chain that hangs on it
-    for i in reversed(segments.order.tolist()):
-        if (up := parent[i]) != NO_PARENT:
-            children[up].append(i)
-            chain[up] = max(chain[up], first[i] - first[up] + chain[i])
-    lane, start = [0] * n, [0] * n
-    free = [(0, b) for b in range(lanes)]  # (step, lane), a heap
-    ready = [(-chain[i], i) for i in range(n) if parent[i] == NO_PARENT]
-    heapq.heapify(ready)
-    later: list[tuple[int, int]] = []  # (step from which it may start, segment), a heap
-    step = 0  # never goes back: what is ready is ready from the last step looked at on
-    for _ in range(n):
-        free_from, b = free[0]
-        step = max(step, free_from)
-        if not ready:
-            step = max(step, later[0][0])
-        while later and later[0][0] <= step:
-            _, i = heapq.heappop(later)
-            heapq.heappush(ready, (-chain[i], i))
-        _, i = heapq.heappop(ready)
-        lane[i], start[i] = b, step
-        heapq.heapreplace(free, (step + length[i], b))
-        for child in children[i]:
-            heapq.heappush(later, (step + first[child] - first[i], child))
-    return np.array(lane, np.int64), np.array(start, np.int64)
-
-
-def _longest_first(length: IntArray, lanes: int, root: int | None) -> tuple[IntArray, IntArray]:
-    """`schedule` where nothing waits for a fork, or all for the first step of one segment, the root."""
     lane, start = np.empty(len(length), np.int64), np.empty(len(length), np.int64)
     order = np.argsort(-length, kind="stable")
     free_at = np.zeros(lanes, np.int64)
@@ -256,57 +108,42 @@ def _in_turn(length: IntArray, free_at: IntArray) -> tuple[IntArray, IntArray]:
     return lane, start
 
 
-def plan_direction(
-    sequences: Sequences,
-    lanes: int,
-    *,
-    share: Literal["beginnings", "first", "none"] = "beginnings",
-    idle_word: int = 0,
-    max_forks: int = MAX_SLOTS,
-    narrower: Sequence[int] = (),
-) -> DirectionPlan:
+def plan_direction(sequences: Sequences, lanes: int, *, idle_word: int = 0, narrower: Sequence[int] = ()) -> DirectionPlan:
     """Lay sequences out for one direction.
 
     Args:
-        sequences: in reading order, distinct unless nothing is shared, none empty.
+        sequences: in reading order, none empty.
         lanes: B.
-        share: compute common beginnings once, unless that takes more steps than computing each by itself; or the first
-            token only, which is sooner planned.
         idle_word: id that cells with nothing to do hold.
-        max_forks: see `share_beginnings`.
         narrower: numbers of lanes below B that the end of the grid may be computed with.
     """
-    match share:
-        case "beginnings":
-            segments = share_beginnings(sequences, max_forks)
-        case "first":
-            segments = share_first(sequences)
-        case _:
-            segments = separate(sequences)
-    lane, start = schedule(segments, lanes)
-    steps = int((start + segments.length).max(initial=0))
-    if share == "beginnings" and steps * lanes > len(sequences.words):
-        # A branch waits for its fork: in short calls lanes stand idle for longer than sharing saves.
-        apart = separate(sequences)
-        its_lane, its_start = schedule(apart, lanes)
-        its_steps = int((its_start + apart.length).max(initial=0))
-        if its_steps < steps:
-            segments, lane, start, steps = apart, its_lane, its_start, its_steps
-    lane, spans = _by_end(lane, start + segments.length, lanes, steps, narrower)
+    root = _root(sequences)
+    skipped = np.zeros(len(sequences), np.int64)  # [n] tokens that another sequence computes
+    if root is not None:
+        skipped[:] = 1
+        skipped[root] = 0
+    length = sequences.lengths - skipped
+    lane, start = schedule(length, lanes, root)
+    steps = int((start + length).max(initial=0))
+    lane, spans = _by_end(lane, start + length, lanes, steps, narrower)
     words = np.full(steps * lanes, idle_word, np.int32)
-    cells = _cells(sequences, segments, lane, start, lanes, words)
-    loads, saves, n_slots = _slots(segments, lane, start)
-    return DirectionPlan(
-        lanes,
-        steps,
-        words.reshape(steps, lanes),
-        loads,
-        saves,
-        n_slots,
-        cells,
-        segments.n_tokens,
-        spans,
-    )
+    cells = _cells(sequences, skipped, lane, start, lanes, words)
+    order = np.argsort(start, kind="stable")
+    loads = Moves(start[order], lane[order], np.where(skipped, OPENING_SLOT, START_SLOT)[order])
+    saving = np.array([] if root is None else [root], np.int64)
+    saves = Moves(start[saving], lane[saving], np.full(len(saving), OPENING_SLOT, np.int64))
+    return DirectionPlan(lanes, steps, words.reshape(steps, lanes), loads, saves, cells, int(length.sum()), spans)
+
+
+def _root(sequences: Sequences) -> int | None:
+    """Which sequence computes the first token of all; None where they begin differently, or are too few or short to share it."""
+    length = sequences.lengths
+    opening = sequences.words[sequences.offsets[:-1]]  # [n]
+    if len(length) < 2 or (opening != opening[0]).any():
+        return None
+    # A sequence of the boundary alone has no token of its own to go on with.
+    n_alone = np.count_nonzero(length == 1)
+    return None if n_alone > 1 else int(length.argmin() if n_alone else length.argmax())
 
 
 def _by_end(
@@ -327,56 +164,19 @@ def _by_end(
     return number[lane], spans
 
 
-def _cells(sequences: Sequences, segments: Segments, lane: IntArray, start: IntArray, lanes: int, words: WordArray) -> IntArray:
+def _cells(sequences: Sequences, skipped: IntArray, lane: IntArray, start: IntArray, lanes: int, words: WordArray) -> IntArray:
     """Step × B + lane of each token of the sequences, end to end; puts their words into the grid, words [T × B]."""
-    first, length, parent = segments.first, segments.length, segments.parent
-    offsets = sequences.offsets
+    offsets, length = sequences.offsets, sequences.lengths - skipped
     if layout_c.compiled():
-        cells = layout_c.lay(offsets[:-1] + first, length, lane, start, lanes, sequences.words, words)
+        cells = layout_c.lay(offsets[:-1] + skipped, length, lane, start, lanes, sequences.words, words)
     else:
         cells = np.empty(len(sequences.words), np.int64)
-        own = ranges(np.zeros(len(length), np.int64), length)  # place within the segment
-        mine = ranges(offsets[:-1] + first, length)
-        cells[mine] = np.repeat(start * lanes + lane, length) + own * lanes
-        words[cells[mine]] = sequences.words[mine]
-    shared = np.flatnonzero(first == 1)
-    cells[offsets[shared]] = cells[offsets[parent[shared]]]
-    for i in segments.order[first[segments.order] > 1].tolist():  # parents first
-        low, up = offsets[i], offsets[parent[i]]
-        cells[low : low + first[i]] = cells[up : up + first[i]]
+        step = ranges(start, length)
+        token = ranges(offsets[:-1] + skipped, length)
+        cells[token] = step * lanes + np.repeat(lane, length)
+        words[cells[token]] = sequences.words[token]
+    cells[offsets[:-1][skipped > 0]] = cells[offsets[:-1][skipped == 0][:1]]  # the root's
     return cells
-
-
-def _slots(segments: Segments, lane: IntArray, start: IntArray) -> tuple[Moves, Moves, int]:
-    """Give each fork a slot from its save to its last load, reusing slots; loads, saves, slots."""
-    n = len(start)
-    branches = np.flatnonzero(segments.parent != NO_PARENT)
-    up = segments.parent[branches]
-    # A fork is a segment and its step, here as one number that sorts by step.
-    forks, fork_of = np.unique((start[up] + segments.first[branches] - segments.first[up] - 1) * n + up, return_inverse=True)
-    last_load = np.zeros(len(forks), np.int64)
-    np.maximum.at(last_load, fork_of, start[branches])
-    save_step, save_lane = forks // max(1, n), lane[forks % max(1, n)]
-    # A slot is free again after the step of its last load, so that no step both loads and saves it: on a GPU the two
-    # happen at once.
-    slot_of = np.empty(len(forks), np.int64)
-    busy: list[tuple[int, int]] = []  # (step from which it is free, slot), a heap
-    idle: list[int] = []  # slots, a heap
-    n_slots = START_SLOT + 1
-    for k, (step, until) in enumerate(zip(save_step.tolist(), last_load.tolist(), strict=True)):
-        while busy and busy[0][0] < step:
-            heapq.heappush(idle, heapq.heappop(busy)[1])
-        if idle:
-            slot = heapq.heappop(idle)
-        else:
-            slot, n_slots = n_slots, n_slots + 1
-        slot_of[k] = slot
-        heapq.heappush(busy, (until, slot))
-    load_slots = np.full(n, START_SLOT, np.int64)
-    load_slots[branches] = slot_of[fork_of]
-    load_order = np.argsort(start, kind="stable")
-    loads = Moves(start[load_order], lane[load_order], load_slots[load_order])
-    return loads, Moves(save_step, save_lane, slot_of), n_slots
 
 
 def choose_lanes(lengths: IntArray, candidates: Sequence[int]) -> int:

@@ -5,7 +5,6 @@ A GPU computes millions of tokens a second, so nothing here takes Python a step 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -58,12 +57,6 @@ class Sequences:
     def lengths(self) -> IntArray:
         """[n] tokens of each."""
         return np.diff(self.offsets)
-
-    def keys(self) -> list[bytes]:
-        """Bytes that compare as the sequences do, token by token."""
-        raw = self.words.astype(">u4").tobytes()
-        bounds = (self.offsets * 4).tolist()
-        return [raw[low:high] for low, high in pairwise(bounds)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,15 +139,14 @@ def _distinct(words: WordArray, first: IntArray, length: IntArray) -> tuple[Sequ
     return Sequences.cut(words, first[kept], length[kept]), index
 
 
-def sentence_rows(sentences: Sequences, first: IntArray, stop: IntArray, once: bool) -> tuple[Rows, Rows, WordArray]:
+def sentence_rows(sentences: Sequences, first: IntArray, stop: IntArray) -> tuple[Rows, Rows, WordArray]:
     """What a call's sentences ask of each direction, every sentence from the start state.
 
-    Forward nothing after the last wanted row matters, backward nothing before the first.
+    Forward nothing after the last wanted row matters, backward nothing before the first. Equal sequences are computed once.
 
     Args:
         sentences: boundaries included.
         first, stop: [n] wanted tokens of each, counted from BOS; none where they are equal.
-        once: compute equal sequences once.
 
     Returns:
         forward, backward, and the word of each row, rows being the wanted tokens in order.
@@ -166,10 +158,7 @@ def sentence_rows(sentences: Sequences, first: IntArray, stop: IntArray, once: b
     words, reversed_words = sentences.words, np.ascontiguousarray(sentences.words[::-1])
 
     def side(base: WordArray, begin: IntArray, length: IntArray, first: IntArray, row: IntArray, row_step: int) -> Rows:
-        if once:
-            sequences, index = _distinct(base, begin, length)
-        else:
-            sequences, index = Sequences.cut(base, begin, length), np.arange(len(begin))
+        sequences, index = _distinct(base, begin, length)
         return Rows(sequences, index, first, row, count, row_step, int(length.sum()))
 
     forward = side(words, begin, stop, first, row, 1)

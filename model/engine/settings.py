@@ -25,9 +25,6 @@ class EngineSettings:
         table_mib: MiB for each direction's table of first-layer gates; 0 = the smallest that works.
         word_capacity: words whose x is kept from call to call (2 KB a word in the published model), None = 65,536 on a CPU,
             262,144 on a GPU, whose calls hold as many as a CPU keeps.
-        share: "all" computes repeated sentences and shared beginnings once, "sentences" repeated sentences, "none"
-            computes every token of the call; "auto" = "all" on a CPU, "sentences" on a GPU, which is sooner done than
-            beginnings are found.
         short_words: compute short words narrow in the character CNN.
         packed: use oneDNN's packed products where they work.
         cell: what computes the cell on a CPU: "c", "torch", or "auto" = C where it was built. They differ in last bits.
@@ -39,7 +36,6 @@ class EngineSettings:
     threads: int | None = None
     table_mib: int = 384
     word_capacity: int | None = None
-    share: Literal["auto", "all", "sentences", "none"] = "auto"
     short_words: bool = True
     packed: bool = True
     cell: Literal["auto", "c", "torch"] = "auto"
@@ -51,8 +47,6 @@ class EngineSettings:
             raise ValueError(f"device is {self.device!r}; known are auto, cpu, cuda")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device is 'cuda', but PyTorch finds no CUDA device here; use 'auto' or 'cpu'")
-        if self.share not in ("auto", "all", "sentences", "none"):
-            raise ValueError(f"share is {self.share!r}; known are auto, all, sentences, none")
         if self.cell not in ("auto", "c", "torch"):
             raise ValueError(f"cell is {self.cell!r}; known are auto, c, torch")
         for name, least in (("lanes", 1), ("threads", 1), ("table_mib", 0), ("word_capacity", 1)):

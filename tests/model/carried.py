@@ -23,8 +23,8 @@ def embed_carried(embedder: Embedder, lanes: Sequence[Sequence[Sequence[str]]]) 
     prepared = embedder.prepare(text)
     sentences = bounded(prepared.text.words, text.lengths, BOS_ID, EOS_ID)
     forward, backward, words = carried_rows(sentences, [len(lane) for lane in lanes])
-    planned = [embedder._host.planned(side, "none") for side in (forward, backward)]
-    group = Group(0, len(text), 0, words, (forward, backward), planned, "none")
+    planned = [embedder._host.planned(side) for side in (forward, backward)]
+    group = Group(0, len(text), 0, words, (forward, backward), planned)
     x = embedder._x.upto(prepared.vocabulary, prepared.n_words)
     states = embedder._device.result(len(words), embedder.options.n_states, embedder.options.projection_dim, x.dtype)
     assert embedder._attempt(group, x, Running(states, EngineStats())) is None

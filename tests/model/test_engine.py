@@ -189,8 +189,6 @@ def test_bytes_do_not_depend_on_company_where_no_width_is_a_multiple_of_a_vector
 @pytest.mark.parametrize(
     "change",
     [
-        {"share": "none"},
-        {"share": "sentences"},
         {"table_mib": 1},
         {"table_mib": 0},
         {"short_words": False},

@@ -82,27 +82,6 @@ def test_what_a_failed_call_did_not_compute_is_computed_by_the_next(
         assert_same(embed(engine, FIRST), want[0])
 
 
-def test_room_for_saved_states_is_made_whole_or_not_at_all(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine = Embedder(tiny, StartState.zero(tiny.options), EngineSettings(device="cpu", lanes=16, threads=2))
-    forks = [[*["same"] * n, f"other {n}"] for n in range(40)]
-    zeros, n_asked = torch.zeros, 0
-
-    def second_fails(*args: Any, **kwargs: Any) -> torch.Tensor:
-        nonlocal n_asked
-        n_asked += 1
-        if n_asked == 2:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
-        return zeros(*args, **kwargs)
-
-    direction = engine._device.directions[0]
-    monkeypatch.setattr(torch, "zeros", second_fails)
-    with pytest.raises(RuntimeError, match="can't allocate"):
-        direction._make_slots(20)
-    assert direction._slot_h.shape[1] == direction._slot_c.shape[1]
-    new = Embedder(tiny, StartState.zero(tiny.options), EngineSettings(device="cpu", lanes=16, threads=2))
-    np.testing.assert_array_equal(embed(engine, forks), embed(new, forks))
-
-
 @pytest.mark.parametrize("n_interrupts", [1, 2])
 def test_ctrl_c_ends_both_directions_before_the_next_call_begins(
     new_engine: Callable[[], Embedder], monkeypatch: pytest.MonkeyPatch, n_interrupts: int

@@ -8,23 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.engine.planner import (
-    NO_PARENT,
-    START_SLOT,
-    DirectionPlan,
-    choose_lanes,
-    plan_direction,
-    schedule,
-    separate,
-    share_beginnings,
-)
+from model.engine.planner import N_SLOTS, START_SLOT, DirectionPlan, choose_lanes, plan_direction, schedule
 from model.engine.sequences import Sequences
 
 Listed = list[tuple[int, ...]]
 
-# Few words, so that beginnings are shared all the time; every sequence begins with the boundary 1, as the engine's do.
+# Every sequence begins with the boundary 1, as the engine's do.
 sequence = st.lists(st.integers(2, 4), max_size=9).map(lambda words: (1, *words))
-distinct = st.lists(sequence, min_size=1, max_size=30, unique=True)
 
 
 def walk(plan: DirectionPlan) -> dict[int, tuple[int, ...]]:
@@ -33,7 +23,7 @@ def walk(plan: DirectionPlan) -> dict[int, tuple[int, ...]]:
     A state is the tuple of words read since the start state; None is a state nobody may use.
     """
     lanes: list[tuple[int, ...] | None] = [None] * plan.lanes
-    slots: list[tuple[int, ...] | None] = [None] * plan.n_slots
+    slots: list[tuple[int, ...] | None] = [None] * N_SLOTS
     slots[START_SLOT] = ()
     read = {}
     loads = {(int(step), int(slot)) for step, _, slot in zip(*plan.loads, strict=True)}
@@ -68,78 +58,54 @@ def assert_right(plan: DirectionPlan, sequences: Listed) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(distinct, st.integers(1, 7))
+@given(st.lists(sequence, min_size=1, max_size=30), st.integers(1, 7))
 def test_every_token_follows_exactly_the_words_before_it(sequences: Listed, lanes: int) -> None:
+    """Repeated sequences are welcome too; only their first token is shared, unless two have no other."""
     plan = plan_direction(Sequences.of(sequences), lanes)
     assert_right(plan, sequences)
     assert plan.n_computed == len(np.unique(plan.cells))
-    segments = share_beginnings(Sequences.of(sequences))
-    _, start = schedule(segments, lanes)
-    shared_steps, apart_steps = (
-        (start + segments.length).max(initial=0),
-        plan_direction(Sequences.of(sequences), lanes, share="none").steps,
-    )
-    assert plan.steps == min(shared_steps, apart_steps)
-    if shared_steps <= apart_steps:
-        # Nothing is computed twice: as many cells as there are distinct beginnings.
-        assert plan.n_computed == len({words[:k] for words in sequences for k in range(1, len(words) + 1)})
+    shared = len(sequences) > 1 and sum(len(words) == 1 for words in sequences) <= 1
+    n_tokens = sum(map(len, sequences))
+    assert plan.n_computed == (n_tokens - len(sequences) + 1 if shared else n_tokens)
+    assert len(plan.saves.step) == shared
+    assert len(plan.loads.step) == len(sequences)  # at the beginning of each, nowhere else
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(sequence, min_size=1, max_size=30), st.integers(1, 7))
-def test_without_sharing_every_token_has_its_own_cell_and_repeats_are_welcome(sequences: Listed, lanes: int) -> None:
-    plan = plan_direction(Sequences.of(sequences), lanes, share="none")
+@given(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=9).map(tuple), min_size=1, max_size=30), st.integers(1, 7))
+def test_sequences_that_begin_differently_share_nothing(sequences: Listed, lanes: int) -> None:
+    plan = plan_direction(Sequences.of(sequences), lanes)
     assert_right(plan, sequences)
-    assert plan.n_computed == sum(map(len, sequences)) == len(np.unique(plan.cells))
-    assert plan.n_slots == 1
-    assert len(plan.saves.step) == 0
-    assert len(plan.loads.step) == len(sequences)  # a reset exactly at each start, nowhere else
-    starts = {int(plan.cells[low]) for low in Sequences.of(sequences).offsets[:-1]}
-    assert {int(t) * lanes + int(b) for t, b in zip(plan.loads.step, plan.loads.lane, strict=True)} == starts
-
-
-@settings(max_examples=100, deadline=None)
-@given(distinct, st.integers(1, 5), st.integers(0, 3))
-def test_forks_stay_under_their_limit(sequences: Listed, lanes: int, max_forks: int) -> None:
-    plan = plan_direction(Sequences.of(sequences), lanes, max_forks=max_forks)
-    assert_right(plan, sequences)
-    assert len(plan.saves.step) <= max_forks
-    assert plan.n_slots <= max_forks + 1
+    if len({words[0] for words in sequences}) > 1:
+        assert plan.n_computed == sum(map(len, sequences)) == len(np.unique(plan.cells))
+        assert len(plan.saves.step) == 0
 
 
 @settings(max_examples=150, deadline=None)
-@given(distinct, st.integers(1, 6))
-def test_lanes_hold_one_segment_at_a_time(sequences: Listed, lanes: int) -> None:
-    segments = share_beginnings(Sequences.of(sequences))
-    lane, start = schedule(segments, lanes)
-    assert (segments.length >= 1).all()
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=30), st.integers(1, 6), st.booleans())
+def test_lanes_hold_one_sequence_at_a_time(lengths: list[int], lanes: int, with_root: bool) -> None:
+    length = np.array(lengths)
+    root = int(length.argmax()) if with_root else None
+    lane, start = schedule(length, lanes, root)
     for b in range(lanes):
-        mine = np.flatnonzero(lane == b)
-        mine = mine[np.argsort(start[mine])]
-        assert (start[mine][1:] >= (start + segments.length)[mine][:-1]).all()
-    for i, up in enumerate(segments.parent.tolist()):
-        if up != NO_PARENT:
-            assert start[i] > start[up] + segments.first[i] - segments.first[up] - 1
+        of_lane = np.flatnonzero(lane == b)
+        of_lane = of_lane[np.argsort(start[of_lane])]
+        assert (start[of_lane][1:] >= (start + length)[of_lane][:-1]).all()
+    if root is not None:
+        assert start[root] == 0
+        assert (np.delete(start, root) > 0).all()
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 8))
 def test_length_stays_within_grahams_bound(lengths: list[int], lanes: int) -> None:
     """Longest-first list scheduling takes at most 4/3 - 1/(3B) of the best, which is at least these two bounds."""
-    plan = plan_direction(Sequences.of((k, *[1] * (n - 1)) for k, n in enumerate(lengths)), lanes, share="none")
+    plan = plan_direction(Sequences.of((k, *[1] * (n - 1)) for k, n in enumerate(lengths)), lanes)
     ordered = sorted(lengths, reverse=True)
     pair = ordered[lanes - 1] + ordered[lanes] if len(ordered) > lanes else 0
     best = max(-(-sum(lengths) // lanes), ordered[0], pair)
     assert plan.steps >= max(-(-sum(lengths) // lanes), ordered[0])
     assert plan.steps <= best * (4 / 3) + ordered[-1]
-
-
-def test_beginnings_are_not_shared_where_waiting_for_them_takes_longer() -> None:
-    read = [(1, 1), (1, 2, 1, 1), (2, 2)]  # (1,) is common to two; their ends then start too late
-    plan = plan_direction(Sequences.of(read), 2)
-    assert_right(plan, read)
-    assert (plan.steps, plan.n_computed) == (4, 8)
-    assert plan_direction(Sequences.of(read), 1).n_computed == 7  # in one lane nothing waits
 
 
 def test_one_endless_sentence_takes_one_lane_and_linear_time() -> None:
@@ -157,7 +123,7 @@ def test_no_sequences_make_an_empty_grid() -> None:
 
 def test_no_lanes_are_refused() -> None:
     with pytest.raises(ValueError, match="0 lanes"):
-        schedule(separate(Sequences.of([(1,)])), 0)
+        schedule(np.array([1]), 0, None)
 
 
 def test_plans_are_the_same_each_time() -> None:

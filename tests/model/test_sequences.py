@@ -39,7 +39,7 @@ def listed(sequences: Sequences) -> list[tuple[int, ...]]:
 
 def read_by_row(side: Rows, lanes: int) -> dict[int, tuple[int, ...]]:
     """What stands before each row's state, its own word last, by way of the plan's cells."""
-    plan = plan_direction(side.sequences, lanes, share="none")
+    plan = plan_direction(side.sequences, lanes)
     beginnings = {}
     position = 0
     for words in listed(side.sequences):
@@ -58,13 +58,13 @@ def read_by_row(side: Rows, lanes: int) -> dict[int, tuple[int, ...]]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(sentences_and_wanted(), st.booleans(), st.integers(1, 4))
+@given(sentences_and_wanted(), st.integers(1, 4))
 def test_each_row_gets_the_state_of_its_own_token_from_either_side(
-    case: tuple[list[list[int]], list[tuple[int, int]]], once: bool, lanes: int
+    case: tuple[list[list[int]], list[tuple[int, int]]], lanes: int
 ) -> None:
     sentences, wanted = case
     first, stop = np.array(wanted, np.int64).reshape(-1, 2).T
-    forward, backward, words = sentence_rows(made(sentences), first, stop, once)
+    forward, backward, words = sentence_rows(made(sentences), first, stop)
     ahead, behind = [], []
     own: list[int] = []
     for tokens, (low, high) in zip(sentences, wanted, strict=True):
@@ -78,8 +78,7 @@ def test_each_row_gets_the_state_of_its_own_token_from_either_side(
     for side in (forward, backward):
         assert all(listed(side.sequences))
         assert side.n_asked >= len(side.sequences.words)
-        if once:
-            assert len(set(listed(side.sequences))) == len(side.sequences)
+        assert len(set(listed(side.sequences))) == len(side.sequences)
         # In two grids: each row is asked of one of them, and reads the same.
         long = side.sequences.lengths > 3
         parts = [side.only(some) for some in (long, ~long) if some.any()]
@@ -108,13 +107,6 @@ def test_carried_states_run_along_their_lane(lanes: list[list[list[int]]], grid:
     assert words.tolist() == own
     assert read_by_row(forward, grid) == dict(enumerate(ahead))
     assert read_by_row(backward, grid) == dict(enumerate(behind))
-
-
-@given(st.lists(st.lists(st.integers(0, 300), max_size=4)))
-def test_keys_compare_as_the_sequences_do(sequences: list[list[int]]) -> None:
-    keys = Sequences.of(sequences).keys()
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    assert [sequences[i] for i in order] == sorted(sequences)
 
 
 def test_a_part_counts_from_its_own_start() -> None:

@@ -71,7 +71,7 @@ def launches() -> set[Launch]:
                 table_bytes=0,
                 ops=cell_triton,
             )
-            plan = plan_direction(Sequences.of([[0], [1]]), 16, share="none")
+            plan = plan_direction(Sequences.of([[0], [1]]), 16)
             direction.run(plan, torch.zeros(2, p), 0, lambda window, outputs: None)
     return seen
 
