@@ -1,4 +1,4 @@
-// The loops of planner.py and sequences.py that go token by token or sentence by sentence, as a Python extension.
+// The loops of planner.py and sequences.py that go sentence by sentence, as a Python extension.
 //
 // Built by setup.py where there is a C compiler; the two modules hold the same in NumPy, which computes where it was not
 // built, and which tests compare this with. Arrays come as addresses of contiguous int64, words as int32; sizes are the
@@ -69,41 +69,6 @@ static int64_t distinct(int64_t n, const int32_t *words, const int64_t *first, c
     return found;
 }
 
-// cells [Σ] and grid [steps × lanes] of segments that begin at `begin` in words and cells: token k in step start + k.
-static void lay(int64_t n, const int64_t *begin, const int64_t *length, const int64_t *lane, const int64_t *start, int64_t lanes,
-                const int32_t *words, int64_t *cells, int32_t *grid) {
-    for (int64_t i = 0; i < n; i++) {
-        int64_t cell = start[i] * lanes + lane[i];
-        for (int64_t k = begin[i]; k < begin[i] + length[i]; k++, cell += lanes) {
-            cells[k] = cell;
-            grid[cell] = words[k];
-        }
-    }
-}
-
-// Wanted cells by window: pick i takes count[i] cells from begin[i] on to rows row[i], row[i] + row_step, …; its states stand
-// at (step - window_first) · window_lanes + lane of their window's output. bounds [windows + 1]; picks keep their order.
-static int place(int64_t n, const int64_t *begin, const int64_t *count, const int64_t *row, int64_t row_step, const int64_t *cells,
-                 int64_t lanes, int64_t windows, const int64_t *window_of_step, const int64_t *window_first,
-                 const int64_t *window_lanes, int64_t *index, int64_t *rows, int64_t *bounds) {
-    int64_t *next = calloc((size_t)windows + 1, sizeof *next);
-    if (!next) return -1;
-    for (int64_t i = 0; i < n; i++)
-        for (int64_t k = begin[i]; k < begin[i] + count[i]; k++) next[window_of_step[cells[k] / lanes] + 1]++;
-    for (int64_t w = 0; w < windows; w++) next[w + 1] += next[w];
-    memcpy(bounds, next, ((size_t)windows + 1) * sizeof *next);
-    for (int64_t i = 0; i < n; i++) {
-        int64_t to = row[i];
-        for (int64_t k = begin[i]; k < begin[i] + count[i]; k++, to += row_step) {
-            int64_t step = cells[k] / lanes, w = window_of_step[step], at = next[w]++;
-            index[at] = (step - window_first[w]) * window_lanes[w] + cells[k] - step * lanes;
-            rows[at] = to;
-        }
-    }
-    free(next);
-    return 0;
-}
-
 static PyObject *py_longest_first(PyObject *self, PyObject *args) {
     long long n, lanes;
     address length, free_at, lane, start;
@@ -127,38 +92,9 @@ static PyObject *py_distinct(PyObject *self, PyObject *args) {
     return found < 0 ? PyErr_NoMemory() : PyLong_FromLongLong(found);
 }
 
-static PyObject *py_lay(PyObject *self, PyObject *args) {
-    long long n, lanes;
-    address begin, length, lane, start, words, cells, grid;
-    if (!PyArg_ParseTuple(args, "LKKKKLKKK", &n, &begin, &length, &lane, &start, &lanes, &words, &cells, &grid)) return NULL;
-    Py_BEGIN_ALLOW_THREADS;
-    lay(n, AT(int64_t, begin), AT(int64_t, length), AT(int64_t, lane), AT(int64_t, start), lanes, AT(int32_t, words),
-        AT(int64_t, cells), AT(int32_t, grid));
-    Py_END_ALLOW_THREADS;
-    Py_RETURN_NONE;
-}
-
-static PyObject *py_place(PyObject *self, PyObject *args) {
-    long long n, row_step, lanes, windows;
-    address begin, count, row, cells, window_of_step, window_first, window_lanes, index, rows, bounds;
-    if (!PyArg_ParseTuple(args, "LKKKLKLLKKKKKK", &n, &begin, &count, &row, &row_step, &cells, &lanes, &windows, &window_of_step,
-                          &window_first, &window_lanes, &index, &rows, &bounds))
-        return NULL;
-    int failed;
-    Py_BEGIN_ALLOW_THREADS;
-    failed = place(n, AT(int64_t, begin), AT(int64_t, count), AT(int64_t, row), row_step, AT(int64_t, cells), lanes, windows,
-                   AT(int64_t, window_of_step), AT(int64_t, window_first), AT(int64_t, window_lanes), AT(int64_t, index),
-                   AT(int64_t, rows), AT(int64_t, bounds));
-    Py_END_ALLOW_THREADS;
-    if (failed) return PyErr_NoMemory();
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef methods[] = {
     {"longest_first", py_longest_first, METH_VARARGS, "See planner._longest_first."},
     {"distinct", py_distinct, METH_VARARGS, "See sequences._distinct."},
-    {"lay", py_lay, METH_VARARGS, "See planner._cells."},
-    {"place", py_place, METH_VARARGS, "See sequences.Rows.placed."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 WordArray = npt.NDArray[np.int32]
 
-__all__ = ["compiled", "distinct", "lay", "longest_first", "place"]
+__all__ = ["compiled", "distinct", "longest_first"]
 
 
 @functools.cache
@@ -50,49 +50,3 @@ def distinct(words: WordArray, first: IntArray, length: IntArray) -> tuple[IntAr
     index, kept = np.empty(len(first), np.int64), np.empty(len(first), np.int64)
     found = _extension().distinct(len(first), _at(words, np.int32), _at(first), _at(length), _at(index), _at(kept))
     return index, kept[:found]
-
-
-def lay(
-    begin: IntArray, length: IntArray, lane: IntArray, start: IntArray, lanes: int, words: WordArray, grid: WordArray
-) -> IntArray:
-    """Cells of segments that begin at `begin` in words; puts their words into the grid [steps × B]."""
-    cells = np.zeros(len(words), np.int64)
-    begin, length, lane, start = (np.ascontiguousarray(array) for array in (begin, length, lane, start))
-    addresses = [_at(array) for array in (begin, length, lane, start)]
-    words = np.ascontiguousarray(words)
-    _extension().lay(len(begin), *addresses, lanes, _at(words, np.int32), _at(cells), _at(grid, np.int32))
-    return cells
-
-
-def place(
-    begin: IntArray,
-    count: IntArray,
-    row: IntArray,
-    row_step: int,
-    cells: IntArray,
-    lanes: int,
-    windows: IntArray,
-    window_of: IntArray,
-) -> tuple[IntArray, IntArray, IntArray]:
-    """Where wanted cells stand in the outputs of their windows, their rows, and the bounds of each window; see `Rows.placed`."""
-    n = int(count.sum())
-    index, rows, bounds = np.empty(n, np.int64), np.empty(n, np.int64), np.zeros(len(windows) + 1, np.int64)
-    first, width = np.ascontiguousarray(windows[:, 0]), np.ascontiguousarray(windows[:, 2])
-    begin, count, row = (np.ascontiguousarray(array) for array in (begin, count, row))
-    _extension().place(
-        len(begin),
-        _at(begin),
-        _at(count),
-        _at(row),
-        row_step,
-        _at(cells),
-        lanes,
-        len(windows),
-        _at(window_of),
-        _at(first),
-        _at(width),
-        _at(index),
-        _at(rows),
-        _at(bounds),
-    )
-    return index, rows, bounds

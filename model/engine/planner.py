@@ -167,14 +167,10 @@ def _by_end(
 def _cells(sequences: Sequences, skipped: IntArray, lane: IntArray, start: IntArray, lanes: int, words: WordArray) -> IntArray:
     """Step × B + lane of each token of the sequences, end to end; puts their words into the grid, words [T × B]."""
     offsets, length = sequences.offsets, sequences.lengths - skipped
-    if layout_c.compiled():
-        cells = layout_c.lay(offsets[:-1] + skipped, length, lane, start, lanes, sequences.words, words)
-    else:
-        cells = np.empty(len(sequences.words), np.int64)
-        step = ranges(start, length)
-        token = ranges(offsets[:-1] + skipped, length)
-        cells[token] = step * lanes + np.repeat(lane, length)
-        words[cells[token]] = sequences.words[token]
+    cells = np.empty(len(sequences.words), np.int64)
+    token = ranges(offsets[:-1] + skipped, length)
+    cells[token] = ranges(start, length) * lanes + np.repeat(lane, length)
+    words[cells[token]] = sequences.words[token]
     cells[offsets[:-1][skipped > 0]] = cells[offsets[:-1][skipped == 0][:1]]  # the root's
     return cells
 

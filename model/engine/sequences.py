@@ -103,8 +103,6 @@ class Rows:
         """
         begin = self.sequences.offsets[self.index] + self.first
         window_of = np.repeat(np.arange(len(windows)), windows[:, 1])  # [T] window of each step
-        if layout_c.compiled():
-            return layout_c.place(begin, self.count, self.row, self.row_step, cells, lanes, windows, window_of)
         wanted = cells[ranges(begin, self.count)]
         rows = ranges(self.row * self.row_step, self.count) * self.row_step
         step = wanted // lanes

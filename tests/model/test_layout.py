@@ -31,10 +31,7 @@ def laid_out(sentences: list[list[int]], lanes: int) -> list[Any]:
     found: list[Any] = [sides[2]]
     for side in sides[:2]:
         plan = plan_direction(side.sequences, lanes, narrower=(1, 2))
-        begins = [0, *(stop for _, stop in plan.spans)]
-        windows = np.array([(b, stop - b, n) for b, (n, stop) in zip(begins, plan.spans, strict=False)], np.int64)
         found += [plan.cells, plan.words, *plan.loads, *plan.saves, side.index, side.sequences.words]
-        found += side.placed(plan.cells, lanes, windows)
     return found
 
 
