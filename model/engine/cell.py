@@ -9,14 +9,62 @@ Lanes say what they load and save by number: `source` [B] is the slot a lane sta
 instead of either: no lane does.
 """
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-__all__ = ["NAME", "CellOps", "cell", "finish", "load_h"]
+__all__ = ["NAME", "CellBuffers", "CellOps", "OutputBuffers", "agrees", "cell", "finish", "load_h"]
 
 NAME = "torch"
+
+
+class CellBuffers(NamedTuple):
+    """What a step's cell reads and writes, for B lanes.
+
+    Attributes:
+        gates: [B, 4d] products in the order i, f, g, o; biases are in them or in the table.
+        table, table_row: rows [slots, 4d] of which one a lane, table_row [B], is added to the gates; None = nothing.
+        c: [B, d] float32, updated.
+        slot_c: [slots, d] float32, read by source and written by target.
+        source, target: [B] each, or None; see the module.
+        hidden: [B, d], gets o · tanh(c) in its own dtype.
+        clip: bound on |c|, inf for none.
+    """
+
+    gates: Tensor
+    table: Tensor | None
+    table_row: Tensor
+    c: Tensor
+    slot_c: Tensor
+    source: Tensor | None
+    target: Tensor | None
+    hidden: Tensor
+    clip: float
+
+
+class OutputBuffers(NamedTuple):
+    """What is read and written after a step's projection, for B lanes.
+
+    Attributes:
+        projected: [B, p], hidden · W_Pᵀ.
+        h: [B, p] view, gets the clipped projection: what recurs.
+        slot_h: [slots, p], written by target.
+        target: [B], or None; see the module.
+        skip: [B, p] view, the layer's input where it is added to the output; None = no skip connection.
+        output: float32 [B, p], gets h + skip.
+        following: [B, p] view, gets the output too: the next layer's input; None = last layer.
+        clip: bound on |h|, inf for none.
+    """
+
+    projected: Tensor
+    h: Tensor
+    slot_h: Tensor
+    target: Tensor | None
+    skip: Tensor | None
+    output: Tensor
+    following: Tensor | None
+    clip: float
 
 
 class CellOps(Protocol):
@@ -29,32 +77,24 @@ class CellOps(Protocol):
     def load_h(self, h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
         """See `load_h`."""
 
-    def cell(
-        self,
-        gates: Tensor,
-        table: Tensor | None,
-        table_row: Tensor,
-        c: Tensor,
-        slot_c: Tensor,
-        source: Tensor | None,
-        target: Tensor | None,
-        hidden: Tensor,
-        clip: float,
-    ) -> None:
+    def cell(self, buffers: CellBuffers) -> None:
         """See `cell`."""
 
-    def finish(
-        self,
-        projected: Tensor,
-        h: Tensor,
-        slot_h: Tensor,
-        target: Tensor | None,
-        skip: Tensor | None,
-        output: Tensor,
-        following: Tensor | None,
-        clip: float,
-    ) -> None:
+    def finish(self, buffers: OutputBuffers) -> None:
         """See `finish`."""
+
+
+def agrees(ops: CellOps, device: torch.device, tolerance: float) -> bool:
+    """Whether the cell of ``ops`` gives the numbers of this module's for a small example, on the device."""
+    generator = torch.Generator().manual_seed(0)
+    gates, c, slot_c = (torch.randn(4, n, generator=generator).to(device) for n in (160, 40, 40))
+    source, target = torch.tensor([-1, 0, 1, -1], device=device), torch.tensor([3, 3, 2, 3], device=device)
+    results = []
+    for compute in (cell, ops.cell):
+        after, slots, hidden = c.clone(), slot_c.clone(), torch.empty_like(c)
+        compute(CellBuffers(gates, None, source, after, slots, source, target, hidden, 3.0))
+        results.append(torch.cat([after, slots[:3], hidden]))
+    return torch.allclose(results[0], results[1], rtol=0, atol=tolerance)
 
 
 def load_h(h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
@@ -63,29 +103,12 @@ def load_h(h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
         h.copy_(torch.where((source >= 0)[:, None], slot_h[source.clamp(min=0)], h))
 
 
-def cell(
-    gates: Tensor,
-    table: Tensor | None,
-    table_row: Tensor,
-    c: Tensor,
-    slot_c: Tensor,
-    source: Tensor | None,
-    target: Tensor | None,
-    hidden: Tensor,
-    clip: float,
-) -> None:
+def cell(buffers: CellBuffers) -> None:
     """The LSTM cell of B lanes, in place.
 
     PyTorch's sigmoid is four times as fast as its tanh on a CPU, so tanh(z) is 2 · sigmoid(2z) - 1 here (2e-7 off at most).
-
-    Args:
-        gates: [B, 4d] products in the order i, f, g, o; biases are in them or in the table.
-        table, table_row: rows [slots, 4d] of which one a lane, table_row [B], is added to the gates; None = nothing.
-        c: [B, d] float32, updated.
-        slot_c: [slots, d] float32, read by source and written by target.
-        hidden: [B, d], gets o · tanh(c) in its own dtype.
-        clip: bound on |c|, inf for none.
     """
+    gates, table, table_row, c, slot_c, source, target, hidden, clip = buffers
     d = c.shape[1]
     total = gates.float() if table is None else torch.index_select(table, 0, table_row).float().add_(gates)  # [B, 4d]
     if source is not None:
@@ -102,27 +125,9 @@ def _tanh(z: Tensor) -> Tensor:
     return torch.mul(z, 2).sigmoid_().mul_(2).sub_(1)
 
 
-def finish(
-    projected: Tensor,
-    h: Tensor,
-    slot_h: Tensor,
-    target: Tensor | None,
-    skip: Tensor | None,
-    output: Tensor,
-    following: Tensor | None,
-    clip: float,
-) -> None:
-    """Everything after the projection of B lanes.
-
-    Args:
-        projected: [B, p], hidden · W_Pᵀ.
-        h: [B, p] view, gets the clipped projection: what recurs.
-        slot_h: [slots, p], written by target [B].
-        skip: [B, p] view, the layer's input where it is added to the output; None = no skip connection.
-        output: float32 [B, p], gets h + skip.
-        following: [B, p] view, gets the output too: the next layer's input; None = last layer.
-        clip: bound on |h|, inf for none.
-    """
+def finish(buffers: OutputBuffers) -> None:
+    """Everything after the projection of B lanes: clip, save, add what skips the layer, pass on."""
+    projected, h, slot_h, target, skip, output, following, clip = buffers
     h.copy_(projected.float().clamp_(-clip, clip))
     if target is not None:
         slot_h[target] = h

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from model.bilm import FORGET_BIAS
-from model.engine.cell import CellOps
+from model.engine.cell import CellBuffers, CellOps, OutputBuffers
 from model.engine.int8 import Int8Linear
 from model.engine.onednn import Linear, PackedLinear
 from model.engine.planner import N_SLOTS, START_SLOT, DirectionPlan, Moves
@@ -197,11 +197,13 @@ class Direction:
             ops.load_h(h, self._slot_h[j], source)
             gates = gates_of(h0 if j == 0 else xh[j - 1])  # [B, 4d]
             table = self._rows if j == 0 else None
-            ops.cell(gates, table, row, self._c[j][:lanes], self._slot_c[j], source, target, hidden, options.cell_clip)
+            c, slot_c = self._c[j][:lanes], self._slot_c[j]
+            ops.cell(CellBuffers(gates, table, row, c, slot_c, source, target, hidden, options.cell_clip))
             projected = self._projections[j](hidden)  # [B, p]
             skip = xh[j - 1][:, :p] if options.use_skip_connections and j > 0 else None
             following = xh[j][:, :p] if j + 1 < len(self._gates) else None
-            ops.finish(projected, h, self._slot_h[j], target, skip, outputs[j], following, options.proj_clip)
+            slot_h = self._slot_h[j]
+            ops.finish(OutputBuffers(projected, h, slot_h, target, skip, outputs[j], following, options.proj_clip))
 
     def _compute_rows(self, words: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
         """Gate rows of these words into these slots, a block at a time."""

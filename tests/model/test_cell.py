@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from model.engine import cell, cell_c
-from model.engine.cell import CellOps
+from model.engine.cell import CellBuffers, CellOps, OutputBuffers
 from model.engine.cpu import cpu_cell
 
 LANES, P, D, SLOTS = 5, 24, 100, 6  # D is no multiple of a vector
@@ -41,9 +41,10 @@ def step(ops: CellOps, given: dict[str, Tensor], table: bool, skip: bool, moves:
     source, target = (t["source"], t["target"]) if moves else (None, None)
     hidden, output = torch.zeros(LANES, D, dtype=t["gates"].dtype), torch.zeros(LANES, P)
     ops.load_h(t["xh"][:, P:], t["slot_h"], source)
-    ops.cell(t["gates"], t["table"] if table else None, t["row"], t["c"], t["slot_c"], source, target, hidden, clip)
+    rows = t["table"] if table else None
+    ops.cell(CellBuffers(t["gates"], rows, t["row"], t["c"], t["slot_c"], source, target, hidden, clip))
     x, following = (t["xh"][:, :P], t["after"][:, :P]) if skip else (None, None)
-    ops.finish(t["projected"], t["xh"][:, P:], t["slot_h"], target, x, output, following, clip)
+    ops.finish(OutputBuffers(t["projected"], t["xh"][:, P:], t["slot_h"], target, x, output, following, clip))
     return [t["c"], t["slot_c"][:-1], t["xh"].float(), t["slot_h"][:-1].float(), t["after"].float(), hidden.float(), output]
 
 
@@ -114,7 +115,7 @@ def test_threads_and_places_do_not_show() -> None:
             torch.set_num_threads(threads)
             after, hidden = c.clone(), torch.empty_like(c)
             ops = cell_c.CellC()
-            ops.cell(gates, None, given["row"], after, given["slot_c"], None, None, hidden, 3.0)
+            ops.cell(CellBuffers(gates, None, given["row"], after, given["slot_c"], None, None, hidden, 3.0))
             results.append(torch.cat([after, hidden], dim=1))
     finally:
         torch.set_num_threads(before)

@@ -308,6 +308,7 @@ def test_without_triton_the_plain_cell_is_taken(monkeypatch: pytest.MonkeyPatch,
 _COMPARE_KERNELS = """
 import torch
 from model.engine import cell, cell_triton
+from model.engine.cell import CellBuffers, OutputBuffers
 torch.manual_seed(0)
 lanes, p, d, slots = 5, 24, 40, 6
 for dtype, tolerance in ((torch.float32, 2e-6), (torch.bfloat16, 2e-2)):
@@ -325,9 +326,10 @@ for dtype, tolerance in ((torch.float32, 2e-6), (torch.bfloat16, 2e-2)):
                     c_k, slot_c_k, xh_k, slot_h_k, after_k = (t.clone() for t in (c, slot_c, xh, slot_h, after))
                     hidden, output = torch.zeros(lanes, d, dtype=dtype), torch.zeros(lanes, p)
                     ops.load_h(xh_k[:, p:], slot_h_k, source)
-                    ops.cell(gates, table if with_table else None, row, c_k, slot_c_k, source, target, hidden, clip)
-                    ops.finish(projected, xh_k[:, p:], slot_h_k, target, xh_k[:, :p] if with_skip else None, output,
-                               after_k[:, :p] if with_skip else None, clip)
+                    rows = table if with_table else None
+                    ops.cell(CellBuffers(gates, rows, row, c_k, slot_c_k, source, target, hidden, clip))
+                    skip, following = (xh_k[:, :p], after_k[:, :p]) if with_skip else (None, None)
+                    ops.finish(OutputBuffers(projected, xh_k[:, p:], slot_h_k, target, skip, output, following, clip))
                     results.append((c_k, slot_c_k[:-1], xh_k, slot_h_k[:-1], after_k, hidden, output))
                 for a, b in zip(*results):
                     torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
