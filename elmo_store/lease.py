@@ -157,6 +157,7 @@ def acquire(
         LeaseHeldError: another run owns the output and lives, or may.
     """
     data = lease.to_json()
+    replaced = False
     for _ in range(_ATTEMPTS):
         there = read_lease(root)
         if there is None and root.size(LEASE) is None:
@@ -167,8 +168,11 @@ def acquire(
                 _wait_until_abandoned(root, there, wait_seconds, say, sleep)
             root.put(LEASE, _encoded(data))
             sleep(SETTLE_SECONDS)  # of two who replace it at once, both read what the later one wrote
+            replaced = True
         now = read_lease(root)
         if now is not None and now.run == lease.run:
+            if replaced:  # a late writer of the run before finds nothing to move: it looked at the lease after it wrote
+                root.remove_temporaries()
             give_sign(root, LAUNCHER_SIGN, lease.run)
             return
     there = read_lease(root)

@@ -120,6 +120,7 @@ class Root:
         temporary = self._written_apart(path, data)
         try:
             stamp = _local_stamp(os.stat(temporary))
+            self._check_owner()
             os.replace(temporary, path)
         except BaseException:
             if os.path.exists(temporary):
@@ -137,11 +138,29 @@ class Root:
         _make_folder(filesystem, folder)
         try:
             filesystem.pipe_file(temporary, data)
+            self._check_owner()
             _move_remote(filesystem, temporary, path)
+            self._check_owner()  # what was swept counts there as moved
         except BaseException:
             if filesystem.exists(temporary):
                 filesystem.rm_file(temporary)
             raise
+
+    def _check_owner(self) -> None:
+        """Asked when a file is written and has yet to get its name: a root that belongs to a run raises if another has it."""
+
+    def remove_temporaries(self) -> None:
+        """Remove the files that have yet to get their names, which nobody can give them then. Object stores have none."""
+        if self.is_local:
+            found = [os.path.join(folder, name) for folder, _, names in os.walk(self.path()) for name in names]
+        elif is_file_server(self.filesystem):
+            found = self.filesystem.find(self.path())
+        else:
+            return
+        for path in found:
+            if posixpath.basename(path).startswith(TEMPORARY_PREFIX):
+                with suppress(FileNotFoundError):
+                    self.filesystem.rm_file(path)
 
     def _written_apart(self, path: str, data: bytes | bytearray) -> str:
         """The path of a temporary file beside the local ``path`` that holds ``data``."""

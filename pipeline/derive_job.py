@@ -156,9 +156,10 @@ def put_start(source: "Root", tenure: "Tenure", manifest: "Manifest", *, overwri
     from elmo_store.layout import INPUTS, START_STATE
     from elmo_store.manifest import write_manifest
     from pipeline.output import clear
+    from transforms.job_root import JobRoot
     from transforms.work import PLAN, PROBLEM, START
 
-    target = tenure.root
+    target = JobRoot(tenure.root, tenure.run)
     resumed = _there(source, target, manifest, overwrite)
     if not resumed:
         clear(target)

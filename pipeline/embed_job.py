@@ -117,7 +117,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
             tenure.end()
             return EmbedJob(options, root, replace(manifest, counts=there.counts, complete=True), None, manifest.input.files)
         if there is None:
-            clear(root)
+            clear(JobRoot(root, tenure.run))
         settings = _begin(options, tenure, manifest, there, given, pipeline_options, weights, start)
     except BaseException:
         tenure.end()
@@ -146,7 +146,7 @@ def _begin(
     start: StartState,
 ) -> JobSettings:
     """Put the start of a job whose lease is held into the store. ``there``: the manifest of its earlier run."""
-    root = tenure.root
+    root = JobRoot(tenure.root, tenure.run)
     if there is None:
         row_bytes = len(manifest.states) * manifest.channels * np.dtype(manifest.dtype).itemsize * len(manifest.forms)
         check_size(options, given, root, row_bytes)

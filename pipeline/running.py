@@ -9,7 +9,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
-from elmo_store.errors import StoreError
+from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.manifest import Manifest, read_manifest
 from elmo_store.markers import marked_shards
 from elmo_store.storage import Root
@@ -85,6 +85,8 @@ def run_to_end(
         (tenure.leave if keep else tenure.end)()
     if holder is not None:
         raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {holder}; this one stopped")
+    if failure is not None and LeaseLostError.__name__ in str(failure):  # and it has ended, or holder would be it
+        raise CommandError(Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped")
     manifest = read_manifest(root)
     if not manifest.complete and problem_of(root).get("kind") == REFUSED:
         raise CommandError(Exit.BAD_LOCATION, explain(root, failure))

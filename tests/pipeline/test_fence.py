@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import elmo_store
+from benchmarks.chaos.filesystem import ChaosFileServer, register
 from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.layout import LEASE, LEASES, MANIFEST, WORK, shard_marker, zarr_states_shard
 from elmo_store.lease import LAUNCHER_SIGN, Lease, Process, acquire, read_lease
@@ -319,3 +320,42 @@ def test_overwrite_that_may_not_remove_says_so(
         patch.setattr(os, "remove", read_only)
         assert embed(out, "--overwrite") == Exit.BAD_LOCATION
     assert "can't be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("moment", ["before it is written", "before it gets its name"])
+@pytest.mark.parametrize("protocol", ["", "chaos-files://"])
+def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, protocol: str
+) -> None:
+    """Whatever it was about to do: it looks after it has written, and what it had written by then is swept."""
+    register(0, str(tmp_path / "counts"))
+    url = f"{protocol}{tmp_path}/store"
+    options = {"rate": 0.0} if protocol else {}
+    monkeypatch.setattr("transforms.job_root.FENCE_SECONDS", 0.05)
+    root = JobRoot(Root(url, options), "first")
+    theirs = Root(url, options)
+    acquire(theirs, Lease.of_this_process("first", local=True, patience_seconds=9.0))
+    root.put("states/part-00000.parquet", b"by the first")
+
+    def taken_over(*_: Any) -> None:
+        monkeypatch.undo()
+        acquire(theirs, Lease.of_this_process("second", local=True, patience_seconds=9.0), take_over=True, sleep=lambda _: None)
+        theirs.put("states/part-00000.parquet", b"by the second")
+        time.sleep(0.1)  # longer than a look at the lease counts
+        monkeypatch.setattr("transforms.job_root.FENCE_SECONDS", 0.05)
+
+    if moment == "before it is written":
+        owner, name = (Root, "_put_remote") if protocol else (Root, "_written_apart")
+    else:
+        owner, name = (ChaosFileServer, "mv") if protocol else (os, "replace")
+    sound = getattr(owner, name)
+
+    def stands_still(*args: Any, **kwargs: Any) -> Any:
+        taken_over()
+        return sound(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, stands_still)
+    with pytest.raises(LeaseLostError):
+        root.put("states/part-00000.parquet", b"by the first, late")
+    assert theirs.get("states/part-00000.parquet") == b"by the second"
+    assert not list(tmp_path.rglob(".writing-*"))
