@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import elmo_store
-from benchmarks.chaos.filesystem import ChaosFileServer, register
+from benchmarks.chaos.filesystem import register
 from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.layout import LEASE, LEASES, MANIFEST, WORK, shard_marker, zarr_states_shard
 from elmo_store.lease import LAUNCHER_SIGN, Lease, Process, acquire, read_lease
@@ -322,7 +322,7 @@ def test_overwrite_that_may_not_remove_says_so(
     assert "can't be" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("moment", ["before it is written", "before it gets its name"])
+@pytest.mark.parametrize("moment", ["before it looks at the lease", "before it gets its name"])
 @pytest.mark.parametrize("protocol", ["", "chaos-files://"])
 def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, protocol: str
@@ -344,17 +344,17 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
         time.sleep(0.1)  # longer than a look at the lease counts
         monkeypatch.setattr("transforms.job_root.FENCE_SECONDS", 0.05)
 
-    if moment == "before it is written":
-        owner, name = (Root, "_put_remote") if protocol else (Root, "_written_apart")
+    sound = os.replace
+
+    def stands_still(source: Any, target: Any) -> None:
+        if Path(target).name == "part-00000.parquet":
+            taken_over()
+        sound(source, target)
+
+    if moment == "before it gets its name":
+        monkeypatch.setattr(os, "replace", stands_still)
     else:
-        owner, name = (ChaosFileServer, "mv") if protocol else (os, "replace")
-    sound = getattr(owner, name)
-
-    def stands_still(*args: Any, **kwargs: Any) -> Any:
-        taken_over()
-        return sound(*args, **kwargs)
-
-    monkeypatch.setattr(owner, name, stands_still)
+        monkeypatch.setattr(JobRoot, "_check_owner", lambda self: (taken_over(), self.fence()))
     with pytest.raises(LeaseLostError):
         root.put("states/part-00000.parquet", b"by the first, late")
     assert theirs.get("states/part-00000.parquet") == b"by the second"
