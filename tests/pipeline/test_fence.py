@@ -354,7 +354,13 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
     if moment == "before it gets its name":
         monkeypatch.setattr(os, "replace", stands_still)
     else:
-        monkeypatch.setattr(JobRoot, "_check_owner", lambda self: (taken_over(), self.fence()))
+        sound_check = JobRoot._check_owner
+
+        def looks_late(self: JobRoot) -> None:
+            taken_over()
+            sound_check(self)
+
+        monkeypatch.setattr(JobRoot, "_check_owner", looks_late)
     with pytest.raises(LeaseLostError):
         root.put("states/part-00000.parquet", b"by the first, late")
     assert theirs.get("states/part-00000.parquet") == b"by the second"
