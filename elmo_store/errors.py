@@ -52,6 +52,10 @@ class ManifestError(StoreError, ValueError):
     """The manifest is not JSON, or a field of it is missing, of a wrong type, or contradicts another one."""
 
 
+class StoreReplacedError(StoreError):
+    """Another store stands where this one was opened, or none: open it again. What was read before is of the first one."""
+
+
 class ShardMissingError(StoreError):
     """An object that the manifest promises is not there."""
 

@@ -39,6 +39,7 @@ def errors_name(root: Root, rel: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
+        root.confirm(now=True)
         where = root.url(rel) if rel else error.filename or error
         raise ShardMissingError(f"{where} is missing: run the job again, or restore the file") from error
     except (pa.ArrowException, ValueError, LookupError, OSError) as error:
@@ -48,6 +49,7 @@ def errors_name(root: Root, rel: str) -> Iterator[None]:
             raise
         if isinstance(error, OSError) and error.errno is not None:
             raise
+        root.confirm(now=True)
         where = root.url(rel or getattr(error, "rel", ""))
         raise ShardCorruptError(
             f"{where} is damaged ({str(error) or repr(error)}): remove its marker and run the job again, or restore the file"
@@ -99,6 +101,8 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
             file = _opened(source, one.metadata, one.groups, one.columns)
             table = file.read_row_groups(list(one.groups), columns=list(one.columns), use_threads=False)
             tables.append(_checked(table, one.metadata, one.groups, size))
+    if fetched is None:  # what was fetched is confirmed
+        root.confirm()
     return tables
 
 

@@ -99,13 +99,18 @@ class RunReader:
             raise ShortReadError(rel, short[1])
 
     def _open_one(self, rel: str) -> _File:
+        return self._open([rel])[0]
+
+    def _open(self, rels: list[str]) -> list[_File]:
+        files = [self._opened(rel) for rel in rels]
+        self._root.confirm()
+        return files
+
+    def _opened(self, rel: str) -> _File:
         try:
             return _File(self._root.path(rel))
         except IsADirectoryError as error:
             raise folder_in_place_of(self._root.url(rel)) from error
-
-    def _open(self, rels: list[str]) -> list[_File]:
-        return [self._open_one(rel) for rel in rels]
 
 
 def _check(file: _File, rel: str, size: int) -> None:

@@ -414,6 +414,9 @@ class Root:
             if descriptor >= 0:
                 os.close(descriptor)
 
+    def confirm(self, *, now: bool = False) -> None:
+        """Called after an object was opened. A root of no store in particular has nothing to confirm: see `watched.StoreRoot`."""
+
     def exists(self, rel: str) -> bool:
         """True if there is an object ``rel``; asked of the filesystem anew, no listing of earlier is trusted."""
         return self.size(rel) is not None

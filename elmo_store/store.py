@@ -15,7 +15,7 @@ from elmo_store.errors import ShardMissingError, StoreError, StoreIncompleteErro
 from elmo_store.filesystems import resolved_options
 from elmo_store.forms import RowReader, row_reader
 from elmo_store.int8 import Empty, Int8Rows
-from elmo_store.manifest import Manifest, read_manifest
+from elmo_store.manifest import Manifest
 from elmo_store.markers import marked_shards, read_marker
 from elmo_store.reading import Array, Int64, Readable, Span
 from elmo_store.runs import cut
@@ -24,6 +24,7 @@ from elmo_store.storage import Root
 from elmo_store.text_index import Text, TextIndex, build
 from elmo_store.verify import VerifyReport, verify
 from elmo_store.views import Selection
+from elmo_store.watched import StoreRoot, opened_store
 
 if TYPE_CHECKING:
     import xarray
@@ -45,7 +46,8 @@ class _Readers:
 class Store(Readable):
     """A store of states or of mixes, opened for reading. Use `elmo_store.open`.
 
-    Safe for threads, picklable, and usable after a fork.
+    Safe for threads, picklable, and usable after a fork. What reads raises StoreReplacedError once another store was written in
+    its place, as with ``--overwrite``: `elmo_store.watched` tells why no row of the other one is given out.
 
     Attributes:
         root: its objects.
@@ -54,7 +56,8 @@ class Store(Readable):
     """
 
     def __init__(self, root: Root, manifest: Manifest, form: str) -> None:
-        self.root, self.manifest, self.form = root, manifest, form
+        self.root = root if isinstance(root, StoreRoot) else StoreRoot(root, manifest)
+        self.manifest, self.form = manifest, form
         self.url = root.url()
         self.states, self.channels, self.boundaries = manifest.states, manifest.channels, manifest.boundaries
         self.dtype: np.dtype[Any] = np.dtype("float32" if manifest.is_int8 else manifest.dtype)
@@ -216,8 +219,7 @@ def open(  # `elmo_store.open`
         StoreVersionError, StoreFeatureError: of a newer format, or one that needs what this package does not know.
         ManifestError: a damaged manifest, naming the field.
     """
-    root = Root(url, storage_options)
-    manifest = read_manifest(root)
+    root, manifest = opened_store(url, storage_options)
     if not manifest.complete and not incomplete_ok:
         done = len(marked_shards(root))
         of = f"{done} of {manifest.counts.shards} shards are written" if manifest.counts else "its input is being read"

@@ -180,6 +180,7 @@ def build(
         finally:
             for file in files:
                 file.close()
+        root.confirm(now=True)  # no index of this store beside another one
         of_bucket = 1 << (bits - bucket_bits)
         for bucket, path in enumerate(paths):
             high, low, numbers = first_of_each(np.fromfile(path, np.uint64).reshape(-1, 3))

@@ -99,6 +99,8 @@ def verify(store: "Store", *, deep: bool = False, progress: Callable[[int], None
         store: an open store.
         deep: also decode everything and compare it with one another.
         progress: called now and then with the bytes read since it was called last; from several threads.
+
+    StoreReplacedError if another store takes this one's place meanwhile.
     """
     if not store.manifest.complete:
         raise StoreError(f"{store.url} is not complete: run its job again to continue it, then verify it")
@@ -134,6 +136,7 @@ class _Check:
         # Where all is there, the store is as large as its manifest says, and a deep look ends.
         if deep and not any(fault.missing for fault in self._faults):
             self._faults += self._deep()
+        self._root.confirm(now=True)  # otherwise these are faults of two stores
         return VerifyReport(m.sizes.shards, self._objects, self._bytes, m.sizes.sentences, deep, tuple(self._faults))
 
     def _wrong(self, rel: str, problem: str, *, missing: bool = False) -> None:

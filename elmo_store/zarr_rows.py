@@ -294,13 +294,18 @@ def most_token_bytes(stored_bytes: int) -> int:
 
 @contextmanager
 def errors_name(root: Root, rel: str = "") -> Iterator[None]:
-    """Turn a missing object into ShardMissingError and damage into ShardCorruptError; all other errors pass as they are."""
+    """Turn a missing object into ShardMissingError and damage into ShardCorruptError; all other errors pass as they are.
+
+    StoreReplacedError where another store stands.
+    """
     try:
         yield
     except FileNotFoundError as error:
+        root.confirm(now=True)
         where = root.url(rel) if rel else error.filename or error
         raise ShardMissingError(f"{where} is missing: run the job again, or restore the object") from error
     except (ShortReadError, DamagedError) as error:
+        root.confirm(now=True)
         where = root.url(rel or error.rel)  # type: ignore[union-attr]
         raise ShardCorruptError(
             f"{where} is damaged ({error}): remove its marker and run the job again, or restore it"

@@ -82,7 +82,7 @@ def _run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Manife
         from pipeline.tenure import Tenure
         from transforms.job_root import JobRoot
 
-    source, target = Root(args.source, args.storage_options), Root(args.output, args.storage_options)
+    source, target = _source(args), Root(args.output, args.storage_options)
     with door.opened(beam_args, wait=not args.no_wait) as pipeline_options:
         door.check_reach(pipeline_options, [("source", args.source), ("output", args.output)], shared_disk=args.shared_disk)
         manifest = manifest_of(args, source)
@@ -105,6 +105,18 @@ def _run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Manife
         workers_root = JobRoot(target, tenure.run, Process.here() if is_local(pipeline_options) else None)
         transform = DeriveStore(source, workers_root, resumed=resumed)
         return running.run_to_end(args.command, tenure, transform, pipeline_options, quiet=args.quiet, wait=not args.no_wait)
+
+
+def _source(args: argparse.Namespace) -> "Root":
+    """The store to read; if another one takes its place, every worker notices. `source_manifest` names what is no store."""
+    from elmo_store.errors import StoreError
+    from elmo_store.storage import Root
+    from elmo_store.watched import opened_store
+
+    try:
+        return opened_store(args.source, args.storage_options)[0]
+    except (StoreError, OSError, ImportError, ValueError):
+        return Root(args.source, args.storage_options)
 
 
 def source_manifest(source: "Root", doing: str) -> tuple["Manifest", str]:

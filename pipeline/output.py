@@ -3,6 +3,7 @@
 May import elmo_store and the exit codes.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from elmo_store.layout import LEASES, MANIFEST, is_ours
 from elmo_store.manifest import Manifest, read_manifest, write_manifest
 from elmo_store.markers import marked_shards
 from elmo_store.storage import Root
+from elmo_store.watched import REPLACE_SECONDS
 from pipeline.exit_codes import CommandError, Exit
 from transforms.work import PROBLEM, REFUSED
 
@@ -75,13 +77,17 @@ def clear(root: Root) -> None:
     CommandError if something can't be removed.
     """
     try:
+        changed = 0.0  # a manifest that can't be read promises nothing
         try:
             write_manifest(root, replace(read_manifest(root), complete=False))
+            changed = time.monotonic()
         except StoreNotFoundError:
             return
         except (ManifestError, StoreVersionError, StoreFeatureError):
-            pass  # one that can't be read promises nothing
+            pass
         root.remove_many([rel for rel in root.list() if is_ours(rel) and rel != MANIFEST])
+        if changed and not root.is_local:  # readers may have looked just before: see elmo_store.watched
+            time.sleep(max(0.0, changed + REPLACE_SECONDS - time.monotonic()))
     except Exception as error:  # filesystems raise what they like
         raise CommandError(Exit.BAD_LOCATION, f"the store at {root} can't be removed: {type(error).__name__}: {error}") from error
 

@@ -58,7 +58,7 @@ def touches(args: argparse.Namespace) -> Touched:
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Verify, print the report; 0 for a sound store, 6 for a damaged one. CommandError for what is no complete store."""
-    from elmo_store.errors import ManifestError, StoreError, StoreIncompleteError, StoreNotFoundError
+    from elmo_store.errors import ManifestError, StoreError, StoreIncompleteError, StoreNotFoundError, StoreReplacedError
     from elmo_store.store import open as open_store
     from elmo_store.verify import Fault, verify
 
@@ -73,7 +73,10 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
         return Exit.DAMAGED
     except (StoreError, OSError, ImportError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"{args.url} can't be read: {error}") from error
-    report = verify(store, deep=args.deep, progress=None if args.quiet else _Progress())
+    try:
+        report = verify(store, deep=args.deep, progress=None if args.quiet else _Progress())
+    except StoreReplacedError as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     faults = list(report.faults)
     recomputed: dict[str, Any] = {}
     if args.recompute:

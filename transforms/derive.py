@@ -49,6 +49,7 @@ class _DeriveShards(beam.DoFn):
     def setup(self) -> None:
         """Open the source once a worker; what to make stands in the target's manifest."""
         self._store = elmo_store.open(str(self._source), storage_options=self._source.storage_options)
+        self._source.confirm(now=True)  # after it was opened: it is the launcher's
         self._reader = PartReader(self._source)
         self._progress = ShardProgress(self._target)
         self._health = Health()

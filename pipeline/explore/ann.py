@@ -116,6 +116,7 @@ class Index:
             raise damaged(root, FOLDER, f"has {shape[0]} rows of {shape[1]}, the store {wanted[0]} of {wanted[1]}", REMEDY)
         index.nprobe = LISTS_LOOKED_AT
         self._index = index
+        root.confirm()  # after they were opened
         self._doubled = store.manifest.kind == "states"
         some = self._lengths[:: max(1, len(self._lengths) // 10_000)]
         self._usual = np.asarray(some, np.float32).mean(axis=0)  # [layers]

@@ -26,6 +26,7 @@ class TextSearch:
     def __init__(self, root: Root, n_parts: int) -> None:
         import duckdb
 
+        self._root = root
         self._lock = threading.Lock()
         self._connection = duckdb.connect(
             config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "2"}
@@ -50,5 +51,8 @@ class TextSearch:
         )
         parameters = {"paths": self._paths, "words": words.strip(), "limit": limit, "offset": offset}
         with self._lock:
-            rows = self._connection.execute(statement, parameters).fetchall()
+            try:
+                rows = self._connection.execute(statement, parameters).fetchall()
+            finally:  # DuckDB opens the parts by itself
+                self._root.confirm()
         return [Hit(int(number), sentence_id, tuple(tokens)) for number, sentence_id, tokens in rows]

@@ -10,11 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import elmo_store
+from elmo_store.errors import StoreReplacedError
 from elmo_store.figures.gather import VectorSample, sample_vectors
 from pipeline.explore import ann
 from pipeline.explore.own import OwnSentenceError, embed_own
 from pipeline.explore.service import BadRequestError, Service
 from pipeline.explore.vectors import Sample, query_layers, two_groups
+from pipeline.output import clear
 from tests.store.support import make_store
 
 
@@ -61,6 +63,19 @@ def test_two_groups_are_told_apart() -> None:
     assert len(set(groups[30:])) == 1
     assert groups[0] != groups[-1]
     assert two_groups(np.ones((1, 4), np.float32)).tolist() == [0]
+
+
+def test_a_store_that_is_replaced_while_it_is_explored_is_said_to_be(tmp_path: Path) -> None:
+    made = make_store(str(tmp_path / "store"))
+    service = Service(elmo_store.open(tmp_path / "store"))
+    service.wait()
+    before = service.sentence(6)
+    clear(made.root)
+    make_store(str(tmp_path / "store"), values=lambda n, states: np.zeros((n, states, 8)))
+    assert service.sentence(6) == before  # what it has at hand stays as it was
+    for words in ("the", "id:doc.txt:1"):
+        with pytest.raises(StoreReplacedError, match="open it again"):
+            service.search(words)
 
 
 @pytest.mark.parametrize("form", ["zarr", "parquet"])

@@ -1,0 +1,210 @@
+"""A store that is open while another one takes its place: rows of the first, or a typed error, never rows of both."""
+
+import pickle
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import pytest
+
+import elmo_store
+from elmo_store import layout, watched
+from elmo_store.errors import ShardMissingError, StoreReplacedError
+from elmo_store.manifest import read_manifest, write_manifest
+from elmo_store.ranges import Range
+from elmo_store.run_reader import _File
+from elmo_store.storage import Root
+from elmo_store.torch import SentenceDataset, SentenceStream
+from pipeline.output import clear
+from tests.store.support import Written, make_store
+from transforms.copy_parts import copy_marked
+from transforms.derive import _DeriveShards
+
+LENGTHS = (9,) * 24  # 216 rows in 14 shards
+AGAIN = "open it again"
+Look = Callable[[elmo_store.Store], Any]
+
+
+def made(url: str, value: float, **settings: Any) -> Written:
+    """A store whose every number is ``value``."""
+    parts = (8, 8, 8)
+    return make_store(url, lengths=LENGTHS, parts=parts, values=lambda n, states: np.full((n, states, 8), value), **settings)
+
+
+def overwrite(url: str, **settings: Any) -> None:
+    """What ``--overwrite`` does: the store goes, and another one with as many rows takes its place."""
+    clear(Root(url))
+    made(url, 2.0, **settings)
+
+
+@pytest.fixture(params=["local", "memory", "s3"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "local":
+        return str(tmp_path / "store")
+    return f"{request.getfixturevalue('s3_url') if request.param == 's3' else 'memory:/'}/{uuid4()}"
+
+
+@pytest.mark.parametrize("settings", [{}, {"dtype": "int8"}, {"compression": "zstd"}], ids=["plain", "int8", "zstd"])
+def test_rows_are_of_the_store_that_was_opened_or_an_error_says_that_it_went(url: str, settings: dict[str, Any]) -> None:
+    made(url, 1.0, **settings)
+    stores = [elmo_store.open(url, form=form) for form in layout.FORMS]
+    for store in stores:
+        assert (store.sentence(0).read() == 1).all()
+    overwrite(url, **settings)
+    for store in stores:
+        for number in range(3, len(LENGTHS)):  # what lies in the first shards may be read on as it was, from files that stay open
+            with pytest.raises(StoreReplacedError, match=AGAIN):
+                store.sentence(number).read()
+        with pytest.raises(StoreReplacedError, match=AGAIN):
+            store.read()
+        with pytest.raises(StoreReplacedError, match=AGAIN):
+            list(store.batches(4))
+        again = elmo_store.open(url, form=store.form)
+        assert (again.read() == 2).all()
+
+
+LOOKS: dict[str, Look] = {
+    "tokens of a sentence": lambda store: store.sentence(3).tokens,
+    "tokens of rows": lambda store: store.tokens(slice(30, 40)),
+    "an id": lambda store: store.sentence(id="doc.txt:20"),
+    "a text": lambda store: store.find_text([["the0"]]),
+    "a selection": lambda store: store.select([20, 3]).read(),
+    "two stores as one": lambda store: elmo_store.concat([store, store]).read(),
+    "another process": lambda store: pickle.loads(pickle.dumps(store)).read(),
+    "a dataset": lambda store: SentenceDataset(store)[5],
+    "a stream": lambda store: list(SentenceStream(store)),
+    "verify": lambda store: store.verify(),
+    "verify, deep": lambda store: store.verify(deep=True),
+    "an index": lambda store: store.index_texts(),
+}
+
+
+@pytest.mark.parametrize("form", layout.FORMS)
+def test_everything_that_reads_notices(form: str, tmp_path: Path) -> None:
+    url = str(tmp_path / "store")
+    made(url, 1.0)
+    stores = {what: elmo_store.open(url, form=form) for what in LOOKS}
+    stores["an index that is there"] = elmo_store.open(url, form=form)
+    stores["an index that is there"].index_texts()
+    overwrite(url)
+    elmo_store.open(url).index_texts()
+    for what, look in (LOOKS | {"an index that is there": LOOKS["a text"]}).items():
+        with pytest.raises(StoreReplacedError, match=AGAIN):
+            pytest.fail(f"{what}: {look(stores[what])}")
+
+
+def test_rows_that_are_kept_are_of_the_store_that_was_opened(tmp_path: Path) -> None:
+    url, folder = str(tmp_path / "store"), tmp_path / "cache"
+    made(url, 1.0)
+    store = elmo_store.cached(elmo_store.open(url), folder, max_bytes=1 << 20)
+    other = elmo_store.cached(elmo_store.open(url), folder, max_bytes=1 << 20)
+    assert (store.sentence(0).read(["fwd1"]) == 1).all()
+    overwrite(url)
+    with pytest.raises(StoreReplacedError, match=AGAIN):
+        other.read()
+    assert (store.read() == 1).all()  # rows that were kept, and of files that stay open: a block is fetched whole
+    assert (elmo_store.cached(elmo_store.open(url), folder, max_bytes=1 << 20).read() == 2).all()
+
+
+@pytest.mark.parametrize("form", layout.FORMS)
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_a_store_that_goes_between_a_look_and_the_next_object_is_noticed(
+    place: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(tmp_path / "store") if place == "local" else f"memory://{uuid4()}"
+    made(url, 1.0)
+    store = elmo_store.open(url, form=form)
+    assert (store.sentence(0).read() == 1).all()
+    to_do = [url]
+
+    def late() -> None:
+        while to_do:
+            overwrite(to_do.pop())
+
+    opened, fetched = _File.__init__, Root.read_ranges
+
+    def open_late(self: _File, path: str) -> None:
+        late()
+        opened(self, path)
+
+    def fetch_late(self: Root, ranges: Sequence[Range]) -> None:
+        late()
+        fetched(self, ranges)
+
+    monkeypatch.setattr(_File, "__init__", open_late)
+    monkeypatch.setattr(Root, "read_ranges", fetch_late)
+    with pytest.raises(StoreReplacedError, match=AGAIN):
+        store.sentence(20).read()
+    assert not to_do
+
+
+def test_a_store_that_is_removed_is_not_called_damaged(url: str) -> None:
+    made(url, 1.0)
+    stores = [elmo_store.open(url, form=form) for form in layout.FORMS]
+    Root(url).remove_tree()
+    for store in stores:
+        with pytest.raises(StoreReplacedError, match="was removed, or is being replaced, since it was opened: open it again"):
+            store.read()
+
+
+def test_an_object_that_is_missing_from_this_store_is_said_to_be(url: str) -> None:
+    made(url, 1.0)
+    store = elmo_store.open(url)
+    Root(url).remove(layout.zarr_states_shard(3))
+    with pytest.raises(ShardMissingError):
+        store.read()
+
+
+def test_a_manifest_that_is_put_again_as_it_was_is_no_other_store(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched, "LOOK_SECONDS", 0.0)
+    written = made(url, 1.0)
+    store = elmo_store.open(url)
+    write_manifest(written.root, read_manifest(written.root))
+    assert (store.read() == 1).all()
+
+
+def test_an_unfinished_store_may_be_completed_and_not_replaced(url: str) -> None:
+    written = made(url, 1.0)
+    whole = read_manifest(written.root)
+    write_manifest(written.root, replace(whole, complete=False, objects=(), checksums=None))
+    store = elmo_store.open(url, incomplete_ok=True)
+    assert (store.sentence(0).read() == 1).all()
+    write_manifest(written.root, whole)
+    assert (store.sentence(12).read() == 1).all()
+    write_manifest(written.root, replace(whole, complete=False, job={"dtype": "another"}))
+    with pytest.raises(StoreReplacedError, match=AGAIN):
+        store.sentence(20).read()
+
+
+def test_looks_elsewhere_than_on_a_local_disk_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"memory://{uuid4()}"
+    made(url, 1.0)
+    store = elmo_store.open(url)
+    looks: list[float] = []
+    compare = watched.StoreRoot._compare
+
+    def counted(self: watched.StoreRoot) -> None:
+        looks.append(time.monotonic())
+        compare(self)
+
+    monkeypatch.setattr(watched.StoreRoot, "_compare", counted)
+    began = time.monotonic()
+    for number in range(len(LENGTHS)):
+        store.sentence(number).read()
+    assert len(looks) <= (time.monotonic() - began) / watched.LOOK_SECONDS + 1
+    assert watched.LOOK_SECONDS < watched.REPLACE_SECONDS
+
+
+def test_a_job_that_reads_a_store_notices_in_every_worker(tmp_path: Path) -> None:
+    url = str(tmp_path / "source")
+    made(url, 1.0)
+    source, _ = watched.opened_store(url)
+    overwrite(url)
+    with pytest.raises(StoreReplacedError, match=AGAIN):
+        copy_marked((layout.STRETCHES, 0), source, Root(tmp_path / "target"))
+    with pytest.raises(StoreReplacedError, match=AGAIN):
+        _DeriveShards(pickle.loads(pickle.dumps(source)), Root(tmp_path / "target")).setup()
