@@ -4,16 +4,14 @@ The files of an index are written one by one; the record that names each with it
 Without its record an index is absent, whatever lies in its folder, and the next one that is made sweeps that away.
 """
 
-import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from elmo_store import layout
 from elmo_store.errors import StoreError
 from elmo_store.markers import ObjectRecord
-from elmo_store.storage import TEMPORARY_PREFIX, Root
+from elmo_store.storage import Root
 
 
 @dataclass(frozen=True)
@@ -38,11 +36,7 @@ def withdraw(root: Root, folder: str) -> None:
     """Make the index of ``folder`` absent, and remove all that it, or one that was not finished, left there."""
     root.remove(record_of(folder))
     root.remove_many([rel for rel in root.list(folder) if layout.is_ours(rel)])
-    if root.is_local and os.path.isdir(root.path(folder)):
-        for name in os.listdir(root.path(folder)):
-            if name.startswith(TEMPORARY_PREFIX):
-                with suppress(FileNotFoundError):
-                    os.remove(root.path(f"{folder}/{name}"))
+    root.sweep(folder)
 
 
 def publish(root: Root, folder: str, facts: Mapping[str, Any], objects: Iterable[ObjectRecord]) -> None:

@@ -30,6 +30,8 @@ WORK = "_work"  # scratch of a running job; gone when the store is complete
 LEASES = "_lease"  # who writes; gone when nobody does
 LEASE = "_lease/owner.json"
 
+FOLDERS = (SENTENCES, INDEXES, REJECTS, STATES, ZARR, SHARDS, STRETCHES, IDS, WORK)  # of a store and of its job
+
 BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundaries adds
 # What this version writes. A reader takes these sizes from the store.
 CHUNK_ROWS = 128  # rows of an inner chunk: the least that a Zarr library reads of a state; docs/performance.md says why

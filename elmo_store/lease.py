@@ -14,45 +14,17 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from elmo_store.errors import LeaseHeldError, LeaseLostError
 from elmo_store.layout import LEASE, LEASES
+from elmo_store.process import Process
 from elmo_store.storage import SETTLE_SECONDS, Root
 
 LAUNCHER_SIGN, WORKER_SIGN = f"{LEASES}/launcher.json", f"{LEASES}/worker.json"
 CLOCKS_DIFFER_SECONDS = 300.0  # two machines' clocks at most; an older sign is old whoever's clock it was written by
 WAIT_SECONDS = 120.0  # the longest that a command waits for another run's lease to run out
 _ATTEMPTS = 5
-
-
-@dataclass(frozen=True)
-class Process:
-    """A process, told apart from any that has its number later or elsewhere."""
-
-    machine: str  # this start of a machine, and the namespace that its process numbers are of
-    pid: int
-    started: str  # in ticks since the machine started; "" where the system does not tell
-
-    @classmethod
-    def here(cls) -> "Process":
-        """This one."""
-        return cls(_machine(), os.getpid(), _started(os.getpid()))
-
-    def is_of_this_machine(self) -> bool:
-        """Whether `alive` can tell."""
-        return self.machine == _machine()
-
-    def alive(self) -> bool:
-        """Whether it still runs; of a process of this machine."""
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass
-        return self.started in ("", _started(self.pid))
 
 
 @dataclass(frozen=True)
@@ -241,21 +213,3 @@ def _owner() -> str:
     with suppress(Exception):  # a user without a name, such as a container's
         return f"{getpass.getuser()}@{socket.gethostname()}"
     return f"{os.getuid() if hasattr(os, 'getuid') else '?'}@{socket.gethostname()}"
-
-
-@lru_cache(1)
-def _machine() -> str:
-    try:
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            return f"{file.read().strip()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return socket.gethostname()
-
-
-def _started(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()  # after the name, which may hold anything
-        return "ended" if fields[0] == b"Z" else fields[19].decode()
-    except (OSError, IndexError):
-        return ""

@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import posixpath
-import secrets
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ from fsspec.implementations.local import LocalFileSystem
 from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.filesystems import is_azure, is_file_server, names_filesystem, opened
 from elmo_store.inside import checked
+from elmo_store.process import is_abandoned, temporary_tag
 from elmo_store.ranges import Range, ShortReadError, merged
 
 TEMPORARY_PREFIX = ".writing-"
@@ -496,6 +496,34 @@ class Root:
             return
         self.filesystem.invalidate_cache()
 
+    def holds(self, prefix: str) -> bool:
+        """Whether there is a folder ``prefix``, though it may be empty, or hold half-written files alone."""
+        self.filesystem.invalidate_cache()
+        return _is_there(self.filesystem, self.path(prefix))
+
+    def sweep(self, prefix: str = "", name: str = "") -> None:
+        """Remove the half-written files in the folder ``prefix`` that killed processes left; ``name``: of this object alone.
+
+        On a local disk; nothing that a live process writes is touched, see `process.is_abandoned`.
+        """
+        if not self.is_local or not os.path.isdir(self.path(prefix)):
+            return
+        with os.scandir(self.path(prefix)) as entries:
+            for entry in entries:
+                if not entry.name.startswith(TEMPORARY_PREFIX) or (name and not entry.name.endswith(f"-{name}")):
+                    continue
+                with suppress(FileNotFoundError):  # its writer, or another sweeper, was faster
+                    changed = entry.stat(follow_symlinks=False).st_mtime
+                    if is_abandoned(entry.name.removeprefix(TEMPORARY_PREFIX), changed):
+                        os.remove(entry.path)
+
+    def remove_empty(self, prefix: str) -> None:
+        """Remove the folder ``prefix`` of a local disk and those below it, as far as nothing is in them."""
+        if self.is_local:
+            for folder, _, _ in os.walk(self.path(prefix), topdown=False):
+                with suppress(OSError):  # something stands in it
+                    os.rmdir(folder)
+
     def flush(self) -> None:
         """Return when what was written is safe from a loss of power: on a local disk its system's buffers are written out.
 
@@ -576,7 +604,7 @@ def _make_folder(filesystem: fsspec.AbstractFileSystem, path: str) -> None:
 
 
 def _temporary_name(name: str) -> str:
-    return f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}-{name}"[:255]
+    return f"{TEMPORARY_PREFIX}{temporary_tag()}{name}"[:255]
 
 
 def _local_stamp(status: os.stat_result) -> str:

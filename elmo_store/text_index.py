@@ -12,9 +12,7 @@ million, 24 bytes each). ``elmo-store index STORE --by text`` or `build` writes 
 """
 
 import hashlib
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -27,6 +25,7 @@ from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.index_record import publish, read_record, withdraw
 from elmo_store.manifest import Manifest, own_sha256
 from elmo_store.markers import ObjectRecord
+from elmo_store.process import scratch_folder
 from elmo_store.sentences import SentenceTable
 from elmo_store.storage import Root
 
@@ -167,8 +166,8 @@ def build(
     bits = layout.id_bits(n)
     bucket_bits = min(bits, max(0, (-(-n // BUCKET_ROWS) - 1).bit_length()))
     texts = 0
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [Path(folder) / str(bucket) for bucket in range(1 << bucket_bits)]
+    with scratch_folder() as folder:
+        paths = [folder / str(bucket) for bucket in range(1 << bucket_bits)]
         files = [path.open("wb") for path in paths]
         try:
             for first, tokens in sentences.token_lists():

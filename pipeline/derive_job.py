@@ -74,7 +74,7 @@ def run(args: argparse.Namespace, beam_args: list[str], manifest_of: ManifestOf)
 def _run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: ManifestOf) -> Exit:
     with nothing_to_collect():
         from elmo_store.errors import JobMismatchError
-        from elmo_store.lease import Process
+        from elmo_store.process import Process
         from elmo_store.storage import Root
         from pipeline import door, running
         from pipeline.beam_options import is_local

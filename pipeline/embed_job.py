@@ -19,11 +19,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from elmo_store.errors import OverlapError, StoreError
 from elmo_store.inputs import encode_inputs
 from elmo_store.layout import INPUTS, START_STATE
-from elmo_store.lease import Process
 from elmo_store.location import Location
 from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
 from elmo_store.markers import marked_shards
 from elmo_store.overlap import check_outside
+from elmo_store.process import Process
 from elmo_store.storage import Root
 from model.errors import ModelError
 from model.files.weights import BiLMWeights

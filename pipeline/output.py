@@ -17,7 +17,7 @@ from elmo_store.errors import (
     StoreVersionError,
 )
 from elmo_store.inputs import read_inputs
-from elmo_store.layout import LEASES, MANIFEST, is_ours
+from elmo_store.layout import FOLDERS, LEASES, MANIFEST, is_ours
 from elmo_store.manifest import Manifest, read_manifest, write_manifest
 from elmo_store.markers import marked_shards
 from elmo_store.storage import Root
@@ -88,6 +88,8 @@ def clear(root: Root) -> None:
         root.remove_many([rel for rel in root.list() if is_ours(rel) and rel != MANIFEST])
         if changed and not root.is_local:  # readers may have looked just before: see elmo_store.watched
             time.sleep(max(0.0, changed + REPLACE_SECONDS - time.monotonic()))
+        for folder in FOLDERS:  # one that was killed here before left empty ones
+            root.remove_empty(folder)
     except Exception as error:  # filesystems raise what they like
         raise CommandError(Exit.BAD_LOCATION, f"the store at {root} can't be removed: {type(error).__name__}: {error}") from error
 

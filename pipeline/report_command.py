@@ -86,6 +86,7 @@ def write_report(root: "Root", output: str | None = None) -> str:
 
     text = page(gather(open_store(str(root), storage_options=root.storage_options))).encode("utf-8", "backslashreplace")
     if output is None:
+        root.sweep(name=REPORT)
         root.put(REPORT, text)
         return root.url(REPORT)
     with open(output, "wb") as file:

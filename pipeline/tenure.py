@@ -32,13 +32,16 @@ def tidy(root: Root) -> None:
     own = Lease.of_this_process(uuid.uuid4().hex, local=True, patience_seconds=LOCAL_PATIENCE_SECONDS)
 
     def remove() -> None:
-        if not root.list(WORK) and not root.list(LEASES):
+        root.sweep()
+        if not root.holds(WORK) and not root.holds(LEASES):  # an empty folder is something too
             return
         there = lease.read_lease(root)
         if there is None or there.run != own.run:  # not taken by an attempt before
             lease.acquire(root, own, wait_seconds=0.0)
         if read_manifest(root).complete:
-            root.remove_many([*root.list(WORK), *(rel for rel in root.list(LEASES) if rel != LEASE)])  # signs of the dead
+            root.remove_tree(WORK)
+            root.remove_many([rel for rel in root.list(LEASES) if rel != LEASE])  # signs of the dead
+            root.sweep(LEASES)
         lease.release(root, own.run)
 
     with suppress(OSError, StoreError):  # LeaseHeldError: whoever has it is not done, or will be believed dead later

@@ -68,7 +68,7 @@ def finish_job(root: Root, found: Checked) -> Manifest:
     this_run = found.this_run + Counter(retries=n_retries)
     if waits:  # the launcher, who removes it
         root.put_json(SUMMARY, {"bytes": found.n_bytes, "everything": found.everything, "this_run": this_run})
-    _end_run(root, keep=SUMMARY)
+    _end_run(root, keep=SUMMARY if waits else "")
     return complete
 
 

@@ -17,7 +17,8 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 
 from elmo_store import lease
 from elmo_store.errors import LeaseLostError, StoreError
-from elmo_store.lease import WORKER_SIGN, Process
+from elmo_store.lease import WORKER_SIGN
+from elmo_store.process import Process
 from elmo_store.ranges import Range
 from elmo_store.storage import Root
 

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from elmo_store.lease import Process
+from elmo_store.process import Process
 
 PREFIX = "elmo-store-export"
 _NAME = re.compile(rf"{PREFIX}-([0-9a-f]{{16}})-(\d+)-(\d*)-\w+")

@@ -20,6 +20,7 @@ from elmo_store.index_record import IndexRecord, damaged, publish, read_record, 
 from elmo_store.layout import MANIFEST
 from elmo_store.layout import VECTOR_INDEX as FOLDER
 from elmo_store.markers import ObjectRecord
+from elmo_store.process import scratch_folder
 from elmo_store.storage import Root
 from elmo_store.store import Store
 from pipeline.explore.vectors import Found
@@ -73,9 +74,9 @@ def build(store: Store, tell: Callable[[int, int], None] = lambda done, total: N
     facts = {"rows": n, "lists": n_lists, "store": _identity(store.root), "kind": kind, "states": list(store.states)}
     withdraw(store.root, FOLDER)
     objects = []
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder() as folder:
         for name, write in ((INDEX, lambda p: faiss.write_index(index, p)), (LENGTHS, lambda p: np.save(p, lengths))):
-            path = Path(folder) / Path(name).name
+            path = folder / Path(name).name
             write(str(path))
             objects.append(ObjectRecord(name, path.stat().st_size, _sha256(path)))
             store.root.put_file(name, str(path))

@@ -15,7 +15,7 @@ from elmo_store.errors import LeaseHeldError, LeaseLostError
 from elmo_store.exports import FORMATS, export
 from elmo_store.exports.outputs import ExportRefusedError
 from elmo_store.exports.writing import Writing
-from elmo_store.lease import Process
+from elmo_store.process import Process
 from elmo_store.storage import Root
 from elmo_store.store import Store
 from pipeline.cli import main

@@ -14,9 +14,10 @@ import elmo_store
 from benchmarks.chaos.filesystem import register
 from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.layout import LEASE, LEASES, MANIFEST, WORK, shard_marker, zarr_states_shard
-from elmo_store.lease import LAUNCHER_SIGN, Lease, Process, acquire, read_lease
+from elmo_store.lease import LAUNCHER_SIGN, Lease, acquire, read_lease
 from elmo_store.manifest import read_manifest, write_manifest
 from elmo_store.markers import read_marker
+from elmo_store.process import Process
 from elmo_store.storage import Root
 from pipeline import info_command
 from pipeline.cli import main

@@ -11,7 +11,8 @@ import pytest
 import elmo_store
 from elmo_store.errors import LeaseLostError
 from elmo_store.layout import MANIFEST, zarr_states_shard
-from elmo_store.lease import Lease, Process, acquire
+from elmo_store.lease import Lease, acquire
+from elmo_store.process import Process
 from elmo_store.storage import Root
 from pipeline.exit_codes import Exit
 from tests.pipeline.support import check_a_job_from_and_to, digests, remote_digests

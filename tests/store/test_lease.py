@@ -16,7 +16,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from elmo_store import lease as leases
 from elmo_store.errors import LeaseHeldError, LeaseLostError
 from elmo_store.layout import LEASE
-from elmo_store.lease import LAUNCHER_SIGN, Lease, Process, acquire, check, give_sign, read_lease, read_signs, release
+from elmo_store.lease import LAUNCHER_SIGN, Lease, acquire, check, give_sign, read_lease, read_signs, release
+from elmo_store.process import Process
 from elmo_store.storage import Root
 
 ELSEWHERE = Process("another machine", 1, "1")
@@ -42,7 +43,7 @@ class Clock:
 def ended() -> Process:
     """A process of this machine that is no more."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    process = replace(Process.here(), pid=child.pid, started=leases._started(child.pid))
+    process = Process.of(child.pid)
     assert process.alive()
     child.kill()
     time.sleep(0.1)

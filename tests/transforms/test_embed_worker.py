@@ -269,7 +269,7 @@ def test_a_lost_device_ends_the_process_where_an_engine_starts_another(tmp_path:
     put_part(root, SENTENCES)
     acquire(root, Lease.of_this_process("run", local=True, patience_seconds=9.0))
     code = f"""
-from elmo_store.lease import Process
+from elmo_store.process import Process
 from elmo_store.storage import Root
 from model.errors import DeviceLostError
 from tests.transforms.test_embed_worker import Engine, task, worker

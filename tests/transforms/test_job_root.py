@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from elmo_store.errors import LeaseLostError
-from elmo_store.lease import Lease, Process, acquire, read_signs, release
+from elmo_store.lease import Lease, acquire, read_signs, release
+from elmo_store.process import Process
 from elmo_store.storage import Root
 from transforms import job_root
 from transforms.job_root import RETRIES, JobRoot, again
@@ -150,7 +151,7 @@ def test_every_operation_of_a_worker_s_root_is_tried_again(tmp_path: Path, monke
 def test_a_process_ends_with_its_launcher(tmp_path: Path) -> None:
     code = "import pickle, sys, time; root = pickle.load(open(sys.argv[1], 'rb')); print('ready', flush=True); time.sleep(60)"
     launcher = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    of = Process(Process.here().machine, launcher.pid, job_root.lease._started(launcher.pid))
+    of = Process.of(launcher.pid)
     (tmp_path / "root").write_bytes(pickle.dumps(JobRoot(Root(tmp_path), "run", of)))
     with subprocess.Popen([sys.executable, "-c", code, tmp_path / "root"], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None

@@ -1,0 +1,101 @@
+"""What a command leaves that was killed while it tidied is removed by the same command; nothing of one that lives is."""
+
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from elmo_store import lease, process
+from elmo_store.process import Process, scratch_folder, temporary_tag
+from elmo_store.storage import TEMPORARY_PREFIX, Root
+from pipeline.cli import main
+from pipeline.output import clear
+from pipeline.tenure import tidy
+from tests.pipeline.killed_tidying import KILLED, end_a_job
+from tests.store.support import make_store
+
+DEAD = Process(Process.here().machine, 2**22 + 1, "1").tag  # no process has this number
+
+
+def names(folder: Path) -> set[str]:
+    """Every file and folder below ``folder``."""
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_whatever_operation_a_job_is_killed_at_its_end_nothing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    monkeypatch.setattr(lease, "SETTLE_SECONDS", 0.0)
+    store = tmp_path / "store"
+    make_store(str(store))
+    clean = names(store)
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.pipeline.killed_tidying"])
+    left = []
+    for n in range(200):
+        child = context.Process(target=end_a_job, args=(str(store), waits, n))
+        child.start()
+        child.join()
+        left.append(names(store) - clean)
+        tidy(Root(store))  # what the same command does that finds the store complete
+        assert names(store) == clean, f"killed at operation {n}"
+        if child.exitcode != KILLED:
+            assert child.exitcode == 0
+            break
+    assert n > 10
+    assert not left[-1]
+    assert any(found and not Root(store).list("_work") for found in left)
+
+
+def test_half_written_files_of_the_dead_go_and_those_of_the_living_stay(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    make_store(str(store))
+    clean = names(store)
+    old = time.time() - 2 * process.ABANDONED_SECONDS
+    elsewhere = "0" * 8 + ".1.1-"
+    own = temporary_tag()
+    for folder in (store, store / "_lease", store / "indexes" / "text"):
+        folder.mkdir(exist_ok=True)
+        for tag in (DEAD, own, elsewhere):
+            (folder / f"{TEMPORARY_PREFIX}{tag}00-x").write_bytes(b"half")
+        (folder / f"{TEMPORARY_PREFIX}an-older-name").write_bytes(b"half")
+        os.utime(folder / f"{TEMPORARY_PREFIX}an-older-name", (old, old))
+    tidy(Root(store))
+    assert main(["index", str(store), "--by", "text", "--quiet"]) == 0
+    left = {Path(name).name for name in names(store) - clean if TEMPORARY_PREFIX in name}
+    assert len(left) == 2  # this process is alive, and of the other machine nobody knows
+    assert not any(DEAD in name or "older" in name for name in left)
+
+
+def test_what_a_killed_index_or_report_left_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("faiss")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp" / f"elmo-store-{DEAD}0000-x").mkdir(parents=True)
+    (tmp_path / "tmp" / "elmo-store-of-a-user").mkdir()
+    store = tmp_path / "store"
+    make_store(str(store), lengths=(40,) * 6, parts=(6,))
+    half = [store / f"{TEMPORARY_PREFIX}{DEAD}0000-report.html", store / "indexes" / "vectors" / f"{TEMPORARY_PREFIX}{DEAD}00-x"]
+    for path in half:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"half")
+    other = store / f"{TEMPORARY_PREFIX}{DEAD}0000-other"
+    other.write_bytes(b"no report's")
+    assert main(["index", str(store), "--quiet"]) == 0
+    assert main(["report", str(store)]) == 0
+    assert [path for path in half if path.exists()] == []
+    assert other.exists()
+    assert [path.name for path in (tmp_path / "tmp").iterdir()] == ["elmo-store-of-a-user"]
+    with scratch_folder() as mine, scratch_folder():
+        assert mine.exists()  # of this process, which lives
+
+
+def test_overwriting_removes_the_folders_that_a_killed_one_left_empty(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    make_store(str(store))
+    (store / "states.zarr" / "states" / "c" / "0" / "0" / "0").unlink()  # and then it was killed
+    (store / "of a user").mkdir()
+    clear(Root(store))
+    assert names(store) == {"elmo_store.json", "of a user"}
