@@ -25,6 +25,8 @@ import numpy as np
 from elmo_store import layout
 from elmo_store.errors import StoreError
 from elmo_store.int8 import Int8Rows
+from elmo_store.location import Location
+from elmo_store.overlap import check_apart
 from elmo_store.reading import Array, Int64, Readable
 from elmo_store.runs import cut
 from elmo_store.sentences import SentenceRecord
@@ -199,8 +201,10 @@ def cached(store: "Store", folder: str | os.PathLike[str], *, max_bytes: int) ->
     For stores far away that are read again and again. Blocks of 1,024 rows of a state are fetched and kept whole, so the first
     read of a sentence costs more than its rows. Text and the rows' places are not kept. Several processes may share a folder.
 
-    StoreError for an unfinished store, ValueError for a bound that one block does not fit in.
+    StoreError for an unfinished store, OverlapError for a folder that overlaps the store, ValueError for a bound that one block
+    does not fit in.
     """
+    check_apart(Location("folder", os.fspath(folder)), [Location("store", store.url, store.root.storage_options)])
     return CachedStore(store, Path(folder), max_bytes)
 
 

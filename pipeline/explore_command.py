@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from elmo_store.location import Location
-from pipeline import locations
+from pipeline import locations, touched
 from pipeline.exit_codes import CommandError, Exit
 from pipeline.options import json_object
 from pipeline.touched import Touched
@@ -50,8 +50,8 @@ def check(args: argparse.Namespace) -> None:
 
 
 def touches(args: argparse.Namespace) -> Touched:
-    """The store."""
-    return Touched([Location("STORE", args.store, args.storage_options)])
+    """Store and model."""
+    return Touched([Location("STORE", args.store, args.storage_options), *touched.model(args.model)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
