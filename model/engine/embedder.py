@@ -172,7 +172,7 @@ class Embedder:
         )  # [rows, 2L+1, p]
         stats = EngineStats(
             rows=prepared.n_rows,
-            words_cut=prepared.n_cut,
+            truncated_words=prepared.n_truncated,
             words_looked_up=len(prepared.text.words),
             words_computed=self._x.n_computed - computed_before,
             seconds_words=prepared.seconds + known - began,

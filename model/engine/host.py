@@ -67,7 +67,7 @@ class Prepared:
         vocabulary, n_words: words that must be known.
         groups: of the call's sentences, in order.
         n_rows: of the result.
-        n_cut: rows of words that are longer than the model reads.
+        n_truncated: rows of words that are longer than the model reads.
         seconds: taken by preparing.
     """
 
@@ -78,7 +78,7 @@ class Prepared:
     n_words: int
     groups: list[Group]
     n_rows: int
-    n_cut: int
+    n_truncated: int
     seconds: float
 
 
@@ -144,7 +144,7 @@ class Host:
             n_words=len(self._book),
             groups=groups,
             n_rows=int((stop - first).sum()),
-            n_cut=sum(int(self._book.cut[group.words].sum()) for group in groups),
+            n_truncated=sum(int(self._book.truncated[group.words].sum()) for group in groups),
             seconds=time.perf_counter() - began,
         )
 

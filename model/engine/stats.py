@@ -13,7 +13,7 @@ class EngineStats:
     """What an embedder has done so far.
 
     Attributes:
-        rows: rows returned. words_cut: how many of them are of words longer than the model reads.
+        rows: rows returned. truncated_words: how many of them are of words longer than the model reads.
         words_looked_up: tokens of the requests' sentences. words_computed: words among them that went through the CNN.
         table_wanted: cells that asked the gate tables. table_computed: rows that had to be computed for them.
         cells: lanes × steps of all grids. cells_used: those that computed something.
@@ -22,7 +22,7 @@ class EngineStats:
     """
 
     rows: int = 0
-    words_cut: int = 0
+    truncated_words: int = 0
     words_looked_up: int = 0
     words_computed: int = 0
     table_wanted: int = 0

@@ -40,17 +40,17 @@ class WordBook:
     def _empty(self) -> None:
         self.vocabulary = Vocabulary()  # a new one: its identity says which emptying a number belongs to
         self._ids: dict[str, int] = {}
-        self._cut = np.zeros(0, bool)
+        self._truncated = np.zeros(0, bool)
         self._add([BOS, EOS])
 
     def _add(self, words: list[str]) -> None:
         """Number distinct words that have no number yet."""
         n = len(self._ids)
         # n_truncated_words encodes only words that might be too long.
-        cut = [len(w) * 4 > self._max_chars - 2 and n_truncated_words([w], self._max_chars) > 0 for w in words]
-        if n + len(words) > len(self._cut):
-            self._cut = np.resize(self._cut, max(n + len(words), min(self._capacity, 2 * n)))
-        self._cut[n : n + len(words)] = cut
+        truncated = [len(w) * 4 > self._max_chars - 2 and n_truncated_words([w], self._max_chars) > 0 for w in words]
+        if n + len(words) > len(self._truncated):
+            self._truncated = np.resize(self._truncated, max(n + len(words), min(self._capacity, 2 * n)))
+        self._truncated[n : n + len(words)] = truncated
         self._ids.update(zip(words, range(n, n + len(words)), strict=True))
         self.vocabulary.words += words
 
@@ -58,9 +58,9 @@ class WordBook:
         return len(self._ids)
 
     @property
-    def cut(self) -> npt.NDArray[np.bool_]:
+    def truncated(self) -> npt.NDArray[np.bool_]:
         """[words] whether the word is longer than the model reads."""
-        return self._cut[: len(self._ids)]
+        return self._truncated[: len(self._ids)]
 
     def numbers(self, words: Sequence[str]) -> npt.NDArray[np.int32]:
         """The number of each of these words, which from now on all have one."""

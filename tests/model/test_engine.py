@@ -1,4 +1,4 @@
-"""The engine against the float64 reference and the goldens, and against itself in other company."""
+"""The engine against the float64 reference and the goldens, and against itself in other batches."""
 
 import logging
 from collections.abc import Sequence
@@ -124,7 +124,7 @@ NEEDS_INT8 = pytest.mark.skipif(int8.int8_problem() is not None, reason=f"no 8-b
 
 
 @NEEDS_INT8
-def test_8_bit_products_stay_near_and_bytes_do_not_depend_on_company(small: BiLMWeights, warm: StartState) -> None:
+def test_8_bit_products_stay_near_and_bytes_do_not_depend_on_batch_composition(small: BiLMWeights, warm: StartState) -> None:
     settings = replace(CPU, precision="int8", lanes=64)
     sentences = text(50, seed=1)
     exact = Embedder(small, warm, CPU).embed(whole(sentences), dtype="float32")
@@ -150,7 +150,7 @@ def test_8_bit_products_are_refused_where_they_would_be_slow(
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("packed", [True, False])
-def test_bytes_do_not_depend_on_company(small: BiLMWeights, warm: StartState, precision: str, packed: bool) -> None:
+def test_bytes_do_not_depend_on_batch_composition(small: BiLMWeights, warm: StartState, precision: str, packed: bool) -> None:
     settings = replace(CPU, precision=precision, lanes=64, packed=packed)  # type: ignore[arg-type]
     sentences = text(120, seed=1)
     together = Embedder(small, warm, settings).embed(whole(sentences), dtype="float32")
@@ -168,7 +168,7 @@ def test_bytes_do_not_depend_on_company(small: BiLMWeights, warm: StartState, pr
 
 
 @pytest.mark.parametrize("cell", ["c", "torch"])
-def test_bytes_do_not_depend_on_company_where_no_width_is_a_multiple_of_a_vector(cell: str) -> None:
+def test_bytes_do_not_depend_on_batch_composition_where_no_width_is_a_multiple_of_a_vector(cell: str) -> None:
     if cell == "c" and cell_c.problem() is not None:
         pytest.skip(f"no C cell: {cell_c.problem()}")
     options = BiLMOptions(3.0, 3.0, True, 30, 75, 2, "relu", ((1, 7), (3, 12)), 1, 5)
@@ -248,7 +248,7 @@ def test_stats_count_what_was_saved(small: BiLMWeights, warm: StartState) -> Non
     stats = embedder.stats
     n_rows = sum(map(len, sentences))
     assert stats.rows == n_rows
-    assert stats.words_cut == 2
+    assert stats.truncated_words == 2
     assert stats.words_computed == len({w for s in sentences for w in s})
     assert stats.words_looked_up == sum(map(len, sentences))
     assert stats.cells_used < 2 * n_rows

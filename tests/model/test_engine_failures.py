@@ -71,7 +71,7 @@ def test_what_a_failed_call_did_not_compute_is_computed_by_the_next(
         "gates of words": [(direction.table, "_compute") for direction in engine._device.directions],
         "vectors of words": [(WordVectors, "compute")],
         "a step": [(Direction, "_step")],
-        "numbers of words": [(words, "n_words_cut")],
+        "numbers of words": [(words, "n_truncated_words")],
     }
     for owner, name in places[failing]:
         fail_once(monkeypatch, owner, name, MemoryError("injected"))
