@@ -93,14 +93,15 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
             with ExitStack() as opened:
                 if fetched is None:
                     size = os.stat(root.path(one.rel)).st_size
-                    read = parquet_pages.reader_of_file(opened.enter_context(open(root.path(one.rel), "rb")))
+                    read_at = parquet_pages.reader_of_file(opened.enter_context(open(root.path(one.rel), "rb")))
                 else:
-                    size, read = fetched[i].size, fetched[i].at
-                parquet_pages.check(read, size, one.metadata, one.groups, one.columns)
+                    size, read_at = fetched[i].size, fetched[i].at
+                parquet_pages.check(read_at, size, one.metadata, one.groups, one.columns)
             source = root.path(one.rel) if fetched is None else pa.PythonFile(fetched[i], mode="r")
             file = _opened(source, one.metadata, one.groups, one.columns)
-            table = file.read_row_groups(list(one.groups), columns=list(one.columns), use_threads=False)
-            tables.append(_checked(table, one.metadata, one.groups, size))
+            # Each row group has a dictionary of its own, and pyarrow joins none that lie in lists.
+            read = [file.read_row_groups([group], columns=list(one.columns), use_threads=False) for group in one.groups]
+            tables.append(_checked(pa.concat_tables(read), one.metadata, one.groups, size))
     if fetched is None:  # what was fetched is confirmed
         root.confirm()
     return tables

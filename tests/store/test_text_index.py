@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,8 @@ from elmo_store import ids, layout, text_index
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.index_record import record_of
 from elmo_store.manifest import ModelInfo
+from elmo_store.parquet_files import GroupsOf, read_footers, read_tables
+from elmo_store.storage import Root
 from elmo_store.store import Store
 from elmo_store.text_index import hash_texts, hash_tokens
 from elmo_store.verify import verify
@@ -160,3 +163,13 @@ def test_a_large_store_asks_for_the_index(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(StoreError, match="this selection"):
         store.select(range(8)).find_text([["a"]])
     assert indexed(store).find_text([["a"]]) == [None]
+
+
+def test_tokens_of_several_row_groups_are_read_together(tmp_path: Path) -> None:
+    """Each row group has its own dictionary of words."""
+    table = pa.table({"tokens": [["the", "cat"], ["the", "dog"], ["a", "mat"], ["a", "cat"]]})
+    pq.write_table(table, tmp_path / "part.parquet", row_group_size=2)
+    root = Root(tmp_path)
+    footer = read_footers(root, ["part.parquet"])[0]
+    assert footer.num_row_groups == 2
+    assert read_tables(root, [GroupsOf("part.parquet", footer, (0, 1), ("tokens",))])[0].equals(table)
