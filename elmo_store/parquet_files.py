@@ -99,9 +99,7 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
                 parquet_pages.check(read_at, size, one.metadata, one.groups, one.columns)
             source = root.path(one.rel) if fetched is None else pa.PythonFile(fetched[i], mode="r")
             file = _opened(source, one.metadata, one.groups, one.columns)
-            # Each row group has a dictionary of its own, and pyarrow joins none that lie in lists.
-            read = [file.read_row_groups([group], columns=list(one.columns), use_threads=False) for group in one.groups]
-            tables.append(_checked(pa.concat_tables(read), one.metadata, one.groups, size))
+            tables.append(_checked(_read(file, one.groups, one.columns), one.metadata, one.groups, size))
     if fetched is None:  # what was fetched is confirmed
         root.confirm()
     return tables
@@ -123,7 +121,7 @@ def read_table(root: Root, rel: str, schema: pa.Schema, record: ObjectRecord | N
         groups = range(metadata.num_row_groups)
         parquet_pages.check(parquet_pages.reader_of(data), len(data), metadata, groups, schema.names)
         file = _opened(pa.BufferReader(data), metadata, groups, schema.names)
-        return _checked(file.read(columns=schema.names, use_threads=False).select(schema.names), metadata, groups, len(data))
+        return _checked(_read(file, groups, schema.names).select(schema.names), metadata, groups, len(data))
 
 
 def _opened(source: Any, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> pq.ParquetFile:
@@ -138,6 +136,12 @@ def _opened(source: Any, metadata: pq.FileMetaData, groups: Iterable[int], colum
     return pq.ParquetFile(
         source, metadata=metadata, page_checksum_verification=True, pre_buffer=False, read_dictionary=sorted(texts)
     )
+
+
+def _read(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    """The row groups one by one: each has a dictionary of its own, and pyarrow joins none that lie in lists."""
+    tables = [file.read_row_groups([group], columns=list(columns), use_threads=False) for group in groups]
+    return pa.concat_tables(tables) if tables else file.read_row_groups([], columns=list(columns))
 
 
 def schema_problem(found: pa.Schema, wanted: pa.Schema) -> str | None:

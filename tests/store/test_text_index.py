@@ -16,7 +16,7 @@ from elmo_store import ids, layout, text_index
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.index_record import record_of
 from elmo_store.manifest import ModelInfo
-from elmo_store.parquet_files import GroupsOf, read_footers, read_tables
+from elmo_store.parquet_files import GroupsOf, read_footers, read_table, read_tables
 from elmo_store.storage import Root
 from elmo_store.store import Store
 from elmo_store.text_index import hash_texts, hash_tokens
@@ -173,3 +173,4 @@ def test_tokens_of_several_row_groups_are_read_together(tmp_path: Path) -> None:
     footer = read_footers(root, ["part.parquet"])[0]
     assert footer.num_row_groups == 2
     assert read_tables(root, [GroupsOf("part.parquet", footer, (0, 1), ("tokens",))])[0].equals(table)
+    assert read_table(root, "part.parquet", table.schema).equals(table)
