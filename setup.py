@@ -19,7 +19,7 @@ def extension(name: str, depends: list[str] | None = None) -> Extension:
 
 setup(
     ext_modules=[
-        extension("elmo_store._ranges"),
+        extension("elmo_store.forms._ranges"),
         extension("model.engine._cell", ["model/engine/_cell_kernels.h"]),
         extension("model.engine._layout"),
     ],

@@ -1,1 +1,1 @@
-"""Commands that measure: ``python -m benchmarks.NAME``. May import every room; nothing imports them."""
+"""Commands that measure: ``python -m benchmarks.NAME``."""

@@ -1,4 +1,4 @@
-"""What ``--compression`` costs and saves: ``python -m benchmarks.compression`` prints a table. May import every room.
+"""What ``--compression`` costs and saves: ``python -m benchmarks.compression`` prints a table.
 
 A real text is embedded once for each form and compression; then one shard is encoded over and over in this process, on one
 thread, and the whole store is read. Rates are GB of plain states a second, so that they compare with what an engine gives.
@@ -16,8 +16,8 @@ import numpy as np
 
 import elmo_store as stores
 from benchmarks.processes import elmo_store, machine, run_measured
-from elmo_store import forms
-from elmo_store.layout import COMPRESSIONS
+from elmo_store.format.layout import COMPRESSIONS
+from elmo_store.forms import shards as forms
 
 SAMPLE = Path(__file__).resolve().parent.parent / "examples" / "sample"
 

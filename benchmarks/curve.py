@@ -1,7 +1,7 @@
 """``python -m benchmarks.curve RUN/training --output FILE.svg``: a training run's curve as a picture.
 
 The sampled softmax's loss along the run, and, in a panel of its own, the full softmax's held-out perplexity at the points where
-`--heldout-every` measured it: the two are not the same thing. Needs Matplotlib. Imports NumPy and model.training.run.
+`--heldout-every` measured it: the two are not the same thing. Needs Matplotlib.
 """
 
 import argparse

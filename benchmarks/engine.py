@@ -1,9 +1,9 @@
-"""`python -m benchmarks.engine`: the engine against this machine's matrix rate, in one run. May import torch and model.
+"""`python -m benchmarks.engine`: the engine against this machine's matrix rate, in one run.
 
-Random weights of the published full size, real text, medians. For each precision: (a) the best product that libraries
-reach here, (b) the LSTM's rate counted as if it multiplied everything (151 MFLOP a token at full size), its share of
-(a), and what was really multiplied, (c) tokens/s, (d) a padded torch.nn.LSTM(proj_size) stack, (e) what each saving
-gains. The whole job, text to store, is `python -m benchmarks.job`.
+Random weights of the published full size, real text, medians. For each precision: (a) the best product that libraries reach
+here, (b) the LSTM's rate counted as if it multiplied everything (151 MFLOP a token at full size), its share of (a), and what
+was really multiplied, (c) tokens/s, (d) a padded torch.nn.LSTM(proj_size) stack, (e) what each saving gains. The whole job,
+text to store, is `python -m benchmarks.job`.
 """
 
 import argparse

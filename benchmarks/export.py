@@ -1,10 +1,9 @@
 """What an export costs beside plain writing and beside h5py alone: ``python -m benchmarks.export`` prints a table.
 
-May import elmo_store, NumPy, h5py, the other benchmarks. A store of made-up float16 states (benchmarks.made_stores), exported in
-float32. `plain` writes as many bytes from memory to a file of the same folder; `h5py` creates the same datasets from arrays that
-are in memory already. Every time includes the flush to the disk (fsync), medians of --rounds in turns. Memory: peaks of the
-command itself, at a tenth of the tokens and at all of them. Aims: without HDF5 at least half of plain's rate, HDF5 within 1.5
-times h5py's own time, memory flat.
+A store of made-up float16 states (benchmarks.made_stores), exported in float32. `plain` writes as many bytes from memory to a
+file of the same folder; `h5py` creates the same datasets from arrays that are in memory already. Every time includes the flush
+to the disk (fsync), medians of --rounds in turns. Memory: peaks of the command itself, at a tenth of the tokens and at all of
+them. Aims: without HDF5 at least half of plain's rate, HDF5 within 1.5 times h5py's own time, memory flat.
 """
 
 import argparse
@@ -26,8 +25,8 @@ from benchmarks.made_stores import Shape, make_store, pool, starts
 from benchmarks.processes import elmo_store, machine, run_measured
 from elmo_store.exports import FORMATS, export
 from elmo_store.exports.vectors import AllLayers
-from elmo_store.layout import state_names
-from elmo_store.store import Store
+from elmo_store.format.layout import state_names
+from elmo_store.reading.store import Store
 
 TOKENS_A_SENTENCE = 13.5  # of made_stores
 PIECE_BYTES = 1 << 22

@@ -1,4 +1,4 @@
-"""The matrix rate of this machine: what every engine figure is a share of. May import torch and model."""
+"""The matrix rate of this machine: what every engine figure is a share of."""
 
 import statistics
 import threading

@@ -1,4 +1,4 @@
-"""What a GPU should reach, on paper: kernels a step, bytes, tokens/s, from shapes and data sheets. May import model.options.
+"""What a GPU should reach, on paper: kernels a step, bytes, tokens/s, from shapes and data sheets.
 
 Printed by ``python -m benchmarks.engine --device cuda --model-only``; with a GPU the measured rate stands beside it. A kernel
 takes what its arithmetic or its bytes take, whichever is longer, and the gap before it. Both directions share the card: their

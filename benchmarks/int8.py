@@ -1,4 +1,4 @@
-"""`python -m benchmarks.int8`: what 8-bit products gain. A step's products, u8 × s8 and bfloat16 in turn. Imports torch, model.
+"""`python -m benchmarks.int8`: what 8-bit products gain. A step's products, u8 × s8 and bfloat16 in turn.
 
 Weights are quantised by channel, rows by row; quantising and scaling are in the time. One thread, as a direction has on two
 cores; the fastest of many short turns counts, so that a machine that others use can still tell the two apart. The error is the

@@ -7,7 +7,6 @@
 chosen from: states in float32 of UD-EWT's development and test set and of CoNLL-2000's test set, rounded by each scheme,
 compared with themselves, and probed for parts of speech (trained on the development set) and chunks (trained on the first half
 of the test set). With ``--precisions`` states are kept as they are, in float32: taggers see what the engine's precision costs.
-May import every room.
 """
 
 import argparse
@@ -25,10 +24,10 @@ import torch
 import elmo_store
 from benchmarks.data import data_folder
 from benchmarks.probe import embedding_input
-from elmo_store import layout
-from elmo_store.int8 import quantized
-from elmo_store.mix import ScalarMix
-from pipeline.cli import main as elmo_store_command
+from elmo_store.format import layout
+from elmo_store.format.int8 import quantized
+from elmo_store.mixing.scalar_mix import ScalarMix
+from pipeline.main import main as elmo_store_command
 from pipeline.probing.features import features
 from pipeline.probing.labels import LabelledSentence, read_token_labels
 from pipeline.probing.tagger import TaggerSettings, probe_tagging

@@ -1,8 +1,8 @@
 """What 8 bits cost and save in a store: ``python -m benchmarks.int8_store`` prints a table.
 
-May import elmo_store, NumPy, the other benchmarks. Stores of made-up states (benchmarks.made_stores) on the local disk, in the
-page cache: bytes of a token, encoding a shard (from float32), a scan of all states, random sentences one by one and 64 at
-a time, all as numbers that can be computed with, and int8 also as it is stored (`raw`). Medians of --rounds, the stores in turns.
+Stores of made-up states (benchmarks.made_stores) on the local disk, in the page cache: bytes of a token, encoding a shard (from
+float32), a scan of all states, random sentences one by one and 64 at a time, all as numbers that can be computed with, and int8
+also as it is stored (`raw`). Medians of --rounds, the stores in turns.
 """
 
 import argparse
@@ -20,8 +20,8 @@ import numpy.typing as npt
 import elmo_store as stores
 from benchmarks.made_stores import Shape, make_store, pool
 from benchmarks.processes import machine
-from elmo_store import forms
-from elmo_store.store import Store
+from elmo_store.forms import shards as forms
+from elmo_store.reading.store import Store
 
 TOKENS_A_SENTENCE = 13.5  # of made_stores
 SINGLE, TOGETHER = 192, 64  # sentences that are read one by one, and in a batch

@@ -1,8 +1,8 @@
 """The whole job, text to store: ``python -m benchmarks.job`` prints tokens/s, peak memory, bytes a token and where seconds went.
 
-May import every room. Each run is the command ``elmo-store embed`` in a process of its own, start of Python and loading of the
-model included; after each the engine alone computes the same tokens in this process, for the ratio. Medians of --runs.
-``--shape full`` makes a model of the published full size with random weights, and takes --tokens of held-out text.
+Each run is the command ``elmo-store embed`` in a process of its own, start of Python and loading of the model included; after
+each the engine alone computes the same tokens in this process, for the ratio. Medians of --runs. ``--shape full`` makes a model
+of the published full size with random weights, and takes --tokens of held-out text.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from benchmarks.processes import elmo_store, machine, run_measured
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import load_model, random_weights
 from model.warm import compute_warm
-from pipeline.summary import Totals, all_markers, totals
+from pipeline.progress.summary import Totals, all_markers, totals
 
 SHARE = 0.85  # of the engine's own rate: what a whole job should reach
 SAMPLE = Path(__file__).resolve().parent.parent / "examples" / "sample"

@@ -1,7 +1,7 @@
 """How long one waits for the report and the explorer: ``python -m benchmarks.look [report page neighbours index]`` prints tables.
 
-May import elmo_store, pipeline, the other benchmarks. Stores of made-up states as wide as the default model's (5 x 128, float16);
-the index is of narrow ones (5 x 16), whose 10^7 rows fit a small machine. --folder keeps the stores and indexes for the next run.
+Stores of made-up states as wide as the default model's (5 x 128, float16); the index is of narrow ones (5 x 16), whose 10^7
+rows fit a small machine. --folder keeps the stores and indexes for the next run.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Stores and HDF5 files of made-up states, any number of sentences, written in this process with the package's own encoders.
 
-May import elmo_store, NumPy, pyarrow, h5py (for the HDF5 file alone). No model and no Beam: what is measured is reading, so the
-states are random numbers and the tokens come out of a list of made-up words. The same arguments give the same bytes, and a
-file that is there already is taken as it is, so a folder is a cache between runs.
+No model and no Beam: what is measured is reading, so the states are random numbers and the tokens come out of a list of made-up
+words. The same arguments give the same bytes, and a file that is there already is taken as it is, so a folder is a cache
+between runs.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,14 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import elmo_store as stores
-from elmo_store import forms, ids, layout, zarr_form
 from elmo_store.errors import StoreError
-from elmo_store.inputs import encode_inputs
-from elmo_store.manifest import Counts, InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
-from elmo_store.markers import IdsMarker, ObjectRecord, PartRange, ShardMarker, StretchMarker, checksum, write_marker
-from elmo_store.sentences import encode_part
-from elmo_store.storage import Root
-from elmo_store.writer import complete_store, encode_id_tables
+from elmo_store.format import ids, layout
+from elmo_store.format.inputs import encode_inputs
+from elmo_store.format.manifest import Counts, InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
+from elmo_store.format.markers import IdsMarker, ObjectRecord, PartRange, ShardMarker, StretchMarker, checksum, write_marker
+from elmo_store.forms import shards as forms
+from elmo_store.forms import zarr_form
+from elmo_store.reading.sentences import encode_part
+from elmo_store.reading.writer import complete_store, encode_id_tables
+from elmo_store.storage.root import Root
 
 Int64 = npt.NDArray[np.int64]
 LAYERS = 2

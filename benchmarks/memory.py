@@ -1,7 +1,7 @@
 """Is a job's memory flat? ``python -m benchmarks.memory`` runs the command on little and on much text and prints both peaks.
 
-May import every room. The corpus is drawn from a Zipf law over a fixed vocabulary, so that both sizes know the same words and
-only their amount differs. The limit of the project: the peaks differ by less than 15%.
+The corpus is drawn from a Zipf law over a fixed vocabulary, so that both sizes know the same words and only their amount
+differs. The limit of the project: the peaks differ by less than 15%.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""`python -m benchmarks.planning`: tokens/s of what a job's host does for a GPU before the GPU can compute. May import all rooms.
+"""`python -m benchmarks.planning`: tokens/s of what a job's host does for a GPU before the GPU can compute.
 
 From the bytes of scratch parts (Parquet, as a job's workers get them) to what a device is asked to run, cold: each repetition
 reads the parts anew and its strings are new objects. Parts are read, shards cut out, words numbered, sequences of both
-directions made, planned with 2,048 lanes, and slots of the gate table found for each window. The x of new words is the
-device's own work, their character ids are the host's and counted. First each part by itself, in one thread, then calls one after
-another as a job makes them: one thread reads and plans the next call while another looks up this one's words. A GPU that
-computes faster than that waits for its host. What writers do is not here: it goes on beside it, in as many threads as a worker
-has (`benchmarks.compression`).
+directions made, planned with 2,048 lanes, and slots of the gate table found for each window. The x of new words is the device's
+own work, their character ids are the host's and counted. First each part by itself, in one thread, then calls one after another
+as a job makes them: one thread reads and plans the next call while another looks up this one's words. A GPU that computes
+faster than that waits for its host. What writers do is not here: it goes on beside it, in as many threads as a worker has
+(`benchmarks.compression`).
 """
 
 import argparse
@@ -24,15 +24,15 @@ import pyarrow.parquet as pq
 
 from benchmarks.engine import made_up_text, read_held_out, take
 from benchmarks.processes import machine
-from elmo_store.storage import Root
+from elmo_store.storage.root import Root
 from model.characters import char_ids
 from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, LONG_TOKENS, TABLE_ROWS, WINDOW
 from model.engine.host import Host, Prepared
 from model.engine.planner import DirectionPlan
 from model.engine.text import Text
 from model.engine.words import GateTable
-from transforms.plan import PartSlice, ShardTask, shard_tasks
-from transforms.shard_text import PartReader, call_text, read_shard
+from transforms.stages.plan import PartSlice, ShardTask, shard_tasks
+from transforms.stages.shard_text import PartReader, call_text, read_shard
 
 SHARD_ROWS = 49_152  # as a job's
 PART_SENTENCES = 16_384

@@ -1,7 +1,6 @@
 """`python -m benchmarks.precision`: how far bfloat16 (and tf32, on a GPU) is from float32, state by state.
 
-May import torch and model. Real text through the same engine in two precisions; float32 itself is tested to stay
-within 1e-5 of a float64 reference.
+Real text through the same engine in two precisions; float32 itself is tested to stay within 1e-5 of a float64 reference.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """What the layers of a model know: part of speech, chunks and word senses, from nothing but the model and the annotated sets.
 
-    python -m benchmarks.probe [--model NAME|FOLDER|URL] [--eval-dir FOLDER] [--seeds 5] [--work out/probe]
+python -m benchmarks.probe [--model NAME|FOLDER|URL] [--eval-dir FOLDER] [--seeds 5] [--work out/probe]
 
-Embeds the sets with `elmo-store embed` (stores that are complete already are used again), probes them, and prints the table
-in Markdown, the differences with their noise, and the learned mixes. May import every room.
+Embeds the sets with `elmo-store embed` (stores that are complete already are used again), probes them, and prints the table in
+Markdown, the differences with their noise, and the learned mixes.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.data import data_folder
-from pipeline.cli import main as elmo_store_command
+from pipeline.main import main as elmo_store_command
 from pipeline.probing import results
 from pipeline.probing.features import FeatureError
 from pipeline.probing.labels import LabelError, read_senses, read_token_labels

@@ -28,26 +28,26 @@ import fsspec
 import numpy as np
 from safetensors.numpy import save
 
-from elmo_store.inputs import encode_inputs
-from elmo_store.layout import INPUTS, START_STATE
-from elmo_store.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, read_manifest, write_manifest
-from elmo_store.storage import Root
+from elmo_store.format.inputs import encode_inputs
+from elmo_store.format.layout import INPUTS, START_STATE
+from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, read_manifest, write_manifest
+from elmo_store.storage.root import Root
 from model.options import BiLMOptions
-from pipeline.snapshot import ProgressReader
-from transforms.done import Checked, CheckTask, check, check_tasks, left_to_do
-from transforms.finish import finish_job
-from transforms.index_ids import merge_ids, runs_to_do
-from transforms.number import number_parts
-from transforms.pieces import plan_pieces, read_tasks
-from transforms.plan import ShardTask
-from transforms.plan_shards import NUMBER, SHARDS, plan_job
-from transforms.records import ReadSettings, describe_files
-from transforms.results import Outcome
-from transforms.scratch import tokenise_task
-from transforms.shard_text import PartReader, read_shard
-from transforms.task_list import listed_tasks, write_tasks
-from transforms.work import START
-from transforms.write import write_shard
+from pipeline.progress.snapshot import ProgressReader
+from transforms.inputs.records import ReadSettings, describe_files
+from transforms.runtime.results import Outcome
+from transforms.runtime.work import START
+from transforms.stages.done import Checked, CheckTask, check, check_tasks, left_to_do
+from transforms.stages.finish import finish_job
+from transforms.stages.index_ids import merge_ids, runs_to_do
+from transforms.stages.number import number_parts
+from transforms.stages.plan import ShardTask
+from transforms.stages.plan_shards import NUMBER, SHARDS, plan_job
+from transforms.stages.scratch import tokenise_task
+from transforms.stages.shard_text import PartReader, read_shard
+from transforms.stages.split import plan_pieces, read_tasks
+from transforms.stages.task_list import listed_tasks, write_tasks
+from transforms.stages.write import write_shard
 
 SHARD_ROWS, CHANNELS, TOKENS_A_LINE = 256, 8, 16
 READ = ReadSettings(tokenizer="whitespace")

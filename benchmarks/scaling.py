@@ -1,8 +1,8 @@
 """Is the engine's time linear in tokens, and its memory flat? ``python -m benchmarks.scaling`` prints a table.
 
-Each row is a process of its own: one call of the engine, either with many sentences of a real text's lengths or with one endless
-sentence. Memory is the process's peak over the peak before the call, less the call's own result: what is left is the plan,
-the tables of words as they fill, and the window of steps. May import torch and model.
+Each row is a process of its own: one call of the engine, either with many sentences of a real text's lengths or with one
+endless sentence. Memory is the process's peak over the peak before the call, less the call's own result: what is left is the
+plan, the tables of words as they fill, and the window of steps.
 """
 
 import argparse

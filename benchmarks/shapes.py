@@ -7,8 +7,8 @@ TEXT is one tokenised sentence a line, plain or .xz. Each shape trains at a cons
 falls to zero over the last quarter. That is the run which would have had this end from the start: before the fall the rate does
 not depend on the end. All shapes reach one end before any goes on to the next; what is there already in --work is not computed
 again. Perplexity is the full softmax's, in float32; --upos adds the accuracy of a linear probe on the mix (UD-EWT, ten epochs).
---cost trains nothing to an end and prints what a shape costs instead: tokens/s of training and of the engine, medians of
-rounds that the shapes take in turn. May import every room.
+--cost trains nothing to an end and prints what a shape costs instead: tokens/s of training and of the engine, medians of rounds
+that the shapes take in turn.
 """
 
 import argparse

@@ -1,9 +1,8 @@
 """Reading a store beside plain files and HDF5: ``python -m benchmarks.store`` prints tables.
 
-May import elmo_store, PyTorch, h5py, the other benchmarks. Stores of made-up states (benchmarks.made_stores) of a narrow model,
-5 states x 16 channels in float16; the same sentences in HDF5, one dataset a sentence, float32, as earlier tools write them.
-What is compared is measured in turns, medians of --rounds, other sentences each round. --folder keeps
-the files for the next run: 10^6 sentences take 10 GB and ten minutes to make.
+Stores of made-up states (benchmarks.made_stores) of a narrow model, 5 states x 16 channels in float16; the same sentences in
+HDF5, one dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of --rounds,
+other sentences each round. --folder keeps the files for the next run: 10^6 sentences take 10 GB and ten minutes to make.
 """
 
 import argparse
@@ -23,7 +22,7 @@ import numpy as np
 import elmo_store as stores
 from benchmarks.made_stores import Shape, make_hdf5, make_store
 from benchmarks.processes import machine
-from elmo_store import layout
+from elmo_store.format import layout
 
 TABLES = ("local", "open", "loader", "s3", "chunks")
 CHANNELS = 16

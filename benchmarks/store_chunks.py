@@ -16,7 +16,8 @@ from zarr.storage import LocalStore
 
 import elmo_store as stores
 from benchmarks.made_stores import LAYERS, Shape, make_store, pool, pool_rows
-from elmo_store import layout, parquet_form, zarr_shard
+from elmo_store.format import layout
+from elmo_store.forms import parquet_form, zarr_shard
 
 CHUNKS = (64, 128, 256, 512)
 ROW_GROUPS = (64, 128, 256, 512, 1024)

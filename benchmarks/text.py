@@ -23,11 +23,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from elmo_store.storage import Root
-from transforms.pieces import plan_pieces, read_tasks
+from elmo_store.storage.root import Root
+from transforms.inputs.records import ReadSettings, Sentence
 from transforms.readers import read_piece
-from transforms.records import ReadSettings, Sentence
-from transforms.tokenise import TokeniseTasks
+from transforms.stages.split import plan_pieces, read_tasks
+from transforms.stages.tokenise import TokeniseTasks
 
 SAMPLE = Path(__file__).parent.parent / "examples/sample"
 

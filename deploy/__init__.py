@@ -1,1 +1,1 @@
-"""How the same job runs elsewhere: one folder a place, each with a script or a recipe. May import every room."""
+"""How the same job runs elsewhere: one folder a place, each with a script or a recipe."""

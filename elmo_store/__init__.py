@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from elmo_store import errors
     from elmo_store.embedded import EmbeddedSentence, embed
-    from elmo_store.mix import ScalarMix
-    from elmo_store.reading import Batch, Readable, Sentence
-    from elmo_store.row_cache import cached
-    from elmo_store.store import Store, open
-    from elmo_store.views import concat
+    from elmo_store.mixing.scalar_mix import ScalarMix
+    from elmo_store.reading.row_cache import cached
+    from elmo_store.reading.rows import Batch, Readable, Sentence
+    from elmo_store.reading.store import Store, open
+    from elmo_store.reading.views import concat
 
     __version__: str
 
@@ -27,16 +27,16 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "Batch": "elmo_store.reading",
+    "Batch": "elmo_store.reading.rows",
     "EmbeddedSentence": "elmo_store.embedded",
-    "Readable": "elmo_store.reading",
-    "ScalarMix": "elmo_store.mix",
-    "Sentence": "elmo_store.reading",
-    "Store": "elmo_store.store",
-    "cached": "elmo_store.row_cache",
-    "concat": "elmo_store.views",
+    "Readable": "elmo_store.reading.rows",
+    "ScalarMix": "elmo_store.mixing.scalar_mix",
+    "Sentence": "elmo_store.reading.rows",
+    "Store": "elmo_store.reading.store",
+    "cached": "elmo_store.reading.row_cache",
+    "concat": "elmo_store.reading.views",
     "embed": "elmo_store.embedded",
-    "open": "elmo_store.store",
+    "open": "elmo_store.reading.store",
 }
 
 

@@ -1,8 +1,8 @@
 """The commands ``elmo-store`` (``python -m elmo_store``) and ``elmo-store-worker``: put our packages first, then start the rest.
 
-May import the standard library only. ``model``, ``transforms`` and ``pipeline`` are common names, and PYTHONPATH or the working
-folder may well hold a ``model.py`` of the user's own; ``elmo_store`` is a name of ours, so the entry point lies here and starts
-the rest by name once nothing can stand before it.
+``model``, ``transforms`` and ``pipeline`` are common names, and PYTHONPATH or the working folder may well hold a ``model.py``
+of the user's own; ``elmo_store`` is a name of ours, so the entry point lies here and starts the rest by name once nothing can
+stand before it.
 """
 
 import atexit
@@ -31,7 +31,7 @@ def main() -> int:
     """Run the command line; returns the exit code. A module that an extra would bring is named together with the extra."""
     put_ours_first(sys.path, os.environ)
     try:
-        cli = importlib.import_module("pipeline.cli")
+        cli = importlib.import_module("pipeline.main")
         return int(cli.main())
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
@@ -68,7 +68,7 @@ def worker() -> None:
 def local_worker() -> None:
     """Run the program that a local runner starts for each of its processes."""
     put_ours_first(sys.path, os.environ)
-    importlib.import_module("pipeline.local_worker").main()
+    importlib.import_module("pipeline.runners.local_worker").main()
 
 
 def put_ours_first(path: list[str], environment: MutableMapping[str, str]) -> None:

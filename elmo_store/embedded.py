@@ -1,7 +1,7 @@
 """`embed`: the states of a few sentences in memory, without a job and without Beam; needs the extra ``embed``.
 
-May import NumPy and mix. The work is done by ``pipeline.quick``, started by name when it is asked for: this package imports none
-of the rooms that compute.
+The work is done by ``pipeline.jobs.in_memory``, started by name when it is asked for: this package imports none of the rooms
+that compute.
 """
 
 import importlib
@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from elmo_store.mix import layers_of_states
+from elmo_store.mixing.scalar_mix import layers_of_states
 
 Array = npt.NDArray[Any]
 
@@ -80,7 +80,7 @@ def embed(
         ValueError, TypeError: a setting or a sentence that makes no sense.
         Exception: a model that can't be found or read, with its name and the remedy.
     """
-    quick = _room("pipeline.quick")
+    quick = _room("pipeline.jobs.in_memory")
     found: list[EmbeddedSentence] = quick.embed(
         sentences, model, dtype=dtype, precision=precision, start_state=start_state, tokenizer=tokenizer, device=device
     )
@@ -88,8 +88,8 @@ def embed(
 
 
 def loaded_model(model: str, *, precision: str, start_state: str) -> Any:
-    """The loaded model that `embed` asks for such settings: a `pipeline.quick.QuickEmbedder`. Errors as `embed`'s."""
-    return _room("pipeline.quick").embedder(model, precision, start_state)
+    """The loaded model that `embed` asks for such settings: a `pipeline.jobs.in_memory.QuickEmbedder`. Errors as `embed`'s."""
+    return _room("pipeline.jobs.in_memory").embedder(model, precision, start_state)
 
 
 def _room(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Every error that a store raises by itself. Imports nothing of ours; a consumer may catch `StoreError` for all of them.
+"""Every error that a store raises by itself.
 
 Messages name the value, the place and the remedy.
 """

@@ -1,1 +1,1 @@
-"""Whole jobs built from transforms, their options, the command line, progress and reports. May import every room but deploy."""
+"""Whole jobs built from transforms, their options, the command line, progress and reports."""

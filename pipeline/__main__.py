@@ -1,8 +1,8 @@
-"""``python -m pipeline``: the same as the command ``elmo-store``. May import pipeline.cli."""
+"""``python -m pipeline``: the same as the command ``elmo-store``."""
 
 import sys
 
-from pipeline.cli import main
+from pipeline.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Fixtures that every test folder shares. May import pytest, benchmarks.data and the standard library only."""
+"""Fixtures that every test folder shares."""
 
 import os
 import subprocess

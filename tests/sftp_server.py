@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from elmo_store.storage import Root
+from elmo_store.storage.root import Root
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli import COMMANDS, main
+from pipeline.main import COMMANDS, main
 from tests.pipeline.conftest import TINY
 from tests.store.support import token
 

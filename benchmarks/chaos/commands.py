@@ -1,7 +1,4 @@
-"""Every command that writes, on small inputs, and what an undisturbed run of it leaves.
-
-May import benchmarks.chaos.{job,trap} and elmo_store.
-"""
+"""Every command that writes, on small inputs, and what an undisturbed run of it leaves."""
 
 import hashlib
 import json

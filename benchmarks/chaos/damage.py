@@ -1,7 +1,4 @@
-"""Damage to files of finished stores: `verify` names the file, or readers refuse, or the bytes read are unchanged.
-
-May import benchmarks.chaos.job and elmo_store.
-"""
+"""Damage to files of finished stores: `verify` names the file, or readers refuse, or the bytes read are unchanged."""
 
 import json
 import random
@@ -11,10 +8,10 @@ from typing import Any
 
 import elmo_store
 from benchmarks.chaos.job import Command, Found, SmallJob
+from elmo_store.checking.verify import verify
 from elmo_store.errors import StoreError
-from elmo_store.layout import MANIFEST
-from elmo_store.storage import Root
-from elmo_store.verify import verify
+from elmo_store.format.layout import MANIFEST
+from elmo_store.storage.root import Root
 
 STORES = {
     "zarr, crc32c": ("zarr", "--checksum", "crc32c"),

@@ -1,7 +1,7 @@
-"""Filesystems that fail, tear and delay: ``chaos://PATH`` is the local disk as an object store on a bad day, ``chaos-files://PATH``
-as a file server, whose writes can be cut.
+"""Filesystems that fail, tear and delay: ``chaos://PATH`` is the local disk as an object store on a bad day,
+``chaos-files://PATH`` as a file server, whose writes can be cut.
 
-May import fsspec. Every operation draws what happens to it from a generator of its own seed, so that a run can be had again.
+Every operation draws what happens to it from a generator of its own seed, so that a run can be had again.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Random and mutated records through the whole local job: each is a sentence in its place, or a reject in its place.
 
-May import benchmarks.chaos.job and elmo_store. What each record must become is worked out here by other means than the readers'.
+What each record must become is worked out here by other means than the readers'.
 """
 
 import json

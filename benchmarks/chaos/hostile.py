@@ -1,7 +1,4 @@
-"""Stores and records that somebody made to harm: every command reads them; nothing outside of its output changes.
-
-May import benchmarks.chaos.{commands,job}, elmo_store and the standard library.
-"""
+"""Stores and records that somebody made to harm: every command reads them; nothing outside of its output changes."""
 
 import json
 import shutil
@@ -14,11 +11,11 @@ from typing import Any
 import elmo_store
 from benchmarks.chaos.commands import tree_of
 from benchmarks.chaos.job import Command, Found, SmallJob
-from elmo_store import layout
 from elmo_store.errors import StoreError
 from elmo_store.exports.formats import FORMATS
-from elmo_store.manifest import own_sha256
-from elmo_store.storage import Root
+from elmo_store.format import layout
+from elmo_store.format.manifest import own_sha256
+from elmo_store.storage.root import Root
 
 OUTCOMES = ("commands", "complete", "refused", "traceback")
 

@@ -1,7 +1,7 @@
 """A small job that the faults are put into: a model of 16 dimensions, a corpus, and commands in processes that start at once.
 
-May import model, elmo_store and the standard library. The processes are forked from a server that has imported everything, so
-that a start costs a few hundredths of a second; each is the leader of a process group, which a kill ends as a whole.
+The processes are forked from a server that has imported everything, so that a start costs a few hundredths of a second; each is
+the leader of a process group, which a kill ends as a whole.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from elmo_store.storage import TEMPORARY_PREFIX
+from elmo_store.storage.root import TEMPORARY_PREFIX
 from model.files.registry import random_weights
 from model.options import BiLMOptions
 
@@ -117,7 +117,7 @@ def _run(arguments: list[str], log: str, prepare: Callable[[], Any] | None) -> N
     for stream in (1, 2):
         os.dup2(descriptor, stream)
     ends = prepare() if prepare else None
-    from pipeline.cli import main
+    from pipeline.main import main
 
     try:
         code = main(arguments)
@@ -144,7 +144,7 @@ def _objects(folder: Path) -> list[Path]:
 def faults_of(url: str, storage_options: Mapping[str, Any] | None = None) -> list[str]:
     """What a deep look finds wrong with a complete store."""
     import elmo_store
-    from elmo_store.verify import verify
+    from elmo_store.checking.verify import verify
 
     store = elmo_store.open(url, storage_options=dict(storage_options or {}))
     return [fault.text for fault in verify(store, deep=True).faults]

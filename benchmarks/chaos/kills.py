@@ -1,7 +1,4 @@
-"""kill -9 of every command, at changes of files and at random times; the same command again; identical bytes, nothing left.
-
-May import benchmarks.chaos.{commands,job,trap}.
-"""
+"""kill -9 of every command, at changes of files and at random times; the same command again; identical bytes, nothing left."""
 
 import random
 import time

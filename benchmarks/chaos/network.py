@@ -1,7 +1,4 @@
-"""A network that cuts and delays, before a real S3 server: the job completes with the same bytes, or continues to them.
-
-May import benchmarks.chaos.job, benchmarks.s3, s3fs (through fsspec) and the standard library.
-"""
+"""A network that cuts and delays, before a real S3 server: the job completes with the same bytes, or continues to them."""
 
 import asyncio
 import json
@@ -17,7 +14,7 @@ from urllib.parse import urlsplit
 
 from benchmarks.chaos.job import OBJECTS, Command, Found, SmallJob, contents
 from benchmarks.s3 import BUCKET, server
-from elmo_store.storage import Root
+from elmo_store.storage.root import Root
 
 RUNS_AT_MOST = 25
 BUFFER_BYTES = 16 << 10

@@ -1,7 +1,4 @@
-"""Two at once: the first is stopped in its middle, a second runs to its end, the first goes on. The bytes are one run's.
-
-May import benchmarks.chaos.{commands,job,trap}.
-"""
+"""Two at once: the first is stopped in its middle, a second runs to its end, the first goes on. The bytes are one run's."""
 
 import random
 from collections.abc import Sequence

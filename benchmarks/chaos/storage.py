@@ -1,7 +1,4 @@
-"""Storage that fails, tears and delays: the job completes with the same bytes, or says which shard and continues to them.
-
-May import benchmarks.chaos.{filesystem,job}.
-"""
+"""Storage that fails, tears and delays: the job completes with the same bytes, or says which shard and continues to them."""
 
 import json
 import random

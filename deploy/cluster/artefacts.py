@@ -1,8 +1,8 @@
 """Released Java artefacts of an engine: resolved by Maven from a pom, kept in Maven's own cache, named by one thin jar.
 
-    python -m deploy.cluster.artefacts POM…        resolves them now, so that a later start needs no network
+python -m deploy.cluster.artefacts POM… resolves them now, so that a later start needs no network
 
-May import the standard library only. Nothing is copied: the jar names Maven's files, so a second start needs no network.
+Nothing is copied: the jar names Maven's files, so a second start needs no network.
 """
 
 import fcntl

@@ -1,10 +1,10 @@
 """``elmo-store-worker``: what an engine starts as a Beam worker (``--environment_type=PROCESS``).
 
-    elmo-store-worker --id=ID --provision_endpoint=HOST:PORT
+elmo-store-worker --id=ID --provision_endpoint=HOST:PORT
 
-May import Beam, never at the top. The engine gives a name and the address of its provision service; this asks there for the
-other addresses and the job's options, and then becomes Beam's own worker in the same process, so that Beam is imported once.
-Files that a job stages are not fetched: the package is installed wherever this program is.
+The engine gives a name and the address of its provision service; this asks there for the other addresses and the job's options,
+and then becomes Beam's own worker in the same process, so that Beam is imported once. Files that a job stages are not fetched:
+the package is installed wherever this program is.
 """
 
 import argparse

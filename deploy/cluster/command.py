@@ -1,7 +1,4 @@
-"""The scripts ``deploy.ENGINE.run``: an engine's own options, then an ``elmo-store`` command, run there as a process of its own.
-
-May import the standard library and deploy.cluster.
-"""
+"""The scripts ``deploy.ENGINE.run``: an engine's own options, then an ``elmo-store`` command, run as a process of its own."""
 
 import argparse
 import signal

@@ -1,7 +1,4 @@
-"""Processes of an engine on this machine: started in groups of their own, waited for by their port, stopped with their children.
-
-May import the standard library only.
-"""
+"""Processes of an engine on this machine: started in groups of their own, waited for by port, stopped with their children."""
 
 import os
 import signal

@@ -1,7 +1,4 @@
-"""How an engine starts our workers: the program, as a file that it can run, and Beam's options that name it.
-
-May import the standard library only.
-"""
+"""How an engine starts our workers: the program, as a file that it can run, and Beam's options that name it."""
 
 import json
 import shlex

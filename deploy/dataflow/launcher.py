@@ -1,8 +1,8 @@
 """The program that a Dataflow Flex Template starts: its parameters as an ``elmo-store embed`` command that submits and ends.
 
-May import the standard library, and elmo_store at the end. A template's parameters are all ``--name=value`` with underscores:
-``input`` (several with commas between) becomes the positional INPUT, ``shard_rows=64`` becomes ``--shard-rows 64``,
-``overwrite=true`` becomes ``--overwrite``. Everything else is Beam's and passes through, also what the service itself adds.
+A template's parameters are all ``--name=value`` with underscores: ``input`` (several with commas between) becomes the
+positional INPUT, ``shard_rows=64`` becomes ``--shard-rows 64``, ``overwrite=true`` becomes ``--overwrite``. Everything else is
+Beam's and passes through, also what the service itself adds.
 """
 
 import argparse
@@ -14,7 +14,7 @@ INPUT = "input"
 
 def embed_options() -> Mapping[str, argparse.Action]:
     """The options of ``embed`` by the name of their template parameter."""
-    from pipeline import options
+    from pipeline.jobs import options
 
     parser = argparse.ArgumentParser(add_help=False)
     options.add_arguments(parser)

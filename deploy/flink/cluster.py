@@ -1,7 +1,7 @@
 """A Flink cluster on this machine from released jars: one JobManager, TaskManagers that come and go, Beam's options for it.
 
-May import the standard library and deploy.cluster. It is a standalone session cluster without start scripts: the same classes
-that Flink's scripts start, with the configuration of ``config.yaml``.
+It is a standalone session cluster without start scripts: the same classes that Flink's scripts start, with the configuration of
+``config.yaml``.
 """
 
 import json

@@ -1,10 +1,9 @@
 """Run one ``elmo-store`` command on Beam's own portable job service with an external worker pool, then stop both.
 
-    python -m deploy.portable.run embed INPUT… --output URL …
+python -m deploy.portable.run embed INPUT… --output URL …
 
-May import the standard library and deploy.cluster. It is what a cluster does, on one machine: the launcher submits over gRPC,
-the job service drives, and workers are processes that know nothing but their endpoints. The environment's ``bin`` stands first
-in PATH, because the pool starts plain ``python``.
+It is what a cluster does, on one machine: the launcher submits over gRPC, the job service drives, and workers are processes
+that know nothing but their endpoints. The environment's ``bin`` stands first in PATH, because the pool starts plain ``python``.
 """
 
 import argparse

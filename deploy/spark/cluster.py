@@ -1,7 +1,7 @@
 """A Spark standalone cluster on this machine from released jars: one master, workers that come and go, Beam's options for it.
 
-May import the standard library and deploy.cluster. It has no start scripts: the classes that Spark's scripts start are started
-here. Each job's driver is Beam's job service, which runs beside the command; each worker runs one executor of one core.
+It has no start scripts: the classes that Spark's scripts start are started here. Each job's driver is Beam's job service, which
+runs beside the command; each worker runs one executor of one core.
 """
 
 import json

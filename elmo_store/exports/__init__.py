@@ -1,7 +1,7 @@
 """A store's vectors in the files that other programs read: `export`, and the command ``elmo-store export``.
 
-May import the rest of elmo_store (no torch module); h5py, when an HDF5 file is written (extra ``export``). A module a format:
-hdf5, npz, tensors (safetensors), arrow (Hugging Face datasets), tar (WebDataset). docs/export.md describes every file.
+A module a format: hdf5, npz, tensors (safetensors), arrow (Hugging Face datasets), tar (WebDataset). docs/export.md describes
+every file.
 
 The names below are imported when they are first used: the command line asks for the formats' names before it needs NumPy.
 """

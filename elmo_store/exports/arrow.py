@@ -1,7 +1,7 @@
 """A folder that Hugging Face's ``datasets.load_from_disk`` opens: Arrow streams with a row a sentence. Without that library.
 
-May import pyarrow, NumPy, stream, work. Columns: ``sentence``, ``id``, ``tokens``, and one for each of the K vectors,
-named as they are (layer_0 …): a list of the sentence's tokens, each a list of ``width`` numbers. Any Arrow reader takes them.
+Columns: ``sentence``, ``id``, ``tokens``, and one for each of the K vectors, named as they are (layer_0 …): a list of the
+sentence's tokens, each a list of ``width`` numbers. Any Arrow reader takes them.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ import pyarrow as pa
 from elmo_store.errors import StoreError
 from elmo_store.exports.stream import Block, blocks
 from elmo_store.exports.work import WholeFile, Work
-from elmo_store.storage import encoded_json
+from elmo_store.storage.root import encoded_json
 
 INFO, STATE = "dataset_info.json", "state.json"
 

@@ -1,4 +1,4 @@
-"""The formats of an export, what each takes, and the settings of one. Imports the standard library and errors only."""
+"""The formats of an export, what each takes, and the settings of one."""
 
 import re
 from collections.abc import Mapping

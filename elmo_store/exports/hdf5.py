@@ -1,4 +1,4 @@
-"""HDF5 files as ELMo's consumers read them: one dataset a sentence, float32. May import h5py, NumPy, stream, work.
+"""HDF5 files as ELMo's consumers read them: one dataset a sentence, float32.
 
 docs/export.md has the table: names of groups and datasets, their axes, and the program each was made for.
 """
@@ -13,8 +13,8 @@ import numpy as np
 from elmo_store.errors import StoreError
 from elmo_store.exports.stream import blocks
 from elmo_store.exports.work import WholeFile, Work, document_of
-from elmo_store.reading import Array
-from elmo_store.sentences import SentenceRecord
+from elmo_store.reading.rows import Array
+from elmo_store.reading.sentences import SentenceRecord
 
 if TYPE_CHECKING:
     import h5py

@@ -1,4 +1,4 @@
-"""`export`: one export from its settings to its finished files. May import every module of this package but torch ones."""
+"""`export`: one export from its settings to its finished files."""
 
 import importlib
 import os
@@ -15,9 +15,9 @@ from elmo_store.exports.scratch import Left
 from elmo_store.exports.vectors import HubNames, Vectors, vectors_of
 from elmo_store.exports.work import Work
 from elmo_store.exports.writing import Writing
-from elmo_store.manifest import WeightSet, own_sha256
-from elmo_store.mix_weights import read_weight_sets
-from elmo_store.store import Store
+from elmo_store.format.manifest import WeightSet, own_sha256
+from elmo_store.mixing.weights import read_weight_sets
+from elmo_store.reading.store import Store
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A .npz of one array [n, 2p] a sentence, in order: arr_0, arr_1, … as ``numpy.savez(path, *arrays)`` names them.
 
-May import NumPy, stream, work. Nothing is compressed; the same store gives the same bytes.
+Nothing is compressed; the same store gives the same bytes.
 """
 
 import zipfile

@@ -1,7 +1,7 @@
 """Where an export is written: what stands there already, whose it is, and what is left to do.
 
-Beside every export stands a small record, ``NAME.export.json`` or ``export.json`` in a folder (`elmo_store.exports.record`).
-By it the same command again continues, and another one is refused. Imports record, scratch, storage, errors.
+Beside every export stands a small record, ``NAME.export.json`` or ``export.json`` in a folder (`elmo_store.exports.record`). By
+it the same command again continues, and another one is refused.
 """
 
 import hashlib
@@ -14,8 +14,8 @@ from elmo_store.errors import JobMismatchError, StoreError
 from elmo_store.exports.formats import FORMATS
 from elmo_store.exports.record import RECORD, Record
 from elmo_store.exports.scratch import Scratch
-from elmo_store.layout import WORK
-from elmo_store.storage import Root
+from elmo_store.format.layout import WORK
+from elmo_store.storage.root import Root
 
 PIECE_BYTES = 1 << 22  # that are read at a time for a checksum
 

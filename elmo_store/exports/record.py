@@ -1,4 +1,4 @@
-"""The record beside an export: how it was asked for, and each file that it wrote. Imports markers' objects and errors only.
+"""The record beside an export: how it was asked for, and each file that it wrote.
 
 A file counts as written when the record has its size and checksum, and it is as they say. The record has them before the file
 takes its name, so that every file of ours that stands under its own name can be told from anybody else's.
@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from elmo_store.exports.formats import FORMATS, Settings
-from elmo_store.markers import ObjectRecord
+from elmo_store.format.markers import ObjectRecord
 
 RECORD = "export.json"
 

@@ -1,4 +1,4 @@
-"""What an export has at its output only while it runs: the lease, and files that are not whole. Imports leases and storage only.
+"""What an export has at its output only while it runs: the lease, and files that are not whole.
 
 Both lie in ``_lease`` and ``_work`` of a folder that is the export's own, or of ``NAME.export`` beside the file that it writes.
 """
@@ -10,11 +10,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from elmo_store.errors import LeaseLostError
-from elmo_store.filesystems import is_file_server
-from elmo_store.layout import LEASE, LEASES, WORK
-from elmo_store.lease import LAUNCHER_SIGN, WORKER_SIGN
-from elmo_store.storage import TEMPORARY_PREFIX, Root
-from elmo_store.tenure import Tenure
+from elmo_store.format.layout import LEASE, LEASES, WORK
+from elmo_store.storage.filesystems import is_file_server
+from elmo_store.storage.lease import LAUNCHER_SIGN, WORKER_SIGN
+from elmo_store.storage.lease_holder import Tenure
+from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 
 _RUN = re.compile(r"[0-9a-f]{32}")
 _LEASES = frozenset({LEASE, LAUNCHER_SIGN, WORKER_SIGN})

@@ -1,4 +1,4 @@
-"""Files on this machine's own disk on their way to a remote output. Imports leases only, for the processes that they name.
+"""Files on this machine's own disk on their way to a remote output.
 
 A folder of a process that was killed is removed by the next one that begins to stage.
 """
@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from elmo_store.process import Process
+from elmo_store.storage.process import Process
 
 PREFIX = "elmo-store-export"
 _NAME = re.compile(rf"{PREFIX}-([0-9a-f]{{16}})-(\d+)-(\d*)-\w+")

@@ -1,7 +1,7 @@
-"""A store's sentences in order, with their vectors and text, a few at a time. May import NumPy, reading, sentences, vectors.
+"""A store's sentences in order, with their vectors and text, a few at a time.
 
-Reading, converting and writing overlap: what is asked for next is made by a thread while the caller writes. Memory does not grow
-with the store.
+Reading, converting and writing overlap: what is asked for next is made by a thread while the caller writes. Memory does not
+grow with the store.
 """
 
 import math
@@ -15,8 +15,8 @@ from typing import TypeVar
 import numpy as np
 
 from elmo_store.exports.vectors import Vectors
-from elmo_store.reading import Array, Int64, Readable
-from elmo_store.sentences import SentenceRecord
+from elmo_store.reading.rows import Array, Int64, Readable
+from elmo_store.reading.sentences import SentenceRecord
 
 T = TypeVar("T")
 BLOCK_BYTES = 1 << 22  # of vectors that are made at a time: they should not leave the processor's caches twice

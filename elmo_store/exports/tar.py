@@ -1,7 +1,6 @@
 """WebDataset: tar files, two members a sentence: NUMBER.npy with its vectors, NUMBER.json with number, id and tokens.
 
-May import NumPy, stream, npz (the .npy header), work. Members come in the sentences' order, without times or owners: the
-same store gives the same bytes.
+Members come in the sentences' order, without times or owners: the same store gives the same bytes.
 """
 
 import json

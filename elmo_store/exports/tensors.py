@@ -1,10 +1,10 @@
 """safetensors files: the rows of many sentences in one tensor, where sentences begin, and their tokens.
 
-May import NumPy, stream, work. A file is written as it comes: its header, whose size is known before, is filled in last.
+A file is written as it comes: its header, whose size is known before, is filled in last.
 
 Tensors of each file: ``layers`` [rows, K, width] (or ``vectors`` [rows, width] where a token has one), ``sentence_start`` int64
-[sentences + 1], ``token_start`` int64 [rows + 1] and ``token_bytes`` uint8: its bytes ``token_start[i] …`` are
-token i in UTF-8, up to the next one's. Metadata: ``first_sentence``, ``sentences``, ``names`` (JSON, of the K).
+[sentences + 1], ``token_start`` int64 [rows + 1] and ``token_bytes`` uint8: its bytes ``token_start[i] …`` are token i in
+UTF-8, up to the next one's. Metadata: ``first_sentence``, ``sentences``, ``names`` (JSON, of the K).
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 
 from elmo_store.exports.stream import blocks
 from elmo_store.exports.work import WholeFile, Work
-from elmo_store.reading import Int64
+from elmo_store.reading.rows import Int64
 
 TYPES = {"float16": "F16", "float32": "F32"}
 _MOST = 10**18  # bytes: a number of as many digits as any that a header will hold

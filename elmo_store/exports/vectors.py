@@ -1,19 +1,18 @@
 """What a token's vectors are in an export: layers of the states, their mix, or what a store of mixes holds.
 
-May import NumPy, halves, layout, manifest (WeightSet), mix, reading, errors. Everything works row by row, so that it is the same
-however rows are cut into blocks.
+Everything works row by row, so that it is the same however rows are cut into blocks.
 """
 
 from abc import ABC, abstractmethod
 
 import numpy as np
 
-from elmo_store import layout
 from elmo_store.errors import StoreError
-from elmo_store.halves import ROWS_AT_ONCE, assign
-from elmo_store.manifest import WeightSet
-from elmo_store.mix import ScalarMix
-from elmo_store.reading import Array
+from elmo_store.format import layout
+from elmo_store.format.halves import ROWS_AT_ONCE, assign
+from elmo_store.format.manifest import WeightSet
+from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.reading.rows import Array
 
 
 class Vectors(ABC):

@@ -1,4 +1,4 @@
-"""What the writer of a format is given, and how sentences are shared out to files. May import reading, formats, outputs."""
+"""What the writer of a format is given, and how sentences are shared out to files."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,8 +11,8 @@ from elmo_store.errors import StoreError
 from elmo_store.exports.formats import Settings
 from elmo_store.exports.outputs import Output
 from elmo_store.exports.vectors import Vectors
-from elmo_store.reading import Int64, Readable
-from elmo_store.sentences import SentenceRecord
+from elmo_store.reading.rows import Int64, Readable
+from elmo_store.reading.sentences import SentenceRecord
 
 WholeFile = Callable[
     [str], AbstractContextManager[str]

@@ -1,4 +1,4 @@
-"""Writing an export's files: each apart, then told to the record, then under its name. Imports outputs, staging, record.
+"""Writing an export's files: each apart, then told to the record, then under its name.
 
 No file is written over: it takes its name on the condition that the name is free. So a run that lost the lease, however late it
 wakes, finds its temporary file swept or the name taken, and damages nothing.
@@ -12,9 +12,9 @@ from dataclasses import replace
 from elmo_store.exports.outputs import ExportRefusedError, Output, Standing
 from elmo_store.exports.record import Record
 from elmo_store.exports.staging import staged
-from elmo_store.markers import ObjectRecord
-from elmo_store.storage import Root, encoded_json
-from elmo_store.tenure import Tenure
+from elmo_store.format.markers import ObjectRecord
+from elmo_store.storage.lease_holder import Tenure
+from elmo_store.storage.root import Root, encoded_json
 
 
 class Writing:

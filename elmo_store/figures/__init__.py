@@ -5,5 +5,5 @@
     vectors   norms, cosines, anisotropy, maps, neighbours: over arrays of vectors
     gather    reads a bounded sample of a store and puts the above together
 
-The first three are pure. May import NumPy, pyarrow and the rest of `elmo_store`. Importing this package imports nothing.
+The first three are pure. Importing this package imports nothing.
 """

@@ -1,4 +1,4 @@
-"""Reads a bounded sample of a store and works out all its figures. May import the rest of `elmo_store`.
+"""Reads a bounded sample of a store and works out all its figures.
 
 Time and memory do not grow with the store: at most so many parts, markers, refused records and blocks of rows are read, evenly
 spaced, and the figures say of how much they are.
@@ -15,18 +15,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elmo_store import layout
 from elmo_store.figures.job import JobFigures, job_figures
 from elmo_store.figures.text import TextFigures, text_figures
-from elmo_store.manifest import Manifest
-from elmo_store.markers import read_marker
-from elmo_store.parquet_files import read_table
-from elmo_store.ranges import Range
-from elmo_store.reading import text_of_rows
-from elmo_store.storage import Root
+from elmo_store.format import layout
+from elmo_store.format.manifest import Manifest
+from elmo_store.format.markers import read_marker
+from elmo_store.reading.rows import text_of_rows
+from elmo_store.storage.parquet_files import read_table
+from elmo_store.storage.ranges import Range
+from elmo_store.storage.root import Root
 
 if TYPE_CHECKING:
-    from elmo_store.store import Store
+    from elmo_store.reading.store import Store
 
 PARTS = 32  # parts whose text is read
 MARKERS = 4096

@@ -1,4 +1,4 @@
-"""Figures of the job that wrote a store: pure functions over its markers. May import markers and NumPy."""
+"""Figures of the job that wrote a store: pure functions over its markers."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.markers import ShardMarker
+from elmo_store.format.markers import ShardMarker
 
 
 @dataclass(frozen=True)

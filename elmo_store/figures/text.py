@@ -1,4 +1,4 @@
-"""Figures of a corpus's text: pure functions over the tables of its parts. May import NumPy, pyarrow and the standard library."""
+"""Figures of a corpus's text: pure functions over the tables of its parts."""
 
 import unicodedata
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Figures of vectors: pure functions over arrays, every row a token. May import NumPy, mix and figures.text.
+"""Figures of vectors: pure functions over arrays, every row a token.
 
 A *view* is one vector a token: a layer of a biLM, or one weight set of a mixed store: name → [n, d].
 """
@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.figures.text import ENGLISH
-from elmo_store.layout import have_layers
-from elmo_store.mix import layers_of_states
+from elmo_store.format.layout import have_layers
+from elmo_store.mixing.scalar_mix import layers_of_states
 
 Float = npt.NDArray[np.float32]
 Int = npt.NDArray[np.int64]

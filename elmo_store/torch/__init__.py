@@ -1,7 +1,6 @@
 """PyTorch over a store: the trainable mix, the `Elmo` module, datasets. These are the only modules here that need torch.
 
 `mix` learns γ and s, `elmo` is AllenNLP's module over a store, `dataset` and `stream` are map-style and iterable datasets.
-May import torch, NumPy and the rest of elmo_store.
 """
 
 from elmo_store.torch.dataset import SentenceDataset, collate

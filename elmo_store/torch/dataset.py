@@ -1,4 +1,4 @@
-"""The sentences of a store as items of a map-style PyTorch dataset, and their padding. May import torch, store, reading."""
+"""The sentences of a store as items of a map-style PyTorch dataset, and their padding."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch.utils.data import Dataset
 
-from elmo_store.reading import Readable
-from elmo_store.store import open as open_store
+from elmo_store.reading.rows import Readable
+from elmo_store.reading.store import open as open_store
 
 Item = dict[str, Any]
 

@@ -1,6 +1,7 @@
-"""`Elmo`: AllenNLP's module of the same name, reading a store instead of running the biLM. May import torch, NumPy, the readers.
+"""`Elmo`: AllenNLP's module of the same name, reading a store instead of running the biLM.
 
-Source: `allennlp.modules.elmo.Elmo` (0.9.0). What it computes with each batch, a store has: padding, mixes, dropout are the same.
+Source: `allennlp.modules.elmo.Elmo` (0.9.0). What it computes with each batch, a store has: padding, mixes, dropout are the
+same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,11 +13,11 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from elmo_store import layout
 from elmo_store.embedded import Array
 from elmo_store.errors import SentenceNotFoundError, StoreError
-from elmo_store.reading import Readable
-from elmo_store.store import open as open_store
+from elmo_store.format import layout
+from elmo_store.reading.rows import Readable
+from elmo_store.reading.store import open as open_store
 from elmo_store.torch.live import LiveStates
 from elmo_store.torch.mix import ScalarMix, scaled
 

@@ -1,16 +1,13 @@
-"""Sentences that a store does not have, computed by its own model: what `Elmo(model=…)` falls back to. Needs the extra ``embed``.
-
-May import NumPy, embedded, int8, reading, store, errors; ``pipeline.quick`` is started by name.
-"""
+"""Sentences that a store does not have, computed by its model: the fallback of `Elmo(model=…)`. Needs the extra ``embed``."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from elmo_store.embedded import Array, loaded_model
 from elmo_store.errors import StoreError
-from elmo_store.int8 import quantized
-from elmo_store.manifest import Manifest
-from elmo_store.reading import Readable
+from elmo_store.format.int8 import quantized
+from elmo_store.format.manifest import Manifest
+from elmo_store.reading.rows import Readable
 
 
 class LiveStates:

@@ -1,4 +1,4 @@
-"""The trainable scalar mix (Peters et al. 2018, equation 1), under AllenNLP's names. May import torch and mix."""
+"""The trainable scalar mix (Peters et al. 2018, equation 1), under AllenNLP's names."""
 
 import math
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from elmo_store.errors import WeightSetError
-from elmo_store.mix import EPSILON, LayerNorm, check_mixable, checked_layer_norm, chosen_weights
+from elmo_store.mixing.scalar_mix import EPSILON, LayerNorm, check_mixable, checked_layer_norm, chosen_weights
 
 __all__ = ["LayerNorm", "ScalarMix", "layers_of_states"]
 

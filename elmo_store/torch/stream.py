@@ -1,7 +1,4 @@
-"""The sentences of a store as a stream of batches: an iterable PyTorch dataset that reads shards in long runs, shuffled.
-
-May import torch, NumPy, order, reading, store, dataset.
-"""
+"""The sentences of a store as a stream of batches: an iterable PyTorch dataset that reads shards in long runs, shuffled."""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -12,11 +9,11 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from elmo_store import order
-from elmo_store.order import Int64, Uneven
-from elmo_store.reading import Readable
-from elmo_store.store import open as open_store
+from elmo_store.reading.rows import Readable
+from elmo_store.reading.store import open as open_store
+from elmo_store.torch import order
 from elmo_store.torch.dataset import Item, collate, read_items
+from elmo_store.torch.order import Int64, Uneven
 
 SHARD_ROWS = 16_384  # of what has no shards of its own
 SPANS_AT_ONCE = 1 << 16

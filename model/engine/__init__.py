@@ -17,5 +17,5 @@ To be read in this order:
     cpu, cuda       the two devices
     stats           what is counted meanwhile
 
-May import torch, NumPy and the rest of `model`, never `model.training`. Importing this package imports nothing.
+Importing this package imports nothing.
 """

@@ -1,12 +1,11 @@
 """What a step does beside its products, in plain torch on any device: the fallback of, and the oracle for, the kernels.
 
-May import torch only. `cell_c` and `cell_triton` have the same three functions as one pass over memory each, for CPUs and
-for GPUs; a device takes the fastest that works. On a GPU shapes are constant and nothing is read back, so that a CUDA
-graph can hold a step.
+`cell_c` and `cell_triton` have the same three functions as one pass over memory each, for CPUs and for GPUs; a device takes the
+fastest that works. On a GPU shapes are constant and nothing is read back, so that a CUDA graph can hold a step.
 
-Lanes say what they load and save by number: `source` [B] is the slot a lane starts from at this step, -1 = it goes on;
-`target` [B] is the slot its state goes to after this step, the last slot = nowhere (nobody ever loads that one). None
-instead of either: no lane does.
+Lanes say what they load and save by number: `source` [B] is the slot a lane starts from at this step, -1 = it goes on; `target`
+[B] is the slot its state goes to after this step, the last slot = nowhere (nobody ever loads that one). None instead of either:
+no lane does.
 """
 
 from typing import NamedTuple, Protocol

@@ -1,9 +1,9 @@
-"""The three functions of `model.engine.cell` in C, for CPUs: one pass over memory each. May import torch.
+"""The three functions of `model.engine.cell` in C, for CPUs: one pass over memory each.
 
-The extension `model.engine._cell` is built with the package where there is a C compiler; `problem` says why it can't be
-used, and the engine then computes with `cell`, slower. The best instruction set that the processor has is taken at run
-time (AVX-512, AVX2, or what the compiler takes for any processor); all of them give the same bytes, of which the last
-bits differ from PyTorch's: at most 5e-7 off (`tests/model/test_cell.py`).
+The extension `model.engine._cell` is built with the package where there is a C compiler; `problem` says why it can't be used,
+and the engine then computes with `cell`, slower. The best instruction set that the processor has is taken at run time (AVX-512,
+AVX2, or what the compiler takes for any processor); all of them give the same bytes, of which the last bits differ from
+PyTorch's: at most 5e-7 off (`tests/model/test_cell.py`).
 """
 
 import ctypes

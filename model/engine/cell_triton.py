@@ -1,11 +1,11 @@
-"""The three functions of `model.engine.cell` as one Triton kernel each, for GPUs. May import torch and triton.
+"""The three functions of `model.engine.cell` as one Triton kernel each, for GPUs.
 
-Importing this module needs triton, which comes with PyTorch for CUDA on Linux; the engine falls back to `cell`
-where it is missing. The kernels also run in Triton's interpreter (TRITON_INTERPRET=1), which is how tests without a
-GPU compare them with `cell`.
+Importing this module needs triton, which comes with PyTorch for CUDA on Linux; the engine falls back to `cell` where it is
+missing. The kernels also run in Triton's interpreter (TRITON_INTERPRET=1), which is how tests without a GPU compare them with
+`cell`.
 
-Each program handles a block of one lane's columns, so that loads and stores are contiguous. tanh(z) is
-2 · sigmoid(2z) - 1: Triton's core language has no tanh.
+Each program handles a block of one lane's columns, so that loads and stores are contiguous. tanh(z) is 2 · sigmoid(2z) - 1:
+Triton's core language has no tanh.
 """
 
 import math

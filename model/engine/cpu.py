@@ -1,4 +1,4 @@
-"""Both directions on a CPU: packed products, the cell in C where it was built. May import torch, NumPy, the model's modules."""
+"""Both directions on a CPU: packed products, the cell in C where it was built."""
 
 import logging
 from collections.abc import Callable, Sequence

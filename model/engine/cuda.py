@@ -1,13 +1,13 @@
-"""Both directions on one GPU, each on a stream of its own, a window of steps being one CUDA graph. May import torch, model.
+"""Both directions on one GPU, each on a stream of its own, a window of steps being one CUDA graph.
 
-Everything that differs from step to step is a number in a fixed buffer, so that the same graph computes any text. Products
-go to cuBLAS; all the rest of a step is three small kernels a layer (`cell_triton`, or `cell` where Triton is missing). There are
+Everything that differs from step to step is a number in a fixed buffer, so that the same graph computes any text. Products go
+to cuBLAS; all the rest of a step is three small kernels a layer (`cell_triton`, or `cell` where Triton is missing). There are
 two graphs a direction: one of thousands of lanes, and one of a few for long lines, which would set the steps of all others.
 
-The result of one group of requests is copied to pinned memory on a third stream while the next group is computed, and a
-call returns before its last group has arrived. On out-of-memory the lanes and the rows of a group halve, the directions are
-made anew, and the group is computed again: the job goes on. In the character CNN it is the words of a block that halve. How
-many rows a product has can show in its last bits on a GPU, so the log says when that happened.
+The result of one group of requests is copied to pinned memory on a third stream while the next group is computed, and a call
+returns before its last group has arrived. On out-of-memory the lanes and the rows of a group halve, the directions are made
+anew, and the group is computed again: the job goes on. In the character CNN it is the words of a block that halve. How many
+rows a product has can show in its last bits on a GPU, so the log says when that happened.
 
 `device` may be the CPU: then the same code runs without streams and graphs, which is how it is tested.
 """

@@ -1,9 +1,8 @@
 """Where states are computed: one direction of the biLM, window by window, and what a device must offer around it.
 
-May import torch, NumPy and the model's own modules. `cpu` and `cuda` have the two devices. A window is a number of steps;
-only one window of states exists at a time, so that memory does not grow with the length of a sentence or of the corpus.
-Everything that differs from step to step (which word, which lane starts from which slot, which state is saved) is a number
-in an array, so that the same window computes any text.
+`cpu` and `cuda` have the two devices. A window is a number of steps; only one window of states exists at a time, so that memory
+does not grow with the length of a sentence or of the corpus. Everything that differs from step to step (which word, which lane
+starts from which slot, which state is saved) is a number in an array, so that the same window computes any text.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
-"""The engine's face: sentences in, all 2L+1 states of the wanted rows out. May import torch and the model's modules.
+"""The engine's face: sentences in, all 2L+1 states of the wanted rows out.
 
-A sentence's states are a function of the model, the start state, the settings and the sentence alone: the same bytes
-whatever else is in the call, in the word tables, or came before.
+A sentence's states are a function of the model, the start state, the settings and the sentence alone: the same bytes whatever
+else is in the call, in the word tables, or came before.
 
 A call has two phases. `prepare` is the host's: numbers of words, sequences, plans. `run` is the device's. One thread may
 prepare the next call while another runs the last; running is for one thread at a time.

@@ -1,7 +1,6 @@
 """The host's half of a call: text → numbers of words, sequences, plans of both directions, where each state goes.
 
-Pure but for the word book, which remembers numbers from call to call. May import NumPy and the engine's own pure modules,
-never torch: what it must know of a device is in `Limits`.
+Pure but for the word book, which remembers numbers from call to call.
 """
 
 import time

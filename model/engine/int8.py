@@ -1,4 +1,4 @@
-"""Products of 8-bit numbers for the LSTM on a CPU: u8 × s8, added up exactly in 32 bits. May import torch.
+"""Products of 8-bit numbers for the LSTM on a CPU: u8 × s8, added up exactly in 32 bits.
 
 Weights are quantised by output channel, once; each row of x by its own largest number, every time. PyTorch shows oneDNN's
 product through private operators, those that its quantiser lowers linear layers to:

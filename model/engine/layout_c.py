@@ -1,7 +1,7 @@
-"""The loops of `planner` and `sequences` in C, where the extension was built; `compiled()` says so. May import NumPy.
+"""The loops of `planner` and `sequences` in C, where the extension was built; `compiled()` says so.
 
-Same results as the NumPy forms beside which they are called (`tests/model/test_layout.py`), an order of magnitude sooner,
-and without Python's lock.
+Same results as the NumPy forms beside which they are called (`tests/model/test_layout.py`), an order of magnitude sooner, and
+without Python's lock.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""Products with weights that are packed once, for the CPU. May import torch only.
+"""Products with weights that are packed once, for the CPU.
 
 oneDNN multiplies by weights in a blocked layout of its own about twice as fast as torch.mm (MKL) does in float32 on the
 machines we measured, and adds the bias while the result is still in registers. PyTorch shows that only through private
@@ -7,8 +7,8 @@ operators (`torch.ops.mkldnn`), the ones torch.compile lowers linear layers to:
     _reorder_linear_weight(weight, rows)             pack once
     _linear_pointwise(x, packed, bias, "none", …)    product and bias; "hardtanh": clipped
 
-`onednn_problem` proves them on a small product before they are used; without them the public torch functions do the
-same, slower, and a log line says so once. docs/performance.md lists these interfaces.
+`onednn_problem` proves them on a small product before they are used; without them the public torch functions do the same,
+slower, and a log line says so once. docs/performance.md lists these interfaces.
 """
 
 import functools

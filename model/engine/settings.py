@@ -1,4 +1,4 @@
-"""How the engine computes. May import torch and the standard library only."""
+"""How the engine computes."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""What an engine counts while it computes. May import the engine's planner and tables, for their types."""
+"""What an engine counts while it computes."""
 
 from dataclasses import dataclass, fields
 

@@ -1,4 +1,4 @@
-"""Word vectors x, as fast as the plain `model.bilm` allows. May import torch and the model's own modules.
+"""Word vectors x, as fast as the plain `model.bilm` allows.
 
 The same numbers as `char_cnn.char_cnn` up to the order of additions, computed as three packed products:
 

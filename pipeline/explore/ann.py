@@ -1,8 +1,8 @@
 """An approximate index of all rows of a store, for any mix of its layers: one FAISS inverted file, kept beside the store.
 
-May import faiss (extra ``explore``), NumPy and elmo_store. A row is kept as all its states side by side, each layer divided by
-its length, in 8 bits a number; the lengths stand in a file of their own. One inner product with a query that is weighed layer by
-layer ranks rows by any mix, so one index serves every s; the best are ranked again by the mix's true cosine, from the same bytes.
+A row is kept as all its states side by side, each layer divided by its length, in 8 bits a number; the lengths stand in a file
+of their own. One inner product with a query that is weighed layer by layer ranks rows by any mix, so one index serves every s;
+the best are ranked again by the mix's true cosine, from the same bytes.
 """
 
 import hashlib
@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from elmo_store.figures.gather import evenly
 from elmo_store.figures.vectors import Float
-from elmo_store.index_record import IndexRecord, damaged, publish, read_record, withdraw
-from elmo_store.layout import MANIFEST
-from elmo_store.layout import VECTOR_INDEX as FOLDER
-from elmo_store.markers import ObjectRecord
-from elmo_store.process import scratch_folder
-from elmo_store.storage import Root
-from elmo_store.store import Store
+from elmo_store.format.index_record import IndexRecord, damaged, publish, read_record, withdraw
+from elmo_store.format.layout import MANIFEST
+from elmo_store.format.layout import VECTOR_INDEX as FOLDER
+from elmo_store.format.markers import ObjectRecord
+from elmo_store.reading.store import Store
+from elmo_store.storage.process import scratch_folder
+from elmo_store.storage.root import Root
 from pipeline.explore.vectors import Found
 
 INDEX, LENGTHS = f"{FOLDER}/rows.faiss", f"{FOLDER}/lengths.npy"

@@ -1,10 +1,10 @@
-"""A sentence of the user's own, by the store's own model and start state. May import elmo_store and, by name, pipeline.quick."""
+"""A sentence of the user's own, by the store's own model and start state."""
 
 import importlib
 from typing import Any
 
 from elmo_store.embedded import EmbeddedSentence
-from elmo_store.manifest import Manifest
+from elmo_store.format.manifest import Manifest
 
 MOST_CHARACTERS = 2000
 
@@ -23,7 +23,7 @@ def embed_own(text: str, manifest: Manifest, model: str | None = None) -> Embedd
     if len(text) > MOST_CHARACTERS:
         raise OwnSentenceError(f"{len(text):,} characters are too many for this box: at most {MOST_CHARACTERS:,}")
     try:
-        quick: Any = importlib.import_module("pipeline.quick")
+        quick: Any = importlib.import_module("pipeline.jobs.in_memory")
     except ModuleNotFoundError as error:
         raise OwnSentenceError(f"this needs {error.name}: pip install 'elmo-store[embed]'") from error
     try:

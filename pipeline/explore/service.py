@@ -1,4 +1,4 @@
-"""What the page asks for, as plain functions of a store: JSON in, JSON out. May import elmo_store, and this room but `server`."""
+"""What the page asks for, as plain functions of a store: JSON in, JSON out."""
 
 import threading
 from collections import OrderedDict
@@ -11,8 +11,8 @@ from elmo_store.embedded import EmbeddedSentence
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
 from elmo_store.figures.vectors import Float, pca_map
-from elmo_store.reading import Sentence
-from elmo_store.store import Store
+from elmo_store.reading.rows import Sentence
+from elmo_store.reading.store import Store
 from pipeline.explore.ann import Index, open_index
 from pipeline.explore.own import embed_own
 from pipeline.explore.text_search import TextSearch

@@ -1,4 +1,4 @@
-"""Sentences by their words: DuckDB over the parts, where they lie. May import duckdb (extra ``explore``) and elmo_store.
+"""Sentences by their words: DuckDB over the parts, where they lie.
 
 What is looked for is always a bound parameter, never part of the statement; DuckDB may neither install nor load extensions, so
 that nothing is asked of the network: objects elsewhere are read through the store's own filesystem.
@@ -7,8 +7,8 @@ that nothing is asked of the network: objects elsewhere are read through the sto
 import threading
 from dataclasses import dataclass
 
-from elmo_store import layout
-from elmo_store.storage import Root
+from elmo_store.format import layout
+from elmo_store.storage.root import Root
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Exact neighbours over a sample of rows, for any mix of the layers: pure. May import NumPy and elmo_store.
+"""Exact neighbours over a sample of rows, for any mix of the layers: pure.
 
-With m = Σ s_k q_k, the cosine of m and a row's mix is Σ_k s_k (m · h_k) / (|m| · √(sᵀ G s)), where G holds the row's products of
-its layers among themselves. So a new s costs one product of each layer's matrix with one vector, and no row is ever mixed.
+With m = Σ s_k q_k, the cosine of m and a row's mix is Σ_k s_k (m · h_k) / (|m| · √(sᵀ G s)), where G holds the row's products
+of its layers among themselves. So a new s costs one product of each layer's matrix with one vector, and no row is ever mixed.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from elmo_store.figures.gather import VectorSample
 from elmo_store.figures.vectors import Float, layer_name
-from elmo_store.mix import layers_of_states
+from elmo_store.mixing.scalar_mix import layers_of_states
 
 
 @dataclass(frozen=True)

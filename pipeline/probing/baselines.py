@@ -1,7 +1,4 @@
-"""What a probe's scores are to be held against: guesses that need no vectors, and labels that no vector can know of.
-
-May import this package, the standard library and NumPy.
-"""
+"""What a probe's scores are to be held against: guesses that need no vectors, and labels that no vector can know of."""
 
 import hashlib
 from collections import Counter

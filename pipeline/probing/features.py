@@ -1,9 +1,9 @@
-"""The features of a probe: what of a token's states the tagger sees. Imports the standard library alone.
+"""The features of a probe: what of a token's states the tagger sees.
 
 A feature is a mix of the layers, γ Σ s_j h_j, with w frozen (one layer, or all alike) or learned; γ is learned for every
-feature, so that a feature is not behind for the length of its vectors. Three more are the ways to use ELMo that Peters et
-al. 2018 write of: beside x at the task network's input, beside h at its output, and a projection of all layers that the
-task learns instead of a mix.
+feature, so that a feature is not behind for the length of its vectors. Three more are the ways to use ELMo that Peters et al.
+2018 write of: beside x at the task network's input, beside h at its output, and a projection of all layers that the task learns
+instead of a mix.
 """
 
 import math

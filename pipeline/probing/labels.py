@@ -1,7 +1,7 @@
 """Label files as users have them: token labels (CoNLL-U, or columns with a blank line after a sentence), and word senses.
 
-May import fsspec and the standard library. Every error names the file, the line and the remedy. Files may be on any fsspec
-URL, and compressed (gzip, bzip2, xz, zstd, by their names).
+Every error names the file, the line and the remedy. Files may be on any fsspec URL, and compressed (gzip, bzip2, xz, zstd, by
+their names).
 """
 
 from collections.abc import Iterator

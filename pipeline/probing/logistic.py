@@ -1,8 +1,7 @@
-"""A check on the taggers: logistic regression that has converged, on fixed features. May import this package, NumPy and, when
-it runs, scikit-learn.
+"""A check on the taggers: logistic regression that has converged, on fixed features.
 
-A tagger's score after so many epochs holds its learning rate, its dropout and where it stopped. Here there is one answer
-for each feature: channels are scaled to mean 0 and variance 1, the penalty is L2 with C = 1, and L-BFGS runs to its end.
+A tagger's score after so many epochs holds its learning rate, its dropout and where it stopped. Here there is one answer for
+each feature: channels are scaled to mean 0 and variance 1, the penalty is L2 with C = 1, and L-BFGS runs to its end.
 """
 
 import logging
@@ -11,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from elmo_store.mix import layers_of_states
+from elmo_store.mixing.scalar_mix import layers_of_states
 from pipeline.probing.features import Feature
 from pipeline.probing.labels import LabelledSentence
 from pipeline.probing.scores import Counts, Metric, counts

@@ -1,4 +1,4 @@
-"""What a probe found: a Markdown table, differences with their noise, bars of s and γ, a figure, JSON. May import this package.
+"""What a probe found: a Markdown table, differences with their noise, bars of s and γ, a figure, JSON.
 
 Only `plot` needs Matplotlib (the extra "plot").
 """

@@ -1,6 +1,6 @@
 """Scores of token labels, sentence by sentence, and whether two features' scores differ by more than their sentences do.
 
-Accuracy, and F1 of the spans that IOB2 labels mark; both are 2 · right / (gold + predicted). Imports NumPy.
+Accuracy, and F1 of the spans that IOB2 labels mark; both are 2 · right / (gold + predicted).
 """
 
 import re

@@ -1,7 +1,7 @@
 """Word sense by nearest neighbour: the sense of the most similar training occurrence, layer by layer, in ten folds.
 
-May import elmo_store, NumPy and this package. Nothing is learned but which occurrences are known, so the score is the
-vectors' own (Peters et al. 2018, section 5.3, does the same with one averaged vector a sense, which is here too).
+Nothing is learned but which occurrences are known, so the score is the vectors' own (Peters et al. 2018, section 5.3, does the
+same with one averaged vector a sense, which is here too).
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.mix import layers_of_states
+from elmo_store.mixing.scalar_mix import layers_of_states
 from pipeline.probing.features import layer_names
 from pipeline.probing.labels import LabelError, SenseInstance
 from pipeline.probing.vectors import TokenStates

@@ -1,7 +1,7 @@
 """Token tagging over precomputed states: a mix of layers, then a linear or small BiLSTM tagger.
 
-May import elmo_store, PyTorch, NumPy and this package. The biLM is frozen and not even here: what is trained is the tagger,
-γ, and where a feature learns its mix, w (Peters et al. 2018, section 3.2).
+The biLM is frozen and not even here: what is trained is the tagger, γ, and where a feature learns its mix, w (Peters et al.
+2018, section 3.2).
 """
 
 import math

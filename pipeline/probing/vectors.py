@@ -1,7 +1,7 @@
 """A store's states in memory, sentence by sentence, with boundaries left out and checked against labels.
 
-May import elmo_store and NumPy. A probe reads every vector in each of its epochs, so it holds them: the store's own bytes
-(1.3 KB a token for 128 dimensions in float16, 5.1 KB for 512).
+A probe reads every vector in each of its epochs, so it holds them: the store's own bytes (1.3 KB a token for 128 dimensions in
+float16, 5.1 KB for 512).
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.layout import n_layers
-from elmo_store.store import Store
+from elmo_store.format.layout import n_layers
+from elmo_store.reading.store import Store
 from pipeline.probing.labels import LabelError, LabelledSentence, SenseInstance
 
 Array = npt.NDArray[Any]

@@ -13,7 +13,7 @@ from deploy.cluster.artefacts import missing_tools
 from deploy.cluster.processes import worker_environment
 from deploy.flink.cluster import FlinkCluster, flink_cluster
 from model.files.registry import random_weights
-from pipeline.exit_codes import Exit
+from pipeline.cli.exit_codes import Exit
 from tests.pipeline.conftest import TINY
 from tests.pipeline.support import digests
 

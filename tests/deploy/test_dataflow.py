@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from pipeline import door
-from pipeline.cli import main
-from pipeline.exit_codes import CommandError, Exit
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.main import main
+from pipeline.runners import preflight as door
 from tests.deploy.conftest import Arguments, started
 
 pytest.importorskip("google.cloud.dataflow", reason="the Dataflow client is not installed: pip install 'elmo-store[dataflow]'")

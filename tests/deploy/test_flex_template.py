@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.dataflow.launcher import INPUT, command_of, embed_options
-from pipeline.cli import build_parser
+from pipeline.main import build_parser
 
 
 def parameters(repo_dir: Path) -> dict[str, dict[str, object]]:

@@ -7,14 +7,14 @@ import pytest
 
 from deploy.flink.cluster import FlinkCluster
 from elmo_store.errors import LeaseLostError
-from elmo_store.layout import zarr_states_shard
-from elmo_store.lease import read_lease
-from elmo_store.manifest import read_manifest
-from elmo_store.storage import Root
-from pipeline.exit_codes import Exit
+from elmo_store.format.layout import zarr_states_shard
+from elmo_store.format.manifest import read_manifest
+from elmo_store.storage.lease import read_lease
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
 from tests.deploy.conftest import N_TASK_MANAGERS, Arguments, markers, ran, started, wait_until, winner_of_two
 from tests.pipeline.support import digests
-from transforms.job_root import JobRoot
+from transforms.runtime.job_root import JobRoot
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

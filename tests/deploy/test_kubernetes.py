@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from deploy.cluster.artefacts import missing_tools, resolve
-from pipeline.cli import build_parser
+from pipeline.main import build_parser
 
 KUBERNETES = "1.31"
 

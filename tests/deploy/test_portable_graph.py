@@ -11,10 +11,10 @@ from apache_beam.portability import common_urns
 from apache_beam.runners.portability.fn_api_runner import execution
 
 from deploy.cluster.processes import worker_environment
-from pipeline.beam_options import pipeline_options
-from pipeline.embed_corpus import EmbedCorpus
-from pipeline.embed_job import EmbedJob, open_job
-from pipeline.options import EmbedOptions
+from pipeline.jobs.embed_corpus import EmbedCorpus
+from pipeline.jobs.embed_job import EmbedJob, open_job
+from pipeline.jobs.options import EmbedOptions
+from pipeline.runners.beam_options import pipeline_options
 
 WORD = "Zyzzyvagerund"  # stands in every sentence of the corpus
 N_SHARDS, SHARD_BYTES = 13, 64 * 5 * 16 * 2  # of the states of one shard: rows, states, channels, float16
@@ -68,7 +68,9 @@ def test_one_transform_of_the_graph_embeds_and_all_share_one_environment(job: Em
     pardos = [t for t in graph.transforms.values() if t.spec.urn == common_urns.primitives.PAR_DO.urn]
     assert ["Shards/Embed" in t.unique_name for t in pardos].count(True) >= 1
     assert all(
-        "Shards/Embed" in t.unique_name for t in pardos if b"transforms.embed" in t.spec.payload and b"BiLM" in t.spec.payload
+        "Shards/Embed" in t.unique_name
+        for t in pardos
+        if b"transforms.stages.embed" in t.spec.payload and b"BiLM" in t.spec.payload
     )
     # A second environment would be a second worker process on every machine of Flink and Spark.
     assert len({t.environment_id for t in pardos}) == 1
@@ -77,14 +79,14 @@ def test_one_transform_of_the_graph_embeds_and_all_share_one_environment(job: Em
 ALL_BUT_EMBED = """
 import sys
 import apache_beam as beam
-from elmo_store.storage import Root
-from pipeline.beam_options import pipeline_options
-from transforms.index_ids import IndexIds
-from transforms.number import NumberParts
-from transforms.plan_shards import NUMBER, PlanShards
-from transforms.records import ReadSettings
-from transforms.task_list import listed_tasks
-from transforms.tokenise import TokeniseTasks
+from elmo_store.storage.root import Root
+from pipeline.runners.beam_options import pipeline_options
+from transforms.stages.index_ids import IndexIds
+from transforms.stages.number import NumberParts
+from transforms.stages.plan_shards import NUMBER, PlanShards
+from transforms.inputs.records import ReadSettings
+from transforms.stages.task_list import listed_tasks
+from transforms.stages.tokenise import TokeniseTasks
 
 root, read = Root(sys.argv[1]), ReadSettings()
 pipeline = beam.Pipeline(options=pipeline_options([]))

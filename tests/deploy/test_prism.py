@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.beam_options import is_local, pipeline_options
-from pipeline.exit_codes import Exit
+from pipeline.cli.exit_codes import Exit
+from pipeline.runners.beam_options import is_local, pipeline_options
 from tests.deploy.conftest import Arguments, ran
 from tests.pipeline.support import digests
 

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.cluster.artefacts import missing_tools
 from deploy.spark.cluster import SparkCluster, spark_cluster
-from pipeline.exit_codes import Exit
+from pipeline.cli.exit_codes import Exit
 from tests.deploy.conftest import Arguments, markers, wait_until, winner_of_two
 from tests.pipeline.support import digests
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.cluster.processes import worker_environment
-from pipeline.exit_codes import Exit
+from pipeline.cli.exit_codes import Exit
 from tests.deploy.conftest import Arguments
 from tests.pipeline.support import digests
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 import elmo_store
-from elmo_store.store import Store
+from elmo_store.reading.store import Store
 
 SENTENCES = [
     ["The", "cat", "sat", "on", "the", "mat", "."],
@@ -24,7 +24,7 @@ DOCUMENTS = {"wsj/00/a": [0, 1, 2, 3], "wsj/00/b": [4, 5], "nw/c_1": [6]}
 
 def make(url: Path, *, boundaries: bool = False, dtype: str = "float16", states: tuple[str, ...] = ()) -> Store:
     """A store of `SENTENCES` with the ids `IDS`, written by the package's own writer."""
-    from elmo_store.sentences import SentenceRecord
+    from elmo_store.reading.sentences import SentenceRecord
     from tests.store.support import make_store
 
     lengths = [len(tokens) for tokens in SENTENCES]
@@ -52,7 +52,7 @@ def mixed(store: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
     """A store of kind "mix" with two weight sets, as `elmo-store mix` writes it."""
     import json
 
-    from pipeline.cli import main
+    from pipeline.main import main
 
     folder = tmp_path_factory.mktemp("mixed")
     sets = {"ner": {"w": [0.5, -1.0, 2.0], "gamma": 1.5}, "srl": {"s": [0.2, 0.3, 0.5], "gamma": 0.5}}

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import elmo_store
-from elmo_store import lease
 from elmo_store.exports import FORMATS
 from elmo_store.exports.job import export
-from elmo_store.storage import Root
+from elmo_store.storage import lease
+from elmo_store.storage.root import Root
 
 BOUNDARIES = frozenset({"os.rename", "os.link", "os.remove", "os.rmdir"})
 KILLED = 9

@@ -16,10 +16,10 @@ from elmo_store.errors import JobMismatchError, StoreError
 from elmo_store.exports import FORMATS, export
 from elmo_store.exports.outputs import ExportRefusedError
 from elmo_store.exports.work import Work, document_of
-from elmo_store.mix import ScalarMix
-from elmo_store.sentences import SentenceRecord
-from elmo_store.store import Store
-from pipeline.cli import main
+from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.store import Store
+from pipeline.main import main
 from tests.exports.conftest import IDS, SENTENCES, layers, make
 from tests.store.support import make_store
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import pytest
 
 from elmo_store.exports import export
-from elmo_store.mix import ScalarMix
-from elmo_store.store import Store
+from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.reading.store import Store
 from tests.exports.conftest import DOCUMENTS, SENTENCES, layers, make
 
 Array = npt.NDArray[Any]

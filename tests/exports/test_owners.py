@@ -15,10 +15,10 @@ from elmo_store.errors import LeaseHeldError, LeaseLostError
 from elmo_store.exports import FORMATS, export
 from elmo_store.exports.outputs import ExportRefusedError
 from elmo_store.exports.writing import Writing
-from elmo_store.process import Process
-from elmo_store.storage import Root
-from elmo_store.store import Store
-from pipeline.cli import main
+from elmo_store.reading.store import Store
+from elmo_store.storage.process import Process
+from elmo_store.storage.root import Root
+from pipeline.main import main
 
 SMALL = 2 * 3 * 16 * 8  # bytes of files: eight tokens of three layers in float16
 KINDS = ("npz", "allennlp", "elmoformanylangs", "webdataset")

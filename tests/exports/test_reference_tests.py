@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.cli import main as elmo_store_command
+from pipeline.main import main as elmo_store_command
 from tests.store import allennlp_elmo
 
 FIXTURES = "allennlp/tests/fixtures/elmo"

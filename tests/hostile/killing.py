@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from elmo_store.layout import LEASES
-from elmo_store.storage import Root
+from elmo_store.format.layout import LEASES
+from elmo_store.storage.root import Root
 
 
 def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:

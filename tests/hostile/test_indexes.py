@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store import layout
 from elmo_store.errors import StoreError
-from elmo_store.index_record import record_of
-from elmo_store.manifest import ModelInfo
-from elmo_store.storage import Root
+from elmo_store.format import layout
+from elmo_store.format.index_record import record_of
+from elmo_store.format.manifest import ModelInfo
+from elmo_store.storage.root import Root
 from model.errors import UnknownModelError
 from model.files.registry import local_spec
 from pipeline.explore import ann
@@ -104,7 +104,7 @@ def test_an_index_whose_making_was_killed_is_absent_and_swept(store: Written, fo
     code = (
         "import os, signal, sys\n"
         "from tests.hostile import test_indexes as t\n"
-        "from elmo_store.storage import Root\n"
+        "from elmo_store.storage.root import Root\n"
         "kill = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
         "real, n = os.replace, [int(sys.argv[3])]\n"
         "def replace(a, b):\n"
@@ -127,7 +127,7 @@ def test_an_index_whose_making_was_killed_is_absent_and_swept(store: Written, fo
 
 @pytest.mark.parametrize("damage", ["facts.json", "rows.faiss", "lengths.npy", "a right record of a wrong file"])
 def test_the_explorer_shows_what_is_wrong_and_goes_on(store: Written, damage: str) -> None:
-    from elmo_store.markers import ObjectRecord
+    from elmo_store.format.markers import ObjectRecord
 
     build(store.root, layout.VECTOR_INDEX)
     rel = f"{layout.VECTOR_INDEX}/{damage}"
@@ -172,7 +172,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 def test_what_a_store_names_is_not_followed(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from model.files import locate
-    from pipeline.recompute import RecomputeError, recompute
+    from pipeline.jobs.recompute import RecomputeError, recompute
 
     def asked(*arguments: Any) -> Any:
         raise AssertionError(f"{arguments} was opened")
@@ -204,7 +204,7 @@ def test_the_model_that_the_user_names_is_taken(tmp_path: Path) -> None:
 
 
 def test_lengths_of_another_store(store: Written) -> None:
-    from elmo_store.markers import ObjectRecord
+    from elmo_store.format.markers import ObjectRecord
 
     build(store.root, layout.VECTOR_INDEX)
     path = Path(store.root.path(ann.LENGTHS))

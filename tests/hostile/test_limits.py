@@ -17,8 +17,9 @@ import pytest
 from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
 import elmo_store
-from elmo_store import layout, parquet_pages
 from elmo_store.errors import ManifestError, ShardCorruptError
+from elmo_store.format import layout
+from elmo_store.storage import parquet_pages
 from model.errors import OptionsError, WeightsError
 from model.files import locate
 from model.files.weights import read_options
@@ -129,7 +130,7 @@ def test_nulls_and_strings_that_are_no_utf_8_in_a_part(store: Written, column: s
 
 @pytest.mark.parametrize("rel", [layout.SENTENCE_INDEX, layout.id_table(0), layout.INPUTS])
 def test_columns_of_another_type(store: Written, rel: str) -> None:
-    from elmo_store.inputs import read_inputs
+    from elmo_store.format.inputs import read_inputs
 
     table = pq.read_table(BytesIO(store.root.get(rel)))
     sink = BytesIO()

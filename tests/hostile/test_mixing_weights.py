@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import save
 
 from elmo_store.errors import WeightSetError
-from elmo_store.mix import ScalarMix
-from elmo_store.mix_weights import read_weight_sets
+from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.mixing.weights import read_weight_sets
 
 DEEP = 100_000
 

@@ -7,7 +7,7 @@ import pytest
 
 import elmo_store
 from elmo_store.errors import ManifestError, StoreError
-from elmo_store.manifest import MixInfo, WeightSet
+from elmo_store.format.manifest import MixInfo, WeightSet
 from tests.hostile.test_stores import sign
 from tests.store.support import Written, make_store
 
@@ -101,7 +101,7 @@ def test_a_weight_set_called_as_a_column_of_a_dataset(tmp_path: Path, name: str)
     [("e2e-coref", [".:0"]), ("lsgn", [".:0"]), ("dygie", ["a:0", "a_0/b:0"]), ("dygie", ["a:0", "./a:0"])],
 )
 def test_ids_that_are_no_names_in_hdf5(tmp_path: Path, format: str, ids: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    from elmo_store.sentences import SentenceTable
+    from elmo_store.reading.sentences import SentenceTable
 
     written = make_store(str(tmp_path / "s"), lengths=(3,) * len(ids), parts=(len(ids),))
     real = SentenceTable._record

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_store.storage import Root
+from elmo_store.storage.root import Root
 from model.files.registry import random_weights
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
-from pipeline.progress import Screen
-from pipeline.screen import Escaping, drawable, in_line, visible
-from pipeline.snapshot import Snapshot
+from pipeline.cli.exit_codes import Exit
+from pipeline.cli.terminal import Escaping, drawable, in_line, visible
+from pipeline.main import main
+from pipeline.progress.bars import Screen
+from pipeline.progress.snapshot import Snapshot
 from tests.pipeline.conftest import TINY
 
 EVIL = "\x1b[2J\x1b]0;owned\x07\r\x9b31m\x7f\u202e"
@@ -110,7 +110,7 @@ def test_commands_show_tokens_ids_names_and_errors_escaped(tmp_path: Path, tiny:
 
 def test_a_terminal_gets_nothing_but_what_the_command_draws_and_a_traceback_is_shown_too(tmp_path: Path) -> None:
     code = (
-        "import sys; from pipeline import cli, screen\n"
+        "import sys; from pipeline import main as cli\n"
         "def fails(*_): raise RuntimeError('trouble \\x1b[31m')\n"
         "cli._main = fails\n"
         "cli.main()"

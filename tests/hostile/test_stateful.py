@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 import elmo_store
 from benchmarks.chaos.job import SmallJob, contents, faults_of
 from elmo_store.errors import StoreError
-from elmo_store.lease import Lease, acquire, release
-from elmo_store.storage import Root
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
+from elmo_store.storage.lease import Lease, acquire, release
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
 from tests.hostile.killing import kill_after
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

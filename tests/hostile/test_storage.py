@@ -8,12 +8,12 @@ import pytest
 
 from benchmarks.chaos.filesystem import ChaosFileServer, StorageError, register
 from benchmarks.chaos.job import SmallJob
-from elmo_store.layout import LEASE
-from elmo_store.storage import Root
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
+from elmo_store.format.layout import LEASE
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
 from tests.store.support import make_store
-from transforms.work import PLAN, PROBLEM, SUMMARY
+from transforms.runtime.work import PLAN, PROBLEM, SUMMARY
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_a_finished_job_leaves_nothing_though_every_removal_and_the_summary_fail
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
     register(0, str(tmp_path / "counts"))
-    monkeypatch.setattr("transforms.job_root.LONGEST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("transforms.runtime.job_root.LONGEST_PAUSE_SECONDS", 0.0)
     job = SmallJob.make(tmp_path / "input", n_files=1, n_lines=8)
     failed: set[str] = set()
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store import layout
+from elmo_store.checking.verify import verify
 from elmo_store.errors import ManifestError, ShardCorruptError, StoreError, WeightSetError
-from elmo_store.manifest import Counts, Manifest, own_sha256, read_manifest
-from elmo_store.markers import read_marker
-from elmo_store.storage import Root
-from elmo_store.verify import verify
+from elmo_store.format import layout
+from elmo_store.format.manifest import Counts, Manifest, own_sha256, read_manifest
+from elmo_store.format.markers import read_marker
+from elmo_store.storage.root import Root
 from tests.store.support import Written, make_store, sealed_again
 
 DEEP = 100_000
@@ -60,7 +60,7 @@ def test_manifests_that_are_none(store: Written, what: str) -> None:
 
 
 def test_a_gamma_beyond_every_float_in_a_manifest(tmp_path: Path) -> None:
-    from elmo_store.manifest import MixInfo, WeightSet
+    from elmo_store.format.manifest import MixInfo, WeightSet
 
     mix = MixInfo("elsewhere", "0" * 64, False, (WeightSet("a", (0.5, 0.25, 0.25), 1.0),))
     root = make_store(str(tmp_path / "mix"), mix=mix).root
@@ -168,7 +168,7 @@ def test_a_manifest_of_10_to_the_18_is_looked_at_in_time(store: Written, counts:
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_index_with_a_right_checksum_that_marks_chunks_absent_is_no_zeros(tmp_path: Path, compression: str) -> None:
-    from elmo_store.zarr_shard import crc32c, index_bytes
+    from elmo_store.forms.zarr_shard import crc32c, index_bytes
 
     store = make_store(str(tmp_path / "store"), store_forms=("zarr",), compression=compression)
     rel = layout.zarr_states_shard(0)
@@ -187,7 +187,7 @@ def test_index_with_a_right_checksum_that_marks_chunks_absent_is_no_zeros(tmp_pa
 @pytest.mark.parametrize(("offset", "length"), [(2**62 - 1, 256), (0, 2**62 - 1), (2**40, 256), (0, 2**40)])
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_an_index_that_points_outside_its_shard(tmp_path: Path, compression: str, offset: int, length: int) -> None:
-    from elmo_store.zarr_shard import crc32c, index_bytes
+    from elmo_store.forms.zarr_shard import crc32c, index_bytes
 
     written = make_store(str(tmp_path / "store"), store_forms=("zarr",), compression=compression)
     rel = layout.zarr_states_shard(0)
@@ -208,7 +208,7 @@ def test_an_inner_chunk_that_is_a_bomb_is_not_decompressed(compression: str) -> 
     from numcodecs.blosc import Blosc  # type: ignore[import-untyped]
     from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
-    from elmo_store.zarr_shard import DamagedError, decode_chunk
+    from elmo_store.forms.zarr_shard import DamagedError, decode_chunk
 
     bomb = (Zstd(level=1) if compression == "zstd" else Blosc(cname="zstd")).encode(bytes(256 << 20))
     assert len(bomb) < 1 << 21
@@ -237,8 +237,8 @@ def test_a_state_whose_bit_flipped_is_refused_where_checksums_are_on(tmp_path: P
 
 
 def test_weights_of_a_manifest_are_checked_too() -> None:
-    from elmo_store.manifest import WeightSet
-    from elmo_store.mix import ScalarMix
+    from elmo_store.format.manifest import WeightSet
+    from elmo_store.mixing.scalar_mix import ScalarMix
 
     with pytest.raises(WeightSetError, match="float32, which ends at"):
         ScalarMix.of(WeightSet("a", (0.5, 0.5), 1e300))

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from elmo_store.storage import Root
-from pipeline.locations import is_url
-from transforms.byte_source import BOMB_BYTES, BOMB_RATIO
-from transforms.pieces import plan_pieces
+from elmo_store.storage.root import Root
+from pipeline.cli.locations import is_url
+from transforms.inputs.byte_source import BOMB_BYTES, BOMB_RATIO
+from transforms.inputs.records import MIB, InputError, ReadSettings, Record, Reject, Sentence
 from transforms.readers import read_piece
-from transforms.records import MIB, InputError, ReadSettings, Record, Reject, Sentence
+from transforms.stages.split import plan_pieces
 
 
 def read(path: Path, kind: str = "lines", **settings: Any) -> list[Record]:

@@ -9,7 +9,7 @@ import pytest
 
 import elmo_store
 from model.files.registry import random_weights
-from pipeline.cli import main
+from pipeline.main import main
 from tests.pipeline.conftest import TINY
 from tests.pipeline.conftest import corpus as corpus
 from tests.pipeline.conftest import embed as embed

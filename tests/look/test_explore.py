@@ -16,7 +16,7 @@ from pipeline.explore import ann
 from pipeline.explore.own import OwnSentenceError, embed_own
 from pipeline.explore.service import BadRequestError, Service
 from pipeline.explore.vectors import Sample, query_layers, two_groups
-from pipeline.output import clear
+from pipeline.jobs.output import clear
 from tests.store.support import make_store
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import elmo_store
 from elmo_store.figures import gather, job, text, vectors
-from elmo_store.markers import ShardMarker
+from elmo_store.format.markers import ShardMarker
 from tests.store.support import LENGTHS, make_store
 
 WORDS = st.sampled_from(["the", "The", ",", "東京", "Москва", "x" * 49, "a\ufffdb", "7", "naïve", ""])

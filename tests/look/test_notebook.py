@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import elmo_store
-from elmo_store import plot
+from elmo_store.figures import plots as plot
 from elmo_store.torch import SentenceDataset, SentenceStream
 from tests.store.support import make_store
 

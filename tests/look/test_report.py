@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import elmo_store
-from elmo_store import plot
 from elmo_store.figures import gather
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
-from pipeline.report_page import page, shown
+from elmo_store.figures import plots as plot
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
+from pipeline.report.page import page, shown
 from tests.look import browser
 from tests.pipeline.conftest import Command
 

@@ -1,6 +1,6 @@
 """Sentences whose state is carried on from one to the next, through the engine: as the goldens were made.
 
-The engine has no such calls: a lane of sentences is one long sequence to it. Imports NumPy, torch and the engine.
+The engine has no such calls: a lane of sentences is one long sequence to it.
 """
 
 from collections.abc import Sequence

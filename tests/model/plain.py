@@ -1,4 +1,4 @@
-"""Lanes of sentences through the plain model (`model.bilm`), for tests. Imports torch and model."""
+"""Lanes of sentences through the plain model (`model.bilm`), for tests."""
 
 from collections.abc import Sequence
 

@@ -1,10 +1,8 @@
 """An independent reference of the whole biLM in plain float64 NumPy, to test every engine against.
 
-Imports NumPy and h5py only.
-
-Written from the paper (Peters et al. 2018, arXiv:1802.05365, sections 3.1 and 3.4) and from the published file's own
-names and gate order. It shares no code with `model`: it reads options.json and HDF5 itself and makes the characters
-itself, so that an error there can't hide here. One token at a time, no batching, no clever algebra.
+Written from the paper (Peters et al. 2018, arXiv:1802.05365, sections 3.1 and 3.4) and from the published file's own names and
+gate order. It shares no code with `model`: it reads options.json and HDF5 itself and makes the characters itself, so that an
+error there can't hide here. One token at a time, no batching, no clever algebra.
 """
 
 import json

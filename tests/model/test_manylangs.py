@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import elmo_store
-from elmo_store.mix import layers_of_states
+from elmo_store.mixing.scalar_mix import layers_of_states
 from model.bilm import bilm
 from model.characters import Lexicon
 from model.engine import embedder
@@ -24,7 +24,7 @@ from model.errors import ModelError, OptionsError, WeightsError
 from model.files.convert import load_any
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
-from pipeline.cli import main
+from pipeline.main import main
 from tests.model.write_manylangs import FOLDER, SENTENCES
 
 GOLDEN = np.load(FOLDER / "golden.npz")

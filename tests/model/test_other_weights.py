@@ -19,7 +19,7 @@ from model.files.convert import load_any
 from model.files.registry import load_model, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
-from pipeline.cli import main
+from pipeline.main import main
 from tests.model.write_checkpoint import FOLDER as CHECKPOINT
 
 # Of the checkpoint in tests/model/checkpoint, which TensorFlow wrote (write_checkpoint.py): random_weights(OPTIONS, 3).

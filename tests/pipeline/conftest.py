@@ -7,7 +7,7 @@ import pytest
 
 from model.files.registry import random_weights
 from model.options import BiLMOptions
-from pipeline.cli import main
+from pipeline.main import main
 
 TINY = BiLMOptions(
     cell_clip=3.0,

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from elmo_store.process import Process
-from elmo_store.storage import Root
-from pipeline.running import left_summary
-from pipeline.tenure import Tenure
-from transforms.finish import _end_run
-from transforms.job_root import JobRoot
-from transforms.work import START, SUMMARY
+from elmo_store.storage.process import Process
+from elmo_store.storage.root import Root
+from pipeline.jobs.lease_holder import Tenure
+from pipeline.jobs.run import left_summary
+from transforms.runtime.job_root import JobRoot
+from transforms.runtime.work import START, SUMMARY
+from transforms.stages.finish import _end_run
 
 KILLED = 9
 OPERATIONS = ("remove", "unlink", "rmdir", "replace", "link", "mkdir", "makedirs")

@@ -12,9 +12,9 @@ from typing import Any
 import fsspec
 
 import elmo_store
-from elmo_store.storage import Root
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
 
 
 def digests(store: Path) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from elmo_store.storage import Root
+from elmo_store.storage.root import Root
 from tests.pipeline.support import check_a_job_from_and_to
 
 Command = Callable[..., int]

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 import elmo_store
-from elmo_store.layout import REJECTS
-from elmo_store.storage import Root
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
+from elmo_store.format.layout import REJECTS
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
-from transforms.pieces import plan_pieces, read_tasks
+from transforms.inputs.records import InputError, ReadSettings, Reject
 from transforms.readers import open_piece
-from transforms.records import InputError, ReadSettings, Reject
-from transforms.unpack import unpack
-from transforms.work import BAD
+from transforms.runtime.work import BAD
+from transforms.stages.split import plan_pieces, read_tasks
+from transforms.stages.unpack import unpack
 
 TEXT = "\n".join(f"one sentence of {i} words" for i in range(4000)) + "\n"
 
@@ -41,7 +41,7 @@ def test_all_bad_files_are_told_together_and_a_mended_one_costs_its_own_pieces_o
     embed: Command, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "store"
-    monkeypatch.setattr("transforms.pieces.TASK_FILES", 1)  # each file is a task of its own
+    monkeypatch.setattr("transforms.stages.split.TASK_FILES", 1)  # each file is a task of its own
     assert embed(out, inputs=[str(damaged)]) == Exit.INCOMPLETE
     said = capsys.readouterr().err
     assert "2 input files can't be read" in said
@@ -93,7 +93,7 @@ def test_a_damaged_file_may_be_rejected_from_its_damage_on(
 
 @pytest.mark.parametrize("rejected", [False, True])
 def test_a_large_stream_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rejected: bool) -> None:
-    monkeypatch.setattr("transforms.unpack.BLOB_BYTES", 4096)
+    monkeypatch.setattr("transforms.stages.unpack.BLOB_BYTES", 4096)
     path = tmp_path / "a.lines.gz"
     path.write_bytes(packed()[:8000])
     settings = ReadSettings(on_bad_file="reject" if rejected else "stop")

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store import storage
+from elmo_store.storage import root as storage
 from model.files.registry import random_weights
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
 from tests.pipeline.conftest import TINY
 from tests.pipeline.test_embed_job import broken_writer
-from transforms import embed as embed_stage
+from transforms.stages import embed as embed_stage
 
 Command = Callable[..., int]
 Usage = namedtuple("Usage", "total used free")

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import elmo_store
-from pipeline import beam_options
-from pipeline.cli import COMMANDS, main
-from pipeline.exit_codes import Exit
-from pipeline.options import EmbedOptions, problems
+from pipeline.cli.exit_codes import Exit
+from pipeline.jobs.options import EmbedOptions, problems
+from pipeline.main import COMMANDS, main
+from pipeline.runners import beam_options
 from tests.pipeline.conftest import Command
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import config, logs
-from pipeline.beam_options import split_arguments
-from pipeline.cli import COMMANDS, build_parser, main
-from pipeline.exit_codes import CommandError, Exit
+from pipeline.cli import config, logs
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.main import COMMANDS, build_parser, main
+from pipeline.runners.beam_options import split_arguments
 
 
 def parsed(tmp_path: Path, toml: str, *arguments: str) -> argparse.Namespace:
@@ -135,9 +135,9 @@ def test_beams_log_goes_to_the_file_and_not_to_the_screen(tmp_path: Path, capsys
     logs.configure(None, str(file))
     logging.getLogger("apache_beam.runners").info("a detail")
     logging.getLogger("apache_beam.runners").error("a failure")
-    logging.getLogger("transforms.sources").warning("ours")
+    logging.getLogger("transforms.inputs.files").warning("ours")
     logging.getLogger().warning("apitools not found, and so on")
-    assert capsys.readouterr().err == "WARNING transforms.sources: ours\n"
+    assert capsys.readouterr().err == "WARNING transforms.inputs.files: ours\n"
     written = file.read_text(encoding="utf-8")
     assert all(text in written for text in ("a detail", "a failure", "ours"))
     assert "apitools" not in written

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store import layout
-from elmo_store.int8 import quantized
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
+from elmo_store.format import layout
+from elmo_store.format.int8 import quantized
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
 from tests.store.support import make_store

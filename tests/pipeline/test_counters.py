@@ -6,11 +6,11 @@ import apache_beam as beam
 import pytest
 
 import elmo_store
-from pipeline import embed_job
-from pipeline.beam_options import pipeline_options
-from pipeline.embed_corpus import EmbedCorpus
-from pipeline.options import EmbedOptions
-from transforms.results import NAMESPACE
+from pipeline.jobs import embed_job
+from pipeline.jobs.embed_corpus import EmbedCorpus
+from pipeline.jobs.options import EmbedOptions
+from pipeline.runners.beam_options import pipeline_options
+from transforms.runtime.results import NAMESPACE
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import door
-from pipeline.beam_options import pipeline_options, runner_name, split_arguments, undeclared
-from pipeline.exit_codes import CommandError, Exit
-from pipeline.submission import worker_error
-from pipeline.workers import Workers, set_parallelism, threads_by_slot, workers_of
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.runners import preflight as door
+from pipeline.runners.beam_options import pipeline_options, runner_name, split_arguments, undeclared
+from pipeline.runners.submission import worker_error
+from pipeline.runners.workers import Workers, set_parallelism, threads_by_slot, workers_of
 from tests.pipeline.conftest import Command
 
 OURS = {"--output", "--shard-rows"}
@@ -71,7 +71,7 @@ def test_an_engine_that_is_not_there_is_refused_before_anything_is_written(
     options: list[str], words: str, embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("pipeline.job_service.ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr("pipeline.runners.job_service.ANSWER_SECONDS", 1.0)
     assert embed(tmp_path / "store", *options) in (Exit.BAD_USAGE, Exit.BAD_LOCATION)
     err = capsys.readouterr().err
     assert words in err

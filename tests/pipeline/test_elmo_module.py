@@ -20,7 +20,7 @@ from model.bilm import char_cnn, lstm_layers, run_layers
 from model.characters import BOS, EOS, char_ids
 from model.files.registry import random_weights
 from model.options import DIRECTIONS
-from pipeline.cli import main
+from pipeline.main import main
 from tests.pipeline.conftest import TINY
 from tests.store import allennlp_elmo
 from tests.store.support import make_store

@@ -11,16 +11,16 @@ import pytest
 
 import elmo_store
 from elmo_store.errors import StoreIncompleteError
-from elmo_store.layout import zarr_states_shard
-from elmo_store.markers import read_marker
-from elmo_store.storage import Root
+from elmo_store.format.layout import zarr_states_shard
+from elmo_store.format.markers import read_marker
+from elmo_store.storage.root import Root
 from model.engine.embedder import Embedder, SentenceRows
 from model.files.weights import BiLMWeights
 from model.warm import compute_warm
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
 from tests.pipeline.support import digests
-from transforms import embed as embed_stage
+from transforms.stages import embed as embed_stage
 
 Command = Callable[..., int]
 
@@ -162,7 +162,7 @@ def test_an_output_that_cannot_be_written_is_said_before_the_work(
 def test_a_location_of_an_unknown_kind_is_a_bad_one(
     embed: Command, command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from pipeline.cli import main
+    from pipeline.main import main
 
     assert embed("nosuch://place/store") == Exit.BAD_LOCATION
     assert main([*command, "nosuch://place/store"]) == Exit.BAD_LOCATION
@@ -170,7 +170,7 @@ def test_a_location_of_an_unknown_kind_is_a_bad_one(
 
 
 def test_an_unknown_model_is_bad_usage(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from pipeline.cli import main
+    from pipeline.main import main
 
     assert main(["embed", str(corpus), "--output", str(tmp_path / "s"), "--model", "no-such"]) == Exit.BAD_USAGE
     assert "random-small" in capsys.readouterr().err
@@ -234,7 +234,7 @@ def interrupted(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> R
         raise RuntimeError("stopped by the test")
 
     with monkeypatch.context() as patch:
-        patch.setattr("transforms.finish.finish_job", stop)
+        patch.setattr("transforms.stages.finish.finish_job", stop)
         assert embed(out) == Exit.INCOMPLETE
     return Root(out)
 

@@ -13,26 +13,26 @@ import pytest
 import elmo_store
 from benchmarks.chaos.filesystem import register
 from elmo_store.errors import JobMismatchError, LeaseLostError
-from elmo_store.layout import LEASE, LEASES, MANIFEST, WORK, shard_marker, zarr_states_shard
-from elmo_store.lease import LAUNCHER_SIGN, Lease, acquire, read_lease
-from elmo_store.manifest import read_manifest, write_manifest
-from elmo_store.markers import read_marker
-from elmo_store.process import Process
-from elmo_store.storage import Root
-from pipeline import info_command
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
-from pipeline.output import is_same_job
+from elmo_store.format.layout import LEASE, LEASES, MANIFEST, WORK, shard_marker, zarr_states_shard
+from elmo_store.format.manifest import read_manifest, write_manifest
+from elmo_store.format.markers import read_marker
+from elmo_store.storage.lease import LAUNCHER_SIGN, Lease, acquire, read_lease
+from elmo_store.storage.process import Process
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
+from pipeline.commands import info as info_command
+from pipeline.jobs.output import is_same_job
+from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
-from transforms import embed as embed_stage
-from transforms import finish as finish_stage
-from transforms import plan_shards
-from transforms.done import left_to_do
-from transforms.job_root import JobRoot
-from transforms.plan import PartSlice, ShardTask
-from transforms.problems import IncompleteJobError
-from transforms.work import PLAN, START
+from transforms.runtime.job_root import JobRoot
+from transforms.runtime.work import PLAN, START
+from transforms.stages import embed as embed_stage
+from transforms.stages import finish as finish_stage
+from transforms.stages import plan_shards
+from transforms.stages.done import left_to_do
+from transforms.stages.plan import PartSlice, ShardTask
+from transforms.stages.problems import IncompleteJobError
 
 
 def held_elsewhere(out: Path, run: str = "theirs") -> None:
@@ -58,7 +58,7 @@ def test_a_second_run_is_refused_while_the_first_lives(
     manifest = json.loads((out / MANIFEST).read_text())
     manifest["complete"] = False  # as it is while the first one works
     manifest.pop("sha256")
-    (out / MANIFEST).write_text(json.dumps(manifest | {"sha256": elmo_store.manifest.own_sha256(manifest)}))
+    (out / MANIFEST).write_text(json.dumps(manifest | {"sha256": elmo_store.format.manifest.own_sha256(manifest)}))
     held_elsewhere(out)
     before = everything()
     capsys.readouterr()
@@ -86,7 +86,7 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
     def overtaken(root: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         if text.task.shard == 2:
             Root(out).put_json(LEASE, Lease("theirs", "them@there", Process("x", 1, "1"), 4e9, 900.0, True).to_json())
-            monkeypatch.setattr("transforms.job_root.FENCE_SECONDS", 0.0)
+            monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
         return sound(root, manifest, text, states, plan, stats)
 
     monkeypatch.setattr(embed_stage, "write_shard", overtaken)
@@ -113,20 +113,20 @@ def run_of_a_job(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert embed(out) == Exit.INCOMPLETE
     root = JobRoot(Root(out), Root(out).get_json(START)["run"])
     Root(out).put_json(LEASE, Lease.of_this_process(root.run, local=True, patience_seconds=9.0).to_json())
-    monkeypatch.setattr("transforms.job_root.FENCE_SECONDS", 0.0)
+    monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
     return root
 
 
 def read_settings() -> Any:
-    from pipeline.embed_input import read_settings as of
-    from pipeline.options import EmbedOptions
+    from pipeline.jobs.embed_input import read_settings as of
+    from pipeline.jobs.options import EmbedOptions
 
     return of(EmbedOptions(("x",), "y", input_format="lines"))
 
 
 def finish(root: Root) -> None:
-    from transforms.done import check, check_tasks
-    from transforms.results import Outcome
+    from transforms.runtime.results import Outcome
+    from transforms.stages.done import check, check_tasks
 
     found = sum((check(task, root) for task in check_tasks(Outcome(), root)), start=finish_stage.Checked())
     finish_stage.finish_job(root, found)
@@ -256,8 +256,8 @@ def test_what_a_kill_at_the_very_end_left_is_cleared_by_the_next_command(embed: 
 
 
 def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(run_of_a_job: JobRoot) -> None:
-    from transforms.done import check, check_tasks
-    from transforms.results import Outcome
+    from transforms.runtime.results import Outcome
+    from transforms.stages.done import check, check_tasks
 
     failed = Outcome(n_done=5, n_failed=1, errors=("shard 3, writing: OSError: reset",))
     found = sum((check(task, run_of_a_job) for task in check_tasks(failed, run_of_a_job)), start=finish_stage.Checked())
@@ -332,7 +332,7 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
     register(0, str(tmp_path / "counts"))
     url = f"{protocol}{tmp_path}/store"
     options = {"rate": 0.0} if protocol else {}
-    monkeypatch.setattr("transforms.job_root.FENCE_SECONDS", 0.05)
+    monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.05)
     root = JobRoot(Root(url, options), "first")
     theirs = Root(url, options)
     acquire(theirs, Lease.of_this_process("first", local=True, patience_seconds=9.0))
@@ -343,7 +343,7 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
         acquire(theirs, Lease.of_this_process("second", local=True, patience_seconds=9.0), take_over=True, sleep=lambda _: None)
         theirs.put("states/part-00000.parquet", b"by the second")
         time.sleep(0.1)  # longer than a look at the lease counts
-        monkeypatch.setattr("transforms.job_root.FENCE_SECONDS", 0.05)
+        monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.05)
 
     sound = os.replace
 

@@ -10,14 +10,14 @@ import pytest
 
 import elmo_store
 from elmo_store.errors import LeaseLostError
-from elmo_store.layout import MANIFEST, zarr_states_shard
-from elmo_store.lease import Lease, acquire
-from elmo_store.process import Process
-from elmo_store.storage import Root
-from pipeline.exit_codes import Exit
+from elmo_store.format.layout import MANIFEST, zarr_states_shard
+from elmo_store.storage.lease import Lease, acquire
+from elmo_store.storage.process import Process
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
 from tests.pipeline.support import check_a_job_from_and_to, digests, remote_digests
-from transforms import embed as embed_stage
-from transforms.job_root import JobRoot
+from transforms.runtime.job_root import JobRoot
+from transforms.stages import embed as embed_stage
 
 Command = Callable[..., int]
 
@@ -31,7 +31,7 @@ def test_a_job_from_and_to_gs_is_the_same_as_on_disk(
 def test_a_second_run_is_refused_on_gs_and_an_old_workers_late_put_is_not_taken(
     embed: Command, gcs: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transforms.job_root.FENCE_SECONDS", 0.0)
+    monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
     root = Root("gs://elmo/store", gcs)
     options = ["--storage-options", json.dumps(gcs)]
     acquire(root, Lease("theirs", "them@there", Process("another machine", 1, "1"), time.time(), 900.0, False))

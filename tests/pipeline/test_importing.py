@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from pipeline.importing import nothing_to_collect
+from pipeline.cli.importing import nothing_to_collect
 
 
 def test_nothing_is_collected_meanwhile_and_all_is_as_before_afterwards() -> None:

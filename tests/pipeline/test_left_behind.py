@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from elmo_store import lease, process
-from elmo_store.process import Process, scratch_folder, temporary_tag
-from elmo_store.storage import TEMPORARY_PREFIX, Root
-from pipeline.cli import main
-from pipeline.output import clear
-from pipeline.tenure import tidy
+from elmo_store.storage import lease, process
+from elmo_store.storage.process import Process, scratch_folder, temporary_tag
+from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from pipeline.jobs.lease_holder import tidy
+from pipeline.jobs.output import clear
+from pipeline.main import main
 from tests.pipeline.killed_tidying import KILLED, end_a_job
 from tests.store.support import make_store
 

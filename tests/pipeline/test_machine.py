@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import embed_job
-from pipeline.machine import cores, memory_limit
-from transforms.records import FileIdentity, Piece
+from pipeline.jobs import embed_job
+from pipeline.runners.machine import cores, memory_limit
+from transforms.inputs.records import FileIdentity, Piece
 
 GIB = 1 << 30
 V2 = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "200000 100000\n", "sys/fs/cgroup/memory.max": f"{24 * GIB}\n"}

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from pipeline.exit_codes import CommandError, Exit
-from pipeline.model_loading import LoadingModel
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.jobs.model_loading import LoadingModel
 
 
 def test_who_asks_before_it_is_known_that_a_model_can_t_be_loaded_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,14 @@ import pytest
 
 import elmo_store
 from elmo_store.errors import OverlapError
-from elmo_store.location import Location
-from elmo_store.manifest import read_manifest
-from elmo_store.overlap import Place, Relation, check_apart, check_outside, relation, resolved
-from elmo_store.storage import Root
-from pipeline import touched
-from pipeline.cli import COMMANDS, build_parser, main
-from pipeline.config import leaf_of
-from pipeline.exit_codes import Exit
+from elmo_store.format.manifest import read_manifest
+from elmo_store.storage.location import Location
+from elmo_store.storage.overlap import Place, Relation, check_apart, check_outside, relation, resolved
+from elmo_store.storage.root import Root
+from pipeline.cli import touched
+from pipeline.cli.config import leaf_of
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import COMMANDS, build_parser, main
 from tests.pipeline.conftest import Command
 
 WEIGHTS = '{"w": [0.0, 0.0, 0.0]}'

@@ -14,10 +14,10 @@ from model.engine.embedder import Embedder, SentenceRows
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from model.warm import compute_warm
-from pipeline.embed_corpus import EmbedCorpus
-from pipeline.embed_job import open_job
-from pipeline.options import EmbedOptions
-from transforms.embed_sentences import EmbedSentences
+from pipeline.jobs.embed_corpus import EmbedCorpus
+from pipeline.jobs.embed_job import open_job
+from pipeline.jobs.options import EmbedOptions
+from transforms.stages.embed_sentences import EmbedSentences
 
 OPTIONS = ["--runner=FnApiRunner"]
 SENTENCES = [("a", ["One", "two", "."]), (7, []), (("c", 1), ["é", "One"]), ("d", ["."] * 40)]

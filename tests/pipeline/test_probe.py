@@ -11,9 +11,9 @@ import pytest
 import torch
 
 import elmo_store
-from elmo_store.mix_weights import read_weight_sets
+from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.torch import layers_of_states
-from pipeline.cli import main
+from pipeline.main import main
 from pipeline.probing import baselines, features, probe, results, scores, senses, tagger, vectors
 from pipeline.probing import labels as label_files
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from benchmarks import probe
-from elmo_store.mix_weights import read_weight_sets
+from elmo_store.mixing.weights import read_weight_sets
 from model.files.weights import BiLMWeights
 from model.training.network import initial_parameters
-from pipeline.cli import main
+from pipeline.main import main
 
 WORDS = {"the": ("DET", "B-NP"), "cat": ("NOUN", "I-NP"), "ran": ("VERB", "B-VP"), "-LRB-": ("PUNCT", "O"), "''": ("PUNCT", "O")}
 Run = Callable[..., subprocess.CompletedProcess[str]]

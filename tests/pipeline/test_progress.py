@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_store.storage import Root
-from pipeline import progress
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
-from pipeline.progress import Screen, follow, shown
-from pipeline.quantities import duration
-from pipeline.snapshot import ProgressReader, Snapshot, union
-from transforms.work import PLAN, PROBLEM, PROGRESS, START
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
+from pipeline.cli.quantities import duration
+from pipeline.main import main
+from pipeline.progress import bars as progress
+from pipeline.progress.bars import Screen, follow, shown
+from pipeline.progress.snapshot import ProgressReader, Snapshot, union
+from transforms.runtime.work import PLAN, PROBLEM, PROGRESS, START
 
 
 class Terminal(io.StringIO):

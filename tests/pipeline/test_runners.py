@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from elmo_store.markers import read_marker
-from elmo_store.storage import Root
-from pipeline.exit_codes import Exit
+from elmo_store.format.markers import read_marker
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
 from tests.pipeline.support import digests, run_command
 
 Command = Callable[..., int]

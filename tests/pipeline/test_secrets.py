@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from elmo_store.errors import StoreError
-from elmo_store.filesystems import resolved_options
-from elmo_store.storage import Root
-from pipeline.cli import main
-from pipeline.embed_corpus import EmbedCorpus
-from pipeline.exit_codes import Exit
-from pipeline.options import EmbedOptions, json_object
+from elmo_store.storage.filesystems import resolved_options
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
+from pipeline.jobs.embed_corpus import EmbedCorpus
+from pipeline.jobs.options import EmbedOptions, json_object
+from pipeline.main import main
 from tests.pipeline.conftest import Command
 
 SECRET = "hunter2-is-no-good-password"
@@ -63,7 +63,7 @@ def test_a_secret_may_be_named_and_is_looked_up_where_it_is_used(
     from apache_beam import Pipeline
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from pipeline.embed_job import open_job
+    from pipeline.jobs.embed_job import open_job
 
     options = PipelineOptions(["--runner=FnApiRunner"])
     asked = EmbedOptions(

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store.storage import TEMPORARY_PREFIX, Root
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
+from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
 from tests.pipeline.test_embed_job import broken_writer
-from transforms import embed as embed_stage
+from transforms.stages import embed as embed_stage
 
 
 def test_an_interrupted_job_on_sftp_is_continued_and_the_same_as_on_disk(

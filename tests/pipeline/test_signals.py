@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elmo_store.layout import SHARDS
-from elmo_store.storage import Root
-from pipeline.exit_codes import Exit
+from elmo_store.format.layout import SHARDS
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
 from tests.pipeline.support import run_command
 
 

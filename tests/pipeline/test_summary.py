@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 import elmo_store
-from elmo_store.layout import SENTENCE_INDEX, shard_marker
-from elmo_store.manifest import read_manifest
-from elmo_store.markers import ObjectRecord, ShardMarker
-from elmo_store.storage import Root
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
-from pipeline.quantities import human_bytes
-from pipeline.summary import all_markers, summary, totals
-from transforms.job_root import JobRoot
-from transforms.work import PLAN, TASK_LIST
+from elmo_store.format.layout import SENTENCE_INDEX, shard_marker
+from elmo_store.format.manifest import read_manifest
+from elmo_store.format.markers import ObjectRecord, ShardMarker
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
+from pipeline.cli.quantities import human_bytes
+from pipeline.main import main
+from pipeline.progress.summary import all_markers, summary, totals
+from transforms.runtime.job_root import JobRoot
+from transforms.runtime.work import PLAN, TASK_LIST
 
 Command = Callable[..., int]
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from elmo_store.layout import IDS, SHARDS, STRETCHES
-from pipeline.cli import main
+from elmo_store.format.layout import IDS, SHARDS, STRETCHES
+from pipeline.main import main
 from tests.pipeline.conftest import Command
 
 OF_A_RUN = ("stats", "sha256")  # members of markers

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from elmo_store import layout
-from elmo_store.storage import Root
+from elmo_store.format import layout
+from elmo_store.storage.root import Root
 from model.engine.int8 import int8_problem
-from pipeline import recompute
-from pipeline.cli import main
-from pipeline.exit_codes import Exit
+from pipeline.cli.exit_codes import Exit
+from pipeline.jobs import recompute
+from pipeline.main import main
 from tests.store.support import make_store
 
 Command = Callable[..., int]

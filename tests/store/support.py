@@ -11,10 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 from safetensors.numpy import save
 
-from elmo_store import forms, ids, layout, zarr_form
-from elmo_store.inputs import encode_inputs
-from elmo_store.int8 import Int8Rows, quantized
-from elmo_store.manifest import (
+from elmo_store.checking.verify import start_state_sha256
+from elmo_store.format import ids, layout
+from elmo_store.format.inputs import encode_inputs
+from elmo_store.format.int8 import Int8Rows, quantized
+from elmo_store.format.manifest import (
     Checksums,
     Counts,
     InputInfo,
@@ -24,11 +25,12 @@ from elmo_store.manifest import (
     StartStateInfo,
     write_manifest,
 )
-from elmo_store.markers import IdsMarker, ObjectRecord, PartRange, ShardMarker, StretchMarker, checksum, write_marker
-from elmo_store.sentences import encode_part
-from elmo_store.storage import Root
-from elmo_store.verify import start_state_sha256
-from elmo_store.writer import complete_store, encode_id_tables
+from elmo_store.format.markers import IdsMarker, ObjectRecord, PartRange, ShardMarker, StretchMarker, checksum, write_marker
+from elmo_store.forms import shards as forms
+from elmo_store.forms import zarr_form
+from elmo_store.reading.sentences import encode_part
+from elmo_store.reading.writer import complete_store, encode_id_tables
+from elmo_store.storage.root import Root
 
 CHANNELS = 8
 SHARD_ROWS = 16

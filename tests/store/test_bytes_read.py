@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 import elmo_store
-from elmo_store import layout
+from elmo_store.format import layout
 from tests.store.support import Written, make_store
 
 FOOTER = 75_000  # pyarrow reads the last 64 KiB of a file for its footer; pages and indices come on top

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store import layout
 from elmo_store.errors import (
     JobMismatchError,
     ManifestError,
@@ -23,10 +22,11 @@ from elmo_store.errors import (
     StoreNotFoundError,
     StoreVersionError,
 )
-from elmo_store.manifest import Manifest, MixInfo, WeightSet, own_sha256, read_manifest, write_manifest
-from elmo_store.markers import read_marker
-from elmo_store.parquet_files import read_table
-from elmo_store.storage import Root
+from elmo_store.format import layout
+from elmo_store.format.manifest import Manifest, MixInfo, WeightSet, own_sha256, read_manifest, write_manifest
+from elmo_store.format.markers import read_marker
+from elmo_store.storage.parquet_files import read_table
+from elmo_store.storage.root import Root
 from tests.store.support import Written, make_manifest, make_store
 
 

@@ -21,7 +21,7 @@ from zarr.core.buffer import Buffer, BufferPrototype
 from zarr.storage import LocalStore
 
 import elmo_store
-from elmo_store import layout
+from elmo_store.format import layout
 from tests.store.support import LENGTHS, make_store
 
 DTYPES = pytest.mark.parametrize("dtype", ["float16", "float32"])

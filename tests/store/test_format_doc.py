@@ -15,7 +15,7 @@ import pytest
 import zarr
 
 import elmo_store
-from elmo_store.manifest import MixInfo, WeightSet
+from elmo_store.format.manifest import MixInfo, WeightSet
 from tests.store.support import LENGTHS, make_manifest, make_store
 
 # --- The independent reader: nothing of elmo_store below, until the line that ends it ---

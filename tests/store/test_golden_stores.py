@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store import layout
+from elmo_store.format import layout
 from tests.store import support
 from tests.store.write_goldens import CHANNELS, LENGTHS, STORES, expected, expected_raw
 

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_store import forms, layout
-from elmo_store.ranges import Range, ShortReadError, merged
-from elmo_store.storage import TEMPORARY_PREFIX, Root
+from elmo_store.format import layout
+from elmo_store.forms import shards as forms
+from elmo_store.storage.ranges import Range, ShortReadError, merged
+from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 from tests.store.support import make_manifest
 
 

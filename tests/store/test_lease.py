@@ -13,12 +13,12 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from elmo_store import lease as leases
 from elmo_store.errors import LeaseHeldError, LeaseLostError
-from elmo_store.layout import LEASE
-from elmo_store.lease import LAUNCHER_SIGN, Lease, acquire, check, give_sign, read_lease, read_signs, release
-from elmo_store.process import Process
-from elmo_store.storage import Root
+from elmo_store.format.layout import LEASE
+from elmo_store.storage import lease as leases
+from elmo_store.storage.lease import LAUNCHER_SIGN, Lease, acquire, check, give_sign, read_lease, read_signs, release
+from elmo_store.storage.process import Process
+from elmo_store.storage.root import Root
 
 ELSEWHERE = Process("another machine", 1, "1")
 
@@ -191,7 +191,7 @@ class OldFileSystem(MemoryFileSystem):
 
 def test_without_a_put_on_a_condition_the_owner_that_stays_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec.register_implementation("old", OldFileSystem, clobber=True)
-    monkeypatch.setattr("elmo_store.storage.SETTLE_SECONDS", 0.01)
+    monkeypatch.setattr("elmo_store.storage.root.SETTLE_SECONDS", 0.01)
     root = Root("old://leases")
     acquire(root, of("first"))
     check(root, "first")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import elmo_store
 from elmo_store import ScalarMix
 from elmo_store.errors import WeightSetError
-from elmo_store.manifest import MixInfo, WeightSet
-from elmo_store.mix import LayerNorm, layers_of_states
+from elmo_store.format.manifest import MixInfo, WeightSet
+from elmo_store.mixing.scalar_mix import LayerNorm, layers_of_states
 from tests.store.support import make_store
 
 

@@ -10,8 +10,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from elmo_store.errors import WeightSetError
-from elmo_store.manifest import WeightSet
-from elmo_store.mix_weights import check_layers, read_weight_sets
+from elmo_store.format.manifest import WeightSet
+from elmo_store.mixing.weights import check_layers, read_weight_sets
 
 THIRD = 1 / 3
 

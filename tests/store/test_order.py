@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmo_store import order
+from elmo_store.torch import order
 
 COUNTS = st.lists(st.integers(0, 700), min_size=1, max_size=12)
 

@@ -18,8 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import elmo_store
-from elmo_store import layout, sentences, zarr_rows
 from elmo_store.errors import SentenceNotFoundError, ShardMissingError, StoreError
+from elmo_store.format import layout
+from elmo_store.forms import zarr_rows
+from elmo_store.reading import sentences
 from tests.store.support import LENGTHS, Written, make_store
 
 FORMS = pytest.mark.parametrize("form", layout.FORMS)

@@ -12,17 +12,18 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store import layout, watched
 from elmo_store.errors import ShardMissingError, StoreReplacedError
-from elmo_store.manifest import read_manifest, write_manifest
-from elmo_store.ranges import Range
-from elmo_store.run_reader import _File
-from elmo_store.storage import Root
+from elmo_store.format import layout
+from elmo_store.format.manifest import read_manifest, write_manifest
+from elmo_store.forms.run_reader import _File
+from elmo_store.reading import watched
+from elmo_store.storage.ranges import Range
+from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, SentenceStream
-from pipeline.output import clear
+from pipeline.jobs.output import clear
 from tests.store.support import Written, make_store
-from transforms.copy_parts import copy_marked
-from transforms.derive import _DeriveShards
+from transforms.stages.copy_parts import copy_marked
+from transforms.stages.derive import _DeriveShards
 
 LENGTHS = (9,) * 24  # 216 rows in 14 shards
 AGAIN = "open it again"

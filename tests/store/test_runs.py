@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_store import run_reader
-from elmo_store.ranges import ShortReadError
-from elmo_store.run_reader import RunReader
-from elmo_store.runs import Runs, cut
-from elmo_store.storage import Root
+from elmo_store.forms import run_reader
+from elmo_store.forms.run_reader import RunReader
+from elmo_store.forms.runs import Runs, cut
+from elmo_store.storage.ranges import ShortReadError
+from elmo_store.storage.root import Root
 
 SPANS = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), max_size=6)
 
@@ -62,7 +62,7 @@ def _without_extension(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(data=st.data())
 def test_pieces_of_files_in_c_and_in_python(root: Root, data: st.DataObject) -> None:
-    assert run_reader.compiled() is not None, "elmo_store._ranges was not built: python setup.py build_ext --inplace"
+    assert run_reader.compiled() is not None, "elmo_store.forms._ranges was not built: python setup.py build_ext --inplace"
     files, k = data.draw(st.lists(st.integers(0, 69), min_size=1, max_size=70, unique=True)), data.draw(st.integers(1, 4))
     n = data.draw(st.integers(0, 90))
     random = np.random.default_rng(data.draw(st.integers(0, 99)))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_store import scan
-from elmo_store.scan import Memory, batches
+from elmo_store.reading import scan
+from elmo_store.reading.scan import Memory, batches
 
 Int64 = npt.NDArray[np.int64]
 

@@ -10,15 +10,15 @@ import jsonschema
 import pytest
 
 from elmo_store.errors import ManifestError, StoreError
-from elmo_store.manifest import Manifest, MixInfo, WeightSet, own_sha256
-from elmo_store.markers import ShardMarker, StretchMarker, sealed
+from elmo_store.format.manifest import Manifest, MixInfo, WeightSet, own_sha256
+from elmo_store.format.markers import ShardMarker, StretchMarker, sealed
 from tests.store.support import make_manifest, make_store
 
 MIX = MixInfo("s3://x/y", "3" * 64, False, (WeightSet("a", (0.5, 0.5), 1.0, (0.0, 0.0)), WeightSet("b", (1.0, 0.0), 2.0)))
 
 
 def schema(name: str) -> Any:
-    return json.loads(files("elmo_store").joinpath(f"schemas/{name}.schema.json").read_text(encoding="utf-8"))
+    return json.loads(files("elmo_store.format").joinpath(f"schemas/{name}.schema.json").read_text(encoding="utf-8"))
 
 
 def validator(name: str) -> Any:

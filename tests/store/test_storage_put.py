@@ -8,7 +8,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from elmo_store.storage import TEMPORARY_PREFIX, Root
+from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 
 
 class Server(MemoryFileSystem):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store import layout
 from elmo_store.errors import StoreError
-from elmo_store.storage import Root
+from elmo_store.format import layout
+from elmo_store.storage.root import Root
 from tests.store.contract import StoreContract
 from tests.store.support import Written, make_store
 

@@ -12,16 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import elmo_store
-from elmo_store import ids, layout, text_index
+from elmo_store.checking.verify import verify
 from elmo_store.errors import SentenceNotFoundError, StoreError
-from elmo_store.index_record import record_of
-from elmo_store.manifest import ModelInfo
-from elmo_store.parquet_files import GroupsOf, read_footers, read_table, read_tables
-from elmo_store.storage import Root
-from elmo_store.store import Store
-from elmo_store.text_index import hash_texts, hash_tokens
-from elmo_store.verify import verify
-from pipeline.cli import main
+from elmo_store.format import ids, layout
+from elmo_store.format.index_record import record_of
+from elmo_store.format.manifest import ModelInfo
+from elmo_store.reading import text_index
+from elmo_store.reading.store import Store
+from elmo_store.reading.text_index import hash_texts, hash_tokens
+from elmo_store.storage.parquet_files import GroupsOf, read_footers, read_table, read_tables
+from elmo_store.storage.root import Root
+from pipeline.main import main
 from tests.store.support import make_store
 
 FACTS = record_of(layout.TEXT_INDEX)

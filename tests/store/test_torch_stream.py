@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import elmo_store
-from elmo_store import row_cache
 from elmo_store.errors import StateNotFoundError, StoreError
+from elmo_store.reading import row_cache
 from elmo_store.torch import SentenceStream
 from tests.store.support import Written, make_store
 

@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import elmo_store
-from elmo_store import layout, zarr_form
 from elmo_store.errors import ManifestError, ShardCorruptError, StoreError
-from elmo_store.manifest import Checksums, read_manifest, write_manifest
-from elmo_store.markers import (
+from elmo_store.format import layout
+from elmo_store.format.manifest import Checksums, read_manifest, write_manifest
+from elmo_store.format.markers import (
     ObjectRecord,
     ShardMarker,
     checksum,
@@ -28,7 +28,8 @@ from elmo_store.markers import (
     read_stretch_marker,
     write_marker,
 )
-from elmo_store.storage import Root
+from elmo_store.forms import zarr_form
+from elmo_store.storage.root import Root
 from tests.store.support import Written, make_store
 
 LENGTHS = (3, 7, 0, 7, 1, 0, 12, 5)  # sentences 1 and 3 are equally long; 5 was refused
@@ -58,7 +59,7 @@ def resign(root: Root) -> None:
 
 
 def faults(root: Root, *, deep: bool = True) -> str:
-    from elmo_store.verify import verify
+    from elmo_store.checking.verify import verify
 
     return "\n".join(fault.text for fault in verify(elmo_store.open(root.url()), deep=deep).faults)
 
@@ -234,7 +235,7 @@ def test_scales_are_looked_at_as_all_else(tmp_path: Path, what: str) -> None:
 
 
 def test_an_absent_chunk_with_a_right_checksum_is_no_zeros(tmp_path: Path) -> None:
-    from elmo_store.zarr_shard import crc32c
+    from elmo_store.forms.zarr_shard import crc32c
 
     root = make(tmp_path / "store").root
     rel = layout.zarr_states_shard(1)
@@ -250,7 +251,7 @@ def test_an_absent_chunk_with_a_right_checksum_is_no_zeros(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("encoding", [{"compression": "zstd"}, {"checksum": "crc32c"}])
 def test_an_absent_chunk_of_encoded_ones_is_an_error(tmp_path: Path, encoding: dict[str, str]) -> None:
-    from elmo_store.zarr_shard import crc32c
+    from elmo_store.forms.zarr_shard import crc32c
 
     root = make(tmp_path / "store", **encoding).root
     rel = layout.zarr_states_shard(1)
@@ -263,7 +264,7 @@ def test_an_absent_chunk_of_encoded_ones_is_an_error(tmp_path: Path, encoding: d
 
 
 def test_inner_chunks_in_another_order_are_named(tmp_path: Path) -> None:
-    from elmo_store.zarr_shard import crc32c
+    from elmo_store.forms.zarr_shard import crc32c
 
     root = make(tmp_path / "store").root
     rel = layout.zarr_states_shard(1)

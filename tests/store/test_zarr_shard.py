@@ -12,8 +12,8 @@ from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
-from elmo_store.zarr_form import encode_tokens
-from elmo_store.zarr_shard import crc32c, encode
+from elmo_store.forms.zarr_form import encode_tokens
+from elmo_store.forms.zarr_shard import crc32c, encode
 from tests.store.support import make_manifest
 
 COMPRESSORS: dict[str, Any] = {

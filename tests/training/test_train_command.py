@@ -12,7 +12,7 @@ from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.training import memory
-from pipeline.cli import main
+from pipeline.main import main
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from transforms.pieces import plan_pieces
+from transforms.inputs.records import Piece, ReadSettings, Record, Reject, Sentence
 from transforms.readers import read_piece
-from transforms.records import Piece, ReadSettings, Record, Reject, Sentence
+from transforms.stages.split import plan_pieces
 
 
 def write(path: Path, data: bytes) -> Path:

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.transforms.reading import write
-from transforms.blocks import BGZIP, SEEKABLE, block_at, frame_starts, is_bgzip, text_of_range
-from transforms.boundaries import BLOCK, LINE, TEXT
-from transforms.pieces import plan_pieces
+from transforms.inputs.blocks import BGZIP, SEEKABLE, block_at, frame_starts, is_bgzip, text_of_range
+from transforms.inputs.boundaries import BLOCK, LINE, TEXT
+from transforms.inputs.records import InputError, Piece, ReadSettings, Sentence
 from transforms.readers import open_piece, read_piece
-from transforms.records import InputError, Piece, ReadSettings, Sentence
+from transforms.stages.split import plan_pieces
 
 LINES = ["a b\n", "\n", "c d e .\n", "   \n", "\r\n", "f\r\n", "g h", "x" * 40 + "\n"]
 

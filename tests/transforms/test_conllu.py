@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.transforms.reading import records, rejects, tokens, write
-from transforms.records import ReadSettings, Sentence
+from transforms.inputs.records import ReadSettings, Sentence
 
 
 def row(number: str, form: str) -> str:

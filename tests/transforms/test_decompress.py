@@ -11,10 +11,10 @@ import pytest
 import zstandard
 
 from tests.transforms.reading import one_piece, records, tokens, write
-from transforms.byte_source import ByteSource
-from transforms.decompress import compression_of_bytes, compression_of_name, without_suffix
+from transforms.inputs.byte_source import ByteSource
+from transforms.inputs.decompress import compression_of_bytes, compression_of_name, without_suffix
+from transforms.inputs.records import InputError, ReadSettings
 from transforms.readers import read_piece
-from transforms.records import InputError, ReadSettings
 
 TEXT = "".join(f"sentence {i} é \u2028 .\n" for i in range(20_000)).encode()
 KINDS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {

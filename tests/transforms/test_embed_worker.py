@@ -15,18 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elmo_store.layout import state_names
-from elmo_store.lease import Lease, acquire
-from elmo_store.markers import ShardMarker, write_marker
-from elmo_store.storage import Root
+from elmo_store.format.layout import state_names
+from elmo_store.format.markers import ShardMarker, write_marker
+from elmo_store.storage.lease import Lease, acquire
+from elmo_store.storage.root import Root
 from model.engine.text import Text
 from model.errors import DeviceLostError
-from transforms import embed as stage
-from transforms.embed import BiLMHandler, EmbedSettings, ShardWorker
-from transforms.health import WorkerBrokenError, WorkerError
-from transforms.plan import PartSlice, ShardTask
-from transforms.shard_text import PartReader, ShardText, call_text, read_shard
-from transforms.work import DEVICE
+from transforms.runtime.health import WorkerBrokenError, WorkerError
+from transforms.runtime.work import DEVICE
+from transforms.stages import embed as stage
+from transforms.stages.embed import BiLMHandler, EmbedSettings, ShardWorker
+from transforms.stages.plan import PartSlice, ShardTask
+from transforms.stages.shard_text import PartReader, ShardText, call_text, read_shard
 
 SENTENCES = [["a", "b", "c"], [], ["d"], ["e", "f"]]
 
@@ -269,11 +269,11 @@ def test_a_lost_device_ends_the_process_where_an_engine_starts_another(tmp_path:
     put_part(root, SENTENCES)
     acquire(root, Lease.of_this_process("run", local=True, patience_seconds=9.0))
     code = f"""
-from elmo_store.process import Process
-from elmo_store.storage import Root
+from elmo_store.storage.process import Process
+from elmo_store.storage.root import Root
 from model.errors import DeviceLostError
 from tests.transforms.test_embed_worker import Engine, task, worker
-from transforms.job_root import JobRoot
+from transforms.runtime.job_root import JobRoot
 root = JobRoot(Root({str(tmp_path)!r}), "run", None if {of_an_engine} else Process.here())
 try:
     worker(root, Engine(later=DeviceLostError("CUDA error: an illegal memory access"))).run([task(0, 0, 2)])

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from benchmarks import scale
-from elmo_store.layout import zarr_states_shard
-from elmo_store.manifest import write_manifest
-from elmo_store.storage import TEMPORARY_PREFIX, Root
-from pipeline.snapshot import ProgressReader
-from transforms.done import Checked, check, check_tasks
-from transforms.finish import finish_job
-from transforms.results import Outcome
-from transforms.work import START
+from elmo_store.format.layout import zarr_states_shard
+from elmo_store.format.manifest import write_manifest
+from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from pipeline.progress.snapshot import ProgressReader
+from transforms.runtime.results import Outcome
+from transforms.runtime.work import START
+from transforms.stages.done import Checked, check, check_tasks
+from transforms.stages.finish import finish_job
 
 REQUESTS = ("get", "put", "size", "sizes", "get_many", "remove", "stamp")
 
@@ -84,6 +84,8 @@ def test_what_a_killed_writer_left_is_gone_in_the_end(tmp_path: Path) -> None:
 
 
 def test_stages_that_only_count_load_no_pytorch() -> None:
-    stages = [f"transforms.{name}" for name in ("tokenise", "unpack", "plan_shards", "done", "number", "index_ids", "finish")]
+    stages = [
+        f"transforms.stages.{name}" for name in ("tokenise", "unpack", "plan_shards", "done", "number", "index_ids", "finish")
+    ]
     code = f"import sys, {', '.join(stages)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

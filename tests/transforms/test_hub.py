@@ -15,9 +15,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import pytest
 
 from tests.transforms.reading import tokens
-from transforms.pieces import plan_pieces
+from transforms.inputs.records import InputError, ReadSettings
 from transforms.readers import read_piece
-from transforms.records import InputError, ReadSettings
+from transforms.stages.split import plan_pieces
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed: pip install 'elmo-store[hf]'")
 REPO = "datasets/me/corpus"

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from elmo_store.errors import LeaseLostError
-from elmo_store.lease import Lease, acquire, read_signs, release
-from elmo_store.process import Process
-from elmo_store.storage import Root
-from transforms import job_root
-from transforms.job_root import RETRIES, JobRoot, again
+from elmo_store.storage.lease import Lease, acquire, read_signs, release
+from elmo_store.storage.process import Process
+from elmo_store.storage.root import Root
+from transforms.runtime import job_root
+from transforms.runtime.job_root import RETRIES, JobRoot, again
 
 
 def held(folder: Path, run: str = "run") -> JobRoot:

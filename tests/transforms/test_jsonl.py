@@ -8,10 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.transforms.reading import one_piece, records, rejects, tokens, write
-from transforms.decompress import compression_of_bytes
-from transforms.pieces import plan_pieces
+from transforms.inputs.decompress import compression_of_bytes
+from transforms.inputs.records import ReadSettings, Reject, Sentence
 from transforms.readers import read_piece
-from transforms.records import ReadSettings, Reject, Sentence
+from transforms.stages.split import plan_pieces
 
 
 def test_strings_and_token_lists(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.transforms.reading import one_piece, records, rejects, tokens, write
-from transforms.pieces import plan_pieces
+from transforms.inputs.records import ReadSettings, Reject, Sentence
 from transforms.readers import open_piece, read_piece
 from transforms.readers.lines import LongLine, split_lines
-from transforms.records import ReadSettings, Reject, Sentence
+from transforms.stages.split import plan_pieces
 
 NO_SEPARATORS = ["\x0b", "\x0c", "\x1c", "\x85", "\xa0", "\u2003", "\u2028", "\u2029", "\u3000", "\r"]
 FRAGMENTS = [b"\n", b"\r\n", b"\r", b" ", b"\t", b"a", b"word", "é".encode(), b"\xff", b"\xc3", "\u2028".encode(), b"\x85", b"\0"]

@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmo_store import layout
-from elmo_store.ids import hashes
-from elmo_store.layout import SENTENCES_SCHEMA, ids_marker, rejects_part, sentences_part
-from elmo_store.manifest import write_manifest
-from elmo_store.markers import IdsMarker, read_stretch_marker, write_marker
-from elmo_store.storage import Root
-from elmo_store.zarr_form import read_sentence_chunks
+from elmo_store.format import layout
+from elmo_store.format.ids import hashes
+from elmo_store.format.layout import SENTENCES_SCHEMA, ids_marker, rejects_part, sentences_part
+from elmo_store.format.manifest import write_manifest
+from elmo_store.format.markers import IdsMarker, read_stretch_marker, write_marker
+from elmo_store.forms.zarr_form import read_sentence_chunks
+from elmo_store.storage.root import Root
 from tests.store.support import make_manifest
-from transforms import plan
-from transforms.index_ids import merge_ids, runs_to_do
-from transforms.number import NumberTask, is_numbered, number_parts
-from transforms.plan import PartCounts, PartPlan, Stretch, make_plan, stretches
-from transforms.work import PLAN, id_hashes
+from transforms.runtime.work import PLAN, id_hashes
+from transforms.stages import plan
+from transforms.stages.index_ids import merge_ids, runs_to_do
+from transforms.stages.number import NumberTask, is_numbered, number_parts
+from transforms.stages.plan import PartCounts, PartPlan, Stretch, make_plan, stretches
 
 SENTENCES = [["a", "b"], [], ["c"], []]
 N_SENTENCES, N_ROWS = 54, 203  # of the corpus, whose part 7 is `SENTENCES`

@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.transforms.reading import records, rejects, tokens, write
-from transforms.pieces import plan_pieces
+from transforms.inputs.records import InputError, ReadSettings, Reject, Sentence
 from transforms.readers import open_piece, read_piece
-from transforms.records import InputError, ReadSettings, Reject, Sentence
+from transforms.stages.split import plan_pieces
 
 
 def table(path: Path, columns: dict[str, pa.Array], row_group_size: int = 1000) -> Path:

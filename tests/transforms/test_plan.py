@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.plan import (
+from transforms.inputs.records import FileIdentity, Piece, ReadSettings, ReadTask, ScratchPart, TaskResult
+from transforms.stages.plan import (
     PartCounts,
     PlanError,
     cut,
@@ -17,7 +18,6 @@ from transforms.plan import (
     shards_per_call,
     shards_per_task,
 )
-from transforms.records import FileIdentity, Piece, ReadSettings, ReadTask, ScratchPart, TaskResult
 
 PARTS = st.lists(st.lists(st.integers(0, 7), max_size=6), max_size=6)  # tokens of each sentence of each part
 

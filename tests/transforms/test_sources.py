@@ -22,10 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.transforms.reading import records, tokens, write
-from transforms.pieces import plan_pieces
+from transforms.inputs.files import find_files, known_format
+from transforms.inputs.records import InputError, Piece, ReadSettings, describe_files, input_fingerprint
 from transforms.readers import read_piece
-from transforms.records import InputError, Piece, ReadSettings, describe_files, input_fingerprint
-from transforms.sources import find_files, known_format
+from transforms.stages.split import plan_pieces
 
 
 def names(pieces: list[Piece], base: Path) -> list[str]:

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmo_store.storage import Root
+from elmo_store.storage.root import Root
 from tests.transforms.reading import one_piece, records, rejects, tokens, write
-from transforms import unpack as unpack_stage
-from transforms.boundaries import BLOCK, LINE, TEXT, boundary
-from transforms.pieces import plan_pieces, read_tasks
+from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
+from transforms.inputs.records import InputError, ReadSettings, ReadTask, Record, Sentence
 from transforms.readers import open_piece, read_piece
-from transforms.records import InputError, ReadSettings, ReadTask, Record, Sentence
-from transforms.scratch import first_sentences, tokenise_task
-from transforms.unpack import unpack
+from transforms.stages import unpack as unpack_stage
+from transforms.stages.scratch import first_sentences, tokenise_task
+from transforms.stages.split import plan_pieces, read_tasks
+from transforms.stages.unpack import unpack
 
 WORDS = ReadSettings(tokenizer="whitespace")
 
@@ -114,7 +114,7 @@ def test_what_an_encoding_does_not_have_is_refused_by_the_line(tmp_path: Path) -
 )
 def test_boundaries_never_fall_and_begin_units(text: bytes, unit: str, step: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("transforms.boundaries.STEP", step)
+        patch.setattr("transforms.inputs.boundaries.STEP", step)
         found = [boundary(lambda a, b: text[a:b], place, len(text), unit) for place in range(len(text) + 2)]
     assert found == sorted(found)
     assert all(cut >= place for place, cut in enumerate(found) if place <= len(text))
@@ -134,7 +134,7 @@ def test_a_large_stream_becomes_blobs_that_read_as_it_does(
     path = write(tmp_path / f"a{suffix}", gzip.compress(data) if suffix else data.decode().encode("utf-16"))
     read = ReadSettings(encoding="utf-8" if suffix else "utf-16")
     monkeypatch.setattr(unpack_stage, "BLOB_BYTES", 10_000)
-    for place in ("unpack.SAMPLE_BYTES", "byte_source.READ_BYTES", "decompress.OUTPUT_BYTES"):
+    for place in ("stages.unpack.SAMPLE_BYTES", "inputs.byte_source.READ_BYTES", "inputs.decompress.OUTPUT_BYTES"):
         monkeypatch.setattr(f"transforms.{place}", 3000)
     root = Root(tmp_path / "store")
     (task,) = read_tasks(plan_pieces([str(path)], kind, read, range_bytes=1000))
@@ -214,7 +214,7 @@ def test_a_large_table_becomes_blobs_that_read_as_it_does(
     path = write(tmp_path / "a.data", gzip.compress(data) if packed else data)
     read = ReadSettings(text_field=field, max_line_bytes=4096)
     monkeypatch.setattr(unpack_stage, "BLOB_BYTES", 200)
-    for place in ("byte_source.READ_BYTES", "decompress.OUTPUT_BYTES"):
+    for place in ("inputs.byte_source.READ_BYTES", "inputs.decompress.OUTPUT_BYTES"):
         monkeypatch.setattr(f"transforms.{place}", 300)
     root = Root(tmp_path / "store")
     task = ReadTask(0, (replace(one_piece(path, kind, read), unpack=True),))

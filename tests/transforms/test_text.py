@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.transforms.reading import one_piece, records, rejects, tokens, write
-from transforms.pieces import plan_pieces
-from transforms.readers import open_piece, paragraphs, read_piece
-from transforms.records import ReadSettings, Record, Reject, Sentence
-from transforms.sentences import sentence_spans
-from transforms.tokenizers import describe, get, name_for, ptb, whitespace
+from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
+from transforms.readers import open_piece, read_piece
+from transforms.stages.split import plan_pieces
+from transforms.text import paragraphs
+from transforms.text.sentences import sentence_spans
+from transforms.text.tokenizers import describe, get, name_for, ptb, whitespace
 
 
 def split(running: str) -> list[str]:

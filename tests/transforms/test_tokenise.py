@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from elmo_store.storage import Root
+from elmo_store.storage.root import Root
 from tests.transforms.reading import one_piece, records, write
-from transforms.pieces import plan_pieces, read_tasks
-from transforms.records import InputError, ReadSettings, ReadTask, TaskResult
-from transforms.scratch import (
+from transforms.inputs.records import InputError, ReadSettings, ReadTask, TaskResult
+from transforms.stages.scratch import (
     SCRATCH_SCHEMA,
     finished_task,
     scratch_part,
@@ -26,7 +25,8 @@ from transforms.scratch import (
     task_result,
     tokenise_task,
 )
-from transforms.tokenise import TokeniseTasks
+from transforms.stages.split import plan_pieces, read_tasks
+from transforms.stages.tokenise import TokeniseTasks
 
 
 def one_task(path: Path, input_format: str = "auto") -> ReadTask:

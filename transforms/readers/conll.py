@@ -1,19 +1,18 @@
 """The format ``conll``: a word a line with its columns, as in CoNLL-2003; blank lines between sentences.
 
-May import transforms.{byte_source,records,tokenizers}, the line reader and the reader of CoNLL-U. A file whose first word line
-has the ten columns of CoNLL-U is read as that. Otherwise columns are separated by tabs if the line has one, else by spaces;
-the word is the first (``--text-field 2`` takes the second). ``-DOCSTART-`` lines begin documents and are no words; a line that
-begins with ``# `` before the words of a sentence is a comment. Position = number of the sentence's first line, from 0. A
-sentence with a line that lacks the column is refused whole.
+A file whose first word line has the ten columns of CoNLL-U is read as that. Otherwise columns are separated by tabs if the line
+has one, else by spaces; the word is the first (``--text-field 2`` takes the second). ``-DOCSTART-`` lines begin documents and
+are no words; a line that begins with ``# `` before the words of a sentence is a comment. Position = number of the sentence's
+first line, from 0. A sentence with a line that lacks the column is refused whole.
 """
 
 from collections.abc import Iterator
 
-from transforms.byte_source import ByteSource
+from transforms.inputs.byte_source import ByteSource
+from transforms.inputs.records import InputError, Piece, ReadSettings, Record, Reject, Sentence
 from transforms.readers.conllu import is_conllu, sentences_of
 from transforms.readers.lines import RAW_BYTES, Line, LongLine, cut_raw, lines_of, text_of
-from transforms.records import InputError, Piece, ReadSettings, Record, Reject, Sentence
-from transforms.tokenizers import Tokenizer
+from transforms.text.tokenizers import Tokenizer
 
 DOCUMENT = "-DOCSTART-"
 

@@ -1,20 +1,18 @@
 """The format ``conllu``: the syntactic words of CoNLL-U, with the sentences' own ids.
 
-May import transforms.records, transforms.byte_source and the line reader.
-
-Tokens are the FORM of lines with an integer ID, as structural probes count them; lines of multi-word tokens (``1-2``) and
-empty nodes (``1.1``) are passed over. The id is ``# sent_id``; without one it is made from file and position. Position =
-number of the sentence's first line (its comments included), from 0. A sentence with a malformed line is refused whole.
-Blank lines end sentences; a block of comments alone is no sentence.
+Tokens are the FORM of lines with an integer ID, as structural probes count them; lines of multi-word tokens (``1-2``) and empty
+nodes (``1.1``) are passed over. The id is ``# sent_id``; without one it is made from file and position. Position = number of
+the sentence's first line (its comments included), from 0. A sentence with a malformed line is refused whole. Blank lines end
+sentences; a block of comments alone is no sentence.
 """
 
 import re
 from collections.abc import Iterator
 
-from transforms.byte_source import ByteSource
+from transforms.inputs.byte_source import ByteSource
+from transforms.inputs.records import Piece, ReadSettings, Record, Reject, Sentence
 from transforms.readers.lines import RAW_BYTES, Line, LongLine, cut_raw, lines_of, text_of
-from transforms.records import Piece, ReadSettings, Record, Reject, Sentence
-from transforms.tokenizers import Tokenizer
+from transforms.text.tokenizers import Tokenizer
 
 N_COLUMNS = 10
 _SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(.*?)\s*$")

@@ -1,22 +1,22 @@
 """The formats ``csv`` and ``tsv``: a row a record, with the names of the fields in the first row.
 
-May import transforms.{byte_source,records,schema,tokenizers}, the line reader and fields. CSV is read by Python's csv module:
-fields in double quotes may hold separators and line ends; the separator is the one of ``, ; TAB |`` under which the first row
-has the text field. TSV has tabs and no quotes: a ``"`` is a character. A field that is a number (``--text-field 2``, from 1)
-means a file without a row of names. What becomes of a row's fields: `transforms.readers.fields`. Position = number of the
-row, from 0, without the row of names and without blank lines. A row of another length than the first is refused.
+CSV is read by Python's csv module: fields in double quotes may hold separators and line ends; the separator is the one of ``, ;
+TAB |`` under which the first row has the text field. TSV has tabs and no quotes: a ``"`` is a character. A field that is a
+number (``--text-field 2``, from 1) means a file without a row of names. What becomes of a row's fields:
+`transforms.readers.fields`. Position = number of the row, from 0, without the row of names and without blank lines. A row of
+another length than the first is refused.
 """
 
 import csv
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from transforms.byte_source import ByteSource
+from transforms.inputs.byte_source import ByteSource
+from transforms.inputs.records import Piece, ReadSettings, Record, Reject
 from transforms.readers.fields import field_records, text_field
 from transforms.readers.lines import Line, LongLine, cut_raw, lines_of
 from transforms.readers.schema import check_names
-from transforms.records import Piece, ReadSettings, Record, Reject
-from transforms.tokenizers import Tokenizer
+from transforms.text.tokenizers import Tokenizer
 
 SEPARATORS = ",;\t|"
 

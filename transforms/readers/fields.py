@@ -1,18 +1,18 @@
 """Records with named fields → sentences: what JSON lines, JSON arrays, CSV and Parquet have in common.
 
-May import transforms.{records,tokenizers}, the line reader and paragraphs. A string is a document: it is split into sentences
-with the ids ``DOC:0``, ``DOC:1``, … (DOC is the record's own id, or ``FILE:POSITION``); with ``split_sentences=False`` it is one
-sentence whatever it holds, with the id DOC. A list is one tokenised sentence, taken as it is, with the id DOC. A document
-without a token is a sentence of zero tokens, so that every record has its place.
+A string is a document: it is split into sentences with the ids ``DOC:0``, ``DOC:1``, … (DOC is the record's own id, or
+``FILE:POSITION``); with ``split_sentences=False`` it is one sentence whatever it holds, with the id DOC. A list is one
+tokenised sentence, taken as it is, with the id DOC. A document without a token is a sentence of zero tokens, so that every
+record has its place.
 """
 
 from collections.abc import Iterator
 from typing import Any
 
+from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
 from transforms.readers.lines import RAW_BYTES, cut_raw
-from transforms.readers.paragraphs import bounded, document_sentences
-from transforms.records import ReadSettings, Record, Reject, Sentence
-from transforms.tokenizers import Tokenizer
+from transforms.text.paragraphs import bounded, document_sentences
+from transforms.text.tokenizers import Tokenizer
 
 DEFAULT_TEXT_FIELD = "text"
 

@@ -1,8 +1,8 @@
 """The formats ``jsonl``, one JSON object a line, and ``json``, an array of objects in one file (or, as some name it, JSON lines).
 
-May import ijson, transforms.{byte_source,records,tokenizers}, the line reader and fields. Which fields are read and what
-becomes of them: `transforms.readers.fields`. Position = number of the line, or of the element, from 0. A blank line is
-refused, for it is not JSON. Where an array stops being JSON nothing after it can be read: one reject stands for the rest.
+Which fields are read and what becomes of them: `transforms.readers.fields`. Position = number of the line, or of the element,
+from 0. A blank line is refused, for it is not JSON. Where an array stops being JSON nothing after it can be read: one reject
+stands for the rest.
 """
 
 import json
@@ -11,11 +11,11 @@ from typing import Any
 
 import ijson
 
-from transforms.byte_source import ByteSource, Chunks
+from transforms.inputs.byte_source import ByteSource, Chunks
+from transforms.inputs.records import Piece, ReadSettings, Record, Reject
 from transforms.readers.fields import Refused, field_records, kind_of
 from transforms.readers.lines import BOM, LongLine, cut_raw, split_lines, text_of
-from transforms.records import Piece, ReadSettings, Record, Reject
-from transforms.tokenizers import Tokenizer
+from transforms.text.tokenizers import Tokenizer
 
 MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
 TOO_DEEP = object()

@@ -1,17 +1,17 @@
 """Lines of a file, and the format ``lines``: one sentence a line, already tokenised.
 
-May import transforms.records, transforms.byte_source, transforms.tokenizers. LF and CRLF end a line and nothing else does:
-a lone CR, a form feed, U+0085 or U+2028 is a character like any other. A last line without an end counts; an end of line
-at the end of the file begins no other. Line i is sentence i, whatever is wrong with it.
+LF and CRLF end a line and nothing else does: a lone CR, a form feed, U+0085 or U+2028 is a character like any other. A last
+line without an end counts; an end of line at the end of the file begins no other. Line i is sentence i, whatever is wrong with
+it.
 """
 
 import codecs
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from transforms.byte_source import ByteSource
-from transforms.records import Piece, ReadSettings, Record, Reject, Sentence
-from transforms.tokenizers import Tokenizer
+from transforms.inputs.byte_source import ByteSource
+from transforms.inputs.records import Piece, ReadSettings, Record, Reject, Sentence
+from transforms.text.tokenizers import Tokenizer
 
 RAW_BYTES = 2048  # what is kept of a line that is too long
 RAW_CHARACTERS = 500  # what a reject shows

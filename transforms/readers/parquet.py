@@ -1,7 +1,5 @@
 """The format ``parquet``: a column with strings or lists of tokens, perhaps one with ids (strings or integers).
 
-May import transforms.{byte_source,records,schema,tokenizers}, fields and pyarrow.
-
 What becomes of a row's fields: `transforms.readers.fields`; null is refused. Position = number of the row within the piece,
 from 0. Row groups are streamed in small batches, so that neither a file nor a row group is held. Digest and count are of the
 values that were read.
@@ -13,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from transforms.byte_source import ByteSource
+from transforms.inputs.byte_source import ByteSource
+from transforms.inputs.records import DamagedInputError, InputError, Piece, ReadSettings, Record, Reject
 from transforms.readers.fields import Refused, field_records, text_field
 from transforms.readers.lines import cut_raw
 from transforms.readers.schema import check_fields
-from transforms.records import DamagedInputError, InputError, Piece, ReadSettings, Record, Reject
-from transforms.tokenizers import Tokenizer
+from transforms.text.tokenizers import Tokenizer
 
 BATCH_ROWS = 1024
 BUFFER_BYTES = 1 << 20

@@ -1,12 +1,12 @@
-"""Which reader reads which format. May import the readers, transforms.{byte_source,records,tokenizers}, elmo_store.storage."""
+"""Which reader reads which format."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from elmo_store.storage import Root
-from transforms import tokenizers
-from transforms.byte_source import ByteSource
+from elmo_store.storage.root import Root
+from transforms.inputs.byte_source import ByteSource
+from transforms.inputs.records import Piece, ReadSettings, Record, Reject
 from transforms.readers.conll import read_conll
 from transforms.readers.conllu import read_conllu
 from transforms.readers.csv import read_csv
@@ -14,8 +14,8 @@ from transforms.readers.jsonl import read_json, read_jsonl
 from transforms.readers.lines import read_lines
 from transforms.readers.parquet import read_parquet
 from transforms.readers.text import read_text
-from transforms.records import Piece, ReadSettings, Record, Reject
-from transforms.tokenizers import Tokenizer
+from transforms.text import tokenizers
+from transforms.text.tokenizers import Tokenizer
 
 Reader = Callable[[ByteSource, Piece, ReadSettings, Tokenizer], Iterator[Record]]
 _READERS: dict[str, Reader] = {

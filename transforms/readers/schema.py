@@ -1,12 +1,12 @@
-"""Whether a file with named fields has those that are asked for, before its records are read. May import pyarrow, transforms."""
+"""Whether a file with named fields has those that are asked for, before its records are read."""
 
 from collections.abc import Sequence
 
 import pyarrow as pa
 
+from transforms.inputs.records import InputError, ReadSettings
 from transforms.readers.fields import DEFAULT_TEXT_FIELD
 from transforms.readers.lines import wide_encoding
-from transforms.records import InputError, ReadSettings
 
 NAMES_SHOWN, NAME_SHOWN = 30, 100  # of a file's fields, and characters of each: in another format a name may be a whole line
 

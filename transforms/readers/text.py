@@ -1,23 +1,21 @@
 """The format ``text``: running text, split into sentences and tokens.
 
-May import transforms.{byte_source,line_ends,records,tokenizers}, the line reader and paragraphs.
-
-Blank lines separate paragraphs; a sentence never crosses one. Inside a paragraph the end of a line is a space where the text
-is hard-wrapped, otherwise a break: then every line is a paragraph (one sentence or one paragraph a line, lists, verse).
-``line_ends`` says which, "auto" goes by the beginning of the file (`transforms.line_ends`). A sentence of more than
+Blank lines separate paragraphs; a sentence never crosses one. Inside a paragraph the end of a line is a space where the text is
+hard-wrapped, otherwise a break: then every line is a paragraph (one sentence or one paragraph a line, lists, verse).
+``line_ends`` says which, "auto" goes by the beginning of the file (`transforms.text.line_ends`). A sentence of more than
 ``max_sentence_tokens`` tokens is cut into several. Ids are ``FILE:PARAGRAPH:SENTENCE``, or ``FILE:SENTENCE`` with
-``document="file"``, all counted from 0. Position = number of the line, from 0, on which the sentence begins. A line that
-can't be used is refused by itself: it ends the sentence before it.
+``document="file"``, all counted from 0. Position = number of the line, from 0, on which the sentence begins. A line that can't
+be used is refused by itself: it ends the sentence before it.
 """
 
 from collections.abc import Iterator
 
-from transforms.byte_source import ByteSource
-from transforms.line_ends import SAMPLE_BYTES, line_ends
+from transforms.inputs.byte_source import ByteSource
+from transforms.inputs.records import Piece, ReadSettings, Record, Reject, Sentence
 from transforms.readers.lines import Line, LongLine, lines_of, text_of
-from transforms.readers.paragraphs import Paragraph, bounded
-from transforms.records import Piece, ReadSettings, Record, Reject, Sentence
-from transforms.tokenizers import Tokenizer
+from transforms.text.line_ends import SAMPLE_BYTES, line_ends
+from transforms.text.paragraphs import Paragraph, bounded
+from transforms.text.tokenizers import Tokenizer
 
 
 def read_text(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:

@@ -1,0 +1,1 @@
+"""Is a store what it says it is?"""

@@ -1,0 +1,189 @@
+"""Do the objects of a store say the same? Sentences, tokens, rows, ids, ``sentence_start``, both forms, all of them.
+
+Each shard and each part is one task of a thread; memory does not grow with the store. Yields one line a fault.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from elmo_store.errors import StoreError
+from elmo_store.format import layout
+from elmo_store.format.manifest import Manifest
+from elmo_store.format.markers import PartRange
+from elmo_store.forms.parquet_form import ParquetRows
+from elmo_store.forms.shards import row_reader
+from elmo_store.forms.zarr_form import metadata, read_sentence_chunks
+from elmo_store.forms.zarr_rows import ZarrRows
+from elmo_store.reading.rows import text_of_rows
+from elmo_store.reading.sentences import read_index
+from elmo_store.storage.parquet_files import read_table
+from elmo_store.storage.root import Root
+
+if TYPE_CHECKING:
+    from elmo_store.reading.store import Store
+
+ROWS_AT_ONCE = 4096
+
+
+def deep_faults(store: "Store", threads: int, progress: Callable[[int], None]) -> Iterator[str]:
+    """What is wrong between the objects of a complete store, one line each."""
+    root, manifest = store.root, store.manifest
+    yield from _guarded(lambda: _zarr_metadata_faults(root, manifest))
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            parts = read_index(root, manifest)
+        except StoreError as error:
+            yield str(error)
+            return
+        for faults in pool.map(lambda part: list(_guarded(lambda: _part_faults(store, part))), parts):
+            yield from faults
+        chunks = range(-(-(manifest.sizes.sentences + 1) // manifest.sentence_chunk))
+        for faults in pool.map(lambda chunk: list(_guarded(lambda: _start_faults(store, chunk, parts))), chunks):
+            yield from faults
+        rejected = sum(pool.map(lambda part: _n_rejects(root, part.part), parts))
+        if rejected != manifest.sizes.rejected:
+            yield f"{root.url(layout.REJECTS)} holds {rejected} records, the manifest says {manifest.sizes.rejected}"
+        for faults in pool.map(
+            lambda shard: list(_guarded(lambda: _shard_faults(store, shard, progress))), range(manifest.sizes.shards)
+        ):
+            yield from faults
+
+
+def _guarded(faults: Callable[[], Iterable[str]]) -> Iterator[str]:
+    """The faults; an object that can't be read is one of them, not an end."""
+    try:
+        yield from faults()
+    except StoreError as error:
+        yield str(error)
+    except (ValueError, KeyError, TypeError, OSError, RecursionError, MemoryError, OverflowError) as error:
+        yield f"an object can't be read: {type(error).__name__}: {error}"
+
+
+def _zarr_metadata_faults(root: Root, manifest: Manifest) -> Iterator[str]:
+    """Metadata of the group and of each array against what this package would write for the manifest (shapes, chunks, codecs)."""
+    for rel, wanted in metadata(manifest).items():
+        if not rel.endswith("zarr.json"):
+            if root.get(rel) != wanted:
+                yield f"{root.url(rel)} does not hold the names of the states"
+            continue
+        found, expected = root.get_json(rel), json.loads(wanted)
+        gathered = found.pop("consolidated_metadata", None)
+        expected.pop("consolidated_metadata", None)
+        for name in sorted({*found, *expected}):
+            if name in ("attributes", "storage_transformers"):
+                continue
+            if found.get(name) != expected.get(name):
+                yield f"{root.url(rel)}: {name} is {found.get(name)!r}, the manifest asks for {expected.get(name)!r}"
+        for array, value in (gathered or {}).get("metadata", {}).items():
+            if value != root.get_json(f"{layout.ZARR}/{array}/zarr.json"):
+                yield f"{root.url(rel)}: its copy of the metadata of {array} is not what {array}/zarr.json says"
+
+
+def _part_faults(store: "Store", part: PartRange) -> Iterator[str]:
+    root, boundaries = store.root, store.boundaries
+    rel = layout.sentences_part(part.part)
+    where = root.url(rel)
+    table = read_table(root, rel, layout.SENTENCES_SCHEMA)
+    lengths = table["n_tokens"].to_numpy().astype(np.int64)
+    tokens = table["tokens"].combine_chunks()
+    listed = tokens.value_lengths().to_numpy(zero_copy_only=False)
+    rows = np.where(lengths > 0, lengths + 2, 0) if boundaries else lengths
+    if len(lengths) != part.n_sentences or int(rows.sum()) != part.n_rows:
+        yield f"{where}: {len(lengths)} sentences, {int(rows.sum())} rows; its marker says {part.n_sentences}, {part.n_rows}"
+        return
+    numbers = np.arange(part.first_sentence, part.first_sentence + part.n_sentences)
+    if not np.array_equal(table["sentence"].to_numpy(), numbers):
+        yield f"{where}: its sentences are not numbered from {part.first_sentence} without gaps"
+    if not np.array_equal(table["first_row"].to_numpy(), part.first_row + np.cumsum(rows) - rows):
+        yield f"{where}: first_row does not follow from the token counts, from row {part.first_row} on"
+    if not np.array_equal(listed, lengths):
+        yield f"{where}: n_tokens is not the length of tokens everywhere"
+    yield from _id_faults(store, table["id"].to_pylist(), part, where)
+    yield from _reject_faults(root, part, lengths)
+
+
+def _id_faults(store: "Store", ids: list[str], part: PartRange, where: str) -> Iterator[str]:
+    """Each id must lead to its sentence, or to an earlier one of the same id."""
+    found = store._find(ids) if ids else []
+    numbers = range(part.first_sentence, part.first_sentence + len(ids))
+    other = [(one, number, hit) for one, number, hit in zip(ids, numbers, found, strict=True) if hit != number]
+    earlier = store._records([hit for _, _, hit in other])
+    for (one, number, hit), record in zip(other, earlier, strict=True):
+        if hit > number or record.id != one:
+            yield f"{where}: sentence {number} has the id {one!r}, which leads to sentence {hit}"
+
+
+def _reject_faults(root: Root, part: PartRange, lengths: Any) -> Iterator[str]:
+    rel = layout.rejects_part(part.part)
+    for reject in _rejects(root, part.part):
+        place = reject["sentence"] - part.first_sentence
+        if not 0 <= place < len(lengths):
+            yield f"{root.url(rel)}: sentence {reject['sentence']} is not of part {part.part}"
+        elif lengths[place]:
+            yield f"{root.url(rel)}: sentence {reject['sentence']} was refused, and has tokens"
+
+
+def _rejects(root: Root, part: int) -> list[dict[str, Any]]:
+    try:
+        data = root.get(layout.rejects_part(part))
+    except FileNotFoundError:
+        return []
+    return [json.loads(line) for line in BytesIO(data)]
+
+
+def _n_rejects(root: Root, part: int) -> int:
+    try:
+        return len(_rejects(root, part))
+    except (ValueError, RecursionError, StoreError):
+        return -1  # said as a fault of its part
+
+
+def _start_faults(store: "Store", chunk: int, parts: list[PartRange]) -> Iterator[str]:
+    """A chunk of sentence_start against the sentences themselves."""
+    m = store.manifest
+    (entries,) = read_sentence_chunks(store.root, m, [chunk])
+    first = chunk * m.sentence_chunk
+    stop = min(first + m.sentence_chunk, m.sizes.sentences + 1)
+    numbers = range(first, min(stop, m.sizes.sentences))
+    wanted = [record.first_row for record in store._records(numbers)]
+    if stop == m.sizes.sentences + 1:
+        wanted.append(m.sizes.rows)
+    where = store.root.url(layout.zarr_sentence_chunk(chunk))
+    if entries[: stop - first].tolist() != wanted:
+        yield f"{where} does not say where its sentences begin"
+    if entries[stop - first :].any():
+        yield f"{where} is not filled up with zeros"
+
+
+def _shard_faults(store: "Store", shard: int, progress: Callable[[int], None]) -> Iterator[str]:
+    """Tokens of the rows against the sentences; vectors that can be decoded; both forms against each other."""
+    m = store.manifest
+    first, stop = m.shard_range(shard)
+    readers = {form: row_reader(store.root, m, form) for form in m.forms}
+    states = range(len(m.states))
+    if "zarr" in m.forms and (fault := ZarrRows(store.root, m).index_fault(shard)) is not None:
+        yield fault
+    for lo in range(first, stop, ROWS_AT_ONCE):
+        hi = min(lo + ROWS_AT_ONCE, stop)
+        tokens, sentence, index = text_of_rows(store, lo, hi)
+        blocks: dict[str, tuple[Any, ...]] = {}  # the arrays that each form has for the rows
+        for form, reader in readers.items():
+            if reader.tokens(lo, hi) != tokens:
+                yield f"{store.url}: the tokens of rows {lo} … {hi} in the {form} form are not those of their sentences"
+            blocks[form] = tuple(reader.read_raw_span(states, lo, hi)) if m.is_int8 else (reader.read_span(states, lo, hi),)
+            if m.is_int8 and not (np.isfinite(scale := blocks[form][1]) & (scale >= 0)).all():
+                yield f"{store.url}: a scale of rows {lo} … {hi} in the {form} form is negative or no finite number"
+        if len(blocks) == 2 and any(a.tobytes() != b.tobytes() for a, b in zip(*blocks.values(), strict=True)):
+            yield f"{store.url}: rows {lo} … {hi} are not the same in both forms"
+        if isinstance(parquet := readers.get("parquet"), ParquetRows):
+            columns: dict[str, Any] = {"row": np.arange(lo, hi), "sentence": sentence, "index_in_sentence": index}
+            there = parquet.numbers(list(columns), lo, hi)
+            for name, wanted in columns.items():
+                if not np.array_equal(there[name], wanted):
+                    yield f"{store.root.url(layout.states_part(shard))}: column {name} is not what the sentences say"
+        progress((hi - lo) * m.row_bytes)

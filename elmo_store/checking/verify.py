@@ -1,0 +1,274 @@
+"""Is a store what it says? Reads every object, in parallel and in bounded memory, and reports every fault that it finds.
+
+Each object is compared with the size and SHA-256 that a marker or the manifest gives; markers with the manifest's checksums.
+``deep`` also compares what the objects say with one another: sentences, tokens, rows, ids, ``sentence_start``, and the two
+forms.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from elmo_store.checking.deep import deep_faults
+from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
+from elmo_store.format import layout
+from elmo_store.format.markers import (
+    AnyMarker,
+    IdsMarker,
+    ObjectRecord,
+    PartRange,
+    ShardMarker,
+    StretchMarker,
+    checksum,
+    marked,
+    object_fault,
+    read_ids_marker,
+    read_marker,
+    read_stretch_marker,
+)
+from elmo_store.forms import shards as forms
+from elmo_store.reading.sentences import index_fault, read_index
+from elmo_store.storage.root import Root
+
+if TYPE_CHECKING:
+    from elmo_store.reading.store import Store
+
+FAULTS_SHOWN = 10
+FAULTS_AT_MOST = 1000  # of a deep look: one damaged axis makes a fault of every shard
+THREADS = 8
+_NUMBER = re.compile("[0-9]{1,19}")
+_ZARR_ARRAYS = tuple(f"{layout.ZARR}/{name}" for name in ("states", "scale", "token", "state", "sentence_start"))
+_MARKERS = (layout.SHARDS, layout.STRETCHES, layout.IDS)
+OUR_ROOMS = (layout.SENTENCES, layout.SENTENCE_IDS, layout.REJECTS, layout.STATES, *_MARKERS, *_ZARR_ARRAYS)
+
+M = TypeVar("M", ShardMarker, StretchMarker, IdsMarker)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is not as it must be. ``missing``: an object is not there."""
+
+    text: str
+    missing: bool = False
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """What was read, and what was found wrong.
+
+    Attributes:
+        shards: of the store.
+        objects: whose bytes were read and compared.
+        bytes: of these objects.
+        sentences: of the store.
+        deep: whether contents were compared with one another.
+        faults: in no particular order; empty for a sound store.
+    """
+
+    shards: int
+    objects: int
+    bytes: int
+    sentences: int
+    deep: bool
+    faults: tuple[Fault, ...]
+
+    def raise_faults(self, where: str) -> None:
+        """ShardMissingError if an object is not there, otherwise ShardCorruptError for any other fault, naming up to ten."""
+        if not self.faults:
+            return
+        missing = [fault for fault in self.faults if fault.missing]
+        shown = (missing or list(self.faults))[:FAULTS_SHOWN]
+        more = f"\n… and {len(self.faults) - len(shown)} more" if len(self.faults) > len(shown) else ""
+        text = "\n".join(fault.text for fault in shown)
+        error = ShardMissingError if missing else ShardCorruptError
+        raise error(f"{where}: {len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}\n{text}{more}")
+
+
+def verify(store: "Store", *, deep: bool = False, progress: Callable[[int], None] | None = None) -> VerifyReport:
+    """Check all of a complete store.
+
+    Args:
+        store: an open store.
+        deep: also decode everything and compare it with one another.
+        progress: called now and then with the bytes read since it was called last; from several threads.
+
+    StoreReplacedError if another store takes this one's place meanwhile.
+    """
+    if not store.manifest.complete:
+        raise StoreError(f"{store.url} is not complete: run its job again to continue it, then verify it")
+    return _Check(store, progress or (lambda _: None)).run(deep)
+
+
+class _Check:
+    """One verification: the markers, then every object that they name, then (deep) what the objects say."""
+
+    def __init__(self, store: "Store", progress: Callable[[int], None]) -> None:
+        self._store, self._root, self._manifest, self._progress = store, store.root, store.manifest, progress
+        self._faults: list[Fault] = []
+        self._objects = self._bytes = 0
+
+    def run(self, deep: bool) -> VerifyReport:
+        m = self._manifest
+        sizes = self._root.sizes()
+        with ThreadPoolExecutor(THREADS) as pool:
+            self._compare(pool, m.objects, sizes)
+            shards = self._markers(pool, layout.SHARDS, self._shards_to_read(), read_marker)
+            stretches = self._markers(pool, layout.STRETCHES, marked(self._root, layout.STRETCHES), read_stretch_marker)
+            tables = self._markers(pool, layout.IDS, marked(self._root, layout.IDS), read_ids_marker)
+            named: list[AnyMarker] = [*shards, *stretches, *tables]
+            self._compare(pool, [record for marker in named for record in marker.objects], sizes)
+        self._check_shards(shards)
+        self._check_parts(stretches)
+        self._check_ids(tables)
+        for name, markers in (("shards", shards), ("parts", stretches), ("ids", tables)):
+            self._check_sum(name, markers)
+        known = {marker.path for marker in named} | {record.path for marker in named for record in marker.objects}
+        self._check_strays(sizes, known | {record.path for record in m.objects} | self._expected(sizes))
+        self._faults += [Fault(text) for text in self._start_state_faults()]
+        # Where all is there, the store is as large as its manifest says, and a deep look ends.
+        if deep and not any(fault.missing for fault in self._faults):
+            self._faults += self._deep()
+        self._root.confirm(now=True)  # otherwise these are faults of two stores
+        return VerifyReport(m.sizes.shards, self._objects, self._bytes, m.sizes.sentences, deep, tuple(self._faults))
+
+    def _wrong(self, rel: str, problem: str, *, missing: bool = False) -> None:
+        self._faults.append(Fault(f"{self._root.url(rel)} {problem}", missing))
+
+    def _shards_to_read(self) -> list[int]:
+        """Shards with a marker, and the first few that have none: a manifest may speak of any number of shards."""
+        n = self._manifest.sizes.shards
+        there = [shard for shard in marked(self._root, layout.SHARDS) if shard < n]
+        without = n - len(there)
+        if without > FAULTS_AT_MOST:
+            self._wrong(layout.SHARDS, f"has {len(there):,} markers, the manifest says {n:,} shards", missing=True)
+            without = FAULTS_SHOWN
+        held = set(there)
+        return sorted([*there, *islice((shard for shard in range(n) if shard not in held), without)])
+
+    def _markers(self, pool: Any, folder: str, numbers: Iterable[int], read: Callable[[Root, int], M | None]) -> list[M]:
+        """The markers of these numbers that can be read; a fault for each of the others."""
+
+        def one(number: int) -> M | Fault:
+            try:
+                found = read(self._root, number)
+            except StoreError as error:
+                return Fault(str(error))
+            return found or Fault(f"{self._root.url(f'{folder}/{number:05d}.json')} is missing", missing=True)
+
+        found = list(pool.map(one, numbers))
+        self._faults += [one for one in found if isinstance(one, Fault)]
+        return [one for one in found if not isinstance(one, Fault)]
+
+    def _compare(self, pool: Any, records: Sequence[ObjectRecord], sizes: dict[str, int]) -> None:
+        """Size and SHA-256 of every object."""
+
+        def one(record: ObjectRecord) -> Fault | None:
+            try:
+                text = object_fault(self._root, record, "sha256", sizes.get(record.path))
+            except (OSError, StoreError) as error:
+                text = f"{record.path} can't be read ({type(error).__name__}: {error})"
+            self._progress(record.bytes)
+            return Fault(text, record.path not in sizes) if text else None
+
+        self._faults += [fault for fault in pool.map(one, records) if fault]
+        self._objects += len(records)
+        self._bytes += sum(record.bytes for record in records)
+
+    def _check_shards(self, shards: Sequence[ShardMarker]) -> None:
+        m = self._manifest
+        for marker in shards:
+            first, stop = m.shard_range(marker.shard)
+            if (marker.first_row, marker.first_row + marker.n_rows) != (first, stop):
+                self._wrong(marker.path, f"is not of rows {first} … {stop}")
+            if {record.path for record in marker.objects} != set(forms.shard_objects(m, marker.shard)):
+                self._wrong(marker.path, f"names other objects than {forms.shard_objects(m, marker.shard)}")
+
+    def _check_parts(self, stretches: Sequence[StretchMarker]) -> None:
+        m = self._manifest
+        parts = sorted((part for marker in stretches for part in marker.parts), key=lambda part: part.part)
+        last = parts[-1] if parts else PartRange(-1, 0, 0, 0, 0)
+        ends = (len(parts), last.first_sentence + last.n_sentences, last.first_row + last.n_rows)
+        wanted = (m.sizes.parts, m.sizes.sentences, m.sizes.rows)
+        if fault := index_fault(parts):
+            self._wrong(layout.STRETCHES, f"holds markers whose parts don't fit together: {fault}")
+        elif ends != wanted:
+            self._wrong(layout.STRETCHES, f"names {ends} parts, sentences and rows, the manifest {wanted}", missing=True)
+        chunks = range(-(-(m.sizes.sentences + 1) // m.sentence_chunk))
+        needed = chain(map(layout.sentences_part, range(m.sizes.parts)), map(layout.zarr_sentence_chunk, chunks))
+        named = {record.path for marker in stretches for record in marker.objects}
+        for rel in islice((rel for rel in needed if rel not in named), FAULTS_AT_MOST):
+            self._wrong(layout.STRETCHES, f"has no marker that names {rel}", missing=True)
+        try:
+            if parts and read_index(self._root, m) != parts:
+                self._wrong(layout.SENTENCE_INDEX, "does not name the parts as their markers do")
+        except StoreError as error:
+            self._faults.append(Fault(str(error)))
+
+    def _check_ids(self, tables: Sequence[IdsMarker]) -> None:
+        named = sorted(record.path for marker in tables for record in marker.objects)
+        needed = 1 << layout.id_bits(self._manifest.sizes.sentences)  # a thousand million at most: counted before they are named
+        if len(named) != needed or named != sorted(map(layout.id_table, range(needed))):
+            self._wrong(layout.IDS, f"names {len(named)} id tables, {needed} are needed")
+
+    def _check_sum(self, name: str, markers: Sequence[AnyMarker]) -> None:
+        if self._manifest.checksums is None:
+            return
+        wanted, found = getattr(self._manifest.checksums, name), checksum(markers)
+        if found != wanted:
+            self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {found}")
+
+    def _expected(self, sizes: dict[str, int]) -> set[str]:
+        """Objects that such a store has, so that those of a lost marker are no strays; rejects are told by markers only.
+
+        Only those with a number that some object's name has: there are no more of them than objects, whatever the manifest says.
+        """
+        m = self._manifest
+        numbers = {int(digits) for rel in sizes for digits in _NUMBER.findall(rel)}
+        shards = [n for n in numbers if n < m.sizes.shards]
+        names = {rel for shard in shards for rel in (layout.shard_marker(shard), *forms.shard_objects(m, shard))}
+        names |= {layout.sentences_part(n) for n in numbers if n < m.sizes.parts}
+        names |= {layout.zarr_sentence_chunk(n) for n in numbers if n * m.sentence_chunk <= m.sizes.sentences}
+        return names | {layout.id_table(n) for n in numbers if n < 1 << layout.id_bits(m.sizes.sentences)}
+
+    def _check_strays(self, sizes: dict[str, int], known: set[str]) -> None:
+        """Objects where only named ones may stand. What stands elsewhere is not ours, and tolerated."""
+        for rel in sizes:
+            if rel not in known and rel.startswith(tuple(f"{room}/" for room in OUR_ROOMS)):
+                self._wrong(rel, "stands among the store's objects, and no marker names it")
+
+    def _start_state_faults(self) -> Iterator[str]:
+        where = self._root.url(layout.START_STATE)
+        try:
+            tensors = load(self._root.get(layout.START_STATE))
+            found = start_state_sha256(self._manifest.start_state.kind, tensors["h"], tensors["c"])
+        except FileNotFoundError:
+            return  # named already
+        except StoreError as error:
+            yield str(error)
+        except (SafetensorError, KeyError) as error:
+            yield f"{where} can't be read ({error!r})"
+        else:
+            if found != self._manifest.start_state.sha256:
+                yield f"{where} has the hash {found}, the manifest says {self._manifest.start_state.sha256}"
+
+    def _deep(self) -> list[Fault]:
+        faults = islice(deep_faults(self._store, THREADS, self._progress), FAULTS_AT_MOST)
+        return [Fault(text) for text in faults]
+
+
+def start_state_sha256(kind: str, h: "np.typing.NDArray[np.float32]", c: "np.typing.NDArray[np.float32]") -> str:
+    """The hash of a start state's value, as docs/store-format.md defines it: kind, shapes, little-endian float32 bytes."""
+    header = json.dumps({"kind": kind, "h": list(h.shape), "c": list(c.shape)}, sort_keys=True)
+    digest = hashlib.sha256(header.encode())
+    for tensor in (h, c):
+        digest.update(np.ascontiguousarray(tensor, "<f4").tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,101 @@
+"""From a sentence's id to its number: tables of hashes, one request each; text_index keeps its hashes in such tables too.
+
+The hash of an id is the first 16 bytes of the SHA-256 of its UTF-8, two uint64 (big-endian): high and low. The leading bits of
+the high one name the table that has it; a table is sorted by (high, low, sentence). 128 bits need no second look: that any two
+of 10¹¹ ids share them has a probability of 10⁻¹⁷.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from io import BytesIO
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elmo_store.errors import ShardCorruptError, ShardMissingError
+from elmo_store.format import layout
+from elmo_store.format.markers import ObjectRecord
+from elmo_store.storage.parquet_files import read_table
+from elmo_store.storage.recent import Recent
+from elmo_store.storage.root import Root
+
+UInt64 = npt.NDArray[np.uint64]
+Int64 = npt.NDArray[np.int64]
+HASH_BITS = 64  # of the half that tables are told by
+TABLES_AT_HAND = 64
+
+
+def hashes(ids: Iterable[str]) -> UInt64:
+    """(high, low) of each id: [n, 2]."""
+    digests = b"".join(hashlib.sha256(one.encode("utf-8", "surrogatepass")).digest()[:16] for one in ids)
+    return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def tables_of(high: UInt64, bits: int) -> Int64:
+    """The table that each hash belongs to, of 2^``bits`` tables: [n]."""
+    if bits == 0:
+        return np.zeros(len(high), np.int64)
+    return (high >> np.uint64(HASH_BITS - bits)).astype(np.int64)
+
+
+def encode_table(pairs: UInt64, sentences: Int64) -> bytes:
+    """One table: hashes [n, 2] and the sentences' numbers [n], in any order."""
+    order = np.lexsort((sentences, pairs[:, 1], pairs[:, 0]))
+    table = pa.table(
+        {"hash_high": pairs[order, 0], "hash_low": pairs[order, 1], "sentence": sentences[order]}, schema=layout.IDS_SCHEMA
+    )
+    sink = BytesIO()
+    pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True)
+    return sink.getvalue()
+
+
+class HashTables:
+    """Finds sentences by the hash of an id, or of something else. Safe for threads.
+
+    Args:
+        path_of: from a table's number to its path in the store.
+        records: of the tables by their paths, where what is read is to be compared with them.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        n_sentences: int,
+        path_of: Callable[[int], str] = layout.id_table,
+        records: Mapping[str, ObjectRecord] | None = None,
+    ) -> None:
+        self._root, self._n_sentences, self._path_of, self._records = root, n_sentences, path_of, records
+        self._bits = layout.id_bits(n_sentences)
+        self._tables: Recent[int, tuple[UInt64, UInt64, Int64]] = Recent(TABLES_AT_HAND)
+
+    def find(self, pairs: UInt64) -> list[int | None]:
+        """The number of the first sentence that has each hash [n, 2], None where there is none."""
+        return [numbers[0] if numbers else None for numbers in self.find_all(pairs)]
+
+    def find_all(self, pairs: UInt64) -> list[list[int]]:
+        """The numbers of all sentences that have each hash [n, 2], in order."""
+        tables = self._tables.get_all(tables_of(pairs[:, 0], self._bits).tolist(), self._read)
+        return [find_in(table, high, low) for table, (high, low) in zip(tables, pairs, strict=True)]
+
+    def _read(self, numbers: list[int]) -> list[tuple[UInt64, UInt64, Int64]]:
+        return [self._read_one(number) for number in numbers]
+
+    def _read_one(self, number: int) -> tuple[UInt64, UInt64, Int64]:
+        rel = self._path_of(number)
+        if self._records is not None and rel not in self._records:
+            raise ShardMissingError(f"{self._root.url(rel)} is not among the index's files")
+        table = read_table(self._root, rel, layout.IDS_SCHEMA, self._records[rel] if self._records else None)
+        high, low, sentence = (table[name].to_numpy() for name in layout.IDS_SCHEMA.names)
+        if (high[1:] < high[:-1]).any() or (len(sentence) and not 0 <= sentence.min() <= sentence.max() < self._n_sentences):
+            raise ShardCorruptError(f"{self._root.url(rel)} is not a sorted table of hashes of this store: restore it")
+        return high, low, sentence
+
+
+def find_in(table: tuple[UInt64, UInt64, Int64], high: np.uint64, low: np.uint64) -> list[int]:
+    """The sentences of the rows with this hash in a table sorted by it (high, low, sentence), in order."""
+    highs, lows, sentences = table
+    same = slice(int(np.searchsorted(highs, high, "left")), int(np.searchsorted(highs, high, "right")))
+    found: list[int] = sentences[same][lows[same] == low].tolist()
+    return found

@@ -1,0 +1,83 @@
+"""States in 8 bits: whole numbers, and for each state of each row the scale that they are multiplied by.
+
+docs/store-format.md has the form; `benchmarks.int8_form` chose it. Everything works row by row and is the same however rows are
+cut into blocks.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+Empty = Callable[[tuple[int, ...], Any], Array]  # as numpy.empty
+GREATEST = 127  # of the numbers; -128 is never written
+GREATEST_SCALE = np.nextafter(np.finfo(np.float32).max / np.float32(GREATEST), np.float32(0))  # times 127 it is a number still
+ROWS_AT_ONCE = 128  # that are quantised together, so that they stay in the processor's caches
+
+
+@dataclass(frozen=True)
+class Int8Rows:
+    """Rows as an int8 store has them.
+
+    Attributes:
+        values: int8 [..., states, channels].
+        scale: float32 [..., states], 0 or more; ``values × scale`` are the states.
+    """
+
+    values: Array
+    scale: Array
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, rows: int | slice | Array) -> "Int8Rows":
+        """Some rows."""
+        return Int8Rows(self.values[rows], self.scale[rows])
+
+    def __iter__(self) -> Iterator[Array]:
+        """``values, scale = …``."""
+        return iter((self.values, self.scale))
+
+    def floats(self, empty: Empty = np.empty) -> Array:
+        """The states, float32 [..., states, channels]: one product a number, so every reader gives the same bits.
+
+        Laid out in memory as ``values`` are, if rows are their first of three axes; ``empty`` makes the array.
+        """
+        if self.values.ndim != 3:
+            return np.multiply(self.values, self.scale[..., None], dtype=np.float32)
+        by_state = self.values.transpose(1, 0, 2)  # readers give views of one state after the other
+        out = empty(by_state.shape, np.float32)
+        np.multiply(by_state, self.scale.T[..., None], out=out)
+        return out.transpose(1, 0, 2)
+
+
+def quantized(states: Array) -> Int8Rows:
+    """States [n, S, channels] of any float dtype in 8 bits.
+
+    The scale of a state of a row is its largest absolute value / 127, in float32 (and at most `GREATEST_SCALE`); a value is the
+    state's number / scale, rounded to the nearest whole number, halves to the even one. A state of zeros has the scale 0.
+
+    Raises:
+        ValueError: a number is not finite; names its row.
+    """
+    values, scale = np.empty(states.shape, np.int8), np.empty(states.shape[:-1], np.float32)
+    for first in range(0, len(states), ROWS_AT_ONCE):
+        rows = np.asarray(states[first : first + ROWS_AT_ONCE], np.float32)
+        most = np.maximum(rows.max(axis=-1), -rows.min(axis=-1))  # [rows, S]
+        if not np.isfinite(most).all():
+            row = first + int(np.argwhere(~np.isfinite(most))[0, 0])
+            raise ValueError(f"row {row} of these {len(states)} holds a number that is not finite: 8 bits have no place for it")
+        own = np.minimum(most / np.float32(GREATEST), GREATEST_SCALE)
+        scale[first : first + len(rows)] = own
+        ratio = rows / np.where(own == 0, np.float32(np.inf), own)[..., None]
+        # Below 1e-36 a scale has few bits left: a ratio may then pass 127.
+        values[first : first + len(rows)] = np.clip(np.rint(ratio, out=ratio), -GREATEST, GREATEST, out=ratio)
+    return Int8Rows(values, scale)
+
+
+def joined(blocks: Sequence[Int8Rows]) -> Int8Rows:
+    """Rows of several blocks, one after the other. At least one block."""
+    return Int8Rows(np.concatenate([one.values for one in blocks]), np.concatenate([one.scale for one in blocks]))

@@ -1,0 +1,264 @@
+"""Where everything of a store stands, and which rows a shard holds: pure names and numbers.
+
+See docs/store-format.md for the words: row, shard, part, state, layer.
+"""
+
+import re
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+FORMAT_VERSION = 1
+INT8 = "int8-scale"  # the feature of stores whose vectors are int8 times a scale
+FEATURES = (INT8,)  # `required_features` that this package reads
+MANIFEST = "elmo_store.json"
+INPUTS = "inputs.parquet"
+START_STATE = "start_state.safetensors"
+SENTENCES = "sentences"
+INDEXES = "indexes"  # look-ups, none of them among what they lead to: every file of sentences/ has the same schema
+SENTENCE_INDEX = f"{INDEXES}/parts.parquet"
+SENTENCE_IDS = f"{INDEXES}/ids"
+TEXT_INDEX = f"{INDEXES}/text"  # optional: from a sentence's tokens to its number
+VECTOR_INDEX = f"{INDEXES}/vectors"  # optional: from a vector to the rows near it
+REJECTS = "rejects"
+STATES = "states"
+ZARR = "states.zarr"
+SHARDS = "_shards"  # markers of shards
+STRETCHES = "_parts"  # markers of stretches of parts
+IDS = "_ids"  # markers of the id tables
+WORK = "_work"  # scratch of a running job; gone when the store is complete
+LEASES = "_lease"  # who writes; gone when nobody does
+LEASE = "_lease/owner.json"
+
+FOLDERS = (SENTENCES, INDEXES, REJECTS, STATES, ZARR, SHARDS, STRETCHES, IDS, WORK)  # of a store and of its job
+
+BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundaries adds
+# What this version writes. A reader takes these sizes from the store.
+CHUNK_ROWS = 128  # rows of an inner chunk: the least that a Zarr library reads of a state; docs/performance.md says why
+SENTENCE_CHUNK = 1024  # entries of a chunk of sentence_start
+ROW_GROUP_ROWS = 256  # rows of a row group of the Parquet form; docs/performance.md says why
+ROW_GROUP_SENTENCES = 1024  # sentences of a row group of a part
+# A manifest of more is refused, so that it can't ask for any amount of memory.
+MOST_CHANNELS = 1 << 20  # of a state
+MOST_CHUNK_BYTES = 1 << 30  # of an inner chunk of a shard
+MOST_CHUNKS = 1 << 22  # inner chunks of a shard
+MOST_SENTENCE_CHUNK = 1 << 24  # entries of a chunk of sentence_start
+IDS_OF_TABLE = 16_384  # ids that an id table has at most, on average
+NUMBER_BYTES = {"float16": 2, "float32": 4, "int8": 1}
+DTYPES = tuple(NUMBER_BYTES)
+SCALE_BYTES = 4  # of a state of a row in an int8 store
+FORMS = ("zarr", "parquet")
+ROW_COLUMNS = ("row", "token", "sentence", "index_in_sentence")  # of the Parquet form, before the states
+COMPRESSIONS = ("none", "zstd", "blosc")
+CHECKSUMS = ("none", "crc32c")
+
+SENTENCES_SCHEMA = pa.schema(
+    [
+        pa.field("sentence", pa.int64(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("first_row", pa.int64(), nullable=False),
+        pa.field("n_tokens", pa.int32(), nullable=False),
+        pa.field("tokens", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+    ]
+)
+
+
+# One row a part; `bytes` and `rejects_bytes` are sizes of its files, 0 where it has no rejects.
+INDEX_SCHEMA = pa.schema(
+    [
+        pa.field(name, pa.int64(), nullable=False)
+        for name in ("part", "first_sentence", "n_sentences", "first_row", "n_rows", "bytes", "rejects_bytes")
+    ]
+)
+INPUTS_SCHEMA = pa.schema(
+    [
+        pa.field("url", pa.string(), nullable=False),
+        pa.field("format", pa.string(), nullable=False),
+        pa.field("guessed", pa.bool_(), nullable=False),
+        pa.field("bytes", pa.int64(), nullable=False),
+        pa.field("version", pa.string(), nullable=False),
+        pa.field("pieces", pa.int64(), nullable=False),
+    ]
+)
+IDS_SCHEMA = pa.schema(
+    [
+        pa.field("hash_high", pa.uint64(), nullable=False),
+        pa.field("hash_low", pa.uint64(), nullable=False),
+        pa.field("sentence", pa.int64(), nullable=False),
+    ]
+)
+
+
+def state_names(n_layers: int) -> tuple[str, ...]:
+    """``x, fwd1, bwd1, … fwdL, bwdL``: the 2L+1 states of a biLM of L layers, in the order they are stored."""
+    if n_layers < 1:
+        raise ValueError(f"a biLM of {n_layers} layers has no states: n_layers must be 1 or more")
+    return ("x", *(f"{direction}{layer}" for layer in range(1, n_layers + 1) for direction in ("fwd", "bwd")))
+
+
+def row_bytes(dtype: str, n_states: int, channels: int) -> int:
+    """Bytes of all vectors of a row as one form stores them, without compression; of int8 with their scales."""
+    return n_states * (channels * NUMBER_BYTES[dtype] + (SCALE_BYTES if dtype == "int8" else 0))
+
+
+def n_layers(states: Sequence[str]) -> int:
+    """L of a full set of 2L+1 states; ValueError if ``states`` are not exactly those of `state_names`."""
+    if not have_layers(states):
+        raise ValueError(f"states {', '.join(states)} are not x, fwd1, bwd1, … of one biLM, all of them")
+    return len(states) // 2
+
+
+def have_layers(states: Sequence[str]) -> bool:
+    """Whether ``states`` are all 2L+1 of a biLM, so that layers can be made of them."""
+    return len(states) > 1 and len(states) % 2 == 1 and tuple(states) == state_names(len(states) // 2)
+
+
+def check_states(states: Sequence[str]) -> None:
+    """ValueError unless ``states`` are one or more of `state_names`, in that order: a store may hold a subset."""
+    places = [_state_place(name) for name in states]
+    if not places or places != sorted(set(places)):
+        raise ValueError(f"states {', '.join(states) or '(none)'} are not some of x, fwd1, bwd1, fwd2, … in this order")
+
+
+def _state_place(name: str) -> int:
+    """Place of a state among x, fwd1, bwd1, …; ValueError if it is none of them."""
+    match = re.fullmatch(r"(fwd|bwd)([1-9][0-9]{0,5})", name)
+    if name != "x" and match is None:
+        raise ValueError(f"{name!r} is no state: known are x, fwd1, bwd1, fwd2, …")
+    return 0 if match is None else 2 * int(match[2]) - (match[1] == "fwd")
+
+
+_SET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")
+
+
+def check_set_names(names: Sequence[str]) -> None:
+    """ValueError unless each can be the name of a weight set, and so of a column, a file and an entry of an archive."""
+    for name in names:
+        if not _SET_NAME.fullmatch(name) or name in ROW_COLUMNS:
+            raise ValueError(
+                f"a weight set can't be called {name[:250]!r}: take up to 200 letters, digits, _ . + -, "
+                f"no . + - first, and none of {', '.join(ROW_COLUMNS)}"
+            )
+
+
+_OURS = re.compile(
+    rf"{MANIFEST}|{INPUTS}|{START_STATE}|report\.html"
+    rf"|{SENTENCES}/part-\d+\.parquet|{REJECTS}/part-\d+\.jsonl|{STATES}/part-\d+\.parquet"
+    rf"|{SENTENCE_INDEX}|{SENTENCE_IDS}/\d+\.parquet|{TEXT_INDEX}/.+|{VECTOR_INDEX}/(rows\.faiss|lengths\.npy|facts\.json)"
+    rf"|{ZARR}/zarr\.json|{ZARR}/\w+/(zarr\.json|c/[\d/]+)|({SHARDS}|{STRETCHES}|{IDS})/\d+\.json"
+    rf"|{WORK}/.+"
+    r"|sentences/(index|ids/\d+)\.parquet|index/(rows\.faiss|lengths\.npy|index\.json|text/.+)"  # before format 1 was frozen
+)
+
+
+def is_ours(rel: str) -> bool:
+    """Whether an object of this name is a store's, or left by one of its commands; any other is its user's."""
+    return _OURS.fullmatch(rel) is not None
+
+
+def sentences_part(part: int) -> str:
+    """Parquet file of the sentences of part ``part``."""
+    return f"{SENTENCES}/part-{_number(part)}.parquet"
+
+
+def rejects_part(part: int) -> str:
+    """JSON-lines file of the records of part ``part`` that were refused (absent where there were none)."""
+    return f"{REJECTS}/part-{_number(part)}.jsonl"
+
+
+def states_part(shard: int) -> str:
+    """Parquet file of the states of shard ``shard``."""
+    return f"{STATES}/part-{_number(shard)}.parquet"
+
+
+def zarr_states_shard(shard: int) -> str:
+    """Object of shard ``shard`` in the Zarr array ``states``."""
+    return f"{ZARR}/states/c/{shard}/0/0"
+
+
+def zarr_scale_shard(shard: int) -> str:
+    """Object of shard ``shard`` in the Zarr array ``scale`` of an int8 store."""
+    return f"{ZARR}/scale/c/{shard}/0"
+
+
+def scale_column(state: str) -> str:
+    """Column of the Parquet form of an int8 store with what the vectors of ``state`` are multiplied by."""
+    return f"{state}_scale"
+
+
+def check_scale_columns(states: Sequence[str]) -> None:
+    """ValueError if a vector of an int8 store is called as the scale of another one."""
+    clash = set(states) & set(map(scale_column, states))
+    if clash:
+        raise ValueError(f"{min(clash)!r} would be the name of a scale too: in an int8 store no vector can be called so")
+
+
+def zarr_token_chunk(shard: int) -> str:
+    """Object of the tokens of shard ``shard`` in the Zarr array ``token``."""
+    return f"{ZARR}/token/c/{shard}"
+
+
+def zarr_sentence_chunk(chunk: int) -> str:
+    """Object of chunk ``chunk`` of the Zarr array ``sentence_start``."""
+    return f"{ZARR}/sentence_start/c/{chunk}"
+
+
+def id_table(table: int) -> str:
+    """Parquet file of the ids whose hashes begin with the bits of ``table``."""
+    return f"{SENTENCE_IDS}/{_number(table)}.parquet"
+
+
+def text_table(table: int) -> str:
+    """Parquet file of the sentences whose tokens' hashes begin with the bits of ``table``."""
+    return f"{TEXT_INDEX}/{_number(table)}.parquet"
+
+
+def shard_marker(shard: int) -> str:
+    """Marker that says shard ``shard`` is written."""
+    return f"{SHARDS}/{_number(shard)}.json"
+
+
+def stretch_marker(stretch: int) -> str:
+    """Marker that says the parts of stretch ``stretch`` are written."""
+    return f"{STRETCHES}/{_number(stretch)}.json"
+
+
+def ids_marker(number: int) -> str:
+    """Marker that says the ``number``-th run of id tables is written."""
+    return f"{IDS}/{_number(number)}.json"
+
+
+def id_bits(sentences: int) -> int:
+    """Leading bits of an id's hash that name its table: 0 for one table, at most 30."""
+    return min(30, (max(1, -(-sentences // IDS_OF_TABLE)) - 1).bit_length())
+
+
+def n_shards(rows: int, shard_rows: int) -> int:
+    """Shards that ``rows`` rows take; 0 for none."""
+    if rows < 0 or shard_rows < 1:
+        raise ValueError(f"{rows} rows in shards of {shard_rows}: rows must be 0 or more, shard_rows 1 or more")
+    return -(-rows // shard_rows)
+
+
+def shard_range(shard: int, rows: int, shard_rows: int) -> tuple[int, int]:
+    """First row and the row after the last of shard ``shard``. IndexError if there is no such shard."""
+    if not 0 <= shard < n_shards(rows, shard_rows):
+        raise IndexError(f"no shard {shard}: {rows} rows in shards of {shard_rows} are {n_shards(rows, shard_rows)}")
+    first = shard * shard_rows
+    return first, min(first + shard_rows, rows)
+
+
+def chunk_rows(shard_rows: int) -> int:
+    """Rows of an inner chunk of a shard, as this version writes it. ValueError for a shard that such chunks don't divide."""
+    if shard_rows < 1 or (shard_rows > CHUNK_ROWS and shard_rows % CHUNK_ROWS):
+        raise ValueError(f"shards of {shard_rows} rows: give a multiple of {CHUNK_ROWS}, or a number from 1 to {CHUNK_ROWS}")
+    return min(shard_rows, CHUNK_ROWS)
+
+
+def _number(number: int) -> str:
+    """Five digits or as many as it takes; names sort in number order up to 99,999 only, so readers must go by number."""
+    if number < 0:
+        raise ValueError(f"part or shard number {number} is negative")
+    return f"{number:05d}"

@@ -1,0 +1,329 @@
+"""Markers: the only proof that objects of a store are written.
+
+A marker is put after the objects that it names, each with its size and SHA-256. Presence of data proves nothing. There is one
+for each shard, one for each stretch of parts (a run of parts that one worker numbered), and one for each run of id tables. What
+differs from run to run by nature (times, the worker, stamps) stands in ``stats``, apart from what two runs have in common; a
+hash at the marker's end covers both.
+"""
+
+import builtins
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Literal, TypeVar
+
+from elmo_store.errors import ShardCorruptError
+from elmo_store.format import layout
+from elmo_store.storage.paths import is_inside
+from elmo_store.storage.root import Root, parse_json
+
+# How an object is compared with its record: not at all; by size; by its stamp, by its bytes where that is another; by its bytes.
+Verify = Literal["none", "size", "stamp", "sha256"]
+CHECKSUM_RUN = 1024  # markers whose objects are hashed together, so that many workers can hash them
+Stats = Mapping[str, float | int | str]
+STAMPS = "stamps"  # of a marker's stats: the stamps of its objects when they were put, one a line
+
+
+@dataclass(frozen=True)
+class ObjectRecord:
+    """One object: its path relative to the store, its size in bytes, its SHA-256 as 64 hexadecimal digits."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: str, data: builtins.bytes | bytearray) -> "ObjectRecord":
+        """The record of an object whose bytes are ``data``."""
+        return cls(path, len(data), hashlib.sha256(data).hexdigest())
+
+    @classmethod
+    def parse(cls, value: Any) -> "ObjectRecord":
+        """The record of a JSON object. KeyError, TypeError or ValueError if it is none, or its path leaves the store."""
+        path = _text(value["path"])
+        if not is_inside(path):
+            raise ValueError(f"{path!r} is no path inside the store")
+        return cls(path, _count(value["bytes"]), _text(value["sha256"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """The record's JSON object."""
+        return {"path": self.path, "bytes": self.bytes, "sha256": self.sha256}
+
+
+@dataclass(frozen=True)
+class ShardMarker:
+    """Shard ``shard`` holds ``n_rows`` rows from ``first_row`` in ``objects``.
+
+    ``plan`` names what its writer had planned; ``stats`` are of its run alone, for progress, summary and finishing.
+    """
+
+    shard: int
+    first_row: int
+    n_rows: int
+    objects: tuple[ObjectRecord, ...]
+    stats: Stats = field(default_factory=dict)
+    plan: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return layout.shard_marker(self.shard)
+
+    def to_json(self) -> dict[str, Any]:
+        """The marker's JSON object."""
+        return {"shard": self.shard, "first_row": self.first_row, "n_rows": self.n_rows} | _tail(self)
+
+    @classmethod
+    def parse(cls, value: Any, where: str) -> "ShardMarker":
+        """The marker of a JSON object. ShardCorruptError, naming ``where``, if it is not one."""
+        try:
+            counts = (_count(value["shard"]), _count(value["first_row"]), _count(value["n_rows"]))
+            return cls(*counts, *_parse_tail(value))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise _no_marker(where, "a shard", error) from error
+
+
+@dataclass(frozen=True)
+class PartRange:
+    """What a part holds: sentences from ``first_sentence`` on and their rows from ``first_row`` on."""
+
+    part: int
+    first_sentence: int
+    n_sentences: int
+    first_row: int
+    n_rows: int
+
+
+@dataclass(frozen=True)
+class StretchMarker:
+    """Consecutive parts are written: their files, and the chunks of ``sentence_start`` that begin among their sentences."""
+
+    stretch: int
+    parts: tuple[PartRange, ...]
+    objects: tuple[ObjectRecord, ...]
+    stats: Stats = field(default_factory=dict)
+    plan: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return layout.stretch_marker(self.stretch)
+
+    def to_json(self) -> dict[str, Any]:
+        """The marker's JSON object."""
+        return {"stretch": self.stretch, "parts": [vars(one).copy() for one in self.parts]} | _tail(self)
+
+    @classmethod
+    def parse(cls, value: Any, where: str) -> "StretchMarker":
+        """The marker of a JSON object. ShardCorruptError, naming ``where``, if it is not one."""
+        try:
+            names = PartRange.__dataclass_fields__
+            parts = tuple(PartRange(**{name: _count(one[name]) for name in names}) for one in value["parts"])
+            return cls(_count(value["stretch"]), parts, *_parse_tail(value))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise _no_marker(where, "a stretch of parts", error) from error
+
+
+@dataclass(frozen=True)
+class IdsMarker:
+    """Id tables ``first_table … first_table + n_tables`` are written."""
+
+    number: int
+    first_table: int
+    n_tables: int
+    objects: tuple[ObjectRecord, ...]
+    stats: Stats = field(default_factory=dict)
+    plan: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where it stands."""
+        return layout.ids_marker(self.number)
+
+    def to_json(self) -> dict[str, Any]:
+        """The marker's JSON object."""
+        own = {"number": self.number, "first_table": self.first_table, "n_tables": self.n_tables}
+        return own | _tail(self)
+
+    @classmethod
+    def parse(cls, value: Any, where: str) -> "IdsMarker":
+        """The marker of a JSON object. ShardCorruptError, naming ``where``, if it is not one."""
+        try:
+            counts = (_count(value["number"]), _count(value["first_table"]), _count(value["n_tables"]))
+            return cls(*counts, *_parse_tail(value))
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise _no_marker(where, "id tables", error) from error
+
+
+AnyMarker = ShardMarker | StretchMarker | IdsMarker
+M = TypeVar("M", ShardMarker, StretchMarker, IdsMarker)
+
+
+def write_marker(root: Root, marker: AnyMarker) -> None:
+    """Put a marker: the last thing that is written of what it names."""
+    root.put(marker.path, sealed(marker.to_json()))
+
+
+def sealed(value: Mapping[str, Any]) -> bytes:
+    """A marker's JSON object as it is stored: as text in UTF-8, with the SHA-256 of all bytes before it as its last member."""
+    head = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).removesuffix("\n}").encode()
+    return head + _seal(head)
+
+
+def _is_sealed(data: bytes) -> bool:
+    n = len(_seal(b""))
+    return data[-n:] == _seal(data[:-n])
+
+
+def _seal(head: bytes) -> bytes:
+    return f',\n  "sha256": "{hashlib.sha256(head).hexdigest()}"\n}}\n'.encode()
+
+
+def read_marker(root: Root, shard: int) -> ShardMarker | None:
+    """The marker of shard ``shard``, None without one. ShardCorruptError if it can't be read or speaks of another shard."""
+    return _read(root, layout.shard_marker(shard), ShardMarker.parse)
+
+
+def read_stretch_marker(root: Root, stretch: int) -> StretchMarker | None:
+    """The marker of stretch ``stretch``, None without one. ShardCorruptError if it can't be read or speaks of another one."""
+    return _read(root, layout.stretch_marker(stretch), StretchMarker.parse)
+
+
+def read_ids_marker(root: Root, number: int) -> IdsMarker | None:
+    """The ``number``-th marker of id tables, None without one. ShardCorruptError if it can't be read or speaks of others."""
+    return _read(root, layout.ids_marker(number), IdsMarker.parse)
+
+
+def _read(root: Root, rel: str, parse: Callable[[Any, str], M]) -> M | None:
+    try:
+        data = root.get(rel)
+    except FileNotFoundError:
+        return None
+    try:
+        value = parse_json(data)
+    except ValueError as error:
+        raise ShardCorruptError(f"{root.url(rel)} is not JSON ({error}): remove it and run the job again") from error
+    if not _is_sealed(data):
+        raise ShardCorruptError(
+            f"{root.url(rel)} is damaged (its sha256 is that of other bytes): remove it and run the job again"
+        )
+    marker = parse(value, root.url(rel))
+    if marker.path != rel:
+        raise ShardCorruptError(f"{root.url(rel)} is a copy of {marker.path}: remove it and run the job again")
+    return marker
+
+
+def marked_shards(root: Root) -> list[int]:
+    """Numbers of the shards that have a marker, from one listing, sorted; the markers are not read."""
+    return marked(root, layout.SHARDS)
+
+
+def marked(root: Root, folder: str) -> list[int]:
+    """Numbers of the markers in ``folder`` (`layout.SHARDS`, …), from one listing, sorted; they are not read."""
+    names = (rel.rpartition("/")[2].removesuffix(".json") for rel in root.list(folder) if rel.endswith(".json"))
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def object_fault(root: Root, record: ObjectRecord, verify: Verify, size: int | None) -> str | None:
+    """What is wrong with an object whose size was found to be ``size`` (None: it is not there); None if nothing is."""
+    if verify == "none":
+        return None
+    if size is None:
+        return f"{root.url(record.path)} is missing"
+    if size != record.bytes:
+        return f"{root.url(record.path)} has {size} bytes, its marker says {record.bytes}"
+    if verify == "sha256":
+        found = root.sha256(record.path)
+        if found != record.sha256:
+            return f"{root.url(record.path)} has SHA-256 {found}, its marker says {record.sha256}"
+    return None
+
+
+def put_marked(root: Root, objects: Iterable[tuple[str, builtins.bytes | bytearray]]) -> tuple[list[ObjectRecord], list[str]]:
+    """Put objects, path and bytes each; their records, and their stamps."""
+    records, stamps = [], []
+    for path, data in objects:
+        stamps.append(root.put_stamped(path, data))
+        records.append(ObjectRecord.of(path, data))
+    return records, stamps
+
+
+def joined_stamps(stamps: Iterable[str]) -> str:
+    """Stamps of a marker's objects, in their order, as its stats have them."""
+    return "\n".join(stamps)
+
+
+def marker_fault(root: Root, marker: AnyMarker, verify: Verify) -> str | None:
+    """What is wrong with the objects that ``marker`` names, the first of which a fault is found; None if nothing is."""
+    faults = (stamped_fault(root, record, stamp, verify) for record, stamp in stamped_objects(marker))
+    return next((fault for fault in faults if fault), None)
+
+
+def stamped_objects(marker: AnyMarker) -> list[tuple[ObjectRecord, str]]:
+    """The objects of a marker, each with its stamp when it was put ("": not known)."""
+    known = str(marker.stats.get(STAMPS, "")).split("\n")
+    return [(record, "".join(known[place : place + 1])) for place, record in enumerate(marker.objects)]
+
+
+def stamped_fault(root: Root, record: ObjectRecord, stamp: str, verify: Verify) -> str | None:
+    """What is wrong with an object that was put with ``stamp``; None if nothing is."""
+    if verify == "none" or (verify == "stamp" and stamp and root.stamp(record.path) == stamp):
+        return None
+    return object_fault(root, record, "sha256" if verify == "stamp" else verify, root.size(record.path))
+
+
+def checksum(markers: Iterable[AnyMarker]) -> str:
+    """SHA-256 over all that ``markers`` name, in their order, 64 digits: over the digests of runs of `CHECKSUM_RUN` of them."""
+    every = iter(markers)
+    runs = iter(lambda: list(islice(every, CHECKSUM_RUN)), [])
+    return checksum_of_runs(map(run_digest, runs))
+
+
+def run_digest(markers: Iterable[AnyMarker]) -> str:
+    """SHA-256 over the objects that one run of markers names, in their order: of the lines ``path TAB sha256 LF``."""
+    digest = hashlib.sha256()
+    for marker in markers:
+        for record in marker.objects:
+            digest.update(f"{record.path}\t{record.sha256}\n".encode())
+    return digest.hexdigest()
+
+
+def checksum_of_runs(digests: Iterable[str]) -> str:
+    """SHA-256 over the digests of the runs, in order: of the lines ``digest LF``."""
+    digest = hashlib.sha256()
+    for one in digests:
+        digest.update(f"{one}\n".encode())
+    return digest.hexdigest()
+
+
+def total_bytes(markers: Sequence[ShardMarker]) -> int:
+    """Bytes of all objects of the shards."""
+    return sum(record.bytes for marker in markers for record in marker.objects)
+
+
+def _tail(marker: AnyMarker) -> dict[str, Any]:
+    return {"objects": [one.to_json() for one in marker.objects], "plan": marker.plan, "stats": dict(marker.stats)}
+
+
+def _parse_tail(value: Any) -> tuple[tuple[ObjectRecord, ...], Stats, str]:
+    objects = tuple(ObjectRecord.parse(one) for one in value["objects"])
+    return objects, {_text(name): number for name, number in value["stats"].items()}, _text(value["plan"])
+
+
+def _no_marker(where: str, what: str, error: Exception) -> ShardCorruptError:
+    return ShardCorruptError(f"{where} is not a marker of {what} ({error!r}): remove it and run the job again")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not a string")
+    value.encode()  # UnicodeEncodeError, a ValueError: no path holds half a surrogate pair
+    return value
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+        raise TypeError(f"{str(value)[:80]} is not a count")
+    return value

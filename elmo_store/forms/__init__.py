@@ -1,0 +1,1 @@
+"""The Zarr and the Parquet form of a store: create, encode, and read rows by their bytes."""

@@ -1,0 +1,98 @@
+"""The forms of a store side by side: all objects of one shard as a worker puts them, and the reader of a form."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.format import layout
+from elmo_store.format.int8 import Array, Empty, Int8Rows, quantized
+from elmo_store.format.manifest import Manifest
+from elmo_store.forms import parquet_form, zarr_form
+from elmo_store.forms.parquet_form import ParquetRows
+from elmo_store.forms.zarr_rows import ZarrRows
+from elmo_store.storage.root import Root
+
+
+class RowReader(Protocol):
+    """What a store needs of a form."""
+
+    def read(self, states: Sequence[int], spans: npt.NDArray[np.int64], empty: Empty = np.empty) -> Array:
+        """Rows of the states with these indices, those of one span ``first … stop`` [n, 2] after the other's.
+
+        Returns [Σ (stop - first), len(states), channels], float32 of an int8 store; ``empty`` makes the array that they are
+        read into.
+        """
+
+    def read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Array:
+        """`read` of one span."""
+
+    def read_raw(self, states: Sequence[int], spans: npt.NDArray[np.int64], empty: Empty = np.empty) -> Int8Rows:
+        """`read` of an int8 store, as it stores them. ValueError for another one."""
+
+    def read_raw_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Int8Rows:
+        """`read_raw` of one span."""
+
+    def tokens(self, first: int, stop: int) -> list[str]:
+        """The tokens of rows ``first … stop``."""
+
+
+def row_reader(root: Root, manifest: Manifest, form: str) -> RowReader:
+    """The reader of a form that the store has."""
+    return ZarrRows(root, manifest) if form == "zarr" else ParquetRows(root, manifest)
+
+
+def shard_objects(manifest: Manifest, shard: int) -> list[str]:
+    """Paths of the objects of a shard in every form of the store."""
+    names = []
+    if "zarr" in manifest.forms:
+        scale = [layout.zarr_scale_shard(shard)] if manifest.is_int8 else []
+        names += [layout.zarr_states_shard(shard), *scale, layout.zarr_token_chunk(shard)]
+    if "parquet" in manifest.forms:
+        names.append(layout.states_part(shard))
+    return names
+
+
+def encode_shard(
+    manifest: Manifest,
+    shard: int,
+    states: Array | Int8Rows,
+    tokens: Sequence[str],
+    sentence: npt.NDArray[np.int64],
+    index_in_sentence: npt.NDArray[np.int32],
+) -> list[tuple[str, bytes | bytearray]]:
+    """Path in the store and bytes of each object of shard ``shard``; the same rows always give the same bytes.
+
+    Args:
+        manifest: of the store, its counts known.
+        shard: its number.
+        states: [n, n_states, channels] in the manifest's dtype, n the rows of this shard. For an int8 store as `Int8Rows`, or in
+            any float dtype, which is quantised here.
+        tokens: n tokens, "<S>" and "</S>" in the rows that boundaries add.
+        sentence: int64 [n], the number of each row's sentence in the store.
+        index_in_sentence: int32 [n], the row's place in its sentence.
+
+    Raises:
+        ValueError: the arrays are not those of this shard.
+    """
+    first, stop = manifest.shard_range(shard)
+    wanted = (stop - first, len(manifest.states), manifest.channels)
+    if manifest.is_int8 and not isinstance(states, Int8Rows):
+        states = quantized(states)
+    values = states.values if isinstance(states, Int8Rows) else states
+    if values.shape != wanted or values.dtype != np.dtype(manifest.dtype):
+        raise ValueError(
+            f"shard {shard} takes states of shape {wanted} in {manifest.dtype}, these are {values.shape} in {values.dtype}"
+        )
+    lengths = {"tokens": len(tokens), "sentence": len(sentence), "index_in_sentence": len(index_in_sentence)}
+    for name, length in lengths.items():
+        if length != stop - first:
+            raise ValueError(f"shard {shard} holds rows {first} … {stop}, {stop - first} of them; {name} has {length}")
+    objects: list[tuple[str, bytes | bytearray]] = []
+    if "zarr" in manifest.forms:
+        objects += zarr_form.encode_shard(manifest, shard, states)
+        objects.append(zarr_form.encode_tokens(manifest, shard, tokens))
+    if "parquet" in manifest.forms:
+        objects.append(parquet_form.encode_shard(manifest, shard, states, tokens, sentence, index_in_sentence))
+    return objects

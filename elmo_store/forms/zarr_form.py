@@ -1,0 +1,214 @@
+"""The Zarr form of a store: a Zarr v3 group that any Zarr library and ``xarray.open_zarr`` read; and ``sentence_start``.
+
+Every object is encoded in memory and then put whole: one put an object, whose bytes (and hash) are known before they travel,
+and which depend on nothing but the rows and the versions of the libraries. Metadata and the small arrays are encoded by zarr
+itself, shards by `zarr_shard`. `zarr_rows` reads rows.
+
+The array ``sentence_start``, which finds the rows of a sentence, is in every store, also in one that has no Zarr form.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from numcodecs.vlen import VLenUTF8  # type: ignore[import-untyped]
+from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
+
+from elmo_store.errors import StoreError
+from elmo_store.format import layout
+from elmo_store.format.int8 import Array, Int8Rows
+from elmo_store.format.manifest import Manifest
+from elmo_store.forms import zarr_shard
+from elmo_store.forms.zarr_rows import errors_name, most_token_bytes
+from elmo_store.forms.zarr_shard import DamagedError, Data
+from elmo_store.storage.root import Root
+
+if TYPE_CHECKING:
+    import zarr
+    from zarr.abc.codec import BytesBytesCodec
+
+Int64 = npt.NDArray[np.int64]
+Objects = dict[str, Any]  # what an in-memory zarr store keeps: name → buffer
+ATTRIBUTES = {"format": "elmo-store", "format_version": layout.FORMAT_VERSION}
+# Chunks that hold nothing but zeros are written too: a chunk that is absent is a chunk that was lost.
+_CONFIG: Any = {"write_empty_chunks": True}
+
+
+def arrays(manifest: Manifest) -> tuple[str, ...]:
+    """Names of the group's arrays."""
+    if "zarr" not in manifest.forms:
+        return ("sentence_start",)
+    return ("states", *(("scale",) if manifest.is_int8 else ()), "token", "state", "sentence_start")
+
+
+def create(root: Root, manifest: Manifest) -> None:
+    """Put the group's metadata and the coordinate ``state``; no rows. Again is harmless: the same bytes under the same names."""
+    for rel, data in metadata(manifest).items():
+        root.put(rel, data)
+
+
+def metadata(manifest: Manifest) -> dict[str, bytes]:
+    """Objects of the group that hold no rows, by path in the store: the arrays' metadata and the coordinate ``state``."""
+    import zarr
+    from zarr.storage import MemoryStore
+
+    objects: Objects = {}
+    group = zarr.create_group(MemoryStore(objects), attributes=dict(ATTRIBUTES))
+    rows, sentences = manifest.sizes.rows, manifest.sizes.sentences
+    _create_sentence_start(group, manifest, sentences + 1)
+    if "zarr" in manifest.forms:
+        _create_states(group, manifest, rows)
+        if manifest.is_int8:
+            _create_scale(group, manifest, rows)
+        _create_token(group, manifest.shard_rows, rows)
+        state = group.create_array(
+            "state", shape=(len(manifest.states),), chunks=(len(manifest.states),), dtype="str", compressors=None, filters=None,
+            fill_value="", dimension_names=("state",), config=_CONFIG,
+        )  # fmt: skip
+        state[:] = np.array(manifest.states, dtype=object)
+    return {f"{layout.ZARR}/{key}": _object(objects, key) for key in sorted(objects)}
+
+
+def consolidate(root: Root, manifest: Manifest) -> None:
+    """Gather the arrays' metadata in the group's own, so that opening the group is one read. Once, at the end."""
+    group = root.get_json(f"{layout.ZARR}/zarr.json")
+    gathered = {name: root.get_json(f"{layout.ZARR}/{name}/zarr.json") for name in arrays(manifest)}
+    # As zarr.consolidate_metadata writes it; a reader that doesn't know the member reads the arrays' own files.
+    group["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": gathered}
+    root.put_json(f"{layout.ZARR}/zarr.json", group)
+
+
+def encode_shard(manifest: Manifest, shard: int, states: Array | Int8Rows) -> list[tuple[str, Data]]:
+    """The objects of shard ``shard`` of the array ``states``, and of ``scale`` in an int8 store: path in the store and bytes.
+
+    ``states``: [rows of the shard, n_states, channels] in the manifest's dtype. The last shard's rows may be fewer than
+    ``shard_rows``; inner chunks that lie wholly beyond them are left out.
+    """
+    if isinstance(states, Int8Rows):  # an inner chunk of `scale` holds all scales of its rows
+        parts = [(layout.zarr_states_shard(shard), states.values), (layout.zarr_scale_shard(shard), states.scale[:, None])]
+    else:
+        parts = [(layout.zarr_states_shard(shard), states)]
+    settings: dict[str, Any] = {"compression": manifest.compression, "checksum": manifest.checksum}
+    settings |= {"shard_rows": manifest.shard_rows, "chunk_rows": manifest.chunk_rows}
+    return [(rel, zarr_shard.encode(rows, **settings)) for rel, rows in parts]
+
+
+def encode_tokens(manifest: Manifest, shard: int, tokens: Sequence[str]) -> tuple[str, bytes]:
+    """The chunk of shard ``shard`` of the array ``token``: its path in the store and its bytes. One token a row of the shard.
+
+    The codecs ``vlen-utf8`` and ``zstd`` of the array's metadata, called by themselves: zarr makes a group and an array anew for
+    each chunk, which for small shards was nine tenths of writing them. tests/store compare the bytes with zarr's.
+    """
+    rows = np.full(manifest.shard_rows, "", dtype=object)
+    rows[: len(tokens)] = tokens
+    data = VLenUTF8().encode(rows)
+    stored = bytes(Zstd(level=1).encode(data))
+    if len(data) > most_token_bytes(len(stored)):
+        raise StoreError(f"the tokens of shard {shard} have {len(data):,} bytes, more than readers take: are they words?")
+    return layout.zarr_token_chunk(shard), stored
+
+
+def encode_sentence_chunk(manifest: Manifest, chunk: int, entries: Int64) -> tuple[str, bytes]:
+    """Chunk ``chunk`` of ``sentence_start``, filled up with zeros: its path in the store and its bytes."""
+    import zarr
+    from zarr.storage import MemoryStore
+
+    objects: Objects = {}
+    array = _create_sentence_start(zarr.create_group(MemoryStore(objects)), manifest, manifest.sentence_chunk)
+    array[: len(entries)] = entries
+    return layout.zarr_sentence_chunk(chunk), _object(objects, "sentence_start/c/0")
+
+
+def decode_sentence_chunk(data: bytes, entries: int) -> Int64:
+    """The ``entries`` entries of a chunk of ``sentence_start``. DamagedError if it is none."""
+    values = zarr_shard.unzstd(data, 8 * entries)
+    if len(values) != 8 * entries:
+        raise DamagedError(f"a chunk of sentence_start has {len(values)} bytes, not {8 * entries}")
+    return np.frombuffer(values, "<i8").astype(np.int64)
+
+
+def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) -> list[Int64]:
+    """Chunks of ``sentence_start``, all asked for at once; each [sentence_chunk]. ShardMissingError, ShardCorruptError."""
+    rels = [layout.zarr_sentence_chunk(chunk) for chunk in chunks]
+    with errors_name(root):
+        found = root.get_many(rels)
+    decoded = []
+    for rel, data in zip(rels, found, strict=True):
+        with errors_name(root, rel):
+            decoded.append(decode_sentence_chunk(data, manifest.sentence_chunk))
+    return decoded
+
+
+def _create_states(group: "zarr.Group", manifest: Manifest, rows: int) -> "zarr.Array[Any]":
+    n_states = len(manifest.states)
+    return group.create_array(
+        "states",
+        shape=(rows, n_states, manifest.channels),
+        shards=(manifest.shard_rows, n_states, manifest.channels),
+        chunks=(manifest.chunk_rows, 1, manifest.channels),
+        dtype=manifest.dtype,
+        compressors=_compressors(manifest.compression, manifest.checksum, np.dtype(manifest.dtype).itemsize),
+        filters=None,
+        fill_value=0,
+        dimension_names=("row", "state", "channel"),
+        attributes={"multiply_by": "scale"} if manifest.is_int8 else {},
+        config=_CONFIG,
+    )
+
+
+def _create_scale(group: "zarr.Group", manifest: Manifest, rows: int) -> "zarr.Array[Any]":
+    n_states = len(manifest.states)
+    return group.create_array(
+        "scale",
+        shape=(rows, n_states),
+        shards=(manifest.shard_rows, n_states),
+        chunks=(manifest.chunk_rows, n_states),
+        dtype="float32",
+        compressors=_compressors(manifest.compression, manifest.checksum, 4),
+        filters=None,
+        fill_value=0,
+        dimension_names=("row", "state"),
+        config=_CONFIG,
+    )
+
+
+def _create_token(group: "zarr.Group", shard_rows: int, rows: int) -> "zarr.Array[Any]":
+    from zarr.codecs import ZstdCodec
+
+    return group.create_array(
+        "token", shape=(rows,), chunks=(shard_rows,), dtype="str", compressors=ZstdCodec(level=1), filters=None,
+        fill_value="", dimension_names=("row",), config=_CONFIG,
+    )  # fmt: skip
+
+
+def _create_sentence_start(group: "zarr.Group", manifest: Manifest, entries: int) -> "zarr.Array[Any]":
+    from zarr.codecs import ZstdCodec
+
+    return group.create_array(
+        "sentence_start", shape=(entries,), chunks=(manifest.sentence_chunk,), dtype="int64",
+        compressors=ZstdCodec(level=1), filters=None, fill_value=0, dimension_names=("sentence_edge",), config=_CONFIG,
+    )  # fmt: skip
+
+
+@cache
+def _compressors(name: str, checksum: str, itemsize: int) -> "tuple[BytesBytesCodec, ...]":
+    """What follows ``bytes`` in the inner chunks' codecs."""
+    from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+
+    codecs: list[BytesBytesCodec] = []
+    if name == "zstd":
+        codecs.append(ZstdCodec(level=1))
+    elif name == "blosc":
+        codecs.append(BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=itemsize, blocksize=1 << 20))
+    if checksum == "crc32c":
+        codecs.append(Crc32cCodec())
+    return tuple(codecs)
+
+
+def _object(objects: Objects, key: str) -> bytes:
+    """The bytes that zarr wrote under ``key``."""
+    if key not in objects:
+        raise StoreError(f"this version of zarr did not write {key}: it is not supported")
+    return objects[key].to_bytes()

@@ -1,0 +1,197 @@
+"""The bytes of one shard object of a Zarr v3 array with the codec ``sharding_indexed``, both ways.
+
+zarr itself encodes and decodes all shards of a process one after another, on its one event loop, at under 1 GB/s, and whole
+inner chunks only. This does the same in plain copies that several threads make at once, and finds the exact bytes of a row.
+tests/store compare what zarr reads, and the lengths that zarr writes. Format:
+https://zarr-specs.readthedocs.io/en/latest/v3/codecs/sharding-indexed/index.html
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+from numcodecs.blosc import Blosc  # type: ignore[import-untyped]
+from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
+
+ABSENT = 2**64 - 1
+CRC_BYTES = 4
+
+Data = bytes | bytearray
+Encode = Callable[[npt.NDArray[Any]], Any]
+Decode = Callable[[Any], Any]
+
+
+class DamagedError(ValueError):
+    """Bytes that are not what a shard's inner chunk or index must be; says what is wrong, not where."""
+
+
+def encode(states: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compression: str, checksum: str = "none") -> Data:
+    """The object of a shard of ``shard_rows`` rows whose first ones are ``states``.
+
+    Args:
+        states: [n, n_states, channels], n from 1 to ``shard_rows``.
+        shard_rows: rows of the shard, a multiple of ``chunk_rows``.
+        chunk_rows: rows of an inner chunk; each holds one state. The last used one is filled up with
+            zeros, those beyond it are left out.
+        compression: "none", "zstd" or "blosc".
+        checksum: "crc32c" puts the CRC-32C of each inner chunk behind it, "none" nothing.
+
+    Returns:
+        The inner chunks, all of the first state, then all of the next, so that one state is one range of the object; then
+        the index with its CRC-32C.
+    """
+    n, n_states, channels = states.shape
+    used, n_chunks = -(-n // chunk_rows), shard_rows // chunk_rows
+    little = states.dtype.newbyteorder("<")
+    checked = CRC_BYTES if checksum == "crc32c" else 0
+    chunk_bytes = chunk_rows * channels * little.itemsize
+    if compression == "none" and not checked:
+        # The object's own memory, filled in place: two copies fewer, and NumPy's copies let other threads run.
+        data = bytearray(used * n_states * chunk_bytes + index_bytes(n_chunks, n_states))
+        _fill(np.frombuffer(data, little, used * n_states * chunk_rows * channels), states, chunk_rows)
+        lengths = np.full((n_states, used), chunk_bytes, np.uint64)
+        data[used * n_states * chunk_bytes :] = _index(lengths, n_chunks)
+        return data
+    chunks = np.zeros(used * n_states * chunk_rows * channels, little)
+    _fill(chunks, states, chunk_rows)
+    compress = _compressor(compression)
+    packed: list[Any] = [compress(chunk) for chunk in chunks.reshape(n_states * used, -1)]
+    if checked:
+        packed = [one for chunk in packed for one in (chunk, crc32c(chunk))]
+    lengths = np.array([len(one) for one in packed], np.uint64).reshape(n_states * used, -1).sum(axis=1)
+    return b"".join([*packed, _index(lengths.reshape(n_states, used), n_chunks)])
+
+
+def _fill(chunks: npt.NDArray[Any], states: npt.NDArray[Any], chunk_rows: int) -> None:
+    """Lay rows [n, n_states, channels] into zeros, state by state, each in inner chunks of ``chunk_rows`` rows."""
+    n, n_states, channels = states.shape
+    whole = n // chunk_rows
+    grid = chunks.reshape(n_states, -1, chunk_rows, channels)
+    by_chunk = states[: whole * chunk_rows].reshape(whole, chunk_rows, n_states, channels)
+    grid[:, :whole] = by_chunk.transpose(2, 0, 1, 3)
+    if whole < grid.shape[1]:  # what follows the last row is zero already
+        grid[:, whole, : n - whole * chunk_rows] = states[whole * chunk_rows :].transpose(1, 0, 2)
+
+
+def index_bytes(n_chunks: int, n_states: int) -> int:
+    """Bytes of the index at the end of a shard of ``n_chunks`` × ``n_states`` inner chunks."""
+    return n_chunks * n_states * 16 + CRC_BYTES
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """Where the inner chunks of one shard object are.
+
+    Attributes:
+        offsets: int64 [n_chunks, n_states], bytes from the object's start; -1 for a chunk that is absent.
+        lengths: int64 [n_chunks, n_states], bytes.
+    """
+
+    offsets: npt.NDArray[np.int64]
+    lengths: npt.NDArray[np.int64]
+
+    @classmethod
+    def parse(cls, data: Data, n_chunks: int, n_states: int, used: int, most_bytes: int) -> "ShardIndex":
+        """The index of a shard from its last bytes, of whose chunks of rows the first ``used`` must be there.
+
+        DamagedError if it is cut, its CRC-32C is wrong, a chunk that has rows is absent or empty, or one has more than
+        ``most_bytes``: as much memory is taken for it.
+        """
+        size = index_bytes(n_chunks, n_states)
+        if len(data) < size:
+            raise DamagedError(f"it has {len(data)} bytes, its index alone takes {size}")
+        index = bytes(data[len(data) - size :])
+        if crc32c(index[:-CRC_BYTES]) != index[-CRC_BYTES:]:
+            raise DamagedError("the CRC-32C of its index is wrong")
+        entries = np.frombuffer(index, "<u8", 2 * n_chunks * n_states).reshape(n_chunks, n_states, 2)
+        there = entries[:used]
+        if (there == ABSENT).any() or (there >= 2**62).any():
+            chunk, state = (int(place) for place in np.argwhere((there >= 2**62).any(axis=2))[0])
+            raise DamagedError(f"its index marks inner chunk ({chunk}, {state}) as absent, which has rows")
+        if int(there[..., 1].max(initial=0)) > most_bytes:
+            raise DamagedError(f"its index says that an inner chunk has {int(there[..., 1].max())} bytes, more than {most_bytes}")
+        signed = entries.view("<i8")  # ABSENT is -1
+        return cls(np.ascontiguousarray(signed[..., 0]), np.ascontiguousarray(signed[..., 1]))
+
+
+def decode_chunk(data: Data | memoryview, out: npt.NDArray[Any], *, compression: str, checksum: str) -> None:
+    """Decode one inner chunk's bytes into ``out``, a C-contiguous array of its size. DamagedError if they are no such chunk."""
+    payload = memoryview(data)
+    if checksum == "crc32c":
+        payload, stored = payload[:-CRC_BYTES], payload[-CRC_BYTES:]
+        if crc32c(payload) != bytes(stored):
+            raise DamagedError("the CRC-32C of an inner chunk is wrong")
+    try:
+        if compression != "none" and (says := _content_bytes(compression, bytes(payload[:18]))) != out.nbytes:
+            raise DamagedError(f"an inner chunk would decompress to {says} bytes, not {out.nbytes}")
+        values = payload if compression == "none" else _decompressor(compression)(payload)
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise DamagedError(f"an inner chunk can't be decompressed ({error})") from error
+    if len(values) != out.nbytes:
+        raise DamagedError(f"an inner chunk has {len(values)} bytes, not {out.nbytes}")
+    out.reshape(-1).view(np.uint8)[:] = np.frombuffer(values, np.uint8)
+
+
+def unzstd(data: bytes, most_bytes: int) -> bytes:
+    """What one frame of zstd decompresses to. DamagedError if it is none, or says that it has more than ``most_bytes``."""
+    try:
+        says = _content_bytes("zstd", bytes(data[:18]))
+        if not 0 <= says <= most_bytes:
+            raise DamagedError(f"it would decompress to {says:,} bytes; {most_bytes:,} are the most")
+        return bytes(Zstd().decode(data))
+    except (IndexError, RuntimeError, ValueError) as error:
+        raise DamagedError(f"it can't be decompressed ({error})") from error
+
+
+def _content_bytes(compression: str, head: bytes) -> int:
+    """What a frame that begins with ``head`` says it decompresses to, so that no frame can take any amount of memory.
+
+    https://www.rfc-editor.org/rfc/rfc8878#name-frame-header, https://www.blosc.org/c-blosc/; -1 where it does not say.
+    """
+    if compression == "blosc":
+        return int.from_bytes(head[4:8], "little")
+    descriptor = head[4]
+    single = descriptor >> 5 & 1
+    size = (single, 2, 4, 8)[descriptor >> 6]
+    first = 5 + (1 - single) + (0, 1, 2, 4)[descriptor & 3]
+    return int.from_bytes(head[first : first + size], "little") + 256 * (size == 2) if size else -1
+
+
+def _index(lengths: npt.NDArray[np.uint64], n_chunks: int) -> bytes:
+    """Offset and length of each inner chunk, stored one after another in ``lengths`` [n_states, used]; then the CRC-32C."""
+    n_states, used = lengths.shape
+    entries = np.full((n_chunks, n_states, 2), ABSENT, "<u8")
+    flat = lengths.reshape(-1)
+    entries[:used, :, 0] = (np.cumsum(flat) - flat).reshape(n_states, used).T
+    entries[:used, :, 1] = lengths.T
+    index = entries.tobytes()
+    return index + crc32c(index)
+
+
+def crc32c(data: Any) -> bytes:
+    """CRC-32C (Castagnoli) of bytes, an array or a view of them, little-endian."""
+    return int(google_crc32c.value(bytes(data))).to_bytes(CRC_BYTES, "little")
+
+
+@cache
+def _compressor(name: str) -> Encode:
+    """Of one inner chunk: what zarr's codecs of zarr_form do."""
+    if name == "none":
+        return lambda chunk: chunk.tobytes()
+    if name == "zstd":
+        zstd: Encode = Zstd(level=1).encode
+        return zstd
+    blosc: Encode = Blosc(cname="zstd", clevel=1, shuffle=Blosc.SHUFFLE, blocksize=1 << 20).encode
+    return blosc
+
+
+@cache
+def _decompressor(name: str) -> Decode:
+    """The inverse of `_compressor`."""
+    codec = Zstd() if name == "zstd" else Blosc()
+    decode: Decode = codec.decode
+    return decode

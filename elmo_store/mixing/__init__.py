@@ -1,0 +1,1 @@
+"""The scalar mix of ELMo, and files with its learned weights."""

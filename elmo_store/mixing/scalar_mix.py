@@ -1,0 +1,201 @@
+"""The scalar mix of ELMo in NumPy: ELMo = γ Σ_j s_j h_j (Peters et al. 2018, equation 1)."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.errors import WeightSetError
+from elmo_store.format.halves import widened
+from elmo_store.format.manifest import WeightSet
+
+Array = npt.NDArray[Any]
+LayerNorm = Literal["none", "token", "batch"]
+GREATEST = float(np.finfo(np.float32).max)
+EPSILON = 1e-12  # added to the variance, as AllenNLP's ScalarMix does
+
+
+def layers_of_states(states: Array) -> Array:
+    """The L+1 layers of a biLM's 2L+1 states x, fwd1, bwd1, …: [n, 2L+1, p] → [n, L+1, 2p].
+
+    Layer 0 is [x; x], layer j is [fwd j; bwd j] (section 3.2 of the paper). ValueError for an even number of states.
+    """
+    if states.ndim != 3 or states.shape[1] % 2 == 0 or states.shape[1] < 3:
+        raise ValueError(f"states of shape {states.shape} are not [rows, 2L+1, width]: read all the states of a biLM")
+    n, n_states, width = states.shape
+    doubled = np.concatenate([states[:, :1], states], axis=1)  # [n, 2L+2, p]
+    return doubled.reshape(n, (n_states + 1) // 2, 2 * width)  # [n, L+1, 2p]
+
+
+def softmax(logits: Sequence[float]) -> tuple[float, ...]:
+    """s of w, in float64."""
+    highest = max(logits)
+    if highest == -math.inf:
+        raise WeightSetError(f"w is {list(logits)}: one logit must be finite")
+    powers = [math.exp(w - highest) for w in logits]
+    total = math.fsum(powers)
+    return tuple(power / total for power in powers)
+
+
+class ScalarMix:
+    """One mix of a biLM's layers, with fixed weights. `elmo_store.torch.ScalarMix` takes the same, and learns them.
+
+    Attributes:
+        s: the weights of layers 0 … L.
+        w: the logits they are the softmax of; None if ``s`` was given.
+        gamma: γ.
+        layer_norm: what happens to each layer first: "none"; "token" = each layer of each token is normalised over its 2p
+            channels (no scale, no shift); "batch" = over all unmasked tokens of the call at once, as AllenNLP's do_layer_norm.
+    """
+
+    def __init__(
+        self,
+        w: Sequence[float] | None = None,
+        *,
+        s: Sequence[float] | None = None,
+        n_layers: int | None = None,
+        gamma: float = 1.0,
+        layer_norm: LayerNorm = "none",
+    ) -> None:
+        """Give ``w``, logits that are softmaxed, ``s``, weights used as they are, or ``n_layers`` = L+1 for equal weights.
+
+        It is never guessed which numbers are meant. WeightSetError for none or several of them, and for what is no weight.
+        """
+        self.w, self.s = chosen_weights(w, s, n_layers)
+        self.gamma = _finite("gamma", (gamma,))[0]
+        if abs(self.gamma) > GREATEST:
+            raise WeightSetError(f"gamma is {self.gamma:g}: the mix is computed in float32, which ends at {GREATEST:g}")
+        self.layer_norm: LayerNorm = checked_layer_norm(layer_norm)
+
+    @classmethod
+    def of(cls, weights: WeightSet, layer_norm: LayerNorm = "none") -> "ScalarMix":
+        """The mix of a weight set."""
+        if weights.w is not None:
+            return cls(weights.w, gamma=weights.gamma, layer_norm=layer_norm)
+        return cls(s=weights.s, gamma=weights.gamma, layer_norm=layer_norm)
+
+    def _repr_html_(self) -> str:
+        from elmo_store.figures.notebook import mix_html
+
+        return mix_html(self)
+
+    def __repr__(self) -> str:
+        return f"ScalarMix(s={list(self.s)}, gamma={self.gamma}, layer_norm={self.layer_norm!r})"
+
+    def __call__(
+        self, *, states: Array | None = None, layers: Array | None = None, mask: npt.NDArray[np.bool_] | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Mix, in float32; every row by itself, but for the norm over a batch.
+
+        Args:
+            states: [..., 2L+1, p] in the store's order x, fwd1, bwd1, …; or
+            layers: [..., L+1, 2p], as `layers_of_states` gives.
+            mask: bool [...], True for real tokens, which alone enter the norm over a batch; all by default.
+
+        Returns:
+            float32 [..., 2p].
+
+        Raises:
+            TypeError: neither states nor layers, or both.
+            WeightSetError: they have not as many layers as there are weights.
+        """
+        given = check_mixable(len(self.s), states, layers)
+        real = np.ones(given.shape[:-2], bool) if mask is None else np.asarray(mask, bool)
+        width = given.shape[-1] * (2 if states is not None else 1)
+        mixed = np.zeros((*given.shape[:-2], width), np.float32)
+        for layer, weight in enumerate(self.s):
+            values = widened(_layer(layer, states, layers)).reshape(mixed.shape)  # [..., 2p]
+            if self.layer_norm == "token":
+                values = _normalised(values)
+            elif self.layer_norm == "batch" and real.any():
+                kept = values[real]  # [real tokens, 2p]
+                values = (values - kept.mean()) / np.sqrt(kept.var() + np.float32(EPSILON))
+            mixed += np.float32(self.gamma * weight) * values
+        return mixed
+
+
+def chosen_weights(
+    w: Sequence[float] | None, s: Sequence[float] | None, n_layers: int | None
+) -> tuple[tuple[float, ...] | None, tuple[float, ...]]:
+    """The logits (None if weights were given) and the weights that one of ``w``, ``s``, ``n_layers`` says. WeightSetError."""
+    if sum(one is not None for one in (w, s, n_layers)) != 1:
+        raise WeightSetError(
+            "give w (logits, softmaxed), s (weights used as they are) or n_layers (equal weights), one of them and not several"
+        )
+    if s is not None:
+        return None, normalised(s)
+    if n_layers is not None:
+        if n_layers < 1:
+            raise WeightSetError(f"a mix of {n_layers} layers: give n_layers=L+1, 1 or more")
+        logits = (0.0,) * n_layers
+    else:
+        if w is None or isinstance(w, int | float):
+            raise WeightSetError(f"w is {w!r}: give one logit for each layer; n_layers={w!r} for as many layers of equal weight")
+        logits = _finite("w", [0.0 if value == -math.inf else value for value in w])  # -∞: a layer that is left out
+        logits = tuple(float(value) for value in w)
+    return logits, softmax(logits)
+
+
+def checked_layer_norm(layer_norm: LayerNorm) -> LayerNorm:
+    """``layer_norm`` if it is known. ValueError otherwise."""
+    if layer_norm not in ("none", "token", "batch"):
+        raise ValueError(f"layer_norm={layer_norm!r} is none of 'none', 'token', 'batch'")
+    return layer_norm
+
+
+def check_mixable(n_weights: int, states: Any, layers: Any) -> Any:
+    """The one of ``states`` [..., 2L+1, p] and ``layers`` [..., L+1, 2p] that is given, if ``n_weights`` is L+1.
+
+    Arrays or tensors. TypeError for none or both, WeightSetError for another number of layers.
+    """
+    if (states is None) == (layers is None):
+        raise TypeError("say what is mixed: states=… [..., 2L+1, p] as a store has them, or layers=… [..., L+1, 2p], one of them")
+    given = layers if states is None else states
+    name, wanted = ("layers", n_weights) if states is None else ("states", 2 * n_weights - 1)
+    if given.ndim < 2 or given.shape[-2] != wanted:
+        raise WeightSetError(
+            f"{n_weights} weights mix {n_weights} layers, that is {name} of shape [..., {wanted}, width]; "
+            f"these are {tuple(given.shape)}"
+        )
+    return given
+
+
+def _layer(layer: int, states: Array | None, layers: Array | None) -> Array:
+    """Layer ``layer``, as [..., 2, p] of states, as [..., 2p] of layers."""
+    if layers is not None:
+        found: Array = layers[..., layer, :]
+    elif states is not None:
+        found = states[..., [0, 0], :] if layer == 0 else states[..., 2 * layer - 1 : 2 * layer + 1, :]
+    return found
+
+
+def _normalised(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Each row [..., 2p] with mean 0 and variance 1."""
+    centred = values - values.mean(axis=-1, keepdims=True)
+    variance = np.square(centred).mean(axis=-1, keepdims=True)
+    normal: npt.NDArray[np.float32] = centred / np.sqrt(variance + np.float32(EPSILON))
+    return normal
+
+
+def normalised(s: Sequence[float]) -> tuple[float, ...]:
+    """``s`` if it can be a softmax's result: none below 0, sum 1 within 0.001. WeightSetError otherwise."""
+    numbers = _finite("s", s)
+    total = sum(numbers)  # inf where the numbers are beyond all sense
+    if min(numbers) < 0 or not abs(total - 1) <= 1e-3:
+        raise WeightSetError(
+            f"s is {list(numbers)}, which sums to {total:g}: weights s are normalised, each 0 or more and "
+            "1 together; give logits as w, and a common factor as gamma"
+        )
+    return numbers
+
+
+def _finite(name: str, values: Sequence[float]) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(value) for value in np.asarray(values, np.float64).reshape(-1))
+    except OverflowError as error:  # a whole number of hundreds of digits
+        raise WeightSetError(f"{name} holds a number beyond every float: it must be one finite number or more") from error
+    if not numbers or not all(math.isfinite(number) for number in numbers):
+        raise WeightSetError(f"{name} is {list(values)}: it must be one finite number or more")
+    return numbers

@@ -1,0 +1,217 @@
+"""Files with the weights of mixes: JSON, safetensors, torch state dicts. What is ambiguous is refused, never guessed.
+
+A weight set is w (logits) or s (normalised weights), one number a layer, and gamma. Layouts:
+- JSON: one set ``{"w": […], "gamma": 1.0}`` or several ``{"NAME": {"s": […], "gamma": 1.0}, …}``;
+- safetensors: tensors ``w`` or ``s``, and ``gamma``, or ``NAME.w``, ``NAME.gamma``, …; or AllenNLP's names;
+- AllenNLP's names, also in torch files: ``PREFIX.scalar_parameters.0 … L`` and ``PREFIX.gamma``; NAME is the last name of PREFIX.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from elmo_store.errors import ShardCorruptError, WeightSetError
+from elmo_store.format.layout import check_set_names
+from elmo_store.format.manifest import WeightSet
+from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.storage.root import Root
+
+UNNAMED = "elmo"  # the name of a set whose file gives it none
+TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin", ".ckpt")
+_ALLENNLP = re.compile(r"(?:(?P<prefix>.+)\.)?scalar_parameters\.(?P<layer>[0-9]{1,9})")
+_PLAIN = re.compile(r"(?:(?P<name>.+)\.)?(?P<key>w|s|gamma)")
+
+Tensors = Mapping[str, npt.NDArray[Any]]
+
+
+def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[WeightSet, ...]:
+    """The weight sets of a file, at any URL, in the file's order; its kind is told by the end of its name.
+
+    Raises:
+        FileNotFoundError: no such file.
+        WeightSetError: of an unknown kind, damaged, or ambiguous; names file and key.
+    """
+    folder, _, name = url.rpartition("/")
+    try:
+        data = Root(folder or ("/" if url.startswith("/") else "."), storage_options).get(name)
+    except ShardCorruptError as error:
+        raise WeightSetError(f"{url} is a folder: name the file in it") from error
+    if name.endswith(".json"):
+        return parse_json(data, url)
+    if name.endswith(".safetensors"):
+        try:
+            tensors = load(data)
+        except SafetensorError as error:
+            raise WeightSetError(f"{url} is not a safetensors file: {error}") from error
+        except KeyError as error:  # a number type that NumPy lacks
+            raise WeightSetError(f"{url} holds {error.args[0]} numbers: save the weights as float32") from error
+        return parse_tensors(tensors, url)
+    if name.endswith(TORCH_SUFFIXES):
+        return parse_torch(data, url)
+    raise WeightSetError(
+        f"{url}: its name does not tell what it is: known are .json, .safetensors, and for torch {', '.join(TORCH_SUFFIXES)}"
+    )
+
+
+def check_layers(weights: Sequence[WeightSet], n_layers: int) -> None:
+    """WeightSetError unless every set has one weight for each of the layers 0 … ``n_layers``."""
+    for one in weights:
+        if len(one.s) != n_layers + 1:
+            raise WeightSetError(
+                f"weight set {one.name} has {len(one.s)} weights, the store has {n_layers + 1} layers "
+                f"(layer 0 = x, and {n_layers} of the LSTM): they belong to different models"
+            )
+
+
+def parse_json(data: bytes, where: str) -> tuple[WeightSet, ...]:
+    """The weight sets of a JSON file. WeightSetError naming ``where`` and the key."""
+    try:
+        value = json.loads(data.decode(), object_pairs_hook=_without_twins, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise WeightSetError(f"{where} can't be read: {error}") from error
+    if not isinstance(value, dict) or not value:
+        raise WeightSetError(f'{where} is not an object like {{"w": [0, 0, 0], "gamma": 1.0}}')
+    if all(isinstance(one, dict) for one in value.values()):
+        return _distinct([_set(name, one, where) for name, one in value.items()], where)
+    return (_set(UNNAMED, value, where),)
+
+
+def parse_tensors(tensors: Tensors, where: str) -> tuple[WeightSet, ...]:
+    """The weight sets among named tensors, by the plain names or by AllenNLP's. WeightSetError naming ``where`` and the key."""
+    plain: dict[str, dict[str, Any]] = {}
+    for key, tensor in tensors.items():
+        if match := _PLAIN.fullmatch(key):
+            plain.setdefault(match["name"] or UNNAMED, {})[match["key"]] = tensor.reshape(-1).tolist()
+    theirs = any(_ALLENNLP.fullmatch(key) for key in tensors)
+    # A whole model's state dict may well have some other `….w` or `….gamma`; a set of ours has both.
+    ours = {name: one for name, one in plain.items() if "gamma" in one and ("w" in one or "s" in one)}
+    if theirs and ours:
+        raise WeightSetError(
+            f"{where} has weights by AllenNLP's names and by ours ({', '.join(ours)}): keep one kind, so that it is "
+            "clear which are meant"
+        )
+    if theirs:
+        return parse_allennlp(tensors, where)
+    strange = [key for key in tensors if not _PLAIN.fullmatch(key)]
+    if strange or not plain:
+        raise WeightSetError(
+            f"{where}: {', '.join(strange[:3]) or 'no tensor at all'} is no weight of a mix: known are w or s, and gamma, "
+            "with NAME. before them, or AllenNLP's scalar_parameters.0 … and gamma"
+        )
+    for one in plain.values():
+        if "gamma" in one:
+            one["gamma"] = _single(one["gamma"], "gamma", where)
+    return _distinct([_set(name, one, where) for name, one in plain.items()], where)
+
+
+def parse_allennlp(tensors: Tensors, where: str) -> tuple[WeightSet, ...]:
+    """The weight sets among a state dict's tensors, by AllenNLP's names; all other tensors are ignored."""
+    logits: dict[str, dict[int, float]] = {}
+    for key, tensor in tensors.items():
+        if match := _ALLENNLP.fullmatch(key):
+            layers = logits.setdefault(match["prefix"] or "", {})
+            layers[int(match["layer"])] = _single(tensor.reshape(-1).tolist(), key, where)
+    if not logits:
+        raise WeightSetError(f"{where} has no scalar_parameters.0 …, under any prefix: it holds no scalar mix")
+    short = [prefix.rpartition(".")[2] or UNNAMED for prefix in logits]
+    sets = []
+    for prefix, name in zip(logits, short, strict=True):
+        layers = logits[prefix]
+        if sorted(layers) != list(range(len(layers))):
+            raise WeightSetError(f"{where}: {prefix or 'scalar_parameters'} has layers {sorted(layers)}, not 0, 1, …")
+        gamma = f"{prefix}.gamma" if prefix else "gamma"
+        if gamma not in tensors:
+            raise WeightSetError(f"{where} has {prefix or 'scalar_parameters'} and no {gamma}")
+        one = {"w": [layers[i] for i in range(len(layers))]}
+        one["gamma"] = _single(tensors[gamma].reshape(-1).tolist(), gamma, where)  # type: ignore[assignment]
+        sets.append(_set(name if short.count(name) == 1 else prefix or UNNAMED, one, where))
+    return _distinct(sets, where)
+
+
+def parse_torch(data: bytes, where: str) -> tuple[WeightSet, ...]:
+    """The weight sets of a torch file's bytes: a state dict, or a dict that has one as ``state_dict``, by AllenNLP's names.
+
+    Nothing in the file is executed (``weights_only=True``). WeightSetError, naming ``where``, for anything else.
+    """
+    import torch
+
+    try:
+        value = torch.load(BytesIO(data), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch documents none: damaged bytes lead its unpickler into errors of any kind
+        raise WeightSetError(
+            f"{where} can't be read as a torch state dict of plain tensors ({type(error).__name__}): save "
+            "model.state_dict(), not the model"
+        ) from error
+    if isinstance(value, Mapping) and isinstance(value.get("state_dict"), Mapping):
+        value = value["state_dict"]
+    if not isinstance(value, Mapping):
+        raise WeightSetError(f"{where} holds a {type(value).__name__}, not a state dict")
+    tensors = {
+        key: tensor.detach().to(torch.float64).numpy()
+        for key, tensor in value.items()
+        if isinstance(key, str) and isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
+    }
+    return parse_allennlp(tensors, where)
+
+
+def _set(name: str, value: Mapping[str, Any], where: str) -> WeightSet:
+    """One checked set of a mapping with exactly w or s, and gamma."""
+    try:
+        check_set_names([name])
+    except ValueError as error:
+        raise WeightSetError(f"{where}: {error}") from error
+    keys = set(value)
+    if keys not in ({"w", "gamma"}, {"s", "gamma"}):
+        raise WeightSetError(
+            f"{where}: set {name} has {', '.join(sorted(keys)) or 'nothing'}; it takes exactly gamma and either w (logits, "
+            "softmaxed) or s (normalised weights)"
+        )
+    key = "w" if "w" in value else "s"
+    weights, gamma = value[key], value["gamma"]
+    if not isinstance(weights, list) or not all(_is_number(one) for one in weights) or not weights:
+        raise WeightSetError(f"{where}: {name}.{key} is {weights!r}, not a list of numbers, one a layer")
+    if not _is_number(gamma):
+        raise WeightSetError(f"{where}: {name}.gamma is {gamma!r}, not a number")
+    try:
+        mix = ScalarMix(w=weights, gamma=gamma) if key == "w" else ScalarMix(s=weights, gamma=gamma)
+    except WeightSetError as error:
+        raise WeightSetError(f"{where}: set {name}: {error}") from error
+    return WeightSet(name, mix.s, mix.gamma, mix.w)
+
+
+def _distinct(sets: list[WeightSet], where: str) -> tuple[WeightSet, ...]:
+    names = [one.name for one in sets]
+    twins = sorted({name for name in names if names.count(name) > 1})
+    if twins:
+        raise WeightSetError(f"{where} has several weight sets called {', '.join(twins)}: give each its own name")
+    return tuple(sets)
+
+
+def _single(values: Any, key: str, where: str) -> float:
+    if not isinstance(values, list) or len(values) != 1:
+        raise WeightSetError(f"{where}: {key} has {np.size(values)} numbers, not 1")
+    if not _is_number(values[0]):
+        raise WeightSetError(f"{where}: {key} is {values[0]!r}, not a number")
+    return float(values[0])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) != len(keys):
+        raise ValueError(f"a key stands twice among {', '.join(keys)}")
+    return dict(pairs)
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number that a weight can have")

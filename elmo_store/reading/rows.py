@@ -1,0 +1,489 @@
+"""What every readable thing of this package offers: sentences and rows of states as NumPy.
+
+`Readable` is what a store and the views over stores share; a subclass says where the rows and the sentences come from.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.errors import SentenceNotFoundError, StateNotFoundError, StoreError
+from elmo_store.format import layout
+from elmo_store.format.int8 import Array, Empty, Int8Rows
+from elmo_store.mixing.scalar_mix import layers_of_states
+from elmo_store.reading import scan
+from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.text_index import Text, words
+
+Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
+Int64 = npt.NDArray[np.int64]
+Span = tuple[int, int]  # first row, and the row after the last
+R = TypeVar("R", Array, Int8Rows)
+BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
+
+
+class Sentence:
+    """A sentence: its place and its rows are known, its text and its states are read when they are asked for.
+
+    ``sentence["fwd1"]`` is [n_rows, channels]. With boundaries the first row is BOS and the last EOS; a sentence without
+    tokens has no rows.
+
+    Attributes:
+        index: its number in the store.
+        first_row: its first row in the store.
+        n_rows: how many rows it has.
+    """
+
+    __slots__ = ("_record", "_store", "first_row", "index", "n_rows")
+
+    def __init__(self, store: "Readable", index: int, span: Span, record: SentenceRecord | None = None) -> None:
+        self._store, self._record = store, record
+        self.index, self.first_row, self.n_rows = index, span[0], span[1] - span[0]
+
+    def _repr_html_(self) -> str:
+        from elmo_store.figures.notebook import sentence_html
+
+        return sentence_html(self)
+
+    def __repr__(self) -> str:
+        return f"<Sentence {self.index} of {self._store.url}: rows {self.first_row} … {self.first_row + self.n_rows}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sentence):
+            return NotImplemented
+        return self._store is other._store and self.index == other.index
+
+    def __hash__(self) -> int:
+        return hash((id(self._store), self.index))
+
+    @property
+    def record(self) -> SentenceRecord:
+        """Number, id, source, position, rows and tokens."""
+        if self._record is None:
+            self._record = self._store._records([self.index])[0]
+        return self._record
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.record.id
+
+    @property
+    def source(self) -> str:
+        """Full name of the file it came from."""
+        return self.record.source
+
+    @property
+    def position(self) -> int:
+        """Where it stands there, from 0."""
+        return self.record.position
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Its tokens, without BOS and EOS."""
+        return self.record.tokens
+
+    @property
+    def span(self) -> Span:
+        """Its first row and the row after its last."""
+        return self.first_row, self.first_row + self.n_rows
+
+    def read(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Array:
+        """Its rows of the named states (all by default): [n_rows, len(states), channels] in the store's dtype.
+
+        ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them.
+        """
+        store = self._store
+        first, stop = self.span if boundaries else store.without_boundaries(self.span)
+        return store._read_span(store.state_indices(states), first, stop)
+
+    def read_raw(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Int8Rows:
+        """`read` of an int8 store, as it stores them: whole numbers and their scales. StoreError of another store."""
+        store = self._store
+        first, stop = self.span if boundaries else store.without_boundaries(self.span)
+        return store._int8()._read_raw_span(store.state_indices(states), first, stop)
+
+    def __getitem__(self, state: str) -> Array:
+        return self.read((state,))[:, 0]
+
+    def layers(self, *, boundaries: bool = True) -> Array:
+        """The L+1 layers that a scalar mix weighs: [n_rows, L+1, 2 × channels]; layer 0 is [x; x]."""
+        return layers_of_states(self.read(boundaries=boundaries))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentences and all their rows.
+
+    Attributes:
+        store: what they were read from.
+        numbers: the sentences' numbers in it, in the order asked for.
+        spans: int64 [len(numbers), 2], first row in the store of each sentence and the row after its last.
+        offsets: int64 [len(numbers) + 1]; rows ``offsets[i] … offsets[i + 1]`` of ``states`` are those of sentence i.
+        states: [rows, states asked for, channels] in the store's dtype, int8 if ``raw`` was asked for; no padding. It may be a
+            view of a larger array.
+        scale: float32 [rows, states asked for] with ``raw``: ``states × scale`` are the states. None otherwise.
+    """
+
+    store: "Readable"
+    numbers: Sequence[int]
+    spans: Int64
+    offsets: Int64
+    states: Array
+    scale: Array | None = None
+
+    @cached_property
+    def sentences(self) -> tuple[Sentence, ...]:
+        """The sentences, in the order asked for; made when they are asked for, so that a scan of vectors doesn't pay for them."""
+        spans = map(tuple, self.spans.tolist())
+        return tuple(Sentence(self.store, n, span) for n, span in zip(self.numbers, spans, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __repr__(self) -> str:
+        return f"<Batch of {len(self)} sentences, {self.offsets[-1]} rows of {self.states.shape[1]} × {self.states.shape[2]}>"
+
+    def __iter__(self) -> Iterator[tuple[Sentence, Array]]:
+        """Each sentence with its rows [n_rows, states asked for, channels]."""
+        edges = self.offsets.tolist()
+        for i, sentence in enumerate(self.sentences):
+            yield sentence, self.states[edges[i] : edges[i + 1]]
+
+
+class StateView:
+    """One state of every row, as an array that reads when it is indexed: ``store["fwd1"][100:200]`` is [100, channels]."""
+
+    def __init__(self, store: "Readable", name: str) -> None:
+        self._store, self.name = store, name
+        self.shape = (store.n_rows, store.channels)
+        self.dtype = store.dtype
+        self.ndim = 2
+
+    def __repr__(self) -> str:
+        return f"<StateView {self.name} of {self._store.url}: {self.shape[0]} × {self.shape[1]} {self.dtype}>"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Rows) -> Array:
+        return self._store.read((self.name,), rows)[..., 0, :]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("a view of a store can't become an array without reading it: copy=False is not possible")
+        return np.asarray(self[:], dtype)
+
+
+class Readable(ABC):
+    """Sentences in order, each with its rows; rows numbered without gaps, each with its states."""
+
+    url: str
+    states: tuple[str, ...]  # names of the states (of the weight sets, in a store of kind "mix"), in stored order
+    channels: int  # numbers of one state of one row
+    dtype: np.dtype[Any]  # of what is read: float16 or float32
+    is_int8: bool = False  # whether it is stored in 8 bits, which are read as float32
+    boundaries: bool  # whether BOS and EOS have rows
+    n_sentences: int  # those without tokens too
+    n_tokens: int
+    n_rows: int  # the tokens, and with boundaries BOS and EOS of every sentence that has tokens
+
+    @abstractmethod
+    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
+        """Rows of each sentence, first and the one after the last: [n, 2]. SentenceNotFoundError."""
+
+    def _span(self, number: int) -> Span:
+        """Rows of one sentence. SentenceNotFoundError."""
+        first, stop = self._spans([number])[0].tolist()
+        return first, stop
+
+    @abstractmethod
+    def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+        """Everything about each sentence. SentenceNotFoundError."""
+
+    @abstractmethod
+    def _find(self, ids: Sequence[str]) -> list[int]:
+        """Number of the first sentence that has each id. SentenceNotFoundError."""
+
+    @abstractmethod
+    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        """Number of the first sentence that has each text, None without one."""
+
+    @abstractmethod
+    def _read(self, states: Sequence[int], spans: Int64) -> Array:
+        """Rows of the states with these indices, one of the spans [n, 2] after the other: [rows, len(states), channels]."""
+
+    def _read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Array:
+        """`_read` of one span, if possible into an array that ``empty`` gives."""
+        return self._read(states, np.array([[first, stop]], np.int64))
+
+    @abstractmethod
+    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
+        """`_read` of what is stored in 8 bits, as it is stored."""
+
+    def _read_raw_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Int8Rows:
+        """`_read_raw` of one span, if possible into an array that ``empty`` gives."""
+        return self._read_raw(states, np.array([[first, stop]], np.int64))
+
+    def _int8(self) -> "Readable":
+        """Itself. StoreError if it is not stored in 8 bits."""
+        if not self.is_int8:
+            raise StoreError(f"{self.url} holds {self.dtype}, no int8 with scales: read its numbers as they are")
+        return self
+
+    @abstractmethod
+    def _tokens(self, first: int, stop: int) -> list[str]:
+        """The tokens of rows ``first … stop``."""
+
+    def __len__(self) -> int:
+        return self.n_sentences
+
+    def __iter__(self) -> Iterator[Sentence]:
+        return self.sentences()
+
+    def __contains__(self, state: object) -> bool:
+        return state in self.states
+
+    @overload
+    def __getitem__(self, key: str) -> StateView: ...
+    @overload
+    def __getitem__(self, key: int | np.integer[Any]) -> Sentence: ...
+    @overload
+    def __getitem__(self, key: slice | Sequence[int] | npt.NDArray[Any]) -> list[Sentence]: ...
+    def __getitem__(self, key: str | Rows) -> StateView | Sentence | list[Sentence]:
+        """``["fwd1"]`` is a state of all rows; ``[7]``, ``[-1]`` a sentence; ``[10:20]``, ``[[3, 1]]`` lists of sentences."""
+        if isinstance(key, str):
+            self.state_indices((key,))
+            return StateView(self, key)
+        chosen = _chosen(key, self.n_sentences, "sentence", self.url)
+        if isinstance(chosen, int):
+            return self.sentence(chosen)
+        spans = map(tuple, self._spans(chosen).tolist())
+        return [Sentence(self, n, span) for n, span in zip(chosen, spans, strict=True)]
+
+    def sentence(self, index: int | None = None, *, id: str | None = None, text: Text | None = None) -> Sentence:
+        """Sentence number ``index`` (from 0), or the first one that has ``id``, or ``text`` as `find_text` takes it.
+
+        SentenceNotFoundError if there is none.
+        """
+        if [index, id, text].count(None) != 2:
+            raise TypeError("give a sentence's number, or id=…, or text=…, and one of them only")
+        if text is not None:
+            found = self._find_text([text])[0]
+            if found is None:
+                raise SentenceNotFoundError(f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text)))!r}")
+            number = found
+        else:
+            number = self._find([str(id)])[0] if index is None else int(index)
+        return Sentence(self, number, self._span(number))
+
+    def find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        """The number of the first sentence that has each text, None where none has it.
+
+        A text is a sequence of tokens (str, or bytes in UTF-8), or one string of tokens with single spaces between them; nothing
+        is tokenised. Tokens are compared as the model reads them, so what it cuts off a long word (48 bytes are read) does not
+        count. ``elmo-store index STORE --by text`` makes this three requests a call at any size; without that index a store's
+        hashes are gathered in memory at the first call (bounded, StoreError): see `elmo_store.reading.text_index`.
+        """
+        return self._find_text(texts)
+
+    def sentence_at(self, row: int) -> Sentence:
+        """The sentence that row ``row`` (from 0) belongs to, found by bisection. IndexError if there is no such row."""
+        if not 0 <= row < self.n_rows:
+            raise IndexError(f"row {row} of {self.n_rows} rows in {self.url}")
+        low, high = 0, self.n_sentences
+        while low < high:  # the first sentence that ends after the row
+            middle = (low + high) // 2
+            low, high = (middle + 1, high) if self._span(middle)[1] <= row else (low, middle)
+        return Sentence(self, low, self._span(low))
+
+    def sentences(self, first: int = 0, stop: int | None = None) -> Iterator[Sentence]:
+        """Sentences ``first … stop`` in order, with their text; their states are not read."""
+        last = self.n_sentences if stop is None else min(stop, self.n_sentences)
+        for start in range(max(first, 0), last, 1024):
+            for record in self._records(range(start, min(start + 1024, last))):
+                yield Sentence(self, record.index, (record.first_row, record.first_row + record.n_rows), record)
+
+    def state_indices(self, states: Sequence[str] | str | None = None) -> Sequence[int]:
+        """Places of the named states (all by default) among `states`. StateNotFoundError naming the first that isn't there."""
+        if states is None:
+            return range(len(self.states))
+        names = (states,) if isinstance(states, str) else states
+        for name in names:
+            if name not in self.states:
+                raise StateNotFoundError(f"{self.url} has no state {name!r}: it has {', '.join(self.states)}")
+        return [self.states.index(name) for name in names]
+
+    def without_boundaries(self, span: Span) -> Span:
+        """A sentence's rows without those of BOS and EOS, where the store has them."""
+        first, stop = span
+        return (first + 1, stop - 1) if self.boundaries and stop > first else span
+
+    def read(self, states: Sequence[str] | str | None = None, rows: Rows | None = None) -> Array:
+        """Rows of the named states, in the order named: [rows, len(states), channels] in the store's dtype.
+
+        ``states``: names, or one name; all by default. ``rows``: what NumPy takes along one axis: a slice, a list or array of
+        numbers (negative ones count from the end), a mask of all rows, or one number, which gives [len(states), channels].
+        All by default, so mind the memory.
+
+        Raises:
+            StateNotFoundError: the store has no state of that name.
+            IndexError: no such row.
+            ShardMissingError, ShardCorruptError: naming the object.
+        """
+        indices = self.state_indices(states)
+        return self._of_rows(rows, partial(self._read, indices), partial(self._read_span, indices))
+
+    def read_raw(self, states: Sequence[str] | str | None = None, rows: Rows | None = None) -> Int8Rows:
+        """`read` of an int8 store, as it stores them: int8 [rows, len(states), channels] and their scales [rows, len(states)].
+
+        ``read_raw(…).floats()`` is what `read` gives. Raises what `read` does; StoreError of a store in another dtype.
+        """
+        indices = self._int8().state_indices(states)
+        return self._of_rows(rows, partial(self._read_raw, indices), partial(self._read_raw_span, indices))
+
+    def _of_rows(self, rows: Rows | None, read: Callable[[Int64], R], read_span: Callable[[int, int], R]) -> R:
+        """What ``rows`` choose, by reading spans of rows or one span."""
+        if rows is None:
+            return read_span(0, self.n_rows)
+        chosen = _chosen(rows, self.n_rows, "row", self.url)
+        if isinstance(chosen, int):
+            return read_span(chosen, chosen + 1)[0]
+        if isinstance(chosen, range) and chosen.step < 0:
+            return read(_row_spans(chosen[::-1]))[::-1]
+        return read(_row_spans(chosen))
+
+    def tokens(self, rows: slice | None = None) -> list[str]:
+        """The token of each row; with boundaries "<S>" and "</S>" for BOS and EOS."""
+        first, stop, step = (rows or slice(None)).indices(self.n_rows)
+        if step < 0:
+            return self._tokens(stop + 1, first + 1)[::step] if first > stop else []
+        return self._tokens(first, max(first, stop))[::step]
+
+    def read_sentences(
+        self,
+        numbers: Sequence[int] | npt.NDArray[Any] | None = None,
+        *,
+        ids: Sequence[str] | None = None,
+        states: Sequence[str] | str | None = None,
+        boundaries: bool = True,
+        raw: bool = False,
+    ) -> Batch:
+        """Sentences by number or by id, in any order, with their rows of the named states; all of them fetched at once.
+
+        ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them; ``raw=True`` gives what an int8 store
+        stores, see `Batch`. SentenceNotFoundError.
+        """
+        if (numbers is None) == (ids is None):
+            raise TypeError("give the sentences' numbers, or ids=…, and not both")
+        wanted = self._find(list(ids)) if ids is not None else np.asarray(numbers, np.int64).tolist()
+        spans = self._spans(wanted)
+        kept = spans if boundaries else self._inner(spans)
+        indices = self.state_indices(states)
+        if raw:
+            return Batch(self, wanted, spans, _offsets(kept), *self._int8()._read_raw(indices, kept))
+        return Batch(self, wanted, spans, _offsets(kept), self._read(indices, kept))
+
+    def batches(
+        self,
+        n_sentences: int = 32,
+        states: Sequence[str] | str | None = None,
+        *,
+        first: int = 0,
+        stop: int | None = None,
+        boundaries: bool = True,
+        raw: bool = False,
+    ) -> Iterator[Batch]:
+        """Sentences ``first … stop`` in order, ``n_sentences`` at a time, with their rows of the named states.
+
+        ``boundaries`` and ``raw`` as of `read_sentences`. Rows are fetched in large blocks, the next ones while this one is
+        used; memory does not grow with the store.
+        """
+        if n_sentences < 1:
+            raise ValueError(f"batches of {n_sentences} sentences: give 1 or more")
+        last = self.n_sentences if stop is None else min(stop, self.n_sentences)
+        first = max(first, 0)
+        if first >= last:
+            return
+        indices = self.state_indices(states)
+        most_rows = BLOCK_BYTES // max(1, len(indices) * self.channels * self.dtype.itemsize)
+        read: Callable[[int, int, Empty], Any] = partial(self._read_span, indices)
+        if raw:
+            read = partial(self._int8()._read_raw_span, indices)
+        for numbers, spans, rows in scan.batches(range(first, last), n_sentences, most_rows, self._spans, read):
+            kept = spans
+            if self.boundaries and not boundaries:
+                kept, base = self._inner(spans), int(spans[0, 0])
+                rows = rows[np.concatenate([np.arange(a - base, b - base) for a, b in kept.tolist()])]
+            of_rows = rows if isinstance(rows, Int8Rows) else (rows,)
+            yield Batch(self, numbers, spans, _offsets(kept), *of_rows)
+
+    def _inner(self, spans: Int64) -> Int64:
+        """`without_boundaries` of each of the spans [n, 2]."""
+        filled = spans[:, 1] > spans[:, 0]
+        return spans + (filled[:, None] * np.array([1, -1]) if self.boundaries else 0)
+
+
+def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Token, sentence and place in its sentence of rows ``first … stop``, as the sentences say (not the rows' own tokens)."""
+    tokens: list[str] = []
+    numbers: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    places: list[npt.NDArray[np.int32]] = [np.zeros(0, np.int32)]
+    if first < stop:
+        for record in store._records(range(store.sentence_at(first).index, store.sentence_at(stop - 1).index + 1)):
+            lo, hi = max(first - record.first_row, 0), min(stop - record.first_row, record.n_rows)
+            shown = [layout.BOS_TOKEN, *record.tokens, layout.EOS_TOKEN] if store.boundaries and record.n_rows else record.tokens
+            tokens += shown[lo:hi]
+            numbers.append(np.full(max(0, hi - lo), record.index, np.int64))
+            places.append(np.arange(lo, max(lo, hi), dtype=np.int32))
+    return tokens, np.concatenate(numbers), np.concatenate(places)
+
+
+def _offsets(spans: Int64) -> Int64:
+    offsets = np.zeros(len(spans) + 1, np.int64)
+    np.cumsum(spans[:, 1] - spans[:, 0], out=offsets[1:])
+    return offsets
+
+
+def _chosen(key: Rows, size: int, what: str, where: str) -> int | range | list[int]:
+    """What a NumPy index along an axis of ``size`` chooses: one number, or numbers in order. IndexError, TypeError as NumPy."""
+    if isinstance(key, slice):
+        return range(size)[key]
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        number = int(key) + size if key < 0 else int(key)
+        if not 0 <= number < size:
+            raise IndexError(f"no {what} {key} of {size} {what}s in {where}")
+        return number
+    array = np.asarray(key)
+    if array.ndim != 1:
+        raise IndexError(
+            f"an index of {array.ndim} dimensions into the {what}s of {where}: give a number, a slice, or a list of numbers"
+        )
+    if array.dtype == bool:
+        if len(array) != size:
+            raise IndexError(f"a mask of {len(array)} for {size} {what}s in {where}")
+        return [int(n) for n in np.flatnonzero(array)]
+    if array.size == 0:
+        return []
+    if array.dtype.kind not in "iu":
+        raise IndexError(f"an index of {array.dtype} into the {what}s of {where}: give integers, a slice, or a mask")
+    numbers = np.where(array < 0, array + size, array)
+    if (numbers < 0).any() or (numbers >= size).any():
+        wrong = array[(numbers < 0) | (numbers >= size)][0]
+        raise IndexError(f"no {what} {wrong} of {size} {what}s in {where}")
+    return [int(n) for n in numbers]
+
+
+def _row_spans(rows: Sequence[int]) -> Int64:
+    """Rows in order as spans of consecutive ones: [n, 2]."""
+    if isinstance(rows, range) and rows.step == 1:
+        return np.array([[rows.start, max(rows.start, rows.stop)]], np.int64)
+    wanted = np.asarray(rows, np.int64)
+    breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
+    firsts, lasts = np.concatenate([[0], breaks]), np.concatenate([breaks - 1, [-1]])
+    return np.stack([wanted[firsts], wanted[lasts] + 1], axis=1) if len(wanted) else np.zeros((0, 2), np.int64)

@@ -1,0 +1,105 @@
+"""Sentences in order, batch by batch, their rows fetched in large blocks ahead of their use.
+
+A block is whole batches, so that a batch's rows are a view of it and nothing is copied together.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.format.int8 import Array, Empty, Int8Rows
+
+Int64 = npt.NDArray[np.int64]
+Rows = TypeVar("Rows", Array, Int8Rows)  # of a block
+BLOCKS_AHEAD = 2  # that are under way while one is used
+
+
+class Memory:
+    """Gives arrays as numpy.empty does, in memory that comes back to it when an array and all views of it are gone.
+
+    New memory costs a fault a page, more than the copy into it. Safe for threads.
+    """
+
+    def __init__(self, most: int) -> None:
+        """``most``: pieces of memory that are kept."""
+        self._free: deque[npt.NDArray[np.uint8]] = deque((np.empty(0, np.uint8) for _ in range(most)), most)
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """An array of any contents."""
+        try:
+            piece = self._free.popleft()
+        except IndexError:  # all of them are held
+            return np.empty(shape, dtype)
+        n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        if piece.nbytes < n_bytes:
+            piece = np.empty(n_bytes + n_bytes // 8, np.uint8)
+        return np.ndarray(shape, dtype, np.asarray(_Lent(piece, self._free)))
+
+
+class _Lent:
+    """A piece of memory that is in use: arrays over it hold this object, and its end puts the piece back among the free ones.
+
+    So no count of references is looked at, which interpreters keep as they like. An object of its own, since NumPy lets a view
+    hold the array that owns the memory in place of those between.
+    """
+
+    def __init__(self, piece: npt.NDArray[np.uint8], free: deque[npt.NDArray[np.uint8]]) -> None:
+        self._piece, self._free = piece, free
+        self.__array_interface__ = piece.__array_interface__
+
+    def __del__(self) -> None:
+        self._free.append(self._piece)
+
+
+def batches(
+    numbers: range,
+    n_sentences: int,
+    most_rows: int,
+    spans_of: Callable[[range], Int64],
+    read: Callable[[int, int, Empty], Rows],
+) -> Iterator[tuple[range, Int64, Rows]]:
+    """Numbers of ``n_sentences`` sentences at a time, their spans [n, 2], and all rows from the first to the last of them.
+
+    ``most_rows``: of a block, unless one batch alone has more. ``spans_of`` gives the rows ``first … stop`` of each sentence of a
+    range, ``read`` the rows of a span, in one of two threads, into an array that its last argument gives.
+    """
+    memory = Memory(BLOCKS_AHEAD + 3)  # under way, in use, and two that the consumer still holds
+    with ThreadPoolExecutor(BLOCKS_AHEAD, thread_name_prefix="scan") as pool:
+        ahead: deque[tuple[range, Int64, Future[Rows]]] = deque()
+        try:
+            for held, spans in _blocks(numbers, n_sentences, most_rows, spans_of):
+                ahead.append((held, spans, pool.submit(read, int(spans[0, 0]), int(spans[-1, 1]), memory.empty)))
+                if len(ahead) > BLOCKS_AHEAD:
+                    yield from _of_block(*ahead.popleft(), n_sentences)
+            while ahead:
+                yield from _of_block(*ahead.popleft(), n_sentences)
+        finally:
+            for _, _, future in ahead:
+                future.cancel()
+
+
+def _of_block(held: range, spans: Int64, rows: Future[Rows], n_sentences: int) -> Iterator[tuple[range, Int64, Rows]]:
+    block, base = rows.result(), int(spans[0, 0])
+    for first in range(0, len(held), n_sentences):
+        own = spans[first : first + n_sentences]
+        yield held[first : first + n_sentences], own, block[int(own[0, 0]) - base : int(own[-1, 1]) - base]
+
+
+def _blocks(
+    numbers: range, n_sentences: int, most_rows: int, spans_of: Callable[[range], Int64]
+) -> Iterator[tuple[range, Int64]]:
+    """Runs of whole batches with at most ``most_rows`` rows (one batch may have more), and the spans of their sentences."""
+    tried = n_sentences  # sentences that are looked at: as many as fitted last time, and one batch more
+    while numbers:
+        spans = spans_of(numbers[:tried])
+        ends = np.append(np.arange(n_sentences, len(spans), n_sentences), len(spans))  # sentences of 1, 2, … batches
+        fitting = int(np.searchsorted(spans[ends - 1, 1] - spans[0, 0], most_rows, "right"))
+        n = int(ends[max(1, fitting) - 1])
+        yield numbers[:n], spans[:n]
+        numbers = numbers[n:]
+        tried = 2 * tried if fitting == len(ends) else n + n_sentences

@@ -1,0 +1,295 @@
+"""What each row of a store is: its sentences, by number and by id, read as they are needed.
+
+Opening costs nothing; the rows of a sentence cost a chunk of ``sentence_start``, its tokens the table of parts, a footer and a
+row group. No part is decoded whole for one sentence. Safe for threads; not across a fork (`Store` makes a new one there).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elmo_store.errors import SentenceNotFoundError, ShardCorruptError, ShardMissingError
+from elmo_store.format import layout
+from elmo_store.format.ids import HashTables, hashes
+from elmo_store.format.manifest import Manifest
+from elmo_store.format.markers import PartRange, marked, read_stretch_marker
+from elmo_store.forms.zarr_form import read_sentence_chunks
+from elmo_store.storage.parquet_files import GroupsOf, read_footers, read_table, read_tables, schema_problem
+from elmo_store.storage.recent import Recent
+from elmo_store.storage.root import Root
+
+Int64 = npt.NDArray[np.int64]
+CHUNKS_AT_HAND = 4096  # of sentence_start, 8 KB each
+FOOTERS_AT_HAND = 256
+GROUPS_AT_HAND = 64  # row groups of 1,024 sentences
+GROUPS_AT_ONCE = 16  # that a scan of tokens reads
+
+
+@dataclass(frozen=True)
+class SentenceRecord:
+    """One sentence: number in the store, id, where it came from, its rows, its tokens (without boundary rows)."""
+
+    index: int
+    id: str
+    source: str
+    position: int
+    first_row: int
+    n_rows: int
+    tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Footer:
+    """A part's footer, and how many of its sentences stand before each row group (and at last, all): [groups + 1]."""
+
+    metadata: pq.FileMetaData
+    before: Int64
+
+
+def encode_part(table: pa.Table) -> bytes:
+    """A part as the bytes of one Parquet file of `layout.SENTENCES_SCHEMA`, the same for the same table."""
+    sink = BytesIO()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        row_group_size=layout.ROW_GROUP_SENTENCES,
+        use_dictionary=["source", "tokens.list.element"],
+        write_statistics=["sentence", "first_row"],
+        write_page_checksum=True,
+    )
+    return sink.getvalue()
+
+
+def encode_index(parts: Sequence[PartRange], sizes: Sequence[tuple[int, int]]) -> bytes:
+    """The table of parts; ``sizes``: bytes of each part's file, and of its rejects (0 without any)."""
+    columns: dict[str, list[int]] = {name: [getattr(one, name) for one in parts] for name in PartRange.__dataclass_fields__}
+    columns |= {"bytes": [part for part, _ in sizes], "rejects_bytes": [rejects for _, rejects in sizes]}
+    sink = BytesIO()
+    table = pa.table(columns, schema=layout.INDEX_SCHEMA)
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue()
+
+
+def read_index(root: Root, manifest: Manifest) -> list[PartRange]:
+    """The parts of a complete store, in order. ShardCorruptError unless they follow each other, up to the manifest's counts."""
+    table = read_table(root, layout.SENTENCE_INDEX, layout.INDEX_SCHEMA)
+    parts = [PartRange(*row.values()) for row in table.select(list(PartRange.__dataclass_fields__)).to_pylist()]
+    counts = manifest.sizes
+    fault = index_fault(parts)
+    last = parts[-1] if parts else PartRange(-1, 0, 0, 0, 0)
+    found = (len(parts), last.first_sentence + last.n_sentences, last.first_row + last.n_rows)
+    if fault or found != (counts.parts, counts.sentences, counts.rows):
+        raise ShardCorruptError(
+            f"{root.url(layout.SENTENCE_INDEX)} names {found[0]} parts of {found[1]} sentences and {found[2]} rows, the "
+            f"manifest {counts.parts}, {counts.sentences} and {counts.rows}{'; ' + fault if fault else ''}: restore it"
+        )
+    return parts
+
+
+def index_fault(parts: Sequence[PartRange]) -> str | None:
+    """What is wrong with a table of parts that begins with part 0; None if each follows from the one before."""
+    sentence = row = 0
+    for number, part in enumerate(parts):
+        if (part.part, part.first_sentence, part.first_row) != (number, sentence, row):
+            return f"part {number} does not follow from the parts before it"
+        sentence, row = sentence + part.n_sentences, row + part.n_rows
+    return None
+
+
+class SentenceTable:
+    """The sentences of a store."""
+
+    def __init__(self, root: Root, manifest: Manifest) -> None:
+        self._root, self._manifest = root, manifest
+        self._chunks: Recent[int, Int64] = Recent(CHUNKS_AT_HAND)
+        self._footers: Recent[int, _Footer] = Recent(FOOTERS_AT_HAND)
+        self._groups: Recent[tuple[int, int], dict[str, Any]] = Recent(GROUPS_AT_HAND)
+        self._ids = HashTables(root, manifest.sizes.sentences)
+        self._lock = Lock()
+        self._parts: tuple[list[PartRange], Int64] | None = None
+
+    def __len__(self) -> int:
+        return self._manifest.sizes.sentences
+
+    def check(self, numbers: Sequence[int] | Int64) -> None:
+        """SentenceNotFoundError unless each of ``numbers`` is a sentence's."""
+        wanted = _as_array(numbers)
+        outside = wanted[(wanted < 0) | (wanted >= len(self))]
+        if len(outside):
+            raise SentenceNotFoundError(f"no sentence {outside[0]} in {self._root}: it has {len(self)}, counted from 0")
+
+    def span(self, number: int) -> tuple[int, int]:
+        """First row and the row after the last of one sentence: the quickest way to them."""
+        size = self._manifest.sentence_chunk
+        chunk, place = divmod(number, size)
+        if 0 <= number < len(self) and place + 1 < size:
+            starts = self._chunks.get(chunk, self._read_chunk)
+            first, stop = int(starts[place]), int(starts[place + 1])
+            if 0 <= first <= stop <= self._manifest.sizes.rows:
+                return first, stop
+        first, stop = self.rows([number])[0].tolist()
+        return first, stop
+
+    def rows(self, numbers: Sequence[int] | Int64) -> Int64:
+        """First row and the row after the last of each sentence: [n, 2]."""
+        self.check(numbers)
+        size = self._manifest.sentence_chunk
+        edges: Int64 = _as_array(numbers)[:, None] + np.arange(2)  # [n, 2]
+        if isinstance(numbers, range) and numbers and numbers.step == 1:  # neighbours: one table of starts
+            low = numbers.start // size
+            starts = self._chunks.get_all(range(low, numbers.stop // size + 1), self._read_chunks)
+            spans: Int64 = (np.concatenate(starts) if len(starts) > 1 else starts[0])[edges - low * size]
+        else:
+            low, place = (part.tolist() for part in np.divmod(edges[:, 0], size))
+            over = [
+                chunk + 1 for chunk, i in zip(low, place, strict=True) if i + 1 == size
+            ]  # whose next edge is the next chunk's
+            needed = list({*low, *over})
+            chunk = dict(zip(needed, self._chunks.get_all(needed, self._read_chunks), strict=True))
+            pairs = [
+                (chunk[n][i], chunk[n][i + 1]) if i + 1 < size else (chunk[n][i], chunk[n + 1][0])
+                for n, i in zip(low, place, strict=True)
+            ]
+            spans = np.array(pairs, np.int64).reshape(-1, 2)
+        wrong = (spans[:, 0] < 0) | (spans[:, 0] > spans[:, 1]) | (spans[:, 1] > self._manifest.sizes.rows)
+        if wrong.any():
+            number, (first, stop) = int(edges[wrong][0, 0]), spans[wrong][0].tolist()
+            where = self._root.url(layout.zarr_sentence_chunk(number // size))
+            raise ShardCorruptError(f"{where}: sentence {number} has rows {first} … {stop}, which can't be: restore it")
+        return spans
+
+    def find(self, ids: Sequence[str]) -> list[int]:
+        """The number of the first sentence that has each id. SentenceNotFoundError naming the first id that none has."""
+        return [numbers[0] for numbers in self.find_all(ids)]
+
+    def find_all(self, ids: Sequence[str]) -> list[list[int]]:
+        """The numbers of all sentences that have each id, in order. SentenceNotFoundError naming the first id that none has."""
+        try:
+            found = self._ids.find_all(hashes(ids))
+        except ShardMissingError as error:
+            if self._manifest.complete:
+                raise
+            raise ShardMissingError(f"{self._root}: ids are found when the job is complete; read by number until then") from error
+        for one, numbers in zip(ids, found, strict=True):
+            if not numbers:
+                raise SentenceNotFoundError(f"no sentence with the id {one!r} in {self._root}")
+        return found
+
+    def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+        """Everything about these sentences, in the order of ``numbers``."""
+        self.check(numbers)
+        if not numbers:
+            return []
+        parts, firsts = self._index()
+        holding = np.searchsorted(firsts, np.asarray(numbers, np.int64), "right") - 1
+        if (holding < 0).any():
+            raise self._not_numbered(numbers[0])
+        footers = self._footers.get_all(holding.tolist(), self._read_footers)
+        keys: list[tuple[int, int]] = []
+        places: list[int] = []
+        for number, held, footer in zip(numbers, holding.tolist(), footers, strict=True):
+            local = number - parts[held].first_sentence
+            if local >= parts[held].n_sentences:
+                raise self._not_numbered(number)
+            group = int(np.searchsorted(footer.before, local, "right")) - 1
+            keys.append((parts[held].part, group))
+            places.append(local - int(footer.before[group]))
+        footer_of = {parts[held].part: footer for held, footer in zip(holding.tolist(), footers, strict=True)}
+        tables = self._groups.get_all(keys, lambda missing: self._read_groups(missing, footer_of))
+        return [self._record(number, table, place) for number, table, place in zip(numbers, tables, places, strict=True)]
+
+    def scan(self, first: int, stop: int) -> Iterator[SentenceRecord]:
+        """Sentences ``first … stop`` in order, a row group's worth in memory at a time."""
+        for start in range(first, stop, layout.ROW_GROUP_SENTENCES):
+            yield from self.records(range(start, min(stop, start + layout.ROW_GROUP_SENTENCES)))
+
+    def token_lists(self) -> Iterator[tuple[int, pa.ListArray]]:
+        """Number of a first sentence, and the tokens of it and of those after it; all sentences, in order."""
+        for held, part in enumerate(self._index()[0]):
+            footer = self._read_footers([held])[0]
+            for group in range(0, footer.metadata.num_row_groups, GROUPS_AT_ONCE):
+                groups = tuple(range(group, min(group + GROUPS_AT_ONCE, footer.metadata.num_row_groups)))
+                request = GroupsOf(layout.sentences_part(part.part), footer.metadata, groups, ("tokens",))
+                tokens = read_tables(self._root, [request])[0]["tokens"].combine_chunks()
+                yield part.first_sentence + int(footer.before[group]), tokens
+
+    def _index(self) -> tuple[list[PartRange], Int64]:
+        """The parts that have sentences, and the first sentence of each. Of an unfinished store those that are numbered."""
+        with self._lock:
+            if self._parts is None:
+                parts = read_index(self._root, self._manifest) if self._manifest.complete else self._marked_parts()
+                filled = [part for part in parts if part.n_sentences]
+                self._parts = filled, np.array([part.first_sentence for part in filled], np.int64)
+            return self._parts
+
+    def _marked_parts(self) -> list[PartRange]:
+        found = [read_stretch_marker(self._root, number) for number in marked(self._root, layout.STRETCHES)]
+        return sorted((part for marker in found if marker for part in marker.parts), key=lambda part: part.part)
+
+    def _not_numbered(self, number: int) -> ShardMissingError:
+        return ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
+
+    def _read_chunk(self, chunk: int) -> Int64:
+        return self._read_chunks([chunk])[0]
+
+    def _read_chunks(self, chunks: list[int]) -> list[Int64]:
+        return read_sentence_chunks(self._root, self._manifest, chunks)
+
+    def _read_footers(self, holding: list[int]) -> list[_Footer]:
+        """Footers of the parts that stand at these places of the index."""
+        parts = [self._index()[0][place] for place in holding]
+        rels = [layout.sentences_part(part.part) for part in parts]
+        footers = []
+        for part, rel, metadata in zip(parts, rels, read_footers(self._root, rels), strict=True):
+            if metadata.num_rows != part.n_sentences:
+                raise ShardCorruptError(
+                    f"{self._root.url(rel)} has {metadata.num_rows} sentences, not {part.n_sentences}: restore it"
+                )
+            if problem := schema_problem(metadata.schema.to_arrow_schema(), layout.SENTENCES_SCHEMA):
+                raise ShardCorruptError(f"{self._root.url(rel)}: {problem}: not a part of a store")
+            lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+            footers.append(_Footer(metadata, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])))
+        return footers
+
+    def _read_groups(self, keys: list[tuple[int, int]], footers: dict[int, _Footer]) -> list[dict[str, Any]]:
+        names = tuple(layout.SENTENCES_SCHEMA.names)
+        requests = [GroupsOf(layout.sentences_part(part), footers[part].metadata, (group,), names) for part, group in keys]
+        columns = []
+        for request, table in zip(requests, read_tables(self._root, requests), strict=True):
+            numbers = table["sentence"].to_numpy()
+            if len(numbers) and not np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
+                raise ShardCorruptError(f"{self._root.url(request.rel)} does not number its sentences without gaps: restore it")
+            arrays = {name: table[name].combine_chunks() for name in ("id", "source", "tokens")}
+            columns.append(arrays | {name: table[name].to_numpy() for name in ("sentence", "position", "first_row", "n_tokens")})
+        return columns
+
+    def _record(self, number: int, columns: dict[str, Any], place: int) -> SentenceRecord:
+        if int(columns["sentence"][place]) != number:
+            raise ShardCorruptError(
+                f"{self._root}: sentence {int(columns['sentence'][place])} stands where {number} must: a part is damaged"
+            )
+        n_tokens = int(columns["n_tokens"][place])
+        return SentenceRecord(
+            index=number,
+            id=columns["id"][place].as_py(),
+            source=columns["source"][place].as_py(),
+            position=int(columns["position"][place]),
+            first_row=int(columns["first_row"][place]),
+            n_rows=n_tokens + 2 if self._manifest.boundaries and n_tokens else n_tokens,
+            tokens=tuple(columns["tokens"][place].as_py()),
+        )
+
+
+def _as_array(numbers: Sequence[int] | Int64) -> Int64:
+    """The numbers as an array; of a range without going through its numbers one by one."""
+    if isinstance(numbers, range):
+        return np.arange(numbers.start, numbers.stop, numbers.step)
+    return np.asarray(numbers, np.int64)

@@ -1,0 +1,209 @@
+"""From a sentence's tokens to its number: an optional index of hashes beside a store, for readers that are keyed by text.
+
+The hash of a sentence is the first 16 bytes of the SHA-256 of its tokens, each followed by the byte 0xFF, which UTF-8 never
+has; of each token the bytes that the model reads, the first 48 where the model's options say 50 characters a token (lone
+surrogates are left out): sentences of one hash have the same vectors. Files: ``indexes/text/facts.json`` says which store it is
+of, and ``indexes/text/NNNNN.parquet`` are tables as those of ids (docs/store-format.md), with each text's first sentence alone.
+
+Without the files up to a million sentences' hashes are gathered in memory when the first text is looked for (some seconds for a
+million, 24 bytes each). ``elmo-store index STORE --by text`` or `build` writes them, in memory that does not grow with the
+store.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
+from elmo_store.format import ids, layout
+from elmo_store.format.index_record import publish, read_record, withdraw
+from elmo_store.format.manifest import Manifest, own_sha256
+from elmo_store.format.markers import ObjectRecord
+from elmo_store.reading.sentences import SentenceTable
+from elmo_store.storage.process import scratch_folder
+from elmo_store.storage.root import Root
+
+UInt64 = npt.NDArray[np.uint64]
+Text = str | Sequence[str | bytes]
+Table = tuple[UInt64, UInt64, npt.NDArray[np.int64]]  # high, low, sentence, sorted
+REMEDY = "elmo-store index STORE --by text"
+MOST_IN_MEMORY = 1 << 20  # sentences whose hashes are gathered without an index
+BUCKET_ROWS = 1 << 22  # hashes that are sorted at a time: 100 MB
+_END = b"\xff"  # of a token
+_ROW = 24  # bytes of a hash and its sentence
+
+
+def words(text: Text) -> list[str | bytes]:
+    """The tokens of a text: a string's are what stands between single spaces, none of the empty string. TypeError."""
+    if isinstance(text, str):
+        return list(text.split(" ")) if text else []
+    tokens = list(text)
+    strange = [token for token in tokens if not isinstance(token, str | bytes)]
+    if strange:
+        raise TypeError(f"a text is a string, or a sequence of tokens; {strange[0]!r} is no token")
+    return tokens
+
+
+def cut_bytes(manifest: Manifest) -> int | None:
+    """How many bytes of a token the store's model reads; None where its options don't say."""
+    cnn = manifest.model.options.get("char_cnn")
+    of_bytes = isinstance(cnn, dict) and cnn.get("alphabet", "bytes") == "bytes"  # others read characters, and more than 48 bytes
+    characters = cnn.get("max_characters_per_token") if isinstance(cnn, dict) and of_bytes else None
+    return int(characters) - 2 if isinstance(characters, int) and characters > 2 else None
+
+
+def hash_tokens(lists: pa.ListArray, cut: int | None) -> UInt64:
+    """(high, low) of each list of tokens, strings or bytes: [n, 2]. ``cut``: bytes of a token that count, all without one."""
+    import pyarrow.compute as pc  # which an import of this package need not pay for
+
+    tokens = lists.values.cast(pa.binary())
+    if cut is not None:
+        tokens = pc.binary_slice(tokens, 0, cut)
+    joined = pc.binary_join(pa.ListArray.from_arrays(lists.offsets, tokens), _END)
+    filled = pc.list_value_length(lists).to_pylist()
+    sha256 = hashlib.sha256
+    digests = [sha256(text + _END if n else b"").digest()[:16] for text, n in zip(joined.to_pylist(), filled, strict=True)]
+    return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def hash_texts(texts: Iterable[Text], cut: int | None) -> UInt64:
+    """(high, low) of each text: [n, 2]."""
+    encoded = [[one if isinstance(one, bytes) else one.encode("utf-8", "ignore") for one in words(text)] for text in texts]
+    return hash_tokens(pa.array(encoded, pa.list_(pa.binary())), cut)
+
+
+def first_of_each(rows: npt.NDArray[Any]) -> Table:
+    """Sorted, the first sentence of each hash alone. ``rows``: [n, (high, low, sentence)] as uint64."""
+    rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
+    new = np.ones(len(rows), bool)
+    new[1:] = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
+    kept = rows[new]
+    return kept[:, 0].copy(), kept[:, 1].copy(), kept[:, 2].astype(np.int64)
+
+
+class GatheredTexts:
+    """Texts found without an index: the hashes of all sentences, in memory."""
+
+    def __init__(self, lists: Iterable[tuple[int, pa.ListArray]], cut: int | None) -> None:
+        """``lists``: number of a first sentence, and the tokens of it and those after it."""
+        found = [np.zeros((0, 3), np.uint64)]
+        found += [_numbered(hash_tokens(tokens, cut), first) for first, tokens in lists]
+        self._table, self._cut = first_of_each(np.concatenate(found)), cut
+
+    def find(self, texts: Sequence[Text]) -> list[int | None]:
+        """The number of the first sentence that has each text, None without one."""
+        found = [ids.find_in(self._table, high, low) for high, low in hash_texts(texts, self._cut)]
+        return [numbers[0] if numbers else None for numbers in found]
+
+
+class TextIndex:
+    """Finds a store's sentences by their tokens, by its index or without one. Safe for threads."""
+
+    def __init__(self, root: Root, manifest: Manifest, sentences: SentenceTable) -> None:
+        self._root, self._manifest, self._sentences = root, manifest, sentences
+        self._cut = cut_bytes(manifest)
+        self._tables: ids.HashTables | None = None
+        self._gathered: GatheredTexts | None = None
+        self._lock = Lock()
+
+    def find(self, texts: Sequence[Text]) -> list[int | None]:
+        """The number of the first sentence that has each text, None without one.
+
+        StoreError for an index that is damaged or of another store, or if there is none and the store is unfinished or too large
+        to do without.
+        """
+        with self._lock:
+            if self._tables is None and self._gathered is None:
+                self._tables = self._indexed()
+            if self._tables is None and self._gathered is None:
+                check_size(len(self._sentences), self._root.url())
+                self._gathered = GatheredTexts(self._sentences.token_lists(), self._cut)
+        if self._gathered is not None:
+            return self._gathered.find(texts)
+        assert self._tables is not None
+        try:
+            return self._tables.find(hash_texts(texts, self._cut)) if len(texts) else []
+        except (ShardMissingError, ShardCorruptError) as error:
+            raise StoreError(f"{error}. Of an index: run `{REMEDY}` again") from error
+
+    def _indexed(self) -> ids.HashTables | None:
+        """The index's tables, None without one."""
+        if not self._manifest.complete:
+            raise StoreError(f"{self._root}: texts are found when the job is complete; read by number until then")
+        found = read_record(self._root, layout.TEXT_INDEX, _identity(self._manifest), REMEDY)
+        if found is None:
+            return None
+        return ids.HashTables(self._root, self._manifest.sizes.sentences, layout.text_table, found.objects)
+
+
+def check_size(sentences: int, where: str) -> None:
+    """StoreError for more sentences than hashes are gathered of in memory."""
+    if sentences > MOST_IN_MEMORY:
+        raise StoreError(
+            f"{where} has {sentences:,} sentences and no index of their texts, without which {MOST_IN_MEMORY:,} are the most: "
+            "run `elmo-store index STORE --by text` once, for the whole store"
+        )
+
+
+def build(
+    root: Root, manifest: Manifest, sentences: SentenceTable, tell: Callable[[int], None] = lambda done: None
+) -> dict[str, Any]:
+    """Write the index of a complete store, in place of one that is there; returns the facts that stand with it.
+
+    ``tell``: called with the number of sentences hashed. Memory and a temporary file are bounded: 24 bytes a sentence on disk.
+    """
+    if not manifest.complete:
+        raise StoreError(f"{root} is not complete: run its job again to continue it, then index it")
+    withdraw(root, layout.TEXT_INDEX)
+    objects = []
+    n, cut = manifest.sizes.sentences, cut_bytes(manifest)
+    bits = layout.id_bits(n)
+    bucket_bits = min(bits, max(0, (-(-n // BUCKET_ROWS) - 1).bit_length()))
+    texts = 0
+    with scratch_folder() as folder:
+        paths = [folder / str(bucket) for bucket in range(1 << bucket_bits)]
+        files = [path.open("wb") for path in paths]
+        try:
+            for first, tokens in sentences.token_lists():
+                rows = _numbered(hash_tokens(tokens, cut), first)
+                bucket_of = ids.tables_of(rows[:, 0], bucket_bits)
+                for bucket, file in enumerate(files):
+                    file.write(rows[bucket_of == bucket].tobytes())
+                tell(first + len(tokens))
+        finally:
+            for file in files:
+                file.close()
+        root.confirm(now=True)  # no index of this store beside another one
+        of_bucket = 1 << (bits - bucket_bits)
+        for bucket, path in enumerate(paths):
+            high, low, numbers = first_of_each(np.fromfile(path, np.uint64).reshape(-1, 3))
+            path.unlink()
+            texts += len(numbers)
+            for table, data in _tables(high, low, numbers, bits, range(bucket * of_bucket, (bucket + 1) * of_bucket)):
+                root.put(layout.text_table(table), data)
+                objects.append(ObjectRecord.of(layout.text_table(table), data))
+    facts = {"store": _identity(manifest), "sentences": n, "texts": texts, "cut_bytes": cut}
+    publish(root, layout.TEXT_INDEX, facts, objects)
+    return facts
+
+
+def _numbered(pairs: UInt64, first: int) -> UInt64:
+    """Hashes [n, 2] with the sentences' numbers beside them: [n, 3]."""
+    return np.concatenate([pairs, np.arange(first, first + len(pairs), dtype=np.uint64)[:, None]], axis=1)
+
+
+def _tables(high: UInt64, low: UInt64, numbers: npt.NDArray[np.int64], bits: int, tables: range) -> Iterator[tuple[int, bytes]]:
+    """Number and bytes of each of ``tables`` (of 2^``bits``), from their rows, sorted."""
+    edges = np.searchsorted(ids.tables_of(high, bits), np.arange(tables.start, tables.stop + 1))
+    for table, first, stop in zip(tables, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        yield table, ids.encode_table(np.stack([high[first:stop], low[first:stop]], axis=1), numbers[first:stop])
+
+
+def _identity(manifest: Manifest) -> str:
+    """Of the store that an index belongs to: its manifest's own hash."""
+    return own_sha256(manifest.to_json())

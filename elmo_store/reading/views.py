@@ -1,0 +1,279 @@
+"""Views over stores: some sentences of one, or several stores as one. Nothing is read or copied until rows are asked for."""
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from elmo_store.errors import SentenceNotFoundError, StoreError
+from elmo_store.format.int8 import Int8Rows, joined
+from elmo_store.reading.rows import Array, Int64, R, Readable, Span
+from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.text_index import GatheredTexts, Text, check_size, cut_bytes
+from elmo_store.reading.writer import write_view
+
+if TYPE_CHECKING:
+    from elmo_store.reading.store import Store
+
+
+class Selection(Readable):
+    """Some sentences of a store, in any order, numbered from 0; their rows follow each other as the sentences do.
+
+    Attributes:
+        store: the store.
+        numbers: the sentences' numbers in it.
+    """
+
+    def __init__(self, store: "Store", numbers: Sequence[int]) -> None:
+        self.store = store
+        self.numbers = numbers if isinstance(numbers, range) else [int(number) for number in numbers]
+        outside = [number for number in self.numbers[:: max(1, len(self.numbers) - 1)] if not 0 <= number < len(store)]
+        if not isinstance(self.numbers, range):
+            outside = [number for number in self.numbers if not 0 <= number < len(store)]
+        if outside:
+            raise SentenceNotFoundError(f"no sentence {outside[0]} in {store.url}: it has {len(store)}, counted from 0")
+        self.url = store.url
+        self.states, self.channels, self.dtype, self.boundaries = store.states, store.channels, store.dtype, store.boundaries
+        self.is_int8 = store.is_int8
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Selection, (self.store, self.numbers)
+
+    def __repr__(self) -> str:
+        return f"<Selection of {self.n_sentences} sentences of {self.url}>"
+
+    @property
+    def n_sentences(self) -> int:  # type: ignore[override]
+        """Sentences of the view."""
+        return len(self.numbers)
+
+    @property
+    def n_rows(self) -> int:  # type: ignore[override]
+        """Rows of the view."""
+        return int(self._edges[-1])
+
+    @property
+    def n_tokens(self) -> int:  # type: ignore[override]
+        """Tokens of the view."""
+        lengths = np.diff(self._edges)
+        return int(lengths.sum() - (2 * np.count_nonzero(lengths) if self.boundaries else 0))
+
+    @cached_property
+    def _firsts(self) -> Int64:
+        """First row in the store of each sentence [n]."""
+        return self._store_spans[:, 0]
+
+    @cached_property
+    def _edges(self) -> Int64:
+        """First row in the view of each sentence, and at last the number of rows [n + 1]."""
+        lengths = self._store_spans[:, 1] - self._store_spans[:, 0]
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+    @cached_property
+    def _store_spans(self) -> Int64:
+        return self.store._spans(self.numbers)
+
+    def _own(self, numbers: Sequence[int] | Int64) -> list[int]:
+        """Numbers in the store of the view's sentences. SentenceNotFoundError."""
+        for number in numbers:
+            if not 0 <= number < len(self):
+                raise SentenceNotFoundError(f"no sentence {number} in this selection of {self.url}: it has {len(self)}")
+        return [self.numbers[number] for number in numbers]
+
+    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
+        self._own(numbers)
+        spans: Int64 = self._edges[np.asarray(numbers, np.int64)[:, None] + np.arange(2)]
+        return spans
+
+    def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+        records = self.store._records(self._own(numbers))
+        return [
+            replace(record, index=number, first_row=int(self._edges[number]))
+            for number, record in zip(numbers, records, strict=True)
+        ]
+
+    def _find(self, ids: Sequence[str]) -> list[int]:
+        found = []
+        for one, numbers in zip(ids, self.store._find_all(ids), strict=True):  # of which the selection may be without some
+            places = [place for number in numbers if (place := self._place_of(number)) is not None]
+            if not places:
+                raise SentenceNotFoundError(f"no sentence with the id {one!r} in this selection of {self.url}")
+            found.append(min(places))
+        return found
+
+    def _place_of(self, number: int) -> int | None:
+        """The first place in the view of one of the store's sentences; None if it is not in the view."""
+        if isinstance(self.numbers, range):
+            return self.numbers.index(number) if number in self.numbers else None
+        return self._places.get(number)
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {number: place for place, number in reversed(list(enumerate(self.numbers)))}
+
+    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        return self._texts.find(texts)
+
+    @cached_property
+    def _texts(self) -> GatheredTexts:
+        # The store's own index knows a text's first sentence alone, which the selection may be without.
+        check_size(len(self), f"this selection of {self.url}")
+        blocks = (range(start, min(start + 1024, len(self))) for start in range(0, len(self), 1024))
+        lists = ((b.start, pa.array([one.tokens for one in self._records(b)], pa.list_(pa.string()))) for b in blocks)
+        return GatheredTexts(lists, cut_bytes(self.store.manifest))
+
+    def _read(self, states: Sequence[int], spans: Int64) -> Array:
+        return self.store._read(states, self._all_in_store(spans))
+
+    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
+        return self.store._read_raw(states, self._all_in_store(spans))
+
+    def _tokens(self, first: int, stop: int) -> list[str]:
+        return [token for span in self._in_store((first, stop)) for token in self.store._tokens(*span)]
+
+    def _all_in_store(self, spans: Int64) -> Int64:
+        return _array([one for first, stop in spans.tolist() for one in self._in_store((first, stop))])
+
+    def _in_store(self, span: Span) -> list[Span]:
+        """A span of the view's rows as spans of the store's; those that follow each other there are one."""
+        first, stop = span
+        found: list[Span] = []
+        number = int(np.searchsorted(self._edges, first, "right")) - 1
+        while first < stop:
+            end = min(stop, int(self._edges[number + 1]))
+            if end > first:
+                start = int(self._firsts[number] + first - self._edges[number])
+                if found and found[-1][1] == start:
+                    found[-1] = (found[-1][0], start + end - first)
+                else:
+                    found.append((start, start + end - first))
+            first, number = end, number + 1
+        return found
+
+    def write(self, url: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> "Store":
+        """Write the view as a store of its own and open it; ``settings`` as `elmo_store.reading.writer.write_view` takes them."""
+        root, manifest = write_view(
+            self, self.numbers, self.store.root, self.store.manifest, url, storage_options=storage_options, **settings
+        )
+        return type(self.store)(root, manifest, manifest.forms[0])
+
+
+class Concatenation(Readable):
+    """Several stores of one model, one after the other. Use `concat`."""
+
+    def __init__(self, stores: Sequence["Store"]) -> None:
+        if not stores:
+            raise ValueError("no store to concatenate: give one or more")
+        first = stores[0]
+        for other in stores[1:]:
+            for name in ("states", "channels", "dtype", "is_int8", "boundaries"):
+                if getattr(other, name) != getattr(first, name):
+                    raise StoreError(
+                        f"{other.url} can't follow {first.url}: its {name} is {getattr(other, name)}, not {getattr(first, name)}"
+                    )
+            if other.manifest.model.fingerprint != first.manifest.model.fingerprint:
+                raise StoreError(f"{other.url} can't follow {first.url}: they are of different models")
+            if other.manifest.start_state != first.manifest.start_state:
+                raise StoreError(f"{other.url} can't follow {first.url}: their sentences start from different states")
+        self.stores = tuple(stores)
+        self.url = " + ".join(store.url for store in stores)
+        self.states, self.channels, self.dtype, self.boundaries = first.states, first.channels, first.dtype, first.boundaries
+        self.is_int8 = first.is_int8
+        self.n_sentences = sum(store.n_sentences for store in stores)
+        self.n_tokens = sum(store.n_tokens for store in stores)
+        self.n_rows = sum(store.n_rows for store in stores)
+        self._first_sentences = [sum(s.n_sentences for s in stores[:i]) for i in range(len(stores))]
+        self._first_rows = [sum(s.n_rows for s in stores[:i]) for i in range(len(stores))]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Concatenation, (self.stores,)
+
+    def __repr__(self) -> str:
+        return f"<Concatenation of {len(self.stores)} stores: {self.n_sentences} sentences, {self.n_rows} rows>"
+
+    def _by_store(self, numbers: Sequence[int] | Int64) -> list[tuple[int, int]]:
+        """(place of the store, number in it) of each sentence. SentenceNotFoundError."""
+        for number in numbers:
+            if not 0 <= number < len(self):
+                raise SentenceNotFoundError(f"no sentence {number} in {self.url}: they have {len(self)}, counted from 0")
+        places = [bisect_right(self._first_sentences, number) - 1 for number in numbers]
+        return [(place, number - self._first_sentences[place]) for place, number in zip(places, numbers, strict=True)]
+
+    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
+        held = np.array(self._by_store(numbers), np.int64).reshape(-1, 2)  # place of the store, number in it
+        spans = np.empty((len(held), 2), np.int64)
+        for place in np.unique(held[:, 0]).tolist():
+            own = held[:, 0] == place
+            spans[own] = self.stores[place]._spans(held[own, 1]) + self._first_rows[place]
+        return spans
+
+    def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+        found: dict[int, SentenceRecord] = {}
+        for place, store in enumerate(self.stores):
+            own = [(i, n) for i, (p, n) in enumerate(self._by_store(numbers)) if p == place]
+            for (i, _), record in zip(own, store._records([n for _, n in own]), strict=True):
+                first_row = record.first_row + self._first_rows[place]
+                found[i] = replace(record, index=numbers[i], first_row=first_row)
+        return [found[i] for i in range(len(numbers))]
+
+    def _find(self, ids: Sequence[str]) -> list[int]:
+        return [self._find_one(one) for one in ids]
+
+    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        found: list[int | None] = [None] * len(texts)
+        for first, store in zip(self._first_sentences, self.stores, strict=True):
+            left = [place for place, number in enumerate(found) if number is None]
+            for place, number in zip(left, store._find_text([texts[place] for place in left]), strict=True):
+                found[place] = None if number is None else first + number
+        return found
+
+    def _find_one(self, sentence_id: str) -> int:
+        for first, store in zip(self._first_sentences, self.stores, strict=True):
+            try:
+                return first + store._find([sentence_id])[0]
+            except SentenceNotFoundError:
+                continue
+        raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
+
+    def _read(self, states: Sequence[int], spans: Int64) -> Array:
+        return self._of_stores(spans, lambda store, own: store._read(states, own), np.concatenate)
+
+    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
+        return self._of_stores(spans, lambda store, own: store._read_raw(states, own), joined)
+
+    def _of_stores(self, spans: Int64, read: Callable[["Store", Int64], R], join: Callable[[list[R]], R]) -> R:
+        """Rows of spans, each read from the store that has it."""
+        pieces = [piece for first, stop in spans.tolist() for piece in self._in_stores((first, stop))]
+        if len({place for place, _ in pieces}) < 2:  # the usual case: no copy
+            return read(self.stores[pieces[0][0] if pieces else 0], _array([span for _, span in pieces]))
+        return join([read(self.stores[place], _array([span])) for place, span in pieces])
+
+    def _tokens(self, first: int, stop: int) -> list[str]:
+        return [token for place, span in self._in_stores((first, stop)) for token in self.stores[place]._tokens(*span)]
+
+    def _in_stores(self, span: Span) -> list[tuple[int, Span]]:
+        """A span of rows cut at the borders of the stores: (place of the store, its rows)."""
+        found = []
+        for place, (base, store) in enumerate(zip(self._first_rows, self.stores, strict=True)):
+            first, stop = max(span[0], base), min(span[1], base + store.n_rows)
+            if first < stop:
+                found.append((place, (first - base, stop - base)))
+        return found
+
+
+def concat(stores: Sequence["Store"]) -> Concatenation:
+    """Stores of one model as one: sentences and rows of the second follow those of the first, and so on; nothing is copied.
+
+    StoreError if they differ in model, start state, states, channels, dtype or boundaries. An id is found in the first store
+    that has it.
+    """
+    return Concatenation(stores)
+
+
+def _array(spans: Sequence[Span]) -> Int64:
+    return np.array(spans, np.int64).reshape(-1, 2)

@@ -1,0 +1,249 @@
+"""Completing a store, and writing one from what can be read.
+
+`complete_store` is the last step of every job: the table of parts, consolidated metadata, checksums, the complete manifest.
+`write_view` writes a view (`Store.select`, `Store.slice`) as a store of its own, in one process.
+"""
+
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from elmo_store.errors import StoreError
+from elmo_store.format import ids, layout
+from elmo_store.format.inputs import encode_inputs, read_inputs
+from elmo_store.format.int8 import Array, Int8Rows
+from elmo_store.format.manifest import Checksums, Counts, InputInfo, Manifest, write_manifest
+from elmo_store.format.markers import (
+    IdsMarker,
+    ObjectRecord,
+    PartRange,
+    ShardMarker,
+    StretchMarker,
+    checksum,
+    write_marker,
+)
+from elmo_store.forms import shards as forms
+from elmo_store.forms import zarr_form
+from elmo_store.reading.rows import Readable, text_of_rows
+from elmo_store.reading.sentences import SentenceRecord, encode_index, encode_part, index_fault
+from elmo_store.storage.lease_holder import Tenure
+from elmo_store.storage.root import Root
+
+Int64 = npt.NDArray[np.int64]
+PART_SENTENCES = 16_384  # of a part that `write_view` writes
+
+
+def complete_store(
+    root: Root,
+    manifest: Manifest,
+    shards_checksum: str,
+    stretches: Sequence[StretchMarker],
+    id_tables: Sequence[IdsMarker],
+) -> Manifest:
+    """Write what a complete store has and an unfinished one has not; returns the manifest that stands there now.
+
+    Args:
+        root: the store; every object that the markers name is there.
+        manifest: its manifest, with its counts.
+        shards_checksum: `checksum` of the markers of all shards, in order.
+        stretches: markers of all parts, in order.
+        id_tables: markers of all id tables, in order.
+
+    Raises:
+        StoreError: the parts don't follow each other.
+    """
+    parts = [part for stretch in stretches for part in stretch.parts]
+    fault = index_fault(parts)
+    if fault:
+        raise StoreError(f"{root}: {fault}: run the job again with --overwrite")
+    sizes = {record.path: record.bytes for stretch in stretches for record in stretch.objects}
+    of_parts = [(sizes[layout.sentences_part(p.part)], sizes.get(layout.rejects_part(p.part), 0)) for p in parts]
+    root.put(layout.SENTENCE_INDEX, encode_index(parts, of_parts))
+    zarr_form.consolidate(root, manifest)
+    complete = replace(
+        manifest,
+        complete=True,
+        objects=tuple(ObjectRecord.of(rel, root.get(rel)) for rel in single_objects(manifest)),
+        checksums=Checksums(shards_checksum, checksum(stretches), checksum(id_tables)),
+    )
+    root.flush()  # `complete: true` promises all that was written before
+    write_manifest(root, complete)
+    root.flush()
+    return complete
+
+
+def single_objects(manifest: Manifest) -> list[str]:
+    """Paths of the objects that no marker names, whose hashes stand in the manifest."""
+    metadata = [f"{layout.ZARR}/zarr.json", *(f"{layout.ZARR}/{name}/zarr.json" for name in zarr_form.arrays(manifest))]
+    state = [f"{layout.ZARR}/state/c/0"] if "zarr" in manifest.forms else []
+    return [layout.START_STATE, layout.INPUTS, layout.SENTENCE_INDEX, *metadata, *state]
+
+
+def encode_id_tables(pairs: npt.NDArray[np.uint64], sentences: Int64, bits: int, tables: range) -> Iterator[tuple[str, bytes]]:
+    """Path and bytes of each of ``tables`` (of 2^``bits``), from the hashes [n, 2] and numbers [n] of the sentences in them."""
+    table_of = ids.tables_of(pairs[:, 0], bits)
+    order = np.argsort(table_of, kind="stable")
+    edges = np.searchsorted(table_of[order], np.arange(tables.start, tables.stop + 1))
+    for i, table in enumerate(tables):
+        chosen = order[edges[i] : edges[i + 1]]
+        yield layout.id_table(table), ids.encode_table(pairs[chosen], sentences[chosen])
+
+
+def rows_as(view: Readable, dtype: str, rows: slice, states: Sequence[str] | None = None) -> Array | Int8Rows:
+    """Rows of a view as a store in ``dtype`` takes them: what is int8 there stays so, bit by bit.
+
+    ValueError for a number that float16 can't hold (it ends at 65,504).
+    """
+    if dtype == "int8":
+        return view.read_raw(states, rows) if view.is_int8 else view.read(states, rows)
+    found = view.read(states, rows)
+    with np.errstate(over="ignore"):  # reported below, with its place
+        numbers = found.astype(dtype, copy=False)
+    if dtype == "float16" and not np.isfinite(numbers).all() and np.isfinite(found).all():
+        row = rows.start + int(np.argwhere(~np.isfinite(numbers))[0, 0])
+        raise ValueError(f"row {row} of {view.url} holds a number that float16 can't hold: keep float32, or take int8")
+    return numbers
+
+
+def part_table(records: Sequence[SentenceRecord]) -> pa.Table:
+    """Sentences as a part's columns."""
+    return pa.table(
+        {
+            "sentence": [one.index for one in records],
+            "id": [one.id for one in records],
+            "source": [one.source for one in records],
+            "position": [one.position for one in records],
+            "first_row": [one.first_row for one in records],
+            "n_tokens": [len(one.tokens) for one in records],
+            "tokens": [list(one.tokens) for one in records],
+        },
+        schema=layout.SENTENCES_SCHEMA,
+    )
+
+
+def write_view(
+    view: Readable,
+    numbers: Sequence[int],
+    source: Root,
+    like: Manifest,
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    shard_rows: int | None = None,
+    dtype: str | None = None,
+    store_forms: Sequence[str] | None = None,
+    compression: str | None = None,
+    inner_checksum: str | None = None,
+) -> tuple[Root, Manifest]:
+    """Write what ``view`` holds as a complete store at ``url``, in this process; returns the store's root and manifest.
+
+    Args:
+        view: what to write.
+        numbers: of its sentences in the store that they come from; they name the new store's input.
+        source: that store.
+        like: its manifest, which also gives the settings that are not given.
+        url: where to write; nothing may stand there.
+        storage_options: what the URL's filesystem takes.
+        shard_rows, dtype, store_forms, compression, inner_checksum: of the new store.
+
+    Rejects are not copied: the sentences of refused records stay, without tokens. StoreError if something stands at ``url``, or
+    another run writes there (LeaseHeldError).
+    """
+    root = Root(url, storage_options)
+    _check_empty(root)
+    settings: dict[str, Any] = {"shard_rows": shard_rows, "dtype": dtype, "compression": compression, "checksum": inner_checksum}
+    settings["forms"] = None if store_forms is None else tuple(store_forms)
+    manifest = _manifest_of(view, numbers, like, settings)
+    with Tenure.take(root, uuid.uuid4().hex) as tenure:
+        _check_empty(root)  # another one may have written since
+        root.put(layout.START_STATE, source.get(layout.START_STATE))
+        root.put(layout.INPUTS, encode_inputs(read_inputs(source)))
+        write_manifest(root, manifest)
+        zarr_form.create(root, manifest)
+        parts = _write_parts(root, manifest, view)
+        tables = _write_ids(root, manifest, view)
+        shards = checksum(_write_shards(root, manifest, view))
+        tenure.check()
+        return root, complete_store(root, manifest, shards, [parts], [tables])
+
+
+def _check_empty(root: Root) -> None:
+    """StoreError if anything but a lease stands at ``root``."""
+    if any(not rel.startswith(f"{layout.LEASES}/") for rel in root.list()):
+        raise StoreError(f"{root} is not empty: give another folder")
+
+
+def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, settings: Mapping[str, Any]) -> Manifest:
+    """The manifest of what `write_view` writes, incomplete. ``settings``: those that are asked for."""
+    asked = {name: value for name, value in settings.items() if value is not None}
+    size = int(asked.get("shard_rows", like.shard_rows))
+    n_parts = -(-view.n_sentences // PART_SENTENCES)
+    what = {"of": like.input.fingerprint, "sentences": repr(numbers) if isinstance(numbers, range) else list(numbers)}
+    fingerprint = "sha256:" + hashlib.sha256(json.dumps(what).encode()).hexdigest()
+    return replace(
+        like,
+        complete=False,
+        objects=(),
+        checksums=None,
+        chunk_rows=layout.chunk_rows(size),
+        sentence_chunk=layout.SENTENCE_CHUNK,
+        counts=Counts(view.n_sentences, view.n_tokens, view.n_rows, 0, 0, n_parts, layout.n_shards(view.n_rows, size)),
+        input=InputInfo(fingerprint, like.input.files),
+        job={"selected_from": like.input.fingerprint, "input": fingerprint},
+        **asked,
+    )
+
+
+def _write_parts(root: Root, manifest: Manifest, view: Readable) -> StretchMarker:
+    parts, objects, edges = [], [], [np.zeros(0, np.int64)]
+    for part in range(manifest.sizes.parts):
+        first = part * PART_SENTENCES
+        numbers = range(first, min(first + PART_SENTENCES, view.n_sentences))
+        records = view._records(numbers)
+        rows = [(one.first_row, one.first_row + one.n_rows) for one in records]
+        parts.append(PartRange(part, first, len(records), rows[0][0], rows[-1][1] - rows[0][0]))
+        objects.append((layout.sentences_part(part), encode_part(part_table(records))))
+        edges.append(np.array([start for start, _ in rows], np.int64))
+    entries = np.concatenate([*edges, np.array([view.n_rows], np.int64)])
+    for chunk in range(-(-len(entries) // manifest.sentence_chunk)):
+        start = chunk * manifest.sentence_chunk
+        objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries[start : start + manifest.sentence_chunk]))
+    marker = StretchMarker(0, tuple(parts), _put(root, objects))
+    write_marker(root, marker)
+    return marker
+
+
+def _write_ids(root: Root, manifest: Manifest, view: Readable) -> IdsMarker:
+    bits = layout.id_bits(view.n_sentences)
+    pairs = ids.hashes(sentence.id for sentence in view.sentences())
+    tables = encode_id_tables(pairs, np.arange(view.n_sentences, dtype=np.int64), bits, range(1 << bits))
+    marker = IdsMarker(0, 0, 1 << bits, _put(root, tables))
+    write_marker(root, marker)
+    return marker
+
+
+def _write_shards(root: Root, manifest: Manifest, view: Readable) -> Iterator[ShardMarker]:
+    for shard in range(manifest.sizes.shards):
+        first, stop = manifest.shard_range(shard)
+        states = rows_as(view, manifest.dtype, slice(first, stop))
+        tokens, sentence, index = text_of_rows(view, first, stop)
+        objects = _put(root, forms.encode_shard(manifest, shard, states, tokens, sentence, index))
+        marker = ShardMarker(shard, first, stop - first, objects)
+        write_marker(root, marker)
+        yield marker
+
+
+def _put(root: Root, objects: Iterable[tuple[str, bytes | bytearray]]) -> tuple[ObjectRecord, ...]:
+    records = []
+    for path, data in objects:
+        root.put(path, data)
+        records.append(ObjectRecord.of(path, data))
+    return tuple(records)

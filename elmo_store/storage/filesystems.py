@@ -1,0 +1,95 @@
+"""Which filesystem a location means, opened: options from the environment, names with ``::``, connections for one caller."""
+
+import os
+from collections.abc import Callable, Mapping
+from functools import wraps
+from threading import RLock
+from typing import Any
+
+from fsspec import AbstractFileSystem, available_protocols
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from elmo_store.errors import StoreError
+
+ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an environment variable
+# Filesystems whose writes can be seen half-way, and whose times are of whole seconds: file servers, not object stores.
+FILE_SERVERS = frozenset({"hdfs", "arrow_hdfs", "webhdfs", "webHDFS", "sftp", "ssh", "smb", "ftp"})
+# Those whose connection is for one caller at a time: of two threads that wait for an answer, one may take the other's.
+ONE_CALLER = frozenset({"sftp", "ssh", "ftp"})
+_CALLS = (
+    "cat_file", "cat_ranges", "cat", "info", "ls", "find", "exists", "pipe_file", "mv", "rm_file", "rm", "makedirs",
+    "put_file", "get_file",
+)  # fmt: skip
+
+
+def resolved_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """``options`` with the value of the environment variable NAME in place of every string ``env:NAME``, also within tables.
+
+    So secrets need not stand on command lines, in files of settings or in a job's graph: each process looks them up where
+    it runs. StoreError for a variable that is not set.
+    """
+
+    def resolved(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: resolved(one) for name, one in value.items()}
+        if not isinstance(value, str) or not value.startswith(ENVIRONMENT):
+            return value
+        name = value.removeprefix(ENVIRONMENT)
+        if name not in os.environ:
+            raise StoreError(f"the storage options ask for the environment variable {name}, which is not set in this process")
+        return os.environ[name]
+
+    return {name: resolved(value) for name, value in (options or {}).items()}
+
+
+def names_filesystem(place: str) -> bool:
+    """Whether ``place`` names its filesystem: a URL, or a chain such as ``simplecache::s3://…``; otherwise it is a local path.
+
+    Chains may hold no ``://`` (``dir::zip``); what is no protocol before ``::`` is the beginning of a file's name.
+    """
+    return "://" in place or ("::" in place and place.partition("::")[0] in available_protocols())
+
+
+def opened(location: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:  # (AbstractFileSystem, path)
+    """The filesystem of ``location``, a URL or an absolute path of this machine, and its path there. Errors as fsspec's."""
+    options = resolved_options(storage_options)
+    if not names_filesystem(location):
+        return LocalFileSystem(**options), location
+    filesystem, path = url_to_fs(location, **options)
+    if not ONE_CALLER.isdisjoint(_protocols(filesystem)):
+        _take_turns(filesystem)
+    return filesystem, path
+
+
+def is_file_server(filesystem: AbstractFileSystem) -> bool:
+    """Whether an object is written there by a move onto its name, and its time tells no two writes of a second apart."""
+    return not FILE_SERVERS.isdisjoint(_protocols(filesystem))
+
+
+def _protocols(filesystem: AbstractFileSystem) -> tuple[str, ...]:
+    protocol = filesystem.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def _take_turns(filesystem: AbstractFileSystem) -> None:
+    """Let one caller at a time in; fsspec gives the same instance to whoever asks for the same."""
+    if getattr(filesystem, "_elmo_store_turn", None) is not None:
+        return
+    turn = filesystem._elmo_store_turn = RLock()
+
+    def in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(call)
+        def called(*args: Any, **options: Any) -> Any:
+            with turn:
+                return call(*args, **options)
+
+        return called
+
+    for name in _CALLS:
+        setattr(filesystem, name, in_turn(getattr(filesystem, name)))
+
+
+def is_azure(filesystem: AbstractFileSystem) -> bool:
+    """Whether it is Azure's: its client takes a bytearray for a series of numbers, and it knows no ranges from the end."""
+    return "abfs" in _protocols(filesystem)

@@ -1,0 +1,25 @@
+"""What a command reads or writes, as its user named it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Location:
+    """A file, folder or object prefix.
+
+    Attributes:
+        what: it is called in messages: ``output``, ``--weights``.
+        url: path or URL, anything fsspec understands.
+        storage_options: what its filesystem takes.
+        leaves_out: who reads this folder leaves out the output, which may therefore lie below it.
+    """
+
+    what: str
+    url: str
+    storage_options: Mapping[str, Any] | None = None
+    leaves_out: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.url}"

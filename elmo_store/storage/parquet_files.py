@@ -1,0 +1,254 @@
+"""Parquet files of a store, read so that only what is asked for is fetched, and all of it at once; with our errors.
+
+A footer costs one request, row groups of any number of files one round of them.
+"""
+
+import io
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elmo_store.errors import ShardCorruptError, ShardMissingError
+from elmo_store.format.markers import ObjectRecord
+from elmo_store.storage import parquet_pages
+from elmo_store.storage.ranges import Range, ShortReadError
+from elmo_store.storage.root import Root
+
+TAIL_BYTES = 1 << 16  # fetched of a file to find its footer
+_TRAILER_BYTES = 8  # length of the footer, and "PAR1"
+
+
+@dataclass(frozen=True)
+class GroupsOf:
+    """Row groups to read of one file: their numbers in it, and the names of its columns."""
+
+    rel: str
+    metadata: pq.FileMetaData
+    groups: tuple[int, ...]
+    columns: tuple[str, ...]
+
+
+@contextmanager
+def errors_name(root: Root, rel: str) -> Iterator[None]:
+    """Turn what pyarrow raises while ``rel`` is read into ShardMissingError or ShardCorruptError; a network's errors pass."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        root.confirm(now=True)
+        where = root.url(rel) if rel else error.filename or error
+        raise ShardMissingError(f"{where} is missing: run the job again, or restore the file") from error
+    except (pa.ArrowException, ValueError, LookupError, OSError) as error:
+        # pyarrow raises ArrowInvalid for a cut file, a bare OSError, without errno, for damaged pages, and more of its own for
+        # footers that a flipped bit made into something else: integers of 65 bits, tables of terabytes.
+        if isinstance(error, OSError) and type(error) not in (OSError, ShortReadError):
+            raise
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        root.confirm(now=True)
+        where = root.url(rel or getattr(error, "rel", ""))
+        raise ShardCorruptError(
+            f"{where} is damaged ({str(error) or repr(error)}): remove its marker and run the job again, or restore the file"
+        ) from error
+
+
+def _text_bytes(chunk: pa.Array) -> int:
+    """Bytes of the strings of a column that are numbers of a dictionary; 0 of any other."""
+    values = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
+    if not pa.types.is_dictionary(values.type):
+        return 0
+    import pyarrow.compute as pc  # which an import of this package need not pay for
+
+    return int(pc.sum(pc.binary_length(values.dictionary).take(values.indices).cast(pa.int64())).as_py() or 0)
+
+
+def read_footers(root: Root, rels: Sequence[str]) -> list[pq.FileMetaData]:
+    """The metadata of each file, by one round of requests (two where a footer is large). ShardMissingError, ShardCorruptError."""
+    with errors_name(root, ""):
+        tails = root.get_tails(dict.fromkeys(rels, TAIL_BYTES))
+    large = {}
+    for rel, tail in tails.items():
+        with errors_name(root, rel):
+            if _footer_bytes(tail) > len(tail):
+                large[rel] = _footer_bytes(tail)
+    with errors_name(root, ""):
+        tails |= root.get_tails(large)
+    footers = []
+    for rel in rels:
+        with errors_name(root, rel):
+            footers.append(pq.read_metadata(pa.BufferReader(tails[rel])))
+    return footers
+
+
+def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
+    """The row groups of each request as a table, columns in the order asked for. ShardMissingError, ShardCorruptError."""
+    tables = []
+    fetched = None if root.is_local else _fetch(root, requests)
+    for i, one in enumerate(requests):
+        with errors_name(root, one.rel):
+            with ExitStack() as opened:
+                if fetched is None:
+                    size = os.stat(root.path(one.rel)).st_size
+                    read_at = parquet_pages.reader_of_file(opened.enter_context(open(root.path(one.rel), "rb")))
+                else:
+                    size, read_at = fetched[i].size, fetched[i].at
+                parquet_pages.check(read_at, size, one.metadata, one.groups, one.columns)
+            source = root.path(one.rel) if fetched is None else pa.PythonFile(fetched[i], mode="r")
+            file = _opened(source, one.metadata, one.groups, one.columns)
+            tables.append(_checked(_read(file, one.groups, one.columns), one.metadata, one.groups, size))
+    if fetched is None:  # what was fetched is confirmed
+        root.confirm()
+    return tables
+
+
+def read_table(root: Root, rel: str, schema: pa.Schema, record: ObjectRecord | None = None) -> pa.Table:
+    """The columns of ``schema`` of a small file, read whole by one request.
+
+    ``record``: what its bytes are compared with, if given. ShardMissingError; ShardCorruptError for other bytes, columns that are
+    missing or of another type, nulls, strings that are not UTF-8, and pages beyond `parquet_pages.check`.
+    """
+    with errors_name(root, rel):
+        data = root.get(rel)
+        if record is not None and ObjectRecord.of(rel, data) != record:
+            raise ValueError("its record names other bytes")
+        metadata = pq.read_metadata(pa.BufferReader(data))
+        if problem := schema_problem(metadata.schema.to_arrow_schema(), schema):
+            raise ValueError(problem)
+        groups = range(metadata.num_row_groups)
+        parquet_pages.check(parquet_pages.reader_of(data), len(data), metadata, groups, schema.names)
+        file = _opened(pa.BufferReader(data), metadata, groups, schema.names)
+        return _checked(_read(file, groups, schema.names).select(schema.names), metadata, groups, len(data))
+
+
+def _opened(source: Any, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> pq.ParquetFile:
+    """The file, whose strings stay numbers of a dictionary where they are stored so: what they add up to is not known yet."""
+    texts = {
+        column.path_in_schema
+        for group in groups
+        for column, _, _ in parquet_pages.chunks(metadata, group, columns)
+        if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page
+    }
+    # pre_buffer would join ranges over gaps that were not fetched; everything is at hand already.
+    return pq.ParquetFile(
+        source, metadata=metadata, page_checksum_verification=True, pre_buffer=False, read_dictionary=sorted(texts)
+    )
+
+
+def _read(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    """The row groups one by one: each has a dictionary of its own, and pyarrow joins none that lie in lists."""
+    tables = [file.read_row_groups([group], columns=list(columns), use_threads=False) for group in groups]
+    return pa.concat_tables(tables) if tables else file.read_row_groups([], columns=list(columns))
+
+
+def schema_problem(found: pa.Schema, wanted: pa.Schema) -> str | None:
+    """What keeps a file from being read as ``wanted``; None if nothing does. Other columns may stand beside them."""
+    for field in wanted:
+        index = found.get_field_index(field.name)
+        if index < 0:
+            return f"it has no column {field.name}"
+        if not _same_type(found.field(index).type, field.type):
+            return f"its column {field.name} is {found.field(index).type}, not {field.type}"
+    return None
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Equal, whatever an inner field is called and whether it may be null."""
+    if pa.types.is_list(wanted):
+        return bool(pa.types.is_list(found)) and _same_type(found.value_type, wanted.value_type)
+    return bool(found.equals(wanted))
+
+
+def _checked(table: pa.Table, metadata: pq.FileMetaData, groups: Iterable[int], size: int) -> pa.Table:
+    """``table`` with plain strings. ValueError for other rows than the footer says, nulls, and strings that are none or too long.
+
+    ``size``: of the file.
+    """
+    rows = sum(metadata.row_group(group).num_rows for group in groups)
+    if table.num_rows != rows:
+        raise ValueError(f"it has {table.num_rows} rows where its footer says {rows}")
+    for column in table.columns:
+        if (n_bytes := sum(map(_text_bytes, column.chunks))) > parquet_pages.limit(size):
+            raise ValueError(f"a column has {n_bytes:,} bytes of text, more than {parquet_pages.limit(size):,}")
+    whole = metadata.schema.to_arrow_schema()
+    table = table.cast(pa.schema([whole.field(name) for name in table.column_names]))
+    table.validate(full=True)
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        inner = column.combine_chunks().values if pa.types.is_list(column.type) else column
+        if column.null_count or inner.null_count:
+            raise ValueError(f"its column {name} has nulls")
+    return table
+
+
+def _footer_bytes(tail: bytes) -> int:
+    """Bytes of the footer with its trailer, by the end of the file. ValueError if it does not end as Parquet does."""
+    if len(tail) < _TRAILER_BYTES or tail[-4:] != b"PAR1":
+        raise ValueError("it does not end as a Parquet file does")
+    return int.from_bytes(tail[-8:-4], "little") + _TRAILER_BYTES
+
+
+def _fetch(root: Root, requests: Sequence[GroupsOf]) -> list["_Fetched"]:
+    """The bytes that each request needs, all asked for at once."""
+    files = []
+    for one in requests:
+        with errors_name(root, one.rel):
+            files.append(_Fetched(one))
+    try:
+        root.read_ranges([r for file in files for r in file.ranges])
+    except (FileNotFoundError, ShortReadError) as error:
+        rel = getattr(error, "rel", "")
+        with errors_name(root, rel):
+            raise
+    return files
+
+
+class _Fetched(io.RawIOBase):
+    """A file of which only some ranges are at hand; what pyarrow reads elsewhere is an error, never a request."""
+
+    def __init__(self, request: GroupsOf) -> None:
+        super().__init__()
+        self._at = 0
+        self._blocks: list[tuple[int, bytearray]] = []
+        self.ranges: list[Range] = []
+        self.size = 0
+        for group in request.groups:
+            for _, start, stop in parquet_pages.chunks(request.metadata, group, request.columns):
+                block = bytearray(stop - start)
+                self._blocks.append((start, block))
+                self.ranges.append(Range(request.rel, start, memoryview(block)))
+                self.size = max(self.size, stop)
+
+    def at(self, start: int, n_bytes: int) -> bytes:
+        """Bytes from ``start`` on, as many as a range has."""
+        self._at = start
+        return self.read(n_bytes)
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def tell(self) -> int:
+        """The place."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the place."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
+        return self._at
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Bytes from the place on, out of one of the ranges; ValueError outside of them."""
+        for start, block in self._blocks:
+            if start <= self._at < start + len(block):
+                first = self._at - start
+                data = bytes(block[first:] if size is None or size < 0 else block[first : first + size])
+                self._at += len(data)
+                return data
+        raise ValueError(f"byte {self._at} was not fetched: the footer and the pages disagree")

@@ -1,0 +1,44 @@
+"""Ranges of bytes of objects, and which of them are asked for as one: pure."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+MERGE_GAP_BYTES = 4096  # ranges of one object that lie closer are asked for as one: a request costs more than these bytes
+
+
+class Range(NamedTuple):
+    """Bytes to read: of object ``rel`` from byte ``start`` on, as many as the writable buffer of bytes ``into`` has."""
+
+    rel: str
+    start: int
+    into: memoryview
+
+    @property
+    def stop(self) -> int:
+        """The byte after the last."""
+        return self.start + self.into.nbytes
+
+
+class ShortReadError(OSError):
+    """An object ends before the bytes that were asked for, or has another size than it must. ``rel`` names it."""
+
+    def __init__(self, rel: str, stop: int) -> None:
+        super().__init__(f"{rel} ends before byte {stop}" if stop >= 0 else f"{rel} has {-1 - stop} bytes, which can't be")
+        self.rel = rel
+
+
+def merged(ranges: Sequence[Range], gap_bytes: int = MERGE_GAP_BYTES) -> list[list[Range]]:
+    """The ranges, each in one group; those of a group lie in one object, in order, at most ``gap_bytes`` apart.
+
+    Groups come in the order of (object, start). Overlapping ranges share a group.
+    """
+    groups: list[list[Range]] = []
+    stop = 0
+    for one in sorted((r for r in ranges if r.into.nbytes), key=lambda r: (r.rel, r.start)):
+        if groups and groups[-1][0].rel == one.rel and one.start - stop <= gap_bytes:
+            groups[-1].append(one)
+            stop = max(stop, one.stop)
+        else:
+            groups.append([one])
+            stop = one.stop
+    return groups

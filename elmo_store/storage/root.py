@@ -1,0 +1,632 @@
+"""A store's root on any fsspec filesystem: whole objects in, whole objects or ranges out.
+
+Writing an object is atomic everywhere: an object store's put is; on a local disk, and on file servers, the bytes go to a
+temporary file in the same folder that then takes the name. Readers therefore see an object whole or not at all.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import posixpath
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from elmo_store.errors import ShardCorruptError, StoreError
+from elmo_store.storage.filesystems import is_azure, is_file_server, names_filesystem, opened
+from elmo_store.storage.paths import checked
+from elmo_store.storage.process import is_abandoned, temporary_tag
+from elmo_store.storage.ranges import Range, ShortReadError, merged
+
+TEMPORARY_PREFIX = ".writing-"
+MOST_JSON_BYTES = 1 << 26  # Python's values take some twenty times as much
+SETTLE_SECONDS = 1.0  # how long a put of someone else may take to show, where nothing can be put on a condition
+_STAMPS = ("ETag", "etag", "md5Hash", "checksum", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
+_SYNCFS = getattr(ctypes.CDLL(None), "syncfs", None)  # of the C library, on Linux: one filesystem's buffers, not all
+
+
+class Root:
+    """A directory or object prefix, by URL. Cheap to make and to pickle: the filesystem is opened when it is first used.
+
+    ``rel`` is everywhere a path relative to the root, with ``/`` between its names.
+    """
+
+    def __init__(self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
+        """``url``: anything fsspec understands, a plain local path too; ``storage_options``: what its filesystem takes."""
+        self.storage_options = dict(storage_options or {})
+        text = os.fspath(url)
+        if not text:
+            raise StoreError("the location of the store is empty: give a folder or a URL")
+        if not names_filesystem(text):
+            text = os.path.abspath(text)  # worker processes may have another working folder
+        self._location = text.rstrip("/") or "/"
+        self._opened: tuple[int, fsspec.AbstractFileSystem, str] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"storage_options": self.storage_options, "_location": self._location, "_opened": None}
+
+    def __repr__(self) -> str:
+        return f"Root({self._location!r})"
+
+    def __str__(self) -> str:
+        return self._location
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Root):
+            return NotImplemented
+        return (self._location, self.storage_options) == (other._location, other.storage_options)
+
+    def __hash__(self) -> int:
+        return hash(self._location)
+
+    def _open(self) -> tuple[fsspec.AbstractFileSystem, str]:
+        pid = os.getpid()
+        if self._opened is None or self._opened[0] != pid:  # an event loop does not survive a fork
+            filesystem, path = opened(self._location, self.storage_options)
+            self._opened = (pid, filesystem, path.rstrip("/") if path != "/" else path)
+        return self._opened[1], self._opened[2]
+
+    @property
+    def filesystem(self) -> fsspec.AbstractFileSystem:
+        """The fsspec filesystem of this process."""
+        return self._open()[0]
+
+    @property
+    def is_local(self) -> bool:
+        """True on a disk of this machine."""
+        return isinstance(self.filesystem, LocalFileSystem)
+
+    def free_bytes(self) -> int | None:
+        """Free space where the root stands or will stand; None where nobody can say (object stores)."""
+        if not self.is_local:
+            return None
+        place = self.path()
+        while not os.path.exists(place):
+            place = os.path.dirname(place)
+        return shutil.disk_usage(place).free
+
+    def path(self, rel: str = "") -> str:
+        """The filesystem's own path of ``rel``. StoreError if it would leave the root."""
+        base = self._open()[1]
+        if not rel:
+            return base
+        return base.rstrip("/") + "/" + checked(rel)
+
+    def url(self, rel: str = "") -> str:
+        """URL of ``rel`` (a plain path on a local disk), as given to the user and to other programs."""
+        return self._location if not rel else self._location.rstrip("/") + "/" + checked(rel)
+
+    def put(self, rel: str, data: bytes | bytearray) -> None:
+        """Write the object ``rel`` whole, over what may be there."""
+        self._put(rel, data)
+
+    def put_stamped(self, rel: str, data: bytes | bytearray) -> str:
+        """`put`; returns the object's `stamp`. On a local disk it is surely of these bytes, whoever else writes."""
+        return self._put(rel, data) or self.stamp(rel) or ""
+
+    def _put(self, rel: str, data: bytes | bytearray) -> str:
+        """Write ``rel``; returns its stamp where the writing itself tells it, otherwise ""."""
+        path = self.path(checked(rel))
+        if not self.is_local:
+            self._put_remote(path, data)
+            return ""
+        temporary = self._written_apart(path, data)
+        try:
+            stamp = _local_stamp(os.stat(temporary))
+            self._check_owner()
+            os.replace(temporary, path)
+        except BaseException:
+            if os.path.exists(temporary):
+                os.remove(temporary)
+            raise
+        return stamp
+
+    def _put_remote(self, path: str, data: bytes | bytearray) -> None:
+        filesystem = self.filesystem
+        if not is_file_server(filesystem):
+            filesystem.pipe_file(path, bytes(data) if is_azure(filesystem) else data)
+            return
+        folder, _, name = path.rpartition("/")
+        temporary = f"{folder}/{_temporary_name(name)}"
+        _make_folder(filesystem, folder)
+        try:
+            filesystem.pipe_file(temporary, data)
+            self._check_owner()
+            _move_remote(filesystem, temporary, path)
+            self._check_owner()  # what was swept counts there as moved
+        except BaseException:
+            if filesystem.exists(temporary):
+                filesystem.rm_file(temporary)
+            raise
+
+    def _check_owner(self) -> None:
+        """Asked when a file is written and has yet to get its name: a root that belongs to a run raises if another has it."""
+
+    def remove_temporaries(self) -> None:
+        """Remove the files that have yet to get their names, which nobody can give them then. Object stores have none."""
+        if self.is_local:
+            found = [os.path.join(folder, name) for folder, _, names in os.walk(self.path()) for name in names]
+        elif is_file_server(self.filesystem):
+            found = self.filesystem.find(self.path())
+        else:
+            return
+        for path in found:
+            if posixpath.basename(path).startswith(TEMPORARY_PREFIX):
+                with suppress(FileNotFoundError):
+                    self.filesystem.rm_file(path)
+
+    def _written_apart(self, path: str, data: bytes | bytearray) -> str:
+        """The path of a temporary file beside the local ``path`` that holds ``data``."""
+        folder, name = os.path.split(path)
+        os.makedirs(folder, exist_ok=True)
+        temporary = os.path.join(folder, _temporary_name(name))
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+        except BaseException:
+            if os.path.exists(temporary):
+                os.remove(temporary)
+            raise
+        return temporary
+
+    def put_file(self, rel: str, path: str) -> None:
+        """`put` of what the local file ``path`` holds, in bounded memory."""
+        final = self.path(checked(rel))
+        if self.is_local:
+            temporary = self._written_apart(final, b"")
+            try:
+                shutil.copyfile(path, temporary)
+                os.replace(temporary, final)
+            except BaseException:
+                if os.path.exists(temporary):
+                    os.remove(temporary)
+                raise
+            return
+        if is_file_server(self.filesystem):
+            _make_folder(self.filesystem, posixpath.dirname(final))
+        self.filesystem.put_file(path, final)
+        self.filesystem.invalidate_cache()
+
+    def put_new(self, rel: str, data: bytes | bytearray) -> bool:
+        """Write ``rel`` unless there is such an object; False if there is. Of many who try at once one succeeds.
+
+        Where the filesystem has no put on a condition: look, put, and look again after `SETTLE_SECONDS`.
+        """
+        path = self.path(checked(rel))
+        if self.is_local:
+            temporary = self._written_apart(path, data)
+            try:
+                os.link(temporary, path)
+                return True
+            except FileExistsError:
+                return False
+            except OSError:  # a disk without hard links
+                return self._put_looking(rel, data)
+            finally:
+                with suppress(FileNotFoundError):  # swept by the owner of what it is put beside
+                    os.remove(temporary)
+        if self.size(rel) is not None:
+            return False
+        if is_file_server(self.filesystem):
+            _make_folder(self.filesystem, posixpath.dirname(path))
+        try:
+            self.filesystem.pipe_file(path, data, mode="create")
+        except (ValueError, TypeError, NotImplementedError):
+            return self._put_looking(rel, data)
+        except OSError:  # FileExistsError, but some servers' clients name it otherwise
+            if self.size(rel) is None:
+                raise
+        self.filesystem.invalidate_cache()
+        return self.get(rel) == data  # a filesystem that ignores the condition, or a put that was tried again
+
+    def put_new_file(self, rel: str, path: str) -> bool:
+        """`put_new` of the file ``path`` of this machine, of any size; for object stores, whose puts are whole by themselves."""
+        if self.size(rel) is not None:
+            return False
+        try:
+            self.filesystem.put_file(path, self.path(checked(rel)), mode="create")
+        except (ValueError, TypeError, NotImplementedError):  # it knows no condition
+            self.filesystem.put_file(path, self.path(rel))
+        except OSError:  # FileExistsError, but some servers' clients name it otherwise
+            if self.size(rel) is None:
+                raise
+            return False
+        return True
+
+    def put_apart(self, apart: str, data: bytes | bytearray) -> None:
+        """Write the file ``apart``, which nobody reads until it is moved: not atomically. On local disks and file servers."""
+        path = self.path(checked(apart))
+        if not self.is_local:
+            _make_folder(self.filesystem, posixpath.dirname(path))
+            self.filesystem.pipe_file(path, data)
+            return
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+
+    def move(self, apart: str, rel: str) -> None:
+        """Give the file ``apart`` the name ``rel``, in place of what may have it. On local disks and file servers."""
+        path, target = self.path(checked(apart)), self.path(checked(rel))
+        if not self.is_local:
+            _move_remote(self.filesystem, path, target)
+            return
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.replace(path, target)
+
+    def move_new(self, apart: str, rel: str) -> bool:
+        """`move` unless something has the name; False if so. On a local disk with hard links one of many who try succeeds.
+
+        FileNotFoundError if ``apart`` is not there.
+        """
+        path, target = self.path(checked(apart)), self.path(checked(rel))
+        if self.is_local:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            try:
+                os.link(path, target)
+                os.remove(path)
+                return True
+            except FileNotFoundError:
+                raise
+            except FileExistsError:
+                return False
+            except OSError:  # a disk without hard links
+                pass
+        if self.exists(rel):
+            return False
+        self.move(apart, rel)
+        return True
+
+    def _put_looking(self, rel: str, data: bytes | bytearray) -> bool:
+        if self.size(rel) is not None:
+            return False
+        self.put(rel, data)
+        time.sleep(SETTLE_SECONDS)
+        return self.get(rel) == data
+
+    def stamp(self, rel: str) -> str | None:
+        """What tells this version of the object ``rel`` from any other that was put: ETag, generation, inode and time.
+
+        None if there is no such object, "" where the filesystem tells nothing but its size, or times of whole seconds.
+        """
+        if self.is_local:
+            try:
+                return _local_stamp(os.stat(self.path(rel)))
+            except FileNotFoundError:
+                return None
+        self.filesystem.invalidate_cache()
+        try:
+            info = self.filesystem.info(self.path(rel))
+            return "" if is_file_server(self.filesystem) else _stamp_of(info)
+        except FileNotFoundError:
+            return None
+
+    def get(self, rel: str) -> bytes:
+        """The bytes of ``rel``. FileNotFoundError if it is not there, ShardCorruptError if a folder stands there."""
+        try:
+            data: bytes = self.filesystem.cat_file(self.path(checked(rel)), **self._one_request())
+        except IsADirectoryError as error:
+            raise folder_in_place_of(self.url(rel)) from error
+        return data
+
+    def _one_request(self) -> dict[str, Any]:
+        """What keeps a filesystem from asking for an object's size before it asks for the object."""
+        protocol = self.filesystem.protocol
+        return {"max_concurrency": 1} if "s3" in ((protocol,) if isinstance(protocol, str) else protocol) else {}
+
+    def sha256(self, rel: str) -> str:
+        """SHA-256 of ``rel``, 64 hexadecimal digits; in bounded memory on a local disk. FileNotFoundError if it is not there."""
+        if not self.is_local:
+            return hashlib.sha256(self.get(rel)).hexdigest()
+        with open(self.path(checked(rel)), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def get_many(self, rels: Sequence[str]) -> list[bytes]:
+        """The bytes of each of ``rels``, all asked for at once where the filesystem can. FileNotFoundError names one missing."""
+        if self.is_local or len(rels) < 2:
+            return [self.get(rel) for rel in rels]
+        found: dict[str, Any] = self.filesystem.cat([self.path(rel) for rel in rels], on_error="return", **self._one_request())
+        values = [found[self.path(rel)] for rel in rels]
+        for rel, value in zip(rels, values, strict=True):
+            _raise_for(self.url(rel), value)
+        return values
+
+    def get_tail(self, rel: str, n_bytes: int) -> bytes:
+        """The last ``n_bytes`` of ``rel``, or all of it if it has fewer. FileNotFoundError if it is not there."""
+        if is_file_server(self.filesystem):  # they count from the beginning
+            if (size := self.size(rel)) is None:
+                raise FileNotFoundError(self.url(rel))
+            tail: bytes = self.filesystem.cat_file(self.path(rel), start=max(0, size - n_bytes))
+            return tail
+        if not self.is_local:
+            data: bytes = self.filesystem.cat_file(self.path(rel), start=self._tail_start(rel, n_bytes))
+            return data
+        try:
+            with open(self.path(rel), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                return os.pread(file.fileno(), n_bytes, max(0, size - n_bytes))
+        except IsADirectoryError as error:
+            raise folder_in_place_of(self.url(rel)) from error
+
+    def _tail_start(self, rel: str, n_bytes: int) -> int:
+        """Where the last ``n_bytes`` begin, for fsspec; Azure, which knows no ranges from the end, is asked for the size."""
+        if not is_azure(self.filesystem):
+            return -n_bytes
+        size = Root.size(self, rel)
+        if size is None:
+            raise FileNotFoundError(self.url(rel))
+        return max(0, size - n_bytes)
+
+    def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
+        """The last bytes of several objects, ``tails``: rel → how many; all asked for at once where the filesystem can."""
+        if self.is_local or len(tails) < 2 or is_file_server(self.filesystem):
+            return {rel: self.get_tail(rel, n_bytes) for rel, n_bytes in tails.items()}
+        paths = [self.path(rel) for rel in tails]
+        starts = [self._tail_start(rel, n_bytes) for rel, n_bytes in tails.items()]
+        found = self.filesystem.cat_ranges(paths, starts, [None] * len(paths), on_error="return")
+        for rel, data in zip(tails, found, strict=True):
+            _raise_for(self.url(rel), data)
+        return dict(zip(tails, found, strict=True))
+
+    def read_ranges(self, ranges: Sequence[Range]) -> None:
+        """Fill every range's buffer; all requests of one call are under way together where the filesystem can.
+
+        FileNotFoundError if an object is not there, ShortReadError if it ends too early.
+        """
+        if self.is_local:
+            self._read_local(ranges)
+            return
+        groups = merged(ranges)
+        stops = [max(one.stop for one in group) for group in groups]
+        found = self.filesystem.cat_ranges(
+            [self.path(group[0].rel) for group in groups], [group[0].start for group in groups], stops, on_error="return"
+        )
+        for group, stop, data in zip(groups, stops, found, strict=True):
+            _raise_for(self.url(group[0].rel), data)
+            if len(data) < stop - group[0].start:
+                raise ShortReadError(group[0].rel, stop)
+            view = memoryview(data)
+            for one in group:
+                offset = one.start - group[0].start
+                one.into[:] = view[offset : offset + one.into.nbytes]
+
+    def _read_local(self, ranges: Sequence[Range]) -> None:
+        # A file is opened anew for every call: one that has vanished or was replaced since is noticed.
+        open_rel, descriptor = "", -1
+        try:
+            for rel, start, into in ranges:
+                if rel != open_rel:
+                    if descriptor >= 0:
+                        os.close(descriptor)
+                    open_rel, descriptor = rel, -1
+                    descriptor = os.open(self.path(rel), os.O_RDONLY)
+                if os.preadv(descriptor, (into,), start) != len(into):
+                    _read_fully(descriptor, Range(rel, start, into))
+        except IsADirectoryError as error:
+            raise folder_in_place_of(self.url(open_rel)) from error
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def confirm(self, *, now: bool = False) -> None:
+        """Called after an object was opened. A root of no store in particular has nothing to confirm: see `watched.StoreRoot`."""
+
+    def exists(self, rel: str) -> bool:
+        """True if there is an object ``rel``; asked of the filesystem anew, no listing of earlier is trusted."""
+        return self.size(rel) is not None
+
+    def size(self, rel: str) -> int | None:
+        """Bytes of ``rel``; None if there is no such object."""
+        self.filesystem.invalidate_cache()
+        try:
+            info = self.filesystem.info(self.path(rel))
+        except FileNotFoundError:
+            return None
+        return int(info["size"]) if info["type"] == "file" else None
+
+    def sizes(self, prefix: str = "") -> dict[str, int]:
+        """Relative name → bytes of every object below the folder ``prefix``, sorted, from one listing.
+
+        Half-written temporary files are left out. Empty if there is no such folder.
+        """
+        self.filesystem.invalidate_cache()
+        base = self.path()
+        folder = self.path(prefix.rstrip("/"))
+        try:
+            found = self.filesystem.find(folder, detail=True)
+        except FileNotFoundError:
+            return {}
+        head = base.rstrip("/") + "/"
+        sizes: dict[str, int] = {}
+        for path, info in sorted(found.items()):
+            is_temporary = posixpath.basename(path).startswith(TEMPORARY_PREFIX)
+            if path.startswith(head) and info["type"] == "file" and not is_temporary:
+                sizes[path[len(head) :]] = int(info["size"])
+        return sizes
+
+    def list(self, prefix: str = "") -> list[str]:
+        """Relative names of every object below the folder ``prefix``, sorted."""
+        return list(self.sizes(prefix))
+
+    def remove(self, rel: str) -> None:
+        """Remove the object ``rel``; nothing happens if it is not there."""
+        try:
+            self.filesystem.rm_file(self.path(checked(rel)))
+        except FileNotFoundError:
+            return
+        self.filesystem.invalidate_cache()
+
+    def remove_many(self, rels: Sequence[str]) -> None:
+        """Remove these objects, as far as they are there; on a local disk also the folders that this leaves empty."""
+        if not rels:
+            return
+        paths = [self.path(checked(rel)) for rel in rels]
+        if not self.is_local:
+            try:
+                self.filesystem.rm(paths)
+            except FileNotFoundError:  # by an attempt whose answer was lost
+                for rel in rels:
+                    self.remove(rel)
+            self.filesystem.invalidate_cache()
+            return
+        for path in paths:
+            with suppress(FileNotFoundError):
+                os.remove(path)
+        base = self.path()
+        folders = {base + rel[:i] for rel in (f"/{rel}" for rel in rels) for i, sign in enumerate(rel) if sign == "/" and i}
+        for folder in sorted(folders, key=len, reverse=True):
+            with suppress(OSError):  # what is not ours stands in it
+                os.rmdir(folder)
+
+    def remove_tree(self, prefix: str = "") -> None:
+        """Remove everything below the folder ``prefix`` (all of the root without one)."""
+        folder = self.path(prefix.rstrip("/"))
+        if folder in ("", "/") or not folder.strip("/"):
+            raise StoreError(f"{self}: refusing to remove the whole filesystem")
+        self.filesystem.invalidate_cache()
+        try:
+            self.filesystem.rm(folder, recursive=True)
+        except FileNotFoundError:
+            return
+        self.filesystem.invalidate_cache()
+
+    def holds(self, prefix: str) -> bool:
+        """Whether there is a folder ``prefix``, though it may be empty, or hold half-written files alone."""
+        self.filesystem.invalidate_cache()
+        return _is_there(self.filesystem, self.path(prefix))
+
+    def sweep(self, prefix: str = "", name: str = "") -> None:
+        """Remove the half-written files in the folder ``prefix`` that killed processes left; ``name``: of this object alone.
+
+        On a local disk; nothing that a live process writes is touched, see `process.is_abandoned`.
+        """
+        if not self.is_local or not os.path.isdir(self.path(prefix)):
+            return
+        with os.scandir(self.path(prefix)) as entries:
+            for entry in entries:
+                if not entry.name.startswith(TEMPORARY_PREFIX) or (name and not entry.name.endswith(f"-{name}")):
+                    continue
+                with suppress(FileNotFoundError):  # its writer, or another sweeper, was faster
+                    changed = entry.stat(follow_symlinks=False).st_mtime
+                    if is_abandoned(entry.name.removeprefix(TEMPORARY_PREFIX), changed):
+                        os.remove(entry.path)
+
+    def remove_empty(self, prefix: str) -> None:
+        """Remove the folder ``prefix`` of a local disk and those below it, as far as nothing is in them."""
+        if self.is_local:
+            for folder, _, _ in os.walk(self.path(prefix), topdown=False):
+                with suppress(OSError):  # something stands in it
+                    os.rmdir(folder)
+
+    def flush(self) -> None:
+        """Return when what was written is safe from a loss of power: on a local disk its system's buffers are written out.
+
+        Object stores and file servers keep what they have acknowledged; a disk that other machines write to too (NFS) has it
+        at the server once a writer has closed its file.
+        """
+        if not self.is_local:
+            return
+        descriptor = os.open(self.path(), os.O_RDONLY)
+        try:
+            if _SYNCFS is None or _SYNCFS(descriptor) != 0:
+                os.sync()
+        finally:
+            os.close(descriptor)
+
+    def put_json(self, rel: str, value: Any) -> None:
+        """Write ``value`` as `encoded_json` has it."""
+        self.put(rel, encoded_json(value))
+
+    def get_json(self, rel: str) -> Any:
+        """Parse ``rel`` as JSON. FileNotFoundError if it is not there, ValueError if it is not JSON in UTF-8, or too large."""
+        if self.is_local and (self.size(rel) or 0) > MOST_JSON_BYTES:  # before it is read; elsewhere that is a request more
+            raise ValueError(f"it has more than {MOST_JSON_BYTES:,} bytes")
+        return parse_json(self.get(rel))
+
+
+def encoded_json(value: Any) -> bytes:
+    """``value`` as JSON in UTF-8, keys in the order given, with two spaces of indent."""
+    return (json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def parse_json(data: bytes) -> Any:
+    """The value of JSON in UTF-8. ValueError for anything else, more than `MOST_JSON_BYTES`, or values nested too deeply."""
+    if len(data) > MOST_JSON_BYTES:
+        raise ValueError(f"it has {len(data):,} bytes, more than {MOST_JSON_BYTES:,}")
+    try:
+        return json.loads(data.decode("utf-8"))
+    except RecursionError as error:
+        raise ValueError("its values are nested too deeply") from error
+
+
+def folder_in_place_of(url: str) -> ShardCorruptError:
+    """The error of a folder that has an object's name."""
+    return ShardCorruptError(f"{url} is a folder, where an object of the store must stand: move that folder away")
+
+
+def _move_remote(filesystem: fsspec.AbstractFileSystem, path: str, target: str) -> None:
+    """Move a file of a file server, in place of what may have the name ``target``."""
+    try:
+        filesystem.mv(path, target)
+    except Exception:
+        if not _is_there(filesystem, target):
+            raise
+        if not _is_there(filesystem, path):  # it was moved all the same, and the answer was lost
+            return
+        filesystem.rm_file(target)  # some servers move onto no file that is there: it is absent for a moment, never torn
+        filesystem.mv(path, target)
+
+
+def _is_there(filesystem: fsspec.AbstractFileSystem, path: str) -> bool:
+    """Whether there is such an object. Not ``exists``, which takes any failure for a no."""
+    try:
+        filesystem.info(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _make_folder(filesystem: fsspec.AbstractFileSystem, path: str) -> None:
+    """Make a folder of a file server and those above it; someone else may be doing just that."""
+    for attempts_left in (2, 1, 0):
+        try:
+            filesystem.makedirs(path, exist_ok=True)
+            return
+        except OSError:
+            if not attempts_left and not filesystem.isdir(path):
+                raise
+
+
+def _temporary_name(name: str) -> str:
+    return f"{TEMPORARY_PREFIX}{temporary_tag()}{name}"[:255]
+
+
+def _local_stamp(status: os.stat_result) -> str:
+    return f"{status.st_ino}-{status.st_mtime_ns}"
+
+
+def _stamp_of(info: Mapping[str, Any]) -> str:
+    return next((f"{name}={info[name]}" for name in _STAMPS if info.get(name)), "")
+
+
+def _raise_for(url: str, found: Any) -> None:
+    """Raise what a filesystem returned in place of bytes; a missing object by its URL."""
+    if isinstance(found, FileNotFoundError):
+        raise FileNotFoundError(url) from found
+    if isinstance(found, BaseException):
+        raise found
+
+
+def _read_fully(descriptor: int, one: Range) -> None:
+    """Read one range of an open file; a system call may give fewer bytes than asked for (2 GiB on Linux)."""
+    done = 0
+    while done < one.into.nbytes:
+        n = os.preadv(descriptor, [one.into[done:]], one.start + done)
+        if n == 0:
+            raise ShortReadError(one.rel, one.stop)
+        done += n

@@ -1,0 +1,128 @@
+"""In which order an epoch goes through a store's sentences, and who takes which: pure numbers.
+
+An epoch is a row of runs: up to `RUN_SENTENCES` consecutive sentences of one shard each, which one read fetches. Shards are
+shuffled, runs are shuffled among the shards of a window, sentences are shuffled in the pool that a reader has in memory. Every
+step depends on seed and epoch alone, so all ranks and workers make the same row, and each takes its own stretch of it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Int64 = npt.NDArray[np.int64]
+Run = tuple[int, int]  # first sentence, and the one after the last
+Uneven = Literal["repeat", "drop", "keep"]
+RUN_SENTENCES = 256
+
+
+def generator(seed: int, epoch: int, *more: int) -> np.random.Generator:
+    """The same numbers for the same arguments, on every machine."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, epoch, *more])))
+
+
+def epoch_runs(edges: Int64, *, shuffle: bool, seed: int, epoch: int, mixed_shards: int) -> list[Run]:
+    """The runs of an epoch, each sentence in exactly one.
+
+    Args:
+        edges: [shards + 1], the first sentence of each shard, and at last the number of sentences.
+        shuffle: False gives them in the order of the store.
+        mixed_shards: shards whose runs are shuffled together.
+    """
+    random = generator(seed, epoch)
+    shards = random.permutation(len(edges) - 1) if shuffle else np.arange(len(edges) - 1)
+    runs: list[Run] = []
+    for start in range(0, len(shards), mixed_shards):
+        window = [run for shard in shards[start : start + mixed_shards] for run in _cut(int(edges[shard]), int(edges[shard + 1]))]
+        runs += [window[i] for i in random.permutation(len(window))] if shuffle else window
+    return runs
+
+
+def _cut(first: int, stop: int) -> Iterator[Run]:
+    for start in range(first, stop, RUN_SENTENCES):
+        yield start, min(stop, start + RUN_SENTENCES)
+
+
+def share(runs: Sequence[Run], part: int, parts: int, uneven: Uneven) -> list[Run]:
+    """The runs of one of ``parts`` readers: a stretch of the row, cut to the sentence.
+
+    ``uneven``: what happens to sentences that don't divide: "repeat" gives some from the row's begin again, so that every
+    reader has as many; "drop" leaves the last ones out; "keep" gives each sentence once, and some readers one more.
+    """
+    if not 0 <= part < parts:
+        raise ValueError(f"part {part} of {parts}: parts are counted from 0")
+    lengths = np.array([stop - first for first, stop in runs], np.int64)
+    total = int(lengths.sum())
+    if uneven == "keep":
+        return _stretch(runs, lengths, part * total // parts, (part + 1) * total // parts)
+    size = total // parts if uneven == "drop" else -(-total // parts)
+    taken = []
+    begin, end = part * size, (part + 1) * size
+    while begin < end and total:  # beyond the end the row begins again
+        turn = begin // total * total
+        taken += _stretch(runs, lengths, begin - turn, min(end - turn, total))
+        begin = min(end, turn + total)
+    return taken
+
+
+def _stretch(runs: Sequence[Run], lengths: Int64, begin: int, end: int) -> list[Run]:
+    """Sentences ``begin … end`` of the row, counted along it."""
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    taken = []
+    for i in range(int(np.searchsorted(starts, begin, "right")) - 1, len(runs)):
+        if starts[i] >= end:
+            break
+        first, stop = max(begin, int(starts[i])), min(end, int(starts[i + 1]))
+        if first < stop:
+            base = runs[i][0] - int(starts[i])
+            taken.append((base + first, base + stop))
+    return taken
+
+
+def pools(runs: Sequence[Run], size: int) -> Iterator[Int64]:
+    """The sentences of runs, ``size`` at a time (the last time fewer)."""
+    held: list[Int64] = []
+    count = 0
+    for first, stop in runs:
+        while first < stop:
+            taken = min(stop - first, size - count)
+            held.append(np.arange(first, first + taken))
+            first, count = first + taken, count + taken
+            if count == size:
+                yield np.concatenate(held)
+                held, count = [], 0
+    if held:
+        yield np.concatenate(held)
+
+
+def batches(
+    numbers: Int64, lengths: Int64, random: np.random.Generator | None, *, sentences: int, rows: int | None, bucket: bool
+) -> list[Int64]:
+    """A pool's sentences as batches.
+
+    Args:
+        numbers: of the sentences [n].
+        lengths: rows of each [n].
+        random: shuffles sentences and batches; None leaves the order.
+        sentences: of a batch, at most.
+        rows: of a batch, padding counted, at most; a sentence that alone has more is a batch of its own.
+        bucket: sentences of like length together, which saves padding.
+    """
+    order = np.arange(len(numbers)) if random is None else random.permutation(len(numbers))
+    if bucket:
+        order = order[np.argsort(lengths[order], kind="stable")]
+    made: list[Int64] = []
+    start = 0
+    while start < len(order):
+        stop, longest = start, 0
+        while stop < len(order) and stop - start < sentences:
+            longest = max(longest, int(lengths[order[stop]]))
+            if rows is not None and stop > start and longest * (stop - start + 1) > rows:
+                break
+            stop += 1
+        made.append(numbers[order[start:stop]])
+        start = stop
+    if random is not None and bucket:
+        made = [made[i] for i in random.permutation(len(made))]
+    return made

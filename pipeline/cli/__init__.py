@@ -1,0 +1,1 @@
+"""The command line: subcommands, configuration, logs, the terminal, exit codes."""

@@ -1,0 +1,184 @@
+"""Options from a TOML file: ``--config FILE`` becomes arguments that stand before the user's own, so that the command line wins.
+
+A key is an option's name without its dashes, or a positional argument's name; storage options are tables, Beam's options stand
+in the table ``[beam]``.
+"""
+
+import argparse
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipeline.cli.exit_codes import CommandError, Exit
+
+BEAM = "beam"
+NOT_SETTINGS = frozenset({"help", "version", "config", "print_config"})
+
+
+def leaf_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, int]:
+    """The parser of the (sub)command that ``arguments`` name, and the place of the first argument after that name."""
+    place = 0
+    while (sub := _subcommands(parser)) is not None:
+        named = next((i for i in range(place, len(arguments)) if arguments[i] in sub), None)
+        if named is None:
+            break
+        parser, place = sub[arguments[named]], named + 1
+    return parser, place
+
+
+def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser] | None:
+    return next((action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)), None)
+
+
+def option_names(parser: argparse.ArgumentParser) -> set[str]:
+    """Every spelling of every option of ``parser``."""
+    return {name for action in parser._actions for name in action.option_strings}
+
+
+def with_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    """``arguments`` with those of the ``--config`` files in them before the rest; unchanged without one.
+
+    CommandError names the file and the key that is unknown or has a value of the wrong kind.
+    """
+    leaf, place = leaf_of(parser, arguments)
+    asking = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    asking.add_argument("--config", action="append", default=[])
+    try:
+        files = asking.parse_known_args(list(arguments[place:]))[0].config
+    except argparse.ArgumentError:
+        return list(arguments)  # --config without a value: the real parser says it
+    given = _positionals_given(leaf, arguments[place:]) if files else set()
+    options: list[str] = []
+    positionals: list[str] = []
+    beams: list[str] = []
+    for file in files:
+        for key, value in _read(file).items():
+            if key == BEAM:
+                beams += beam_arguments(value, file)
+                continue
+            action = _action(leaf, key, file)
+            if action.option_strings:
+                options += _option(action, value, f"{file}: {key}")
+            elif action.dest not in given:
+                positionals += [_text(one, f"{file}: {key}") for one in (value if isinstance(value, list) else [value])]
+    # Positionals stand apart from options that take several values: right after the command's name.
+    return [*arguments[:place], *positionals, *options, *beams, *arguments[place:]]
+
+
+def _read(file: str) -> dict[str, Any]:
+    try:
+        with open(file, "rb") as stream:
+            return tomllib.load(stream)
+    except OSError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"--config {file} can't be read: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CommandError(Exit.BAD_USAGE, f"--config {file} is not TOML: {error}") from error
+
+
+def _settings(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+    """Key → action of everything that a file may set."""
+    for action in parser._actions:
+        if action.dest not in NOT_SETTINGS and not isinstance(action, argparse._SubParsersAction):
+            yield _key(action), action
+
+
+def _key(action: argparse.Action) -> str:
+    return max(action.option_strings, key=len).lstrip("-") if action.option_strings else action.dest
+
+
+def _action(parser: argparse.ArgumentParser, key: str, file: str) -> argparse.Action:
+    known = dict(_settings(parser))
+    if key not in known:
+        raise CommandError(Exit.BAD_USAGE, f"{file}: {parser.prog} has no option {key!r}; it has {', '.join(sorted(known))}")
+    return known[key]
+
+
+def _option(action: argparse.Action, value: Any, where: str) -> list[str]:
+    name = max(action.option_strings, key=len)
+    if action.nargs == 0:
+        if not isinstance(value, bool):
+            raise CommandError(Exit.BAD_USAGE, f"{where} is {value!r}: it is on or off, write true or false")
+        return [name] if value else []
+    if isinstance(value, list) and action.nargs in ("*", "+"):
+        return [name, *(_text(one, where) for one in value)]
+    return [f"{name}={json.dumps(value) if isinstance(value, dict) else _text(value, where)}"]
+
+
+def _text(value: Any, where: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise CommandError(Exit.BAD_USAGE, f"{where} is {value!r}: give a string or a number")
+    return str(value)
+
+
+def _positionals_given(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> set[str]:
+    """Names of the positional arguments that the command line gives itself."""
+    positionals = [action for action in leaf._actions if not action.option_strings]
+    before = [(action, action.required, action.nargs, action.default) for action in leaf._actions]
+    try:
+        for action in leaf._actions:
+            action.required = False
+            if action in positionals:
+                action.nargs, action.default = "*", None
+        leaf.exit_on_error = False
+        found = leaf.parse_known_args([one for one in arguments if one not in ("-h", "--help")])[0]
+    except argparse.ArgumentError:
+        return {action.dest for action in positionals}  # the real parse says what is wrong
+    finally:
+        for action, required, nargs, default in before:
+            action.required, action.nargs, action.default = required, nargs, default
+        leaf.exit_on_error = True
+    return {action.dest for action in positionals if getattr(found, action.dest, None)}
+
+
+def beam_arguments(table: Any, file: str) -> list[str]:
+    """``[beam]`` as arguments: true is a flag, a list repeats its option."""
+    if not isinstance(table, dict):
+        raise CommandError(Exit.BAD_USAGE, f"{file}: beam is {table!r}: write a table, [beam] and NAME = VALUE below it")
+    found: list[str] = []
+    for name, value in table.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, bool):
+                found += [f"--{name}"] if one else []
+            else:
+                found.append(f"--{name}={_text(one, f'{file}: beam.{name}')}")
+    return found
+
+
+def beam_table(arguments: Sequence[str]) -> dict[str, Any]:
+    """The inverse of `beam_arguments`, of arguments that `beam_options.split_arguments` set apart."""
+    table: dict[str, Any] = {}
+    place = 0
+    while place < len(arguments):
+        name, equals, value = arguments[place].removeprefix("--").partition("=")
+        followed = place + 1 < len(arguments) and not arguments[place + 1].startswith("--")
+        if not equals and followed:
+            place += 1
+            value = arguments[place]
+        one: Any = value if equals or followed else True
+        table[name] = [*_list(table[name]), one] if name in table else one
+        place += 1
+    return table
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _is_named(value: object) -> bool:
+    return isinstance(value, str) and value.startswith("env:")
+
+
+def as_toml(leaf: argparse.ArgumentParser, args: argparse.Namespace, beam_args: Sequence[str]) -> str:
+    """Every setting of a command after file and command line, as ``--config`` reads it back. Unset ones are comments.
+
+    Values of storage options may be secrets: those that are not named (``env:NAME``) are left out.
+    """
+    import tomli_w
+
+    values = {key: getattr(args, action.dest) for key, action in _settings(leaf)}
+    for key in [key for key in values if key.endswith("storage-options") and values[key]]:
+        values[key] = {name: value if _is_named(value) else "env:" for name, value in values[key].items()}
+    unset = "".join(f"# {key} is not set\n" for key, value in values.items() if value is None)
+    tables = {BEAM: beam_table(beam_args)} if beam_args else {}
+    return unset + tomli_w.dumps({key: value for key, value in values.items() if value is not None} | tables)

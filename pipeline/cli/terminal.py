@@ -1,0 +1,64 @@
+"""What reaches a terminal: characters that steer one, or turn the order of what is shown, stand there as escapes.
+
+Tokens, ids, names of files and texts of errors come from anybody (docs/security.md): a command's own output passes through
+`escaped`, so that none of them moves the cursor, sets a title or answers for the user.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
+
+# C0 but tab and line feed, DEL, C1, the controls of direction that make a line read otherwise, halves of surrogate pairs.
+_STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_LINE = re.compile("[\t\n\u2028\u2029]")
+
+
+def visible(text: str) -> str:
+    """``text`` with what steers a terminal as escapes that JSON has too; lines and tabs stay."""
+    return _STEERING.sub(_escape, text)
+
+
+def in_line(text: str) -> str:
+    """``text`` as `visible`, and without an end of line or a tab: it can't be taken for a line of the command's own."""
+    return _LINE.sub(_escape, visible(text))
+
+
+def _escape(found: re.Match[str]) -> str:
+    sign = found[0]
+    return {"\n": "\\n", "\t": "\\t"}.get(sign, f"\\u{ord(sign):04x}")
+
+
+class Escaping:
+    """A text stream whose text is `visible`; everything else is the stream's own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write what may be shown; as many characters as were given."""
+        self.stream.write(visible(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each of ``lines``."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+def drawable(stream: TextIO) -> TextIO:
+    """The stream itself, for who draws on a terminal and shows no text but its own."""
+    return stream.stream if isinstance(stream, Escaping) else stream
+
+
+@contextmanager
+def escaped() -> Iterator[None]:
+    """Within the block what is printed is `visible`. After an error too: Python then prints its traceback to the same streams."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, Escaping(drawable(stream))) for stream in before)
+    yield
+    sys.stdout, sys.stderr = before

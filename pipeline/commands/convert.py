@@ -1,0 +1,79 @@
+"""``elmo-store convert STORE --output URL``: the same rows in another form, other numbers or fewer states, as a store of its own.
+
+No model is asked: vectors are read, rounded where the numbers get smaller, and written.
+"""
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.touched import Touched
+from pipeline.jobs import derive_job
+from pipeline.jobs.options import CHECKSUMS
+
+if TYPE_CHECKING:
+    from elmo_store.format.manifest import Manifest
+    from elmo_store.storage.root import Root
+
+TAKES_BEAM_OPTIONS = True
+LOADS = "Apache Beam"
+
+EPILOG = """\
+  elmo-store convert out/store --output out/small --dtype int8       half of float16, a quarter of float32
+  elmo-store convert out/store --output out/table --store parquet    for DuckDB, Polars, Spark
+  elmo-store convert out/store --output out/top --states fwd2,bwd2   the top layer alone
+
+Sentences, ids, rejects and shards stay as they are. What int8 loses: docs/performance.md.
+Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``convert``."""
+    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
+    parser.add_argument("source", metavar="STORE", help="the store to convert, of states or a mixed one; any fsspec URL")
+    parser.add_argument("--output", required=True, metavar="URL", help="folder or URL of the store to write (required)")
+    parser.add_argument(
+        "--states", metavar="NAME,…", help="only some of its states (or weight sets), such as fwd2,bwd2 (default: all)"
+    )
+    parser.add_argument("--checksum", choices=CHECKSUMS, help="of each inner chunk or page, as embed's (default: as the source)")
+    derive_job.add_arguments(parser)
+
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for paths of this machine that can't be meant."""
+    derive_job.check(args)
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """As `derive_job.touches`."""
+    return derive_job.touches(args)
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """As `derive_job.run`."""
+    return derive_job.run(args, beam_args, converted_manifest)
+
+
+def converted_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
+    """The manifest of the store that is asked for, incomplete. CommandError if the source can't be used, or has no such state."""
+    there, source_sha256 = derive_job.source_manifest(source, "converted")
+    asked = [name.strip() for name in args.states.split(",")] if args.states else there.states
+    unknown = [name for name in asked if name not in there.states]
+    if unknown:
+        raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: {source} has {', '.join(there.states)}")
+    states = tuple(name for name in there.states if name in asked)
+    sets = there.mix and replace(there.mix, weight_sets=tuple(one for one in there.mix.weight_sets if one.name in states))
+    made = derive_job.output_manifest(args, there, states=states, mix=sets, checksum=args.checksum or there.checksum)
+    # The source's job stays, so that --recompute knows how the states were computed.
+    own = {
+        "converted_from": source_sha256,
+        "rounded": f"{there.job.get('rounded', there.dtype)} {made.dtype}",
+        "states": ",".join(states),
+        "dtype": made.dtype,
+        "store": " ".join(made.forms),
+        "compression": made.compression,
+        "checksum": made.checksum,
+    }
+    return replace(made, job=dict(there.job) | own)

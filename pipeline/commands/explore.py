@@ -1,0 +1,93 @@
+"""``elmo-store explore STORE``: a local page to look into a store."""
+
+import argparse
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from elmo_store.storage.location import Location
+from pipeline.cli import locations, touched
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.touched import Touched
+from pipeline.jobs.options import json_object
+
+if TYPE_CHECKING:
+    from elmo_store.reading.store import Store
+
+EPILOG = """\
+The page is read-only and for this machine: it is served on 127.0.0.1, answers only to whoever has the address with its token, and
+asks nothing of any other. Neighbours are exact over a sample of the rows, which the page names as one; `elmo-store index` makes
+an approximate index of all rows, which the page then offers. Needs the extra: pip install 'elmo-store[explore]'.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``explore``."""
+    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
+    parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="port to listen on (default: 0, a free one)")
+    parser.add_argument(
+        "--sample-rows", type=int, default=200_000, metavar="N",
+        help="rows (tokens) held in memory for exact neighbours, 4 bytes a number (default: 200000)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--model", metavar="MODEL",
+        help="the store's model, for sentences of your own (default: the packaged one, or one in this folder, of its name)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the store (default: {})"
+    )
+
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for a folder that is not there and numbers that make no sense."""
+    locations.check_store(args.store)
+    if args.sample_rows < 512:
+        raise CommandError(Exit.BAD_USAGE, f"--sample-rows {args.sample_rows}: give 512 or more")
+    if not 0 <= args.port < 65536:
+        raise CommandError(Exit.BAD_USAGE, f"--port {args.port} is none: give 1 to 65535, or 0 for a free one")
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """Store and model."""
+    return Touched([Location("STORE", args.store, args.storage_options), *touched.model(args.model)])
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Serve until Ctrl-C."""
+    from elmo_store.errors import StoreError
+    from elmo_store.reading.store import open as open_store
+    from pipeline.explore.server import bound, server
+    from pipeline.explore.service import Service
+
+    try:
+        store = open_store(args.store, storage_options=args.storage_options)
+        check_layers(store)
+        listener = bound(args.host, args.port)
+    except (StoreError, OSError, ImportError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{args.store}: {error}") from error
+    token = secrets.token_urlsafe(24)
+    shown = f"[{args.host}]" if ":" in args.host else args.host
+    with listener:
+        service = Service(store, args.sample_rows, args.model)
+        serving = server(service, token, listener, args.host)
+        print(f"exploring {store.url}: http://{shown}:{listener.getsockname()[1]}/#{token}", flush=True)
+        print("Ctrl-C ends it.", flush=True)
+        try:
+            with suppress(KeyboardInterrupt):  # which is how it ends
+                serving.run(sockets=[listener])
+        finally:
+            service.wait()  # an interpreter that ends under a thread that reads may abort
+    return Exit.COMPLETE
+
+
+def check_layers(store: "Store") -> None:
+    """CommandError (bad location) for a store that keeps some states only: nearness is of layers, or of columns of a mix."""
+    from elmo_store.format.layout import have_layers
+
+    if store.manifest.kind == "states" and not have_layers(store.states):
+        raise CommandError(
+            Exit.BAD_LOCATION,
+            f"{store.url} holds {', '.join(store.states)} alone, of which no layers can be made: embed with all --states",
+        )

@@ -1,0 +1,166 @@
+"""``elmo-store export STORE --format NAME --output PATH``: a store's vectors in the files that other programs read."""
+
+import argparse
+import importlib.util
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from elmo_store.exports.formats import FORMATS
+from elmo_store.storage.location import Location
+from pipeline.cli import locations
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.terminal import drawable
+from pipeline.cli.touched import Touched
+from pipeline.jobs.options import FLOATS, add_take_over_argument, json_object
+
+if TYPE_CHECKING:
+    from elmo_store.exports import Report
+
+MEBIBYTE = 1 << 20
+
+EPILOG = """\
+formats:
+{formats}
+
+docs/export.md says what stands in each, in which order, and which programs were tried. The output is a file; for safetensors,
+datasets and webdataset a folder, which the same command continues after an interruption, file by file; for elmoformanylangs
+how its files' names begin. HDF5 needs an extra: pip install 'elmo-store[export]'.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``export``."""
+    listed = "\n".join(f"  {name:<17} {one.what}" for name, one in FORMATS.items())
+    parser.epilog = f"{EPILOG.format(formats=listed)}\n{parser.epilog or ''}"
+    parser.add_argument("store", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL")
+    parser.add_argument("--format", required=True, choices=tuple(FORMATS), metavar="NAME", help="one of those below (required)")
+    parser.add_argument("--output", required=True, metavar="URL", help="file, or folder, to write (required)")
+    parser.add_argument(
+        "--layers", choices=("all", "top", "average"),
+        help="of each token (default: all; npz: average; none with a mix, which says itself what it is made of)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--weights", metavar="FILE", help="mix the layers with these, as `elmo-store mix` takes them (default: none)"
+    )
+    parser.add_argument(
+        "--weight-set",
+        metavar="NAME",
+        help="one of several, in the file or in a store of mixes (default: the only one; all of a store's)",
+    )
+    parser.add_argument(
+        "--layer-norm", action="store_true", help="with --weights: as `elmo-store mix --layer-norm` (default: off)"
+    )
+    parser.add_argument("--dtype", choices=FLOATS, help="numbers of safetensors, datasets, webdataset (default: the store's)")
+    parser.add_argument(
+        "--documents", choices=("id", "source"), default="id",
+        help="what e2e-coref, lsgn, dygie call a document: a sentence's id without the last :NUMBER, or its file (default: id)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--forget-sentences",
+        action="store_true",
+        help="leave out allennlp's sentence_to_index, as `allennlp elmo` does (default: off)",
+    )
+    parser.add_argument(
+        "--file-mib", type=int, default=512, metavar="N", help="MiB of vectors in each file of a folder, about (default: 512)"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="remove an earlier export at the output first (default: off)")
+    add_take_over_argument(parser)
+    parser.add_argument(
+        "--storage-options",
+        type=json_object,
+        metavar="JSON",
+        help="what fsspec needs for store, weights and output (default: {})",
+    )
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
+
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for paths that can't be meant, options that the format does not use, and HDF5 without h5py."""
+    locations.check_store(args.store)
+    if args.weights:
+        locations.check_file(args.weights, "--weights")
+    form = FORMATS[args.format]
+    if form.folder:
+        locations.check_output(args.output)
+    unused = [
+        option
+        for option, given, used in (
+            ("--dtype", args.dtype is not None, form.any_dtype),
+            ("--documents", args.documents != "id", form.by_document),
+            ("--forget-sentences", args.forget_sentences, args.format == "allennlp"),
+            ("--file-mib", args.file_mib != 512, form.folder),
+            ("--layer-norm", args.layer_norm, args.weights is not None),
+        )
+        if given and not used
+    ]
+    if unused:
+        raise CommandError(Exit.BAD_USAGE, f"{unused[0]} has no use for --format {args.format} as asked for: leave it out")
+    if form.module == "hdf5" and importlib.util.find_spec("h5py") is None:
+        raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: pip install 'elmo-store[export]'")
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """Store and weights, and the export."""
+    weights = [Location("--weights", args.weights, args.storage_options)] if args.weights else []
+    store, output = (Location(name, url, args.storage_options) for name, url in (("STORE", args.store), ("output", args.output)))
+    return Touched([store, *weights], [output])
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Write the export. 0 complete; CommandError otherwise."""
+    from tqdm import tqdm
+
+    from elmo_store.errors import JobMismatchError, LeaseHeldError, LeaseLostError, StoreError, WeightSetError
+    from elmo_store.exports import export
+    from elmo_store.exports.outputs import ExportRefusedError
+    from elmo_store.reading.store import open as open_store
+
+    began = time.monotonic()
+    try:
+        store = open_store(args.store, storage_options=args.storage_options)
+    except (StoreError, OSError, ImportError, ValueError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{args.store}: {error}") from error
+    silent = args.quiet or not sys.stderr.isatty()
+    try:
+        with tqdm(total=store.n_tokens, unit=" tokens", unit_scale=True, disable=silent, file=drawable(sys.stderr)) as bar:
+            report = export(
+                store,
+                args.output,
+                args.format,
+                layers=args.layers,
+                weights=args.weights,
+                weight_set=args.weight_set,
+                layer_norm=args.layer_norm,
+                dtype=args.dtype,
+                documents=args.documents,
+                sentence_index=not args.forget_sentences,
+                file_bytes=args.file_mib * MEBIBYTE,
+                overwrite=args.overwrite,
+                take_over=args.take_over,
+                storage_options=args.storage_options,
+                tell=lambda tokens: bar.update(tokens) and None,
+                say=lambda text: print(text, file=sys.stderr, flush=True),
+            )
+    except (JobMismatchError, ExportRefusedError, LeaseHeldError, LeaseLostError) as error:
+        raise CommandError(Exit.REFUSED, str(error)) from error
+    except WeightSetError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error
+    except StoreError as error:
+        raise CommandError(Exit.BAD_USAGE, str(error)) from error
+    except OSError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{args.output}: {error}") from error
+    print(summary(report, args.output, time.monotonic() - began))
+    return Exit.COMPLETE
+
+
+def summary(report: "Report", output: str, seconds: float) -> str:
+    """What was written, for people."""
+    if not report.written:
+        return f"complete already: {output}"
+    files = f"{len(report.files):,} file{'s' if len(report.files) != 1 else ''}"
+    lines = [f"{report.sentences:,} sentences, {report.tokens:,} tokens in {files}, in {seconds:,.1f} s: {output}"]
+    if len(report.written) < len(report.files):
+        lines.append(f"{len(report.files) - len(report.written):,} of the files were there already")
+    lines += [f"left out: {count:,} sentences ({why})" for why, count in sorted(report.left_out.items())]
+    return "\n".join(lines)

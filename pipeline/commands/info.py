@@ -1,0 +1,119 @@
+"""``elmo-store info URL``: what a store holds and how to open it; works on an unfinished store too."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from elmo_store.storage.location import Location
+from pipeline.cli import locations
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.touched import Touched
+from pipeline.jobs.options import json_object
+
+if TYPE_CHECKING:
+    from elmo_store.format.manifest import Manifest
+    from elmo_store.storage.root import Root
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``info``."""
+    parser.add_argument("url", metavar="URL", help="a store; any fsspec URL")
+    parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: text)")
+    parser.add_argument("--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the URL (default: {})")
+
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for a folder that is not there."""
+    locations.check_store(args.url)
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """The store."""
+    return Touched([Location("store", args.url, args.storage_options)])
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Print what is known; 0 for a complete store, 4 for an unfinished one."""
+    from elmo_store.errors import StoreError, StoreNotFoundError
+    from elmo_store.format.manifest import read_manifest
+    from elmo_store.storage.root import Root
+    from pipeline.jobs.output import reach
+
+    try:
+        root = Root(args.url, args.storage_options)
+        reach(root, "store")
+        manifest = read_manifest(root)
+    except StoreNotFoundError as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+    except (StoreError, OSError, ImportError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{args.url} can't be read: {error}") from error
+    facts = gather(root, manifest)
+    if args.json:
+        print(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(lines(root, manifest, facts)))
+    return Exit.COMPLETE if manifest.complete else Exit.INCOMPLETE
+
+
+def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
+    """Everything of the manifest; bytes by kind of object, shards done and who writes, as the store holds them now."""
+    from elmo_store.storage.lease import described, read_lease, read_signs
+
+    sizes = root.sizes()
+    folders = {"zarr": "states.zarr", "parquet": "states", "sentences": "sentences", "indexes": "indexes", "rejects": "rejects"}
+    by_kind = {kind: sum(size for name, size in sizes.items() if name.startswith(f"{f}/")) for kind, f in folders.items()}
+    done = sum(name.startswith("_shards/") for name in sizes)
+    lease = read_lease(root)
+    return {
+        "url": str(root),
+        **manifest.to_json(),
+        "bytes": {kind: size for kind, size in by_kind.items() if size},
+        "shards_done": done,
+        "writer": None if lease is None else described(lease, read_signs(root, lease.run)),
+    }
+
+
+def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str]:
+    """The same for people."""
+    from pipeline.cli.quantities import human_bytes
+    from pipeline.cli.terminal import in_line
+    from pipeline.progress.summary import next_steps
+
+    counts = manifest.counts
+    status = "complete" if manifest.complete else "incomplete"
+    shown = [f"{root}: {status} store of {manifest.kind}, format {manifest.format_version}"]
+    if counts is None:
+        shown.append("counts:      not known yet, the job is still reading its input")
+    else:
+        shown.append(
+            f"counts:      {counts.sentences:,} sentences, {counts.tokens:,} tokens, {counts.rows:,} rows, "
+            f"{counts.rejected:,} records refused, {counts.words_cut:,} words cut"
+        )
+        shown.append(f"shards:      {facts['shards_done']:,} of {counts.shards:,}, {manifest.shard_rows:,} rows each")
+    bytes_ = ", ".join(f"{kind} {human_bytes(size)}" for kind, size in facts["bytes"].items()) or "none yet"
+    shown += [
+        f"model:       {manifest.model.name} ({manifest.model.fingerprint[:23]}…), start state {manifest.start_state.kind}",
+        f"states:      {', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}, "
+        f"computed in {manifest.precision}{_on(manifest)}",
+        f"tokenizer:   {manifest.tokenizer}",
+        f"bytes:       {bytes_}",
+    ]
+    if facts["writer"]:
+        shown.append(f"writer:      {facts['writer']}")
+    if manifest.complete:
+        shown += ["open it in Python:", *(f"    {line}" for line in next_steps(root, manifest))]
+    else:
+        shown.append(
+            "follow it:   elmo-store watch" if facts["writer"] else "continue it: give the command that began it once more"
+        )
+    return [in_line(line) for line in shown]
+
+
+def _on(manifest: "Manifest") -> str:
+    """What the states were computed on, as far as the job says."""
+    device = str(manifest.job.get("device", "auto"))
+    if device == "auto":
+        return ""
+    gpus = manifest.job.get("gpu")
+    names = device.split(",") if gpus is None else str(gpus).split("; ")
+    return f" on {' and '.join(names)}" + (": last bits of their shards differ" if len(names) > 1 else "")

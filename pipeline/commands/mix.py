@@ -1,0 +1,116 @@
+"""``elmo-store mix STORE --weights FILE --output URL``: learned weights over a store's layers, as a store of its own."""
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from elmo_store.storage.location import Location
+from pipeline.cli import locations
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.touched import Touched
+from pipeline.jobs import derive_job
+
+if TYPE_CHECKING:
+    from elmo_store.format.manifest import Manifest, WeightSet
+    from elmo_store.storage.root import Root
+
+TAKES_BEAM_OPTIONS = True
+LOADS = "Apache Beam"
+
+EPILOG = """\
+WEIGHTS is JSON: {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, where w are logits (softmaxed), or "s" instead of "w" for weights
+that are normalised already; several named sets, {"task_in": {…}, "task_out": {…}}, give several columns. Also safetensors
+with the same names (NAME.w, NAME.gamma), and torch state dicts (.th, .pt) or safetensors with AllenNLP's
+scalar_parameters.0, … and gamma. Layer 0 is [x; x], layer j is [fwd j; bwd j].
+
+Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``mix``."""
+    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
+    parser.add_argument("source", metavar="STORE", help="the store to mix; any fsspec URL")
+    parser.add_argument("--weights", required=True, metavar="FILE", help="the learned weights, a path or URL (required)")
+    parser.add_argument("--output", required=True, metavar="URL", help="folder or URL of the mixed store (required)")
+    parser.add_argument(
+        "--layer-norm", action="store_true",
+        help="first shift and scale each layer of each token over its channels to mean 0, variance 1 (default: off)",
+    )  # fmt: skip
+    derive_job.add_arguments(parser)
+
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for paths of this machine that can't be meant."""
+    derive_job.check(args)
+    locations.check_file(args.weights, "--weights")
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """Store and weights, and the mixed store."""
+    stores = derive_job.touches(args)
+    return Touched([*stores.reads, Location("--weights", args.weights, args.storage_options)], stores.writes)
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """As `derive_job.run`."""
+    return derive_job.run(args, beam_args, mixed_manifest)
+
+
+def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
+    """The manifest of the mixed store that is asked for, incomplete. CommandError if source or weights can't be used."""
+    from elmo_store.errors import StoreError
+    from elmo_store.format.layout import n_layers
+    from elmo_store.format.manifest import MixInfo
+    from elmo_store.mixing.weights import check_layers
+
+    there, source_sha256 = derive_job.source_manifest(source, "mixed")
+    if there.kind != "states":
+        raise CommandError(Exit.BAD_LOCATION, f"{source} is a mixed store: mix the store that it came from, {_origin(there)}")
+    weight_sets = _weight_sets(args)
+    try:
+        check_layers(weight_sets, n_layers(there.states))
+    except (StoreError, ValueError) as error:
+        raise CommandError(Exit.BAD_USAGE, f"--weights {args.weights}: {error}") from error
+    mixed = derive_job.output_manifest(
+        args,
+        there,
+        kind="mix",
+        states=tuple(weights.name for weights in weight_sets),
+        channels=2 * there.channels,
+        mix=MixInfo(str(source), source_sha256, args.layer_norm, weight_sets),
+    )
+    return replace(mixed, job=job_fields(mixed, weight_sets))
+
+
+def job_fields(mixed: "Manifest", weight_sets: Sequence["WeightSet"]) -> dict[str, Any]:
+    """Everything that makes two mix jobs different; where the source stands does not."""
+    if mixed.mix is None:
+        raise ValueError("not a mixed store")
+    sets = {weights.name: {"s": list(weights.s), "gamma": weights.gamma} for weights in weight_sets}
+    return {
+        "source_sha256": mixed.mix.source_sha256,
+        "weights": json.dumps(sets, sort_keys=True),
+        "layer_norm": mixed.mix.layer_norm,
+        "dtype": mixed.dtype,
+        "store": " ".join(mixed.forms),
+        "compression": mixed.compression,
+    }
+
+
+def _weight_sets(args: argparse.Namespace) -> tuple["WeightSet", ...]:
+    from elmo_store.errors import WeightSetError
+    from elmo_store.mixing.weights import read_weight_sets
+
+    try:
+        return read_weight_sets(args.weights, args.storage_options if "://" in args.weights else None)
+    except WeightSetError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error
+    except OSError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"--weights {args.weights} can't be read: {error}") from error
+
+
+def _origin(manifest: "Manifest") -> str:
+    return manifest.mix.source if manifest.mix else "unknown"

@@ -1,0 +1,79 @@
+"""``elmo-store models``: the models that can be asked for by name; ``models convert``: weights of other programs as ours."""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from elmo_store.storage.location import Location
+from pipeline.cli import touched
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.touched import Touched
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``models``."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=False, help="without one: list them")
+    parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: a table)")
+    convert = actions.add_parser(
+        "convert",
+        help="write any model as safetensors and options.json",
+        description="Write a model, in whatever form it is, as FOLDER/weights.safetensors and FOLDER/options.json.",
+    )
+    convert.add_argument(
+        "model", metavar="MODEL",
+        help="what --model takes, or another program's: a folder or zip of ELMoForManyLangs, a folder of bilm-tf's training",
+    )  # fmt: skip
+    convert.add_argument("output", metavar="FOLDER", help="where the two files go; made if it is not there")
+    convert.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="of the weights (default: float32)")
+    convert.add_argument("--overwrite", action="store_true", help="replace files that are there (default: refuse)")
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """Of ``models convert`` the model, and the folder that is written."""
+    if args.action != "convert":
+        return Touched()
+    return Touched(touched.model(args.model, "MODEL"), [Location("FOLDER", args.output)])
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Print one line a model, or convert one."""
+    return _convert(args) if args.action == "convert" else _list(args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    from model.files.registry import available_models
+
+    models = available_models()
+    if args.json:
+        print(json.dumps([asdict(model) for model in models], indent=2))
+        return Exit.COMPLETE
+    width = max((len(model.name) for model in models), default=0)
+    for model in models:
+        size = f"{model.bytes / 1e6:,.1f} MB" if model.bytes else "generated"
+        print(f"{model.name:<{width}}  {size:>10}  {model.description}")
+        print(f"{'':<{width}}  {'':>10}  {model.where}")
+    return Exit.COMPLETE
+
+
+def _convert(args: argparse.Namespace) -> int:
+    from model.errors import ModelError
+    from model.files.convert import load_any
+
+    folder = Path(args.output)
+    weights_path, options_path = folder / "weights.safetensors", folder / "options.json"
+    existing = [path for path in (weights_path, options_path) if path.exists()]
+    if existing and not args.overwrite:
+        raise CommandError(Exit.REFUSED, f"{existing[0]} is there already: give another FOLDER, or --overwrite")
+    try:
+        name, weights = load_any(args.model)
+        weights.save_safetensors(weights_path, args.dtype)
+    except ModelError as error:
+        raise CommandError(Exit.BAD_USAGE, str(error)) from error
+    except OSError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{error}") from error
+    options_path.write_text(json.dumps(weights.options.to_dict(), indent=2) + "\n", encoding="utf-8")
+    print(f"{name}: {weights.n_parameters:,} numbers as {weights_path} ({weights_path.stat().st_size:,} bytes)")
+    print(f"fingerprint {weights.fingerprint}" + ("" if args.dtype == "float32" else " before rounding to float16"))
+    print(f"next: elmo-store embed TEXT --model {folder} --output OUT")
+    return Exit.COMPLETE

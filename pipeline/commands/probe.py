@@ -1,0 +1,250 @@
+"""``elmo-store probe``: what a model's layers know, by a downstream task over precomputed stores."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elmo_store.storage.location import Location
+from pipeline.cli import locations
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.touched import Touched
+from pipeline.jobs.options import json_object
+
+if TYPE_CHECKING:
+    from pipeline.probing.results import Result
+
+LOADS = "PyTorch"
+
+EPILOG = """\
+The stores are made by `elmo-store embed` from the labelled sentences themselves: of CoNLL-U directly, of other files as
+lines of tokens. Labels and store must have the same sentences in the same order; that is checked token count by token count.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The tasks ``tag`` and ``sense`` and their options."""
+    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
+    tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
+    tag = tasks.add_parser(
+        "tag", help="token labels: part of speech, chunks, names", allow_abbrev=False,
+        description="Train a tagger on one store's layers, alone and mixed, and score it on another store.",
+    )  # fmt: skip
+    tag.add_argument("--train", required=True, metavar="STORE", help="store of the training sentences (required)")
+    tag.add_argument("--train-labels", required=True, metavar="FILE", help="their labels (required)")
+    tag.add_argument("--test", required=True, metavar="STORE", help="store of the test sentences (required)")
+    tag.add_argument("--test-labels", required=True, metavar="FILE", help="their labels (required)")
+    tag.add_argument(
+        "--labels-format", choices=("conllu", "tsv"),
+        help="tsv = a token a line, its word first, a blank line after a sentence (default: by file name)",
+    )  # fmt: skip
+    tag.add_argument(
+        "--column", metavar="NAME|N",
+        help="the column that holds the label: its number, counted from 1, or of CoNLL-U its name "
+        "(default: upos of CoNLL-U, 2 of tsv)",
+    )  # fmt: skip
+    tag.add_argument(
+        "--metric", choices=("accuracy", "span-f1"),
+        help="span-f1 scores the spans of IOB2 labels (default: span-f1 if all labels are O, B-… or I-…, else accuracy)",
+    )  # fmt: skip
+    tag.add_argument(
+        "--features", metavar="NAME,…",
+        help='of x, layer 1, …, layer L (top), average, mix; "top" is the last layer (default: all these); also projection '
+        "(of all layers, learned), [x; mix], h (a BiLSTM over x) and [h; mix]",
+    )  # fmt: skip
+    tag.add_argument(
+        "--given-column", metavar="NAME|N",
+        help="also a baseline that knows this column alone: for chunks the part of speech (default: none)",
+    )  # fmt: skip
+    tag.add_argument(
+        "--control", action="store_true",
+        help="also the control task: a label drawn at random for each word type; one training a feature (default: off)",
+    )  # fmt: skip
+    tag.add_argument(
+        "--logistic", action="store_true",
+        help="also a converged logistic regression on each mix; needs scikit-learn (default: off)",
+    )  # fmt: skip
+    learning = tag.add_argument_group("learning, the same for every feature")
+    learning.add_argument(
+        "--tagger", choices=("linear", "bilstm"), default="linear", help="what stands on the vectors (default: linear)"
+    )
+    learning.add_argument("--hidden", type=int, default=64, metavar="N", help="BiLSTM units a direction (default: 64)")
+    learning.add_argument("--epochs", type=int, default=10, metavar="N", help="passes over the training set (default: 10)")
+    learning.add_argument("--batch", type=int, default=32, metavar="N", help="sentences in a step (default: 32)")
+    learning.add_argument("--learning-rate", type=float, default=0.003, metavar="R", help="Adam's highest (default: 0.003)")
+    learning.add_argument("--mix-learning-rate", type=float, default=0.03, metavar="R", help="of γ and w (default: 0.03)")
+    learning.add_argument("--dropout", type=float, default=0.1, metavar="P", help="on the vectors (default: 0.1)")
+    learning.add_argument(
+        "--layer-norm", choices=("none", "token", "batch"), default="none",
+        help="of each layer before mixing: per token, or over a whole batch as AllenNLP's do_layer_norm (default: none)",
+    )  # fmt: skip
+    learning.add_argument("--l2", type=float, default=0.001, metavar="λ", help="of λ‖w‖² on the learned mix (default: 0.001)")
+    learning.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one (default: auto)"
+    )
+    tag.add_argument("--plot", metavar="FILE", help="the learned s and γ as a bar plot, .svg, .png or .pdf (default: none)")
+    tag.add_argument(
+        "--mix-weights", metavar="FILE",
+        help="the learned mixes as JSON that `elmo-store mix --weights` reads, a set for each seed (default: none)",
+    )  # fmt: skip
+    sense = tasks.add_parser(
+        "sense", help="word sense by nearest neighbour", allow_abbrev=False,
+        description="Tell a word's senses apart by its nearest neighbour among known occurrences, layer by layer.",
+    )  # fmt: skip
+    sense.add_argument("--store", required=True, metavar="STORE", help="store of the sentences (required)")
+    sense.add_argument(
+        "--labels", required=True, metavar="FILE",
+        help="TSV: id, sense, index of the target token from 0, tokens between spaces (required)",
+    )  # fmt: skip
+    sense.add_argument("--folds", type=int, default=10, metavar="N", help="of cross-validation (default: 10)")
+    for task in (tag, sense):
+        task.add_argument("--name", metavar="TEXT", help="what tables call the task (default: tag, sense)")
+        task.add_argument("--seeds", type=int, default=5, metavar="N", help="repetitions, with seeds 0 … N-1 (default: 5)")
+        task.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads; steps are small (default: 1)")
+        task.add_argument("--json", metavar="FILE", help="means, deviations and single runs as JSON (default: none)")
+        task.add_argument(
+            "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the stores (default: {})"
+        )
+        task.add_argument("--quiet", action="store_true", help="no line for each training, only the table (default: off)")
+
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for numbers that make no sense and files of this machine that are not there."""
+    _check_numbers(args)
+    for store in (args.train, args.test) if args.task == "tag" else (args.store,):
+        locations.check_store(store)
+    labels = (args.train_labels, args.test_labels) if args.task == "tag" else (args.labels,)
+    for place in labels:
+        locations.check_file(place, "labels")
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """Stores and labels, and the files of the result."""
+    reads = [
+        Location(f"--{name}", url, args.storage_options if name in ("train", "test", "store") else None)
+        for name in ("train", "train-labels", "test", "test-labels", "store", "labels")
+        if (url := getattr(args, name.replace("-", "_"), None)) is not None
+    ]
+    files = [(name, getattr(args, name.replace("-", "_"), None)) for name in ("json", "mix-weights", "plot")]
+    return Touched(reads, [Location(f"--{name}", url) for name, url in files if url is not None])
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Run one probe and print its table. CommandError for stores or labels that can't be used."""
+    import torch
+
+    from elmo_store.errors import StoreError
+    from pipeline.probing.features import FeatureError
+    from pipeline.probing.labels import LabelError
+
+    torch.set_num_threads(args.threads)
+    try:
+        result = tag(args) if args.task == "tag" else sense(args)
+    except ImportError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--logistic needs scikit-learn ({error}): pip install scikit-learn") from error
+    except FeatureError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--features: {error}") from error
+    except (StoreError, LabelError, OSError) as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+    report(args, result)
+    return Exit.COMPLETE
+
+
+def tag(args: argparse.Namespace) -> "Result":
+    """Train and score a tagger for each feature and seed."""
+    import torch
+
+    from pipeline.probing.probe import Checks, TaggingTask, run_tagging
+    from pipeline.probing.tagger import TaggerSettings, TaggingRun
+
+    task = TaggingTask(
+        args.name or "tag",
+        args.train,
+        args.train_labels,
+        args.test,
+        args.test_labels,
+        column=args.column,
+        file_format=args.labels_format,
+        metric=args.metric,
+        given=args.given_column,
+    )
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
+    settings = TaggerSettings(
+        args.tagger,
+        args.hidden,
+        args.epochs,
+        args.batch,
+        args.learning_rate,
+        args.mix_learning_rate,
+        args.dropout,
+        args.layer_norm,
+        args.l2,
+        device,
+    )
+
+    def tell(metric: str, run: TaggingRun) -> None:
+        learned = f"  s {' '.join(f'{share:.3f}' for share in run.s)}" if run.s else ""
+        learned += "" if run.gamma is None else f"  γ {run.gamma:.3f}"
+        line = f"{run.feature:<14} seed {run.seed}  {metric} {100 * run.score:.2f}  {run.seconds:.0f} s{learned}"
+        if not args.quiet:
+            print(line, file=sys.stderr, flush=True)
+
+    return run_tagging(
+        task, asked=args.features, seeds=args.seeds, settings=settings, checks=Checks(args.control, args.logistic),
+        storage_options=args.storage_options, tell=tell,
+    )  # fmt: skip
+
+
+def sense(args: argparse.Namespace) -> "Result":
+    """Score nearest neighbours for each layer and each way to cut the folds."""
+    from pipeline.probing.probe import run_senses
+
+    return run_senses(
+        args.name or "sense", args.store, args.labels, seeds=args.seeds, folds=args.folds, storage_options=args.storage_options
+    )
+
+
+def report(args: argparse.Namespace, result: "Result") -> None:
+    """Print the table and bars, and write the files that were asked for."""
+    from pipeline.probing import results
+
+    print(results.markdown([result]))
+    if result.differences:
+        print(f"\n{results.differences(result)}")
+    if result.mixes:
+        print(f"\n{results.bars(result)}")
+    try:
+        if args.json:
+            _write(args.json, results.as_json([result]))
+        if args.task == "tag" and args.mix_weights:
+            _write(args.mix_weights, results.weight_sets(result))
+        if args.task == "tag" and args.plot:
+            results.plot([result], args.plot)
+    except ImportError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--plot needs Matplotlib ({error}): pip install 'elmo-store[plot]'") from error
+    except ValueError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--plot {args.plot}: {error}") from error
+    except OSError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the result can't be written: {error}") from error
+
+
+def _write(path: str, value: object) -> None:
+    Path(path).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    """CommandError for numbers that make no sense, before anything is read."""
+    least = {"seeds": 1, "threads": 1, "folds": 2, "hidden": 1, "epochs": 1, "batch": 1}
+    for name, lowest in least.items():
+        value = getattr(args, name, None)
+        if value is not None and value < lowest:
+            raise CommandError(Exit.BAD_USAGE, f"--{name} {value}: give {lowest} or more")
+    if args.task == "tag":
+        if not 0 <= args.dropout < 1:
+            raise CommandError(Exit.BAD_USAGE, f"--dropout {args.dropout} is no probability below 1")
+        for option, value in (("--learning-rate", args.learning_rate), ("--mix-learning-rate", args.mix_learning_rate)):
+            if value <= 0:
+                raise CommandError(Exit.BAD_USAGE, f"{option} {value} must be above 0")
+        if args.l2 < 0:
+            raise CommandError(Exit.BAD_USAGE, f"--l2 {args.l2} must be at least 0")

@@ -1,0 +1,54 @@
+"""``elmo-store watch URL``: a running job's progress from another terminal, from the store's markers alone."""
+
+import argparse
+import sys
+
+from elmo_store.storage.location import Location
+from pipeline.cli import locations
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.touched import Touched
+from pipeline.jobs.options import json_object
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``watch``."""
+    parser.add_argument("url", metavar="URL", help="the store that the job writes; any fsspec URL")
+    parser.add_argument("--once", action="store_true", help="print one line and end (default: until it is complete)")
+    parser.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds between two looks (default: 1)")
+    parser.add_argument("--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the URL (default: {})")
+
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for a time that is none, and with ``--once`` for a folder that is not there."""
+    if args.seconds <= 0:
+        raise CommandError(Exit.BAD_USAGE, f"--seconds {args.seconds} is no time to wait: give more than 0")
+    if args.once:
+        locations.check_store(args.url)
+
+
+def touches(args: argparse.Namespace) -> Touched:
+    """The store."""
+    return Touched([Location("store", args.url, args.storage_options)])
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Show progress; 0 when the store is complete, 4 with ``--once`` while it is not. Waits for a job that has not begun."""
+    from elmo_store.format.layout import MANIFEST
+    from elmo_store.storage.root import Root
+    from pipeline.jobs.output import reach
+    from pipeline.progress.bars import Screen, follow
+    from pipeline.progress.snapshot import ProgressReader
+
+    root = Root(args.url, args.storage_options)
+    reach(root, "store")
+    if not root.exists(MANIFEST):
+        if args.once:
+            raise CommandError(Exit.BAD_LOCATION, f"there is no store at {args.url}: no {MANIFEST} in it (yet)")
+        print(f"no job has begun at {args.url} yet; waiting for one (Ctrl-C ends this)", file=sys.stderr, flush=True)
+    if args.once:
+        snapshot = ProgressReader(root).look()
+        print(snapshot.line())
+    else:
+        snapshot = follow(root, seconds=args.seconds, screen=Screen(sys.stderr))
+        print(snapshot.line())
+    return Exit.COMPLETE if snapshot.stage == "complete" else Exit.INCOMPLETE

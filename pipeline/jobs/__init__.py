@@ -1,0 +1,1 @@
+"""Whole jobs: what was asked for, preflight checks, and the run."""

@@ -1,0 +1,129 @@
+"""Embed some sentences of a store again and compare: does its model give its vectors?
+
+A sentence's states depend on the model, the start state, the precision and the sentence alone, so that a sample can be computed
+without the rest. On the same hardware and library versions the bytes are the same; elsewhere last bits differ.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from elmo_store.format.int8 import Int8Rows, quantized
+from elmo_store.format.layout import START_STATE, state_names
+from elmo_store.reading.rows import Batch
+from elmo_store.reading.store import Store
+from model.engine.embedder import Embedder
+from model.engine.int8 import int8_problem
+from model.engine.settings import EngineSettings
+from model.engine.text import SentenceRows
+from model.errors import ModelError
+from model.files.registry import load_model, local_spec
+from model.start_state import StartState
+
+# Largest difference that other hardware explains, by the precision that the states were computed in. Wrong sentences, layers or
+# weights differ by far more.
+TOLERANCE = {"float32": 1e-4, "tf32": 2e-2, "bfloat16": 1e-1, "int8": 4e-1}
+# What storing numbers so adds, relative to the largest of a vector: of int8 half a step, and what float32 adds to it.
+ROUNDING = {"float32": 0.0, "float16": 2.0**-10, "int8": 0.501 / 127}
+
+
+class RecomputeError(Exception):
+    """The store's vectors can't be computed again here; says why, and what would help."""
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What came of a sample.
+
+    Attributes:
+        n_sentences: sentences that were computed again.
+        n_equal: of them, those whose bytes are the same.
+        largest: largest absolute difference of two numbers.
+        faults: one line for each sentence that differs by more than other hardware explains.
+    """
+
+    n_sentences: int
+    n_equal: int
+    largest: float
+    faults: tuple[str, ...]
+
+
+def recompute(store: Store, n_sentences: int, *, model: str | None = None, seed: int = 0) -> Recomputed:
+    """Compute ``n_sentences`` random sentences of ``store`` that have tokens again.
+
+    ``model``: where the model is, by default one of this machine that has the store's name for it. RecomputeError for
+    a mixed store, or if the model is not the store's.
+    """
+    manifest = store.manifest
+    if manifest.kind != "states":
+        raise RecomputeError(f"{store.url} is a mixed store: verify the store that it was mixed from with --recompute")
+    weights = _weights(store, model)
+    start = StartState.from_bytes(store.root.get(START_STATE))
+    precision = manifest.precision if manifest.precision in TOLERANCE else "float32"
+    cell = str(manifest.job.get("cell") or "auto")
+    here = "float32" if precision == "int8" and int8_problem() is not None else precision  # not every CPU multiplies so
+    settings = EngineSettings(precision=cast(Any, here), device="cpu", cell=cast(Any, cell if cell in ("c", "torch") else "auto"))
+    chosen = _sample(store, n_sentences, seed)
+    batch = store.read_sentences(chosen, raw=store.is_int8)
+    requests = [SentenceRows(sentence.tokens, 0, sentence.n_rows) for sentence in batch.sentences]
+    dtype: Literal["float16", "float32"] = "float16" if manifest.dtype == "float16" else "float32"
+    states = Embedder(weights, start, settings).embed(requests, boundaries=manifest.boundaries, dtype=dtype)  # [rows, 2L+1, p]
+    names = state_names(weights.options.n_layers)
+    wanted = states[:, [names.index(name) for name in store.states]]
+    return _compare(store, batch, wanted, TOLERANCE[precision])
+
+
+def _weights(store: Store, model: str | None) -> Any:
+    where = model or store.manifest.model.name
+    try:
+        _, weights = load_model(model or local_spec(where))
+    except (ModelError, OSError) as error:
+        raise RecomputeError(f"the model {where} can't be loaded ({error}): say where it is with --model") from error
+    if weights.fingerprint != store.manifest.model.fingerprint:
+        raise RecomputeError(
+            f"the model {where} has the fingerprint {weights.fingerprint}, the store's was {store.manifest.model.fingerprint}: "
+            "say where the store's own model is with --model"
+        )
+    return weights
+
+
+def _sample(store: Store, n_sentences: int, seed: int) -> list[int]:
+    """Numbers of random sentences that have rows, in order; fewer where the store has fewer."""
+    random = np.random.default_rng(seed)
+    wanted = min(n_sentences, len(store))
+    found = {int(n) for n in random.choice(len(store), wanted, replace=False)} if wanted else set()
+    spans = store._spans(sorted(found))
+    return [n for n, (first, stop) in zip(sorted(found), spans, strict=True) if stop > first]
+
+
+def _numbers(batch: Batch, rows: slice, wanted: Any) -> tuple[Any, bool]:
+    """What stands there, in float32, and whether those are the very bytes that ``wanted`` would be stored as."""
+    if batch.scale is None:
+        return batch.states[rows].astype(np.float32), np.array_equal(batch.states[rows], wanted)
+    there, again = Int8Rows(batch.states[rows], batch.scale[rows]), quantized(wanted)
+    return there.floats(), np.array_equal(there.values, again.values) and np.array_equal(there.scale, again.scale)
+
+
+def _compare(store: Store, batch: Batch, wanted: Any, tolerance: float) -> Recomputed:
+    largest, n_equal = 0.0, 0
+    faults = []
+    stored = str(store.manifest.job.get("rounded") or store.manifest.dtype).split()  # a converted store was rounded before
+    rounding = sum(ROUNDING[dtype] for dtype in stored)
+    for i, sentence in enumerate(batch.sentences):
+        rows = slice(int(batch.offsets[i]), int(batch.offsets[i + 1]))
+        again = wanted[rows].astype(np.float32)  # [n, states, channels]
+        there, same = _numbers(batch, rows, wanted[rows])
+        if same:
+            n_equal += 1
+            continue
+        difference = np.abs(there - again)
+        largest = max(largest, float(difference.max()))
+        allowed = tolerance + np.abs(again).max(axis=-1, keepdims=True) * rounding  # [n, states, 1]
+        if not (difference <= allowed).all():
+            place = np.unravel_index(int(np.argmax(difference - allowed)), difference.shape)
+            faults.append(
+                f"{store.url}: sentence {sentence.index} differs by {difference[place]:g} from what its model gives "
+                f"(other hardware explains {np.broadcast_to(allowed, difference.shape)[place]:g})"
+            )
+    return Recomputed(len(batch.sentences), n_equal, largest, tuple(faults))

@@ -1,0 +1,179 @@
+"""A job at work: run its pipeline with progress on the screen, then the summary or why work is left. Exit codes as `Exit`."""
+
+import sys
+import time
+from contextlib import nullcontext, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO
+
+from elmo_store.errors import LeaseLostError, StoreError
+from elmo_store.format.manifest import Manifest, read_manifest
+from elmo_store.format.markers import marked_shards
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.signals import name_of, say
+from pipeline.jobs.lease_holder import Tenure, tidy
+from pipeline.progress.bars import shown
+from pipeline.progress.summary import Totals, next_steps, of_sums, summary
+from transforms.runtime.job_root import again
+from transforms.runtime.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY, WORK
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    from pipeline.runners.submission import SubmittedJob
+
+
+def run_to_end(
+    command: str,
+    tenure: Tenure,
+    transform: "beam.PTransform[Any, Any]",
+    options: "PipelineOptions",
+    *,
+    quiet: bool,
+    wait: bool = True,
+) -> Exit:
+    """Run ``transform``, which completes the store that ``tenure`` holds, and say what came of it.
+
+    ``options``: Beam's. Whatever a runner raises, the store itself tells what is done. Ctrl-C cancels a job that an engine runs.
+    Without ``wait`` the command ends when the engine has the job, which keeps the lease; otherwise it is given back at the end.
+    CommandError if an engine does not take it, or another run took the output meanwhile.
+    """
+    import apache_beam as beam
+
+    from pipeline.runners.beam_options import quiet_workers
+    from pipeline.runners.local_runner import local_runner
+    from pipeline.runners.submission import SubmittedJob, only_prepares, submit
+
+    root = tenure.root
+    began = time.perf_counter()
+    failure: Exception | None = None
+    job: SubmittedJob | None = None
+    keep = False  # the lease
+    try:
+        with nullcontext() if quiet or not wait else shown(root, seconds=0.5 if root.is_local else 5.0):
+            pipeline = beam.Pipeline(runner=local_runner(options), options=options)
+            _ = pipeline | transform
+            try:
+                with quiet_workers(options):
+                    job = submit(pipeline, options)
+                    if made := only_prepares(options):
+                        keep = True  # for whoever runs it
+                        print(f"{made}. The store's start stands at {root}.")
+                        return Exit.COMPLETE
+                    if job.id:
+                        tenure.say_job(job.id, job.console)
+                    if job.id and not (quiet and wait):
+                        say_where(root, job, sys.stderr if wait else sys.stdout)
+                    if not wait:
+                        keep = True
+                        return Exit.COMPLETE
+                    job.wait()
+            except (CommandError, KeyboardInterrupt):
+                raise
+            except Exception as error:
+                failure = error
+    except KeyboardInterrupt as end:
+        keep = not stopped(root, job, name_of(end))
+        return Exit.INCOMPLETE
+    finally:
+        holder = tenure.lost_to
+        (tenure.leave if keep else tenure.end)()
+    if holder is not None:
+        raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {holder}; this one stopped")
+    if failure is not None and LeaseLostError.__name__ in str(failure):  # and it has ended, or holder would be it
+        raise CommandError(Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped")
+    manifest = read_manifest(root)
+    if not manifest.complete and problem_of(root).get("kind") == REFUSED:
+        raise CommandError(Exit.BAD_LOCATION, explain(root, failure))
+    if not manifest.complete:
+        if failure is not None and root.size(PROBLEM) is None:  # for whoever watches: the last stage was not reached
+            root.put_json(PROBLEM, {"message": explain(root, failure)})
+        of = f" (job {job.id})" if job is not None and job.id else ""
+        print(f"elmo-store {command}: incomplete{of}: {explain(root, failure)}", file=sys.stderr)
+        print("What is written stays; the same command again continues with the rest.", file=sys.stderr)
+        return Exit.INCOMPLETE
+    report(root, manifest, left_summary(root), seconds=time.perf_counter() - began)
+    return Exit.COMPLETE
+
+
+def say_where(root: Root, job: "SubmittedJob", stream: TextIO) -> None:
+    """Print the job's id, its console address and how it can be followed."""
+    print(f"job {job.id}" + (f"\n{job.console}" if job.console else ""), file=stream)
+    print(f"elmo-store watch {root}   # follows it from any terminal", file=stream, flush=True)
+
+
+def stopped(root: Root, job: "SubmittedJob | None", by: str) -> bool:
+    """After Ctrl-C or a signal, ``by``: cancel the job that an engine runs, say what is kept. False if it may still run."""
+    if job is not None and job.id is not None:
+        say(f"\n{by}: cancelling job {job.id} …")
+        try:
+            job.cancel()
+        except (Exception, KeyboardInterrupt) as error:
+            where = f" at {job.console}" if job.console else ""
+            say(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first")
+            return False
+    text = f"stopped by {by}{kept(root)}; the same command continues"
+    with suppress(OSError, StoreError):  # for whoever watches
+        root.put_json(PROBLEM, {"message": text, "kind": STOPPED})
+    say(f"\n{text}")
+    return True
+
+
+def kept(root: Root) -> str:
+    """How much of the job on ``root`` is there, after a colon; "" as long as nothing is planned."""
+    try:
+        return f": {len(marked_shards(root)):,} of {int(root.get_json(PLAN)['n_shards']):,} shards kept"
+    except (OSError, StoreError, ValueError, KeyError):
+        return ""
+
+
+def complete_already(root: Root) -> Exit:
+    """Say that there is nothing to do, and what there is. What a command that was killed at its very end left is removed."""
+    print(f"{root} is complete already: the same job wrote it; nothing was done.")
+    tidy(root)
+    report(root, read_manifest(root), None, seconds=0.0)
+    return Exit.COMPLETE
+
+
+def left_summary(root: Root) -> tuple[Totals, Totals] | None:
+    """What the last stage left for this command: sums over all shards, and over those of this run. Taken away."""
+    left = None
+    with suppress(OSError, StoreError, ValueError):  # the store is complete without it
+        left = again(partial(root.get_json, SUMMARY), local=root.is_local)
+    with suppress(OSError, StoreError):  # the next command removes it
+        again(partial(root.remove_tree, WORK), local=root.is_local)
+    if left is None:
+        return None
+    return of_sums(left["everything"], int(left["bytes"])), of_sums(left["this_run"], 0)
+
+
+def report(root: Root, manifest: Manifest, sums: tuple[Totals, Totals] | None, *, seconds: float) -> None:
+    """Print the summary and what to do next."""
+    everything, this_run = sums if sums is not None else (None, None)
+    for line in summary(root, manifest, everything, this_run, seconds=seconds):
+        print(line)
+    print("next, in Python:")
+    for line in next_steps(root, manifest):
+        print(f"    {line}")
+
+
+def problem_of(root: Root) -> dict[str, Any]:
+    """What a stage, or a command that was stopped, left about the end of the job; empty if none did."""
+    try:
+        value = root.get_json(PROBLEM)
+    except (FileNotFoundError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def explain(root: Root, failure: Exception | None) -> str:
+    """Why work is left: what the last stage said, otherwise the end of the runner's own message."""
+    if said := problem_of(root).get("message"):
+        return str(said)
+    if failure is None:
+        return "the runner ended without an error, and without the last stage"
+    from pipeline.runners.submission import worker_error
+
+    return worker_error(str(failure)) or repr(failure)

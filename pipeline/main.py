@@ -1,0 +1,245 @@
+"""The command ``elmo-store``: a table of subcommands, each in a module of its own that is imported when it is asked for.
+
+A command module has ``add_arguments(parser)`` and ``run(args, beam_args) -> int``, and may have ``check(args)``: what can be
+found wrong with paths and options before anything large is imported; ``touches(args)``: what it reads and writes outside its
+own store, a `pipeline.cli.touched.Touched`, so that none overlaps another; ``LOADS``: what ``run`` will import that takes
+seconds, for the line that says so at once; ``TAKES_BEAM_OPTIONS = True``: options that Apache Beam knows are set apart for it,
+otherwise ``beam_args`` is empty.
+"""
+
+import argparse
+import difflib
+import importlib
+import logging
+import os
+import re
+import sys
+from collections.abc import Collection, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from types import ModuleType
+from typing import NoReturn
+
+from pipeline.cli import config, logs, reach, signals, touched
+from pipeline.cli import terminal as screen
+from pipeline.cli.exit_codes import CommandError, Exit
+
+# group of the help: name: (module, one line of help)
+GROUPS = {
+    "make stores": {
+        "embed": ("pipeline.commands.embed", "compute every state of every token of a corpus into a store"),
+        "mix": ("pipeline.commands.mix", "mix a store's layers with learned weights into another store"),
+        "convert": ("pipeline.commands.convert", "write a store in another form, as int8, or with fewer states"),
+        "export": ("pipeline.commands.export", "write a store's vectors as the files that other programs read"),
+    },
+    "look at them": {
+        "info": ("pipeline.commands.info", "what a store holds, and how to open it"),
+        "report": ("pipeline.commands.report", "a page about a store's job, text and vectors"),
+        "verify": ("pipeline.commands.verify", "read every object of a store and report what is wrong with it"),
+        "explore": ("pipeline.commands.explore", "a local page: sentences, neighbours in context, what a mix would do"),
+        "index": ("pipeline.commands.index", "an index of a store's rows by vectors, for explore, or of its sentences by text"),
+        "watch": ("pipeline.commands.watch", "progress of a running job, from its store alone"),
+    },
+    "models": {
+        "models": ("pipeline.commands.models", "the models that can be asked for by name"),
+        "train": ("pipeline.commands.train", "train a biLM on raw text"),
+        "probe": ("pipeline.commands.probe", "measure what a model's layers know with a linear probe"),
+    },
+}
+COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+
+EXIT_CODES = """\
+exit codes: 0 complete · 2 bad usage · 3 an input, output or store location that can't be used ·
+            4 incomplete, the same command again continues · 5 refused, another job or run has that output ·
+            6 damaged, as verify found"""
+ENVIRONMENT = """\
+environment: ELMO_STORE_CACHE  folder for downloaded models (default: elmo-store in XDG_CACHE_HOME or ~/.cache)
+             NO_COLOR          if set, no colour on a terminal"""
+SHELLS = ("bash", "zsh", "tcsh")
+
+
+def package_version() -> str:
+    """The installed version of elmo-store, "unknown" when it runs from a checkout that was never installed."""
+    try:
+        return version("elmo-store")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code (argparse ends the process itself, with 2, on bad usage)."""
+    with screen.escaped():
+        return _main(argv)
+
+
+def _main(argv: Sequence[str] | None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if asked in SHELLS and arguments[0] == "--print-completion":
+        return _print_completion(asked)
+    parser, command = build_parser({asked} if asked else set())
+    module = command.get(asked or "")
+    if module is None:
+        parser.parse_args(arguments)  # help, version, or no such command
+        parser.error(f"no command {asked!r}")
+    try:
+        with signals.as_interrupts():
+            return _run(parser, module, arguments)
+    except CommandError as error:
+        print(f"elmo-store {asked}: {error}", file=sys.stderr)
+        return int(error.code)
+    except KeyboardInterrupt as end:
+        goes_on = "; the same command continues" if asked in GROUPS["make stores"] else ""
+        signals.say(f"\nstopped by {signals.name_of(end)}{goes_on}")
+        return int(Exit.INCOMPLETE)
+    except BrokenPipeError:  # `elmo-store info … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(Exit.COMPLETE)
+    except OSError as error:  # storage that failed where it was not expected to; what was written before stays good
+        logging.getLogger(__name__).debug("where it failed", exc_info=True)
+        print(f"elmo-store {asked}: {type(error).__name__}: {error}; once this works, the same command again", file=sys.stderr)
+        return int(Exit.BAD_LOCATION)
+
+
+def _run(parser: argparse.ArgumentParser, command: ModuleType, arguments: list[str]) -> int:
+    arguments = config.with_config(parser, arguments)
+    leaf, place = config.leaf_of(parser, arguments)
+    loads = getattr(command, "LOADS", None)
+    beam_args: list[str] = []
+    if getattr(command, "TAKES_BEAM_OPTIONS", False) and _has_others(leaf, arguments[place:]):
+        logs.configure()  # before the import: Beam talks while it is imported
+        _say_loading(loads, arguments)
+        loads = None  # said
+        from pipeline.runners.beam_options import split_arguments
+
+        arguments, beam_args = split_arguments(arguments, config.option_names(leaf))
+    _check_options(leaf, arguments[config.leaf_of(parser, arguments)[1] :])
+    args = parser.parse_args(arguments)
+    if args.print_config:
+        print(config.as_toml(leaf, args, beam_args), end="")
+        return Exit.COMPLETE
+    places = touched.of_every_command(args, command.touches(args) if hasattr(command, "touches") else touched.Touched())
+    reach.check_spelling([*places.writes, *places.reads])
+    if check := getattr(command, "check", None):
+        check(args)
+    reach.check_answers([*places.writes, *places.reads])
+    touched.check(places)
+    logs.configure(args.log_level, args.log_file, verbose=getattr(args, "verbose", False))
+    _say_loading(loads, arguments)
+    return int(command.run(args, beam_args))
+
+
+def _has_others(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> bool:
+    """Whether an option is none of ours: then it is Beam's, or a typing error that only Beam's own list can tell from one."""
+    ours = config.option_names(leaf)
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    return any(one.startswith("--") and one.partition("=")[0] not in ours for one in options)
+
+
+def _say_loading(what: str | None, arguments: Sequence[str]) -> None:
+    """A line at once about what takes seconds from here on."""
+    if what and "--quiet" not in arguments and "--print-config" not in arguments:
+        print(f"loading {what} …", file=sys.stderr, flush=True)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Names what may have been meant by a word that it does not know."""
+
+    def error(self, message: str) -> NoReturn:
+        """As argparse's, with the nearest of the choices."""
+        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            message += _meant(found[1], re.findall(r"[\w.-]+", found[2]))
+        super().error(message)
+
+
+def _check_options(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
+    """Bad usage for options that ``leaf`` does not have, before what is missing is told: it may be the same one."""
+    ours = config.option_names(leaf)
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    unknown = [name for one in options if one.startswith("--") and (name := one.partition("=")[0]) not in ours]
+    if unknown:
+        leaf.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(_meant(name, ours) for name in unknown))
+
+
+def _meant(word: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(word, sorted(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, ModuleType]]:
+    """The parser with the options of the commands in ``asked``, whose modules are imported: `elmo-store --help` needs none."""
+    parser = _Parser(
+        prog="elmo-store",
+        usage="elmo-store COMMAND … (elmo-store COMMAND --help shows its options)",
+        description="Every layer of a frozen ELMo biLM, computed once over a whole corpus and kept in Zarr and Parquet.\n\n"
+        + "\n".join(_listed(group) for group in GROUPS),
+        epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"elmo-store {package_version()}")
+    parser.add_argument("--print-completion", choices=SHELLS, help="a script for tab completion in this shell")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog=parser.prog)
+    modules: dict[str, ModuleType] = {}
+    for name, (module, line) in COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name, help=line, description=line[0].upper() + line[1:] + ".", epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
+            formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
+        )  # fmt: skip
+        if name in asked:
+            modules[name] = importlib.import_module(module)
+            modules[name].add_arguments(subparser)
+            for leaf in _leaves(subparser):
+                _add_common(leaf)
+                leaf.usage = _short_usage(leaf)
+    return parser, modules
+
+
+def _listed(group: str) -> str:
+    width = max(map(len, COMMANDS))
+    return "\n".join([f"{group}:", *(f"  {name:<{width}}  {line}" for name, (_, line) in GROUPS[group].items())])
+
+
+def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    alone = [parser] if not any(action.required for action in below) else []  # `models` is a command, and has `models convert`
+    return [*alone, *(leaf for action in below for sub in action.choices.values() for leaf in _leaves(sub))]
+
+
+def _short_usage(parser: argparse.ArgumentParser) -> str:
+    """What must be given; the options stand below it in groups, and a typing error is not buried under all of them."""
+    needed = argparse.ArgumentParser(prog=parser.prog, usage=parser.usage, add_help=False)
+    for action in parser._actions:
+        if (action.required or not action.option_strings) and not isinstance(action, argparse._SubParsersAction):
+            needed._add_action(action)
+    given = " ".join(needed.format_usage().split()).removeprefix("usage: ")
+    return f"{given} [OPTION …]".replace("%", "%%")
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    common = parser.add_argument_group("options of every command")
+    common.add_argument(
+        "--config", action="append", metavar="FILE",
+        help="options from a TOML file, keys = names without dashes, Beam's in [beam]; the command line wins (default: none)",
+    )  # fmt: skip
+    common.add_argument("--print-config", action="store_true", help="print all options as such a file and end (default: off)")
+    common.add_argument(
+        "--log-level", choices=logs.LEVELS,
+        help="what is logged, Beam's own log too (default: warning on the screen without Beam's, info in the file)",
+    )  # fmt: skip
+    common.add_argument("--log-file", metavar="FILE", help="also log to this file, appending (default: none)")
+
+
+def _print_completion(shell: str) -> int:
+    """Print a completion script made from the parsers themselves."""
+    import shtab
+
+    parser, _ = build_parser(set(COMMANDS))
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            action.help = None  # what help leaves out, shtab leaves out too
+    print(shtab.complete(parser, shell=shell))
+    return int(Exit.COMPLETE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

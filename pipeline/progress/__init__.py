@@ -1,0 +1,1 @@
+"""How far a job is, and what a finished one came to."""

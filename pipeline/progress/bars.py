@@ -1,0 +1,133 @@
+"""Progress on a screen: a bar a stage on a terminal, lines elsewhere. What it shows is a `pipeline.progress.snapshot`."""
+
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+from elmo_store.errors import StoreError
+from elmo_store.storage.root import Root
+from pipeline.cli.terminal import drawable, visible
+from pipeline.progress.snapshot import ENDED, ProgressReader, Snapshot
+
+LINE_SECONDS = 30.0  # between two lines where there is no terminal
+JOIN_SECONDS = 2.0  # that a look under way may hold up a command whose job has ended
+
+
+class Screen:
+    """Shows snapshots: a bar a stage on a terminal, otherwise a line now and then. NO_COLOR leaves the bar uncoloured."""
+
+    def __init__(self, stream: TextIO | None = None, line_seconds: float = LINE_SECONDS) -> None:
+        self._stream = drawable(stream or sys.stderr)
+        self._bar: tqdm[Any] | None = None
+        self._stage = ""
+        self._terminal = self._stream.isatty()
+        self._line_seconds = line_seconds
+        self._last_line = ("", "", 0.0)  # stage, line, when
+
+    def show(self, snapshot: Snapshot) -> None:
+        """Bring the screen up to date."""
+        if not self._terminal:
+            self._log(snapshot)
+            return
+        if snapshot.stage != self._stage:
+            self.close()
+            self._stage = snapshot.stage
+        total, done = _extent(snapshot)
+        if total is None:
+            if snapshot.stage not in ENDED:
+                print(f"\r\x1b[K{visible(snapshot.line())}", end="", file=self._stream, flush=True)
+            return
+        if self._bar is None:
+            self._bar = self._new_bar(snapshot.stage, total)
+        self._bar.n = done
+        counts = f"{snapshot.tokens_done:,} tokens" if snapshot.stage == "reading" else (
+            f"{snapshot.shards_done:,}/{snapshot.n_shards or 0:,} shards"
+        )  # fmt: skip
+        self._bar.set_postfix_str(", ".join(filter(None, (counts, snapshot.pace))), refresh=False)
+        self._bar.refresh()
+
+    def _new_bar(self, stage: str, total: int) -> "tqdm[Any]":
+        print("\r\x1b[K", end="", file=self._stream)
+        size = shutil.get_terminal_size()  # 80 × 24 where a terminal says 0 × 0, of which tqdm would show nothing
+        return tqdm(
+            total=total, unit="B" if stage == "reading" else " tokens", unit_scale=True, desc=stage, leave=False,
+            colour=None if os.environ.get("NO_COLOR") else "green", file=self._stream, ncols=size.columns, nrows=size.lines,
+            mininterval=0, miniters=0, bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
+        )  # fmt: skip
+
+    def _log(self, snapshot: Snapshot) -> None:
+        """A line, if it says something new and the last one is not too fresh; a new stage at once. The end is the summary's."""
+        if snapshot.stage in ENDED:
+            return
+        stage, line, when = self._last_line
+        now = time.monotonic()
+        if snapshot.line() != line and (snapshot.stage != stage or now - when >= self._line_seconds):
+            self._last_line = (snapshot.stage, snapshot.line(), now)
+            print(visible(snapshot.line()), file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Take the bar or line off the terminal: what follows begins on a line of its own."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+        if self._terminal:
+            print("\r\x1b[K", end="", file=self._stream, flush=True)
+
+
+def _extent(snapshot: Snapshot) -> tuple[int | None, int]:
+    """What a stage's bar counts, and how much of it is done; None for a stage without a measure."""
+    if snapshot.stage == "reading":
+        return snapshot.n_bytes if snapshot.n_pieces else None, snapshot.bytes_done
+    return (snapshot.n_tokens, snapshot.tokens_done) if snapshot.stage == "computing" else (None, 0)
+
+
+@contextmanager
+def shown(root: Root, *, seconds: float, screen: Screen | None = None) -> Iterator[None]:
+    """Show the progress of the job on ``root`` every ``seconds``, from a thread, as long as the block runs."""
+    screen = screen or Screen()
+    stop = threading.Event()
+    reader = ProgressReader(root)
+
+    def look() -> None:
+        # A look that failed is no reason to end a job; the next one may succeed.
+        with suppress(StoreError, OSError, ValueError, KeyError):
+            screen.show(reader.look())
+
+    def watch() -> None:
+        while not stop.wait(seconds):
+            look()
+
+    thread = threading.Thread(target=watch, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(JOIN_SECONDS)
+        if not thread.is_alive():
+            look()  # the bar's end
+            screen.close()
+
+
+def follow(root: Root, *, seconds: float, screen: Screen, sleep: Callable[[float], None] = time.sleep) -> Snapshot:
+    """Show progress until the job has ended, well or not, also of one that has not begun; returns the last snapshot.
+
+    Ends with the caller's KeyboardInterrupt.
+    """
+    reader = ProgressReader(root)
+    try:
+        while True:
+            snapshot = reader.look()
+            screen.show(snapshot)
+            if snapshot.stage in ENDED:
+                return snapshot
+            sleep(seconds)
+    finally:
+        screen.close()

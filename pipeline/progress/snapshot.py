@@ -1,0 +1,198 @@
+"""How far a job is: a look at its output, the same on every runner and from any terminal, of ten requests at most.
+
+Workers say how far they are in one small object each (`transforms.runtime.progress_files`); of many workers a look reads a few,
+those not heard of for longest.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elmo_store.errors import StoreError
+from elmo_store.format.layout import MANIFEST
+from elmo_store.storage.root import Root
+from pipeline.cli.quantities import duration, human_bytes
+from transforms.runtime.work import PLAN, PROBLEM, PROGRESS, START, STOPPED
+
+ENDED = ("complete", "failed", "stopped")
+WORKERS_A_LOOK = 5  # requests: manifest, start, plan, problem, a listing (one a thousand workers), and these
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One look at a store. Counts are None until they are known; rates are a second's, of the present run."""
+
+    stage: str  # "starting" | "reading" | "computing" | "finishing" | one of ENDED
+    pieces_done: int = 0
+    n_pieces: int | None = None
+    bytes_done: int = 0
+    n_bytes: int | None = None
+    bytes_per_second: float | None = None
+    tokens_done: int = 0
+    n_tokens: int | None = None
+    shards_done: int = 0
+    n_shards: int | None = None
+    tokens_per_second: float | None = None
+    problem: str = ""  # why the job failed, or was stopped
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of this stage at the present rate; None if that is not known yet."""
+        if self.stage == "reading":
+            return _left(self.n_bytes, self.bytes_done, self.bytes_per_second)
+        return _left(self.n_tokens, self.tokens_done, self.tokens_per_second)
+
+    @property
+    def pace(self) -> str:
+        """Rate and time left of the stage, "" while neither is known."""
+        rate = self.bytes_per_second if self.stage == "reading" else self.tokens_per_second
+        if not rate:
+            return ""
+        shown = f"{human_bytes(rate)}/s" if self.stage == "reading" else f"{rate:,.0f} tokens/s"
+        return shown + (f", {duration(self.seconds_left)} left" if self.seconds_left is not None else "")
+
+    def line(self) -> str:
+        """One line for a log or a screen without a bar."""
+        if self.stage == "reading" and self.n_pieces:
+            of = f"{human_bytes(self.bytes_done)} of {human_bytes(self.n_bytes)}" if self.n_bytes else "an empty input"
+            return f"reading and tokenising: {of}" + (f", {self.pace}" if self.pace else "")
+        if self.stage in ("starting", "reading"):
+            return "starting"
+        if self.stage == "failed":
+            return f"failed: {self.problem}"
+        if self.stage == "stopped":
+            return self.problem
+        if self.stage == "complete":
+            return f"complete: {self.n_tokens or 0:,} tokens in {self.n_shards or 0:,} shards"
+        if self.stage == "finishing":
+            return f"finishing: all {self.n_shards or 0:,} shards are written"
+        total = self.n_tokens or 0
+        share = 100 * self.tokens_done / total if total else 100.0
+        return (
+            f"computing: {self.tokens_done:,} of {total:,} tokens ({share:.1f}%), {self.shards_done:,} of "
+            f"{self.n_shards or 0:,} shards, {self.pace or 'no rate yet'}"
+        )
+
+
+def _left(total: int | None, done: int, rate: float | None) -> float | None:
+    return None if total is None or not rate else max(0, total - done) / rate
+
+
+class ProgressReader:
+    """Looks at one store again and again, and remembers what workers said."""
+
+    def __init__(self, root: Root, clock: Callable[[], float] = time.time) -> None:
+        self._root = root
+        self._clock = clock
+        self._forget()
+
+    def _forget(self) -> None:
+        self._said: dict[str, dict[str, Any]] = {}  # by worker's object, the one read last at the end
+        self._first: tuple[float, int] | None = None  # when this reader first saw the reading stage, and bytes done then
+        self._plan: dict[str, Any] | None = None
+        self._start: dict[str, Any] | None = None
+
+    def look(self) -> Snapshot:
+        """The present state. What is being replaced or removed counts as not there."""
+        manifest = self._read(MANIFEST)
+        if manifest is None:
+            return Snapshot("starting")
+        if manifest.get("complete"):
+            counts = manifest["counts"]
+            return Snapshot(
+                "complete", n_tokens=counts["tokens"], tokens_done=counts["tokens"],
+                n_shards=counts["shards"], shards_done=counts["shards"],
+            )  # fmt: skip
+        start = self._read(START)
+        if start is not None and start != self._start:  # another run of the job
+            self._forget()
+            self._start = start
+        problem = self._read(PROBLEM)
+        if problem is not None:
+            stage = "stopped" if problem.get("kind") == STOPPED else "failed"
+            return Snapshot(stage, problem=str(problem.get("message", "")))
+        self._plan = self._read(PLAN) if self._plan is None else self._plan
+        self._hear()
+        return self._reading(self._start or {}) if self._plan is None else self._computing(self._plan, manifest)
+
+    def _hear(self) -> None:
+        """Read what a few workers say: those never heard of first, then those not heard of for longest."""
+        names = self._list(PROGRESS)
+        known = list(self._said)
+        for name in sorted(names, key=lambda name: known.index(name) if name in self._said else -1)[:WORKERS_A_LOOK]:
+            if (said := self._read(name)) is not None:
+                self._said.pop(name, None)
+                self._said[name] = said
+
+    def _of(self, kind: str) -> list[dict[str, Any]]:
+        return [said for name, said in self._said.items() if name.startswith(f"{PROGRESS}/{kind}-")]
+
+    def _reading(self, start: Mapping[str, Any]) -> Snapshot:
+        """Stage A."""
+        said = self._of("read")
+        n_bytes = start.get("n_bytes")
+        done = sum(int(worker.get("bytes", 0)) for worker in said)
+        if n_bytes is not None:
+            done = min(done, n_bytes)
+        now = self._clock()
+        self._first = self._first or (now, done)
+        seconds, since = now - self._first[0], done - self._first[1]
+        return Snapshot(
+            "reading", pieces_done=sum(int(worker.get("tasks", 0)) for worker in said), n_pieces=start.get("n_pieces"),
+            bytes_done=done, n_bytes=n_bytes, tokens_done=sum(int(worker.get("tokens", 0)) for worker in said),
+            bytes_per_second=since / seconds if since > 0 and seconds > 0 else None,
+        )  # fmt: skip
+
+    def _computing(self, plan: Mapping[str, Any], manifest: Mapping[str, Any]) -> Snapshot:
+        said = self._of("shards")
+        n_shards, n_rows = int(plan["n_shards"]), int(plan["n_rows"])
+        ranges = union((first, stop) for worker in said for first, stop in worker.get("ranges", ()))
+        shard_rows = int(manifest.get("shard_rows", 1))
+        shards = sum(stop - first for first, stop in ranges)
+        rows = sum(min(stop * shard_rows, n_rows) - first * shard_rows for first, stop in ranges)
+        return Snapshot(
+            "finishing" if n_shards and shards >= n_shards else "computing",
+            tokens_done=round(int(plan["n_tokens"]) * rows / n_rows) if n_rows else 0,
+            n_tokens=int(plan["n_tokens"]),
+            shards_done=shards,
+            n_shards=n_shards,
+            tokens_per_second=_rate(said),
+        )
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            value = self._root.get_json(name)
+        except (StoreError, OSError, ValueError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def _list(self, prefix: str) -> list[str]:
+        try:
+            return [name for name in self._root.list(prefix) if name.endswith(".json")]
+        except (StoreError, OSError):
+            return []
+
+
+def _rate(said: Iterable[Mapping[str, Any]]) -> float | None:
+    """Tokens a second of the present run, over all workers.
+
+    Counted by calls of the engine, from the first one's begin to the last marker: a call's shards are computed together and
+    written one by one, so that shards alone would tell a fraction of the true rate at first, and start-up is no work.
+    """
+    calls = [worker for worker in said if worker.get("began")]
+    if not calls:
+        return None
+    seconds = max(float(worker["ended"]) for worker in calls) - min(float(worker["began"]) for worker in calls)
+    return sum(int(worker["call_tokens"]) for worker in calls) / seconds if seconds > 0 else None
+
+
+def union(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges first … stop as ranges that neither touch nor overlap, in order."""
+    merged: list[tuple[int, int]] = []
+    for first, stop in sorted(ranges):
+        if merged and first <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
+        else:
+            merged.append((first, stop))
+    return merged

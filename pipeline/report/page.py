@@ -1,0 +1,205 @@
+"""The report as one HTML page: what was gathered, drawn and explained, in one file that asks the network for nothing.
+
+Whatever comes from the text (words, records, names) is escaped; the page has no script.
+"""
+
+import html
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from elmo_store.figures import plots as plot
+from elmo_store.figures import vectors
+from elmo_store.figures.gather import StoreFigures
+from elmo_store.figures.text import visible
+from pipeline.cli.quantities import duration
+
+N_NEIGHBOURS = 4
+
+STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+
+
+def page(figures: StoreFigures) -> str:
+    """The whole report. ImportError without Matplotlib, naming the extra."""
+    name = figures.url.rstrip("/").rpartition("/")[2] or figures.url
+    sections = [
+        ("job", "The job", job(figures), ("speed", "workers")),
+        ("text", "The text", text(figures), ("lengths", "words", "scripts")),
+        ("refused", "Refused records", refused(figures), ()),
+        ("vectors", "The vectors", sampled(figures), ("weights", "norms", "positions", "cosines", "anisotropy", "maps")),
+        ("neighbours", "Nearest neighbours in context", neighbours(figures), ()),
+    ]
+    nav = "\n".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, *_ in sections)
+    body = "\n".join(
+        f'<section id="{anchor}" aria-labelledby="h-{anchor}"><h2 id="h-{anchor}">{title}</h2>\n{words}\n'
+        f"{pictures(figures, names)}</section>"
+        for anchor, title, words, names in sections
+    )
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<link rel="icon" href="data:,"><title>{shown(name)}: report of a store</title><style>{STYLE}</style></head>
+<body><a class="skip" href="#main">to the report</a>
+<header><h1>{shown(name)}</h1><p>{headline(figures)}</p>{key_figures(figures)}</header>
+<nav aria-label="sections">{nav}</nav>
+<main id="main">
+{body}
+</main></body></html>
+"""
+
+
+def shown(value: Any) -> str:
+    """``value`` as text of the page: escaped, direction and control characters written as their codes, in its own direction."""
+    return f"<bdi>{html.escape(visible(str(value)))}</bdi>"
+
+
+def headline(figures: StoreFigures) -> str:
+    """One sentence about the store."""
+    manifest = figures.manifest
+    what = "mixed vectors" if manifest.kind == "mix" else "states"
+    return (
+        f"A store of {len(manifest.states)} {what} a token, {manifest.channels} numbers each in {manifest.dtype}, "
+        f"made with {shown(manifest.model.name)}."
+    )
+
+
+def key_figures(figures: StoreFigures) -> str:
+    """What one wants to know first."""
+    counts, job_seconds = figures.manifest.sizes, figures.job.span_seconds
+    found = [
+        ("tokens", f"{counts.tokens:,}"),
+        ("sentences", f"{counts.sentences:,}"),
+        ("records refused", f"{counts.rejected:,}"),
+    ]
+    found += [("words cut", f"{counts.words_cut:,}"), ("shards", f"{counts.shards:,}")]
+    found += [("first to last shard", duration(job_seconds))] if job_seconds else []
+    return '<dl class="key">' + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in found) + "</dl>"
+
+
+def table(rows: Iterable[Sequence[Any]], head: Sequence[Any] = (), caption: str = "") -> str:
+    """Rows of escaped cells; the first cell of each is its heading."""
+    top = "<thead><tr>" + "".join(f'<th scope="col">{shown(cell)}</th>' for cell in head) + "</tr></thead>" if head else ""
+    body = "".join(
+        f'<tr><th scope="row">{shown(row[0])}</th>' + "".join(f"<td>{shown(cell)}</td>" for cell in row[1:]) + "</tr>"
+        for row in rows
+    )
+    label = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f'<table class="n">{label}{top}<tbody>{body}</tbody></table>'
+
+
+def pictures(figures: StoreFigures, names: Iterable[str]) -> str:
+    """The pictures that the store has something for, each with how to read it and its numbers as a table."""
+    found = []
+    for name in names:
+        if not plot.PICTURES[name].applies(figures):
+            continue
+        one = plot.draw(name, figures)
+        numbers = table(one.numbers[1:], one.numbers[0])
+        half = " half" if name in ("words", "cosines") else ""  # tall ones
+        found.append(
+            f'<figure><h3>{html.escape(one.title)}</h3><div class="plot{half}">{one.svg()}</div>'
+            f"<figcaption><p><b>Expected:</b> {html.escape(one.expected)}.</p>"
+            f"<p><b>A bad sign:</b> {html.escape(one.bad_sign)}.</p></figcaption>"
+            f"<details><summary>the numbers</summary>{numbers}</details></figure>"
+        )
+    return "\n".join(found)
+
+
+def job(figures: StoreFigures) -> str:
+    """Settings, versions, hours."""
+    manifest, span = figures.manifest, figures.job.span_seconds
+    rows: list[tuple[Any, Any]] = [
+        ("store", figures.url),
+        ("kind", f"{manifest.kind}, {' and '.join(manifest.forms)}, {manifest.dtype}, compression {manifest.compression}"),
+        ("model", f"{manifest.model.name} ({manifest.model.fingerprint})"),
+        ("computed in", f"{manifest.precision}, every sentence from a {manifest.start_state.kind} start state"),
+        ("tokenizer", manifest.tokenizer),
+        ("boundaries", "BOS and EOS have rows" if manifest.boundaries else "tokens only"),
+        ("shards", f"{manifest.sizes.shards:,} of {manifest.shard_rows:,} rows; markers of {figures.n_markers_read:,} were read"),
+    ]
+    if span:
+        rows.append(("from first to last shard", f"{duration(span)}, pauses included"))
+    rows += [("software", ", ".join(f"{name} {version}" for name, version in manifest.software.items()))]
+    return table(rows)
+
+
+def text(figures: StoreFigures) -> str:
+    """Counts of the text, and of how much of it they are."""
+    found, counts = figures.text, figures.manifest.sizes
+    tokens, sentences = max(1, found.n_tokens), max(1, found.n_sentences)
+    whole = figures.n_parts_read == counts.parts
+
+    def share(count: int, of: int, remark: str) -> str:
+        return f"{count:,} ({count / of:.2%}); {remark}"
+
+    rows = [
+        ("sentences", f"{found.n_sentences:,}, {found.n_blank:,} of them blank or refused"),
+        ("tokens", f"{found.n_tokens:,}, {found.n_distinct:,} distinct"),
+        ("sentences that stood before", share(found.n_repeated, sentences, "many: a corpus with duplicates")),
+        ("words cut at 48 bytes", share(found.n_cut, tokens, "many: text without spaces, or addresses")),
+        ("tokens with broken characters", share(found.n_strange, tokens, "any: text that was read in a wrong encoding")),
+        ("commonest words of English", share(found.n_english, tokens, "in English prose 30 to 50%, elsewhere near 0")),
+    ]
+    said = "The whole text." if whole else f"A sample: {figures.n_parts_read:,} of {counts.parts:,} parts, evenly spaced."
+    return f"<p>{said}</p>" + table(rows)
+
+
+def refused(figures: StoreFigures) -> str:
+    """Reasons with examples."""
+    found = figures.refused
+    total = figures.manifest.sizes.rejected
+    if not total:
+        return "<p>No record was refused.</p>"
+    rows = [
+        (reason, f"{count:,}", "  ".join(f"{place}: {raw}" for place, raw in found.examples.get(reason, ())))
+        for reason, count in found.counts.items()
+    ]
+    seen = sum(found.counts.values())
+    note = "" if seen == total else f" Reasons of {seen:,} of them, from a sample of the parts:"
+    return f"<p>{total:,} records were refused; each stands as a sentence without tokens.{note}</p>" + table(
+        rows, ("reason", "records", "examples")
+    )
+
+
+def sampled(figures: StoreFigures) -> str:
+    """Of how many rows the pictures below are."""
+    n, total = len(figures.vectors.row), figures.vectors.n_rows
+    if n < 2:
+        return "<p>The store has too few rows for pictures of its vectors.</p>"
+    return f"<p>{'All' if n == total else 'A sample:'} {n:,} of {total:,} rows, in blocks of consecutive ones.</p>"
+
+
+def neighbours(figures: StoreFigures) -> str:
+    """For a few words, the nearest occurrences of any word, view by view."""
+    sample = figures.vectors
+    words = vectors.telling_words(sample.token)
+    if not words:
+        return "<p>No word occurs often enough in the sample.</p>"
+    views = vectors.views_of(sample.states, figures.manifest.states, figures.manifest.kind)
+    expected = (
+        "<p><b>Expected:</b> in layer 0 the same word everywhere; higher up words in a like role and sense. "
+        "<b>A bad sign:</b> the same few neighbours for every word, or punctuation.</p>"
+    )
+    return expected + "".join(_neighbours_of(word, figures, views) for word in words)
+
+
+def _neighbours_of(word: str, figures: StoreFigures, views: Mapping[str, vectors.Float]) -> str:
+    sample = figures.vectors
+    place = sample.token.index(word)
+    same_sentence = sample.sentence == sample.sentence[place]
+    groups = []
+    for name, values in views.items():
+        near = vectors.nearest(values, place, N_NEIGHBOURS, np.asarray(same_sentence))
+        rows = [f"<td>{cosine:.3f}</td><td>{_in_context(figures, found)}</td>" for found, cosine in near]
+        if rows:
+            rows[0] = f'<th scope="rowgroup" rowspan="{len(rows)}">{shown(name)}</th>{rows[0]}'
+        groups.append("<tbody>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</tbody>")
+    head = '<thead><tr><th scope="col">view</th><th scope="col">cosine</th><th scope="col">occurrence</th></tr></thead>'
+    return f'<div class="near"><h3>{_in_context(figures, place)}</h3><table>{head}{"".join(groups)}</table></div>'
+
+
+def _in_context(figures: StoreFigures, place: int) -> str:
+    before, word, after = figures.vectors.context(place)
+    return f"{shown(before)} <mark>{shown(word)}</mark> {shown(after)}"

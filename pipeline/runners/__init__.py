@@ -1,0 +1,1 @@
+"""Beam's runners: options, job services, submission, workers."""

@@ -1,0 +1,183 @@
+"""Beam's options on our command line: set apart from ours, completed with our defaults.
+
+Beam's options are those that the installed SDK's option classes declare, and for an engine with a job service also
+``--name=value`` that nobody here knows: the service is asked at the door (`pipeline.runners.preflight`), so that a typing error
+is bad usage and not an option that silently does nothing.
+"""
+
+import argparse
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+from apache_beam.options.pipeline_options import (
+    DebugOptions,
+    DirectOptions,
+    FlinkRunnerOptions,
+    PipelineOptions,
+    PortableOptions,
+    PrismRunnerOptions,
+    SparkRunnerOptions,
+    StandardOptions,
+    WorkerOptions,
+)
+
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.runners.machine import cores
+
+LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Prism
+LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
+ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"})  # they are given a job service
+# A worker of a stage that ended is kept this long for the next one: without it each stage imports everything anew.
+ENVIRONMENT_CACHE_MILLIS = 60_000
+ONE_WORKER = "no_use_multiple_sdk_containers"  # Dataflow: one process a machine, not one a vCPU
+MANY_WORKERS = "use_multiple_sdk_containers"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Collects what Beam's option classes declare; value providers are plain options here."""
+
+    def add_value_provider_argument(self, *names: str, **settings: object) -> None:
+        self.add_argument(*names, **settings)  # type: ignore[arg-type]
+
+
+@cache
+def beam_flags() -> Mapping[str, bool]:
+    """Every option string that Beam's option classes declare → whether a value follows it."""
+    parser = _Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
+    for options in {str(c): c for c in PipelineOptions.__subclasses__()}.values():
+        options._add_argparse_args(parser)  # type: ignore[arg-type]  # duck-typed: add_argument is all they call
+    return {name: action.nargs != 0 for action in parser._actions for name in action.option_strings}
+
+
+def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = None) -> tuple[list[str], list[str]]:
+    """Our arguments and Beam's, each in order. After ``--`` everything is ours.
+
+    ``ours``: every option string of our command. If the runner has a job service, ``--name=value`` in Beam's spelling
+    (no dash inside) that is in neither list is the service's to know.
+    """
+    flags = beam_flags()
+    mine: list[str] = []
+    beams: list[str] = []
+    engine = ours is not None and _runner_of(arguments) in ENGINES
+    rest = iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            mine += [argument, *rest]
+            break
+        name, equals, _ = argument.partition("=")
+        if name in flags:
+            beams.append(argument)
+            if flags[name] and not equals and (value := next(rest, None)) is not None:
+                beams.append(value)
+        elif engine and equals and name.startswith("--") and "-" not in name[2:] and name not in (ours or ()):
+            beams.append(argument)
+        else:
+            mine.append(argument)
+    return mine, beams
+
+
+def undeclared(beam_args: Sequence[str]) -> list[str]:
+    """Names among ``beam_args`` that no option class of the installed SDK declares."""
+    flags = beam_flags()
+    names = [argument.partition("=")[0] for argument in beam_args if argument.startswith("--") and "=" in argument]
+    return [name[2:] for name in names if name not in flags]
+
+
+def _runner_of(arguments: Sequence[str]) -> str:
+    for index, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name == "--runner":
+            return _short(value if equals else "".join(arguments[index + 1 : index + 2]))
+    return LOCAL_RUNNER
+
+
+def _short(name: str) -> str:
+    """Beam takes runners by their full path, in any case and without the word Runner; one spelling for all of them."""
+    last = name.rpartition(".")[2]
+    known = {known.lower(): known for known in LOCAL_RUNNERS | ENGINES | {"DataflowRunner"}}
+    return known.get(last.lower()) or known.get(f"{last.lower()}runner") or last
+
+
+def runner_name(options: PipelineOptions) -> str:
+    """The class name of the runner, such as FlinkRunner."""
+    return _short(str(options.view_as(StandardOptions).runner))
+
+
+def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
+    """Beam's options with our defaults, each only where nothing was asked for.
+
+    The local runner by name; on Flink and Spark one worker process for all stages of a job; on Dataflow one process a
+    machine, so that a machine holds one model whose engine uses every core; Prism's program from PATH.
+    """
+    options = PipelineOptions(list(beam_args))
+    standard, portable = options.view_as(StandardOptions), options.view_as(PortableOptions)
+    if standard.runner is None:
+        standard.runner = LOCAL_RUNNER
+    name = runner_name(options)
+    if name in ("FlinkRunner", "SparkRunner", "PortableRunner") and not portable.environment_cache_millis:
+        portable.environment_cache_millis = ENVIRONMENT_CACHE_MILLIS
+    if name == "DataflowRunner":
+        debug = options.view_as(DebugOptions)
+        if not {ONE_WORKER, MANY_WORKERS} & set(debug.experiments or []):
+            debug.add_experiment(ONE_WORKER)
+    if name == "PrismRunner":
+        prism = options.view_as(PrismRunnerOptions)
+        prism.prism_location = prism.prism_location or shutil.which("prism")
+    return options
+
+
+@contextmanager
+def quiet_workers(options: PipelineOptions) -> Iterator[None]:
+    """Keep the chat of worker processes off the screen that they share with this one, unless a level was asked for.
+
+    FnApiRunner gives its processes no options (2.77: ``Pipeline_options: {}``); this file is the way that they read.
+    """
+    name = "PIPELINE_OPTIONS_FILE"
+    if not is_local(options) or options.view_as(WorkerOptions).default_sdk_harness_log_level or name in os.environ:
+        yield
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "options.json"
+        file.write_text('{"options": {"default_sdk_harness_log_level": "ERROR"}}')
+        os.environ[name] = str(file)
+        try:
+            yield
+        finally:
+            del os.environ[name]
+
+
+def with_local_workers(beam_args: Sequence[str], workers: int) -> list[str]:
+    """Beam's arguments for so many worker processes of this machine. CommandError (bad usage) for a runner elsewhere."""
+    options = pipeline_options(beam_args)
+    if not is_local(options):
+        raise CommandError(Exit.BAD_USAGE, f"--workers is of this machine; {runner_name(options)} has its own option for it")
+    given = [*beam_args, f"--direct_num_workers={workers}"]
+    return [*given, "--direct_running_mode=multi_processing"] if workers > 1 else given
+
+
+def is_local(options: PipelineOptions) -> bool:
+    """True if the job's workers run on this machine, in processes that this one starts or in this one itself."""
+    name, environment = runner_name(options), options.view_as(PortableOptions).environment_type
+    if name in LOCAL_RUNNERS or environment == "LOOPBACK":
+        return True
+    if environment is not None:
+        return False
+    embedded = {  # these runners choose LOOPBACK by themselves
+        "PrismRunner": True,
+        "FlinkRunner": options.view_as(FlinkRunnerOptions).flink_master in ("[auto]", "[local]"),
+        "SparkRunner": str(options.view_as(SparkRunnerOptions).spark_master_url).startswith("local"),
+    }
+    return embedded.get(name, False)
+
+
+def n_local_processes(options: PipelineOptions) -> int:
+    """Worker processes that share this machine's cores: 1 unless Beam's multi_processing mode asks for more."""
+    direct = options.view_as(DirectOptions)
+    if not is_local(options) or direct.direct_running_mode != "multi_processing":
+        return 1
+    return int(direct.direct_num_workers) or cores()

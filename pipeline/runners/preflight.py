@@ -1,0 +1,154 @@
+"""What a runner needs, checked before anything is written: it can be imported, its options are known and complete, it answers."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    PortableOptions,
+    SparkRunnerOptions,
+)
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
+from apache_beam.runners.runner import create_runner
+
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.runners.beam_options import ENGINES, is_local, pipeline_options, runner_name, undeclared
+from pipeline.runners.job_service import declared_options, job_service
+from pipeline.runners.workers import set_parallelism
+
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+CREDENTIALS = {  # scheme → variables in which this machine may have what its workers need too
+    "s3": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
+    "gs": ("GOOGLE_APPLICATION_CREDENTIALS",),
+    "hf": ("HF_TOKEN",),
+    "abfs": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_CONNECTION_STRING"),
+}
+DATAFLOW_EXTRA = "pip install 'elmo-store[dataflow]'"
+
+
+@contextmanager
+def opened(beam_args: Sequence[str], *, wait: bool = True) -> Iterator[PipelineOptions]:
+    """Beam's options of a runner that is there, its job service running as long as the block does.
+
+    ``wait``: whether the command stays until the job ends. If not, the job must not depend on what ends with the command.
+    CommandError: bad usage for options that nobody knows or that are missing, bad location for what does not answer.
+    """
+    options = pipeline_options(beam_args)
+    name = runner_name(options)
+    _check_import(name, options)
+    if not wait:
+        check_leaving(name, options)
+    if name == "DataflowRunner":
+        check_dataflow(options)
+    if name not in ENGINES:
+        yield options
+        return
+    if name == "PortableRunner" and options.view_as(PortableOptions).job_endpoint is None:
+        raise CommandError(Exit.BAD_USAGE, "--runner=PortableRunner needs --job_endpoint=HOST:PORT of a running job service")
+    set_parallelism(options)
+    with job_service(options):
+        names = undeclared(beam_args)
+        if names and (declared := declared_options(options)) is not None:
+            check_declared(names, declared, name)
+        yield options
+
+
+def check_leaving(name: str, options: PipelineOptions) -> None:
+    """CommandError for ``--no-wait`` where the job would end with this command, or before it has begun."""
+    if name == "DataflowRunner" or options.view_as(PortableOptions).job_endpoint not in (None, "embed"):
+        return
+    raise CommandError(
+        Exit.BAD_USAGE,
+        f"--no-wait: {name} "
+        + ("runs the job in this process" if name not in ENGINES else "is driven by a job service that ends with this command")
+        + ": leave it out, or start a job service of its own and give --job_endpoint=HOST:PORT",
+    )
+
+
+def check_declared(names: Iterable[str], declared: set[str], runner: str) -> None:
+    """CommandError for options that neither the SDK nor the job service declares."""
+    if unknown := sorted(set(names) - declared):
+        listed = ", ".join(f"--{name}" for name in unknown)
+        raise CommandError(
+            Exit.BAD_USAGE,
+            f"{listed}: no option of this command, of Beam's Python SDK or of {runner}'s job service: look at its spelling",
+        )
+
+
+def check_dataflow(options: PipelineOptions) -> None:
+    """CommandError for what Dataflow would refuse, or try for minutes, once the store's start is written."""
+    google = options.view_as(GoogleCloudOptions)
+    problems = [f"--{name} is missing" for name in ("project", "region") if not getattr(google, name)]
+    problems += [
+        f"--{name} is missing: a folder gs://BUCKET/… that Dataflow may write"
+        for name in ("temp_location",)
+        if not getattr(google, name)
+    ]
+    problems += PipelineOptionsValidator(options, create_runner("DataflowRunner")).validate() if not problems else []
+    if problems:
+        raise CommandError(Exit.BAD_USAGE, "--runner=DataflowRunner: " + "; ".join(dict.fromkeys(problems)))
+
+
+def check_reach(options: PipelineOptions, places: Iterable[tuple[str, str]], *, shared_disk: bool) -> None:
+    """CommandError for a place that the runner's workers can't reach.
+
+    Args:
+        options: Beam's options.
+        places: (what it is, path or URL).
+        shared_disk: the user says that every worker sees local paths as this machine does.
+    """
+    if shared_disk or is_local(options) or workers_are_here(options):
+        return
+    for what, place in places:
+        if is_local_path(place):
+            raise CommandError(
+                Exit.BAD_LOCATION,
+                f"the {what} {place} is a path of this machine, and {runner_name(options)}'s workers run on others: give a URL "
+                "that they reach too (gs://…, s3://…), or --shared-disk if every worker has this path mounted",
+            )
+
+
+def left_behind(options: PipelineOptions, places: Iterable[tuple[str, Any]], environ: Mapping[str, str]) -> list[str]:
+    """Variables of ``environ`` that open one of ``places`` here and that workers on other machines won't have.
+
+    ``places``: (path or URL, storage options). Options travel to the workers, what stands in an environment does not.
+    """
+    if is_local(options) or workers_are_here(options):
+        return []
+    schemes = {place.partition("://")[0] for place, given in places if "://" in place and not given}
+    return [name for scheme in sorted(schemes) for name in CREDENTIALS.get(scheme, ()) if environ.get(name)]
+
+
+def is_local_path(place: str) -> bool:
+    """Whether ``place`` names something that other machines don't see: a path, file:// or memory://."""
+    scheme, separator, _ = place.partition("://")
+    return not separator or scheme in ("file", "local", "memory")
+
+
+def workers_are_here(options: PipelineOptions) -> bool:
+    """Whether the engine is addressed on this machine's loopback interface; then its workers share this disk."""
+    name = runner_name(options)
+    addresses = {
+        "FlinkRunner": options.view_as(FlinkRunnerOptions).flink_master,
+        "SparkRunner": options.view_as(SparkRunnerOptions).spark_master_url,
+        "PortableRunner": options.view_as(PortableOptions).job_endpoint,
+    }
+    address = str(addresses.get(name) or "")
+    return urlsplit(address if "://" in address else f"//{address}").hostname in LOOPBACK_HOSTS
+
+
+def _check_import(name: str, options: PipelineOptions) -> None:
+    try:
+        create_runner(options.get_all_options()["runner"])
+        if name == "DataflowRunner":
+            import apache_beam.io.gcp.gcsfilesystem
+            import apache_beam.runners.dataflow.internal.apiclient  # noqa: F401
+    except ImportError as error:
+        remedy = f": {DATAFLOW_EXTRA}" if name == "DataflowRunner" else ""
+        raise CommandError(Exit.BAD_USAGE, f"--runner={name} can't be imported ({error}){remedy}") from error
+    except (ValueError, AttributeError) as error:
+        raise CommandError(Exit.BAD_USAGE, f"--runner={name}: {error}") from error

@@ -1,0 +1,121 @@
+"""A job that an engine runs for us: submitted, named by its id and console address, waited for, cancelled.
+
+What an engine is asked beyond Beam's own interface (Flink's jobs) stands here.
+"""
+
+import re
+import urllib.request
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from apache_beam.options.pipeline_options import (
+    FlinkRunnerOptions,
+    GoogleCloudOptions,
+    PipelineOptions,
+    PortableOptions,
+    TestOptions,
+)
+
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.runners.beam_options import is_local, runner_name
+from pipeline.runners.workers import flink_answer
+
+ENDED = frozenset({"FINISHED", "CANCELED", "FAILED"})  # Flink's words
+CANCEL_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class SubmittedJob:
+    """A job of the runner that ``options`` name; ``result`` is Beam's PipelineResult."""
+
+    result: Any
+    options: PipelineOptions
+
+    @property
+    def id(self) -> str | None:
+        """The name by which the engine knows it; None for a job of this process, a template or a dry run."""
+        with suppress(AttributeError):  # Dataflow's result of a template has no job
+            if runner_name(self.options) == "DataflowRunner":
+                return str(self.result.job_id())
+            return str(self.result._job_id)  # Beam has no public name for it (2.77)
+        return None
+
+    @property
+    def console(self) -> str | None:
+        """The address of the page that shows this job, None if the engine has none that we know."""
+        name = runner_name(self.options)
+        if name == "DataflowRunner" and self.id is not None:
+            google = self.options.view_as(GoogleCloudOptions)
+            return f"https://console.cloud.google.com/dataflow/jobs/{google.region}/{self.id}?project={google.project}"
+        if name == "FlinkRunner" and not is_local(self.options):
+            master = self.options.view_as(FlinkRunnerOptions).flink_master
+            return f"{master if '://' in master else f'http://{master}'}/#/overview"
+        return None
+
+    def wait(self) -> None:
+        """Return when it is done; raises what the runner raises if it fails."""
+        self.result.wait_until_finish()
+
+    def cancel(self) -> None:
+        """Ask the engine to end it, by Beam's own call and, where that ends only the submission, at the engine itself."""
+        failure: Exception | None = None
+        try:
+            self.result.cancel()
+        except Exception as error:  # the engine's own interface may still answer
+            failure = error
+        if runner_name(self.options) == "FlinkRunner" and not is_local(self.options):
+            cancel_on_flink(self.options.view_as(FlinkRunnerOptions).flink_master, self.id or "")
+        elif failure is not None:
+            raise failure
+
+
+def submit(pipeline: Any, options: PipelineOptions) -> SubmittedJob:
+    """Hand ``pipeline`` to its runner; a local runner runs it to its end here.
+
+    CommandError (bad location) if an engine does not take it: then no work has begun.
+    """
+    if is_local(options):
+        return SubmittedJob(pipeline.run(), options)
+    try:
+        return SubmittedJob(pipeline.run(), options)
+    except Exception as error:
+        raise CommandError(
+            Exit.BAD_LOCATION,
+            f"{runner_name(options)} did not take the job: {worker_error(str(error)) or repr(error)}\n"
+            "Nothing was computed; what stands at the output is the job's start only.",
+        ) from error
+
+
+def only_prepares(options: PipelineOptions) -> str | None:
+    """What a run with ``options`` makes instead of a running job, None if it makes one."""
+    google = options.view_as(GoogleCloudOptions)
+    if runner_name(options) != "DataflowRunner":
+        portable = options.view_as(PortableOptions)
+        return f"the job as a file, {portable.output_executable_path}" if portable.output_executable_path else None
+    if google.template_location:
+        return f"the job as a template, {google.template_location}"
+    return "a dry run: nothing was sent" if options.view_as(TestOptions).dry_run else None
+
+
+def cancel_on_flink(master: str, job_id: str) -> None:
+    """Cancel the job on the cluster at ``master`` whose name begins Beam's ``job_id`` (NAME_UUID), if it runs there."""
+    base = master if "://" in master else f"http://{master}"
+    name = job_id.rpartition("_")[0] or job_id
+    for job in flink_answer(master, "jobs/overview")["jobs"]:
+        if job["name"] == name and job["state"] not in ENDED:
+            request = urllib.request.Request(f"{base}/jobs/{job['jid']}?mode=cancel", method="PATCH")
+            urllib.request.urlopen(request, timeout=CANCEL_SECONDS).close()
+
+
+def worker_error(text: str) -> str:
+    """What happened, out of a runner's message: a worker's exception, otherwise its first line and its last cause."""
+    _, found, trace = text.rpartition("Traceback (most recent call last):")
+    if found:
+        lines = trace.splitlines()
+        own = next((i for i, line in enumerate(lines) if re.match(r"[\w.]+(: |$)", line)), None)
+        if own is not None:
+            end = next((i for i, line in enumerate(lines[own:], own) if re.match(r"\s+at |$", line)), len(lines))
+            return "\n".join(lines[own : max(end, own + 1)])
+    lines = [line for line in text.splitlines() if line.strip() and not re.match(r"\s+(at |\.\.\. )", line)]
+    return "\n".join(dict.fromkeys([*lines[:1], *lines[-1:]]))

@@ -1,0 +1,1 @@
+"""The input's files: found, split among workers, decompressed, and read as bytes."""

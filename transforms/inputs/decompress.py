@@ -1,0 +1,108 @@
+"""Which compression a file has, and its bytes decompressed: gzip, bzip2, xz and zstd, in bounded memory.
+
+The compression is what the first bytes say; a name that says otherwise (``a.gz`` that holds no gzip) is an error, not a guess.
+Several members one after the other are one text, as the command-line tools have it.
+
+Decompressors are the library's where damage stays an error: gzip is `gzip.GzipFile`, zstd is Arrow's, for zstandard's
+``stream_reader`` passes over a frame that is cut short. `bz2.BZ2File` and `lzma.LZMAFile` pass over damage after the first
+stream, and Arrow's bzip2 fails on an empty one, so these two are a loop over the library's decompressors.
+`tests/transforms/test_decompress.py` holds each to it.
+"""
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from transforms.inputs.records import DamagedInputError
+
+SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
+READ_BYTES = 1 << 18  # asked of the stored stream at a time
+OUTPUT_BYTES = 1 << 20  # most that one step gives
+
+
+def compression_of_name(name: str) -> str:
+    """``gzip|bzip2|xz|zstd`` by the ending of ``name``, ``""`` for any other."""
+    base = name.rpartition("/")[2].lower()
+    return next((kind for suffix, kind in SUFFIXES.items() if base.endswith(suffix)), "")
+
+
+def without_suffix(name: str) -> str:
+    """``name`` without the ending of a compression."""
+    lower = name.lower()
+    return next((name[: -len(suffix)] for suffix in SUFFIXES if lower.endswith(suffix)), name)
+
+
+def compression_of_bytes(head: bytes) -> str:
+    """``gzip|bzip2|xz|zstd`` by the first bytes (10 are enough), ``""`` for any other."""
+    if head.startswith(b"\x1f\x8b\x08"):
+        return "gzip"
+    # "BZh9" could begin a text; the six bytes after it are those of a block or of an empty stream.
+    if head[:3] == b"BZh" and head[3:4].isdigit() and head[4:10] in (b"1AY&SY", b"\x17rE8P\x90"):
+        return "bzip2"
+    if head.startswith(b"\xfd7zXZ\x00"):
+        return "xz"
+    if head.startswith(b"\x28\xb5\x2f\xfd") or (head[1:4] == b"\x2a\x4d\x18" and head[:1] >= b"\x50" and head[:1] <= b"\x5f"):
+        return "zstd"  # a frame, or a frame to be skipped as parallel compressors write
+    return ""
+
+
+def checked_compression(url: str, head: bytes) -> str:
+    """The compression of an input by its first bytes; DamagedInputError if its name says another. An empty file is plain."""
+    named, found = compression_of_name(url), compression_of_bytes(head)
+    if head and named and named != found:
+        raise DamagedInputError(
+            url,
+            f"the name says {named}, but its first bytes ({head[:6].hex(' ')}) say {found or 'no compression that is known'}: "
+            "the file is damaged or needs another name",
+        )
+    return found
+
+
+def decompressed(kind: str, stored: Any) -> Iterator[bytes]:
+    """The text of the compressed stream ``stored`` (a file to read bytes from), in chunks of about `OUTPUT_BYTES` at most.
+
+    EOFError where it is cut short, ValueError where it is damaged.
+    """
+    try:
+        if kind in ("bzip2", "xz"):
+            yield from _streams(kind, stored)
+            return
+        # read1: what comes before damage is given before the error
+        read = gzip.GzipFile(fileobj=stored, mode="rb").read1 if kind == "gzip" else pa.CompressedInputStream(stored, kind).read
+        while data := read(OUTPUT_BYTES):
+            yield bytes(data)
+    except EOFError:
+        raise
+    except (zlib.error, lzma.LZMAError, OSError) as error:  # Arrow's errors are OSErrors
+        if "Truncated" in str(error):
+            raise EOFError(str(error)) from error
+        raise ValueError(str(error)) from error
+
+
+def _streams(kind: str, stored: Any) -> Iterator[bytes]:
+    """Streams one after the other; between those of xz NULs may stand."""
+    decompressor: Any = None  # none between streams
+    while data := stored.read(READ_BYTES):
+        while data:
+            if decompressor is None:
+                data = data.lstrip(b"\0") if kind == "xz" else data
+                if not data:
+                    break
+                decompressor = lzma.LZMADecompressor(format=lzma.FORMAT_XZ) if kind == "xz" else bz2.BZ2Decompressor()
+            output = decompressor.decompress(data, OUTPUT_BYTES)
+            while True:
+                if output:
+                    yield output
+                if decompressor.eof or decompressor.needs_input:
+                    break
+                output = decompressor.decompress(b"", OUTPUT_BYTES)
+            data = b""
+            if decompressor.eof:
+                data, decompressor = decompressor.unused_data, None
+    if decompressor is not None:
+        raise EOFError("the stream ends in its middle")

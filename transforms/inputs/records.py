@@ -1,0 +1,270 @@
+"""What stage A speaks in: pieces of the input, the tasks they make, records read from them, and what is known once it is done.
+
+Everything here is small, frozen and picklable; descriptors go to JSON and back unchanged.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+FORMATS = ("lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
+FIELD_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")  # records with named fields, whose strings are documents
+DOCUMENTS = ("paragraph", "file")
+LINE_ENDS = ("auto", "space", "break")
+ON_BAD_FILE = ("stop", "reject")
+MIB = 1 << 20
+
+
+class InputError(Exception):
+    """An input as a whole can't be read: missing, unreadable, empty glob, corrupt compression, changed since it was planned.
+
+    Single bad records never raise it; they are rejects. ``url`` names the input, ``reason`` what is wrong and the remedy;
+    ``also`` are errors of other inputs that were found on the same occasion.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(url, reason)
+        self.url, self.reason = url, reason
+        self.also: tuple[InputError, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.url}: {self.reason}"
+
+
+class DamagedInputError(InputError):
+    """An input whose bytes are not what they should be from some place on; what comes before it was given."""
+
+
+def together(errors: Sequence[InputError]) -> InputError:
+    """The first of ``errors``, with all others."""
+    first, *others = (one for error in errors for one in (error, *error.also))
+    first.also = tuple(others)
+    return first
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """How records are read and tokenised. Every field can change the bytes of the parts, so it belongs to the job's identity."""
+
+    text_field: str = ""  # field with a string or a list of tokens ("" = text); conll: the word's column, from 1 ("" = 1)
+    id_field: str = ""  # field with the record's id, "" without one
+    tokenizer: str = "auto"  # a name of transforms.text.tokenizers; auto = whitespace for lines, ptb for running text
+    document: str = "paragraph"  # text: what the ids count as a document, "paragraph" or "file"
+    split_sentences: bool = True  # formats with fields: a string is a document of sentences
+    line_ends: str = "auto"  # text and documents: whether the end of a line is a "space", a "break", or as the text looks
+    max_sentence_tokens: int = 512  # text and documents: a longer sentence is cut into several
+    encoding: str = "utf-8"  # of every format but parquet
+    max_sentences: int = 0  # so many sentences of the input, its first ones; 0 = all
+    # "reject": what comes after the damage in a file is one reject. Not compared: what is read without damage is the same.
+    on_bad_file: str = field(default="stop", compare=False)
+    sample: float = 1.0  # share of the records that is taken; which ones depends on file and place alone
+    max_line_bytes: int = 16 * MIB  # a longer line (CoNLL-U: sentence) is refused, not held
+    part_tokens: int = 131_072  # a scratch part is closed at so many tokens …
+    part_sentences: int = 16_384  # … or so many sentences …
+    part_bytes: int = 32 * MIB  # … or so much text (characters of its tokens and rejects, and 8 more for each)
+
+    def __post_init__(self) -> None:
+        if self.document not in DOCUMENTS:
+            raise ValueError(f"document={self.document!r} is none of {', '.join(DOCUMENTS)}")
+        if self.line_ends not in LINE_ENDS:
+            raise ValueError(f"line_ends={self.line_ends!r} is none of {', '.join(LINE_ENDS)}")
+        if self.on_bad_file not in ON_BAD_FILE:
+            raise ValueError(f"on_bad_file={self.on_bad_file!r} is none of {', '.join(ON_BAD_FILE)}")
+        if not 0 < self.sample <= 1:
+            raise ValueError(f"sample={self.sample} is no share: give more than 0 and at most 1")
+        if self.max_sentences < 0:
+            raise ValueError(f"max_sentences={self.max_sentences} is negative: give 1 or more, or 0 for all")
+        for name in ("max_sentence_tokens", "max_line_bytes", "part_tokens", "part_sentences", "part_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} leaves room for nothing: give 1 or more")
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class FileIdentity:
+    """Which version of a file was planned: its size in bytes and its ETag, or time of change where there is none."""
+
+    size: int
+    version: str
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Something one worker reads at one go: a file, or a range of it. Pointers only.
+
+    ``start … stop`` are bytes (which records belong to them: `transforms.inputs.boundaries`), row groups for parquet;
+    ``stop`` None means to the end. ``url`` is the full name, which is also the sentence's ``source``.
+    """
+
+    index: int
+    url: str
+    format: str  # one of FORMATS, never auto
+    identity: FileIdentity
+    start: int = 0
+    stop: int | None = None
+    guessed: bool = False  # the format was guessed from the name
+    line_ends: str = ""  # text in ranges: "space" or "break", decided once for the whole file; "" = the reader decides
+    blob: str = ""  # where its bytes stand in the store, decompressed and in UTF-8; "" = under ``url``
+    blocks: str = ""  # the kind of compressed blocks (transforms.inputs.blocks); ``start … stop`` are stored bytes then
+    unpack: bool = False  # a large stream that can't be read from its middle: to be cut into blobs first
+    damage: str = ""  # why its file can't be read from here on: the piece is one reject that says so
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        return {**vars(self), "identity": dict(vars(self.identity))}  # asdict is 20 times as slow: the launcher does all alone
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "Piece":
+        """The inverse of ``to_dict``. KeyError or TypeError if fields are missing or unknown."""
+        fields = dict(value)
+        return cls(identity=FileIdentity(**fields.pop("identity")), **fields)
+
+
+@dataclass(frozen=True)
+class ReadTask:
+    """What one worker reads and tokenises under one marker: a range, a file, or a run of small files. Pointers only."""
+
+    index: int  # in input order
+    pieces: tuple[Piece, ...]
+    blob: int = 0  # the blobs of one large stream are tasks of the same index
+
+    @property
+    def name(self) -> str:
+        """What its marker and its scratch parts are called."""
+        return f"{self.index:05d}-{self.blob:05d}"
+
+    @property
+    def bytes(self) -> int:
+        """Stored bytes that it reads, as far as they are known before (row groups: none)."""
+        return sum(
+            piece.identity.size if piece.stop is None else piece.stop - piece.start if piece.format != "parquet" else 0
+            for piece in self.pieces
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        return {"index": self.index, "blob": self.blob, "pieces": [piece.to_dict() for piece in self.pieces]}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "ReadTask":
+        """The inverse of ``to_dict``. KeyError or TypeError if fields are missing or unknown."""
+        return cls(value["index"], tuple(Piece.from_dict(piece) for piece in value["pieces"]), value["blob"])
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence in its place. ``position`` counts from 0 within the piece (see the readers).
+
+    Its id in the store is ``id``, where that is "" ``FILE:ORDINAL`` (ordinal -1: the position), and ``:WITHIN`` after it where
+    within is 0 or more; ordinals and positions of ranges are counted on from range to range of a file when parts are numbered.
+    """
+
+    tokens: tuple[str, ...]
+    id: str
+    position: int
+    ordinal: int = -1
+    within: int = -1
+
+
+@dataclass(frozen=True)
+class Reject:
+    """A record that can't be used, kept in its place as a sentence of zero tokens. ``raw``: its text, cut, valid UTF-8."""
+
+    position: int
+    reason: str
+    raw: str
+    id: str = ""
+    ordinal: int = -1
+    within: int = -1
+
+
+Record = Sentence | Reject
+
+
+@dataclass(frozen=True)
+class ScratchPart:
+    """What is known of one scratch part; its text stays in the store."""
+
+    path: str  # relative to the store
+    rejects: str  # path of its rejects (JSON lines), "" without any
+    n_sentences: int  # rejects included: they are sentences of zero tokens
+    n_tokens: int
+    n_nonempty: int  # sentences that have at least one token
+    n_rejected: int
+    n_words_cut: int  # words longer than the biLM's characters hold
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class TaskResult:
+    """A task whose pieces stand tokenised in scratch parts; as JSON it is the task's marker."""
+
+    task: ReadTask
+    settings: ReadSettings
+    parts: tuple[ScratchPart, ...]
+    n_positions: int  # what later ranges of the same file add to their positions (lines, rows)
+    n_ordinals: int  # what they add to their ordinals (paragraphs, or sentences)
+    bytes_read: int
+    sha256: str  # of the bytes read, as stored (a whole file: the file's own); Parquet: of the values read
+    tokenizer: str  # with versions, as transforms.text.tokenizers.describe says
+
+    @property
+    def n_sentences(self) -> int:
+        """Sentences of all its parts."""
+        return sum(part.n_sentences for part in self.parts)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens of all its parts."""
+        return sum(part.n_tokens for part in self.parts)
+
+    @property
+    def n_rejected(self) -> int:
+        """Refused records of all its parts."""
+        return sum(part.n_rejected for part in self.parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> "TaskResult":
+        """The inverse of ``to_dict``. KeyError or TypeError if fields are missing or unknown."""
+        fields = dict(value)
+        return cls(
+            task=ReadTask.from_dict(fields.pop("task")),
+            settings=ReadSettings(**fields.pop("settings")),
+            parts=tuple(ScratchPart(**part) for part in fields.pop("parts")),
+            **fields,
+        )
+
+
+def input_fingerprint(pieces: list[Piece]) -> str:
+    """``sha256:…`` over names, formats, ranges and identities of all pieces: equal if and only if the same input was planned."""
+    text = json.dumps([replace(piece, guessed=False).to_dict() for piece in pieces], sort_keys=True, ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(text.encode("ascii", "strict")).hexdigest()
+
+
+def describe_files(pieces: list[Piece]) -> list[dict[str, Any]]:
+    """One JSON object a file, in input order, for the manifest: url, format, whether it was guessed, bytes, version, pieces."""
+    files: dict[str, dict[str, Any]] = {}
+    for piece in pieces:
+        entry = files.setdefault(
+            piece.url,
+            {
+                "url": piece.url,
+                "format": piece.format,
+                "guessed": piece.guessed,
+                "bytes": piece.identity.size,
+                "version": piece.identity.version,
+                "pieces": 0,
+            },
+        )
+        entry["pieces"] += 1
+    return list(files.values())

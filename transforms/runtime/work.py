@@ -1,0 +1,26 @@
+"""Names in the scratch area of a job: where stages leave what the next ones need.
+
+Everything below ``_work/`` is removed when the store is complete; ``_shards/`` stays, it is the store's record of its shards.
+"""
+
+WORK = "_work"
+START = "_work/start.json"  # by the launcher: when this run started, how many pieces the input has
+MODEL = "_work/model.safetensors"  # by the launcher: the weights, so that workers need nothing but the store
+TASK_LIST = "_work/tasks.jsonl"  # by the launcher: every task of the input, a JSON object a line
+UNPACKED = "_work/unpacked"  # by stage A: one marker a large stream that was cut into blobs
+BLOBS = "_work/blobs"  # by stage A: their text
+READ = "_work/read"  # by stage A: one marker a task
+BAD = "_work/bad"  # by stage A: a file for each task some of whose input can't be read
+PROGRESS = "_work/progress"  # by workers: how far each is
+DEVICE = "_work/device"  # by the first worker that computes, unless the job is for CPUs: "cpu", or "cuda" and the card's name
+PLAN = "_work/plan.json"  # by stage B: the sizes of the corpus
+IDS = "_work/ids"  # by the number tasks: hashes of ids, a file for each stretch of parts and each run of id tables
+SUMMARY = "_work/summary.json"  # by stage D, for a launcher that waits: sums over the markers of all shards
+PROBLEM = "_work/problem.json"  # by stage D or the launcher, when work is left: why, and which kind of problem
+REFUSED, STOPPED = "refused", "stopped"  # kinds: too many of the input's records were refused; Ctrl-C or a signal
+SHARDS = "_shards"  # by stage C: one marker a shard
+
+
+def id_hashes(run: int, stretch: int) -> str:
+    """Hashes of the ids of a stretch that belong to a run of id tables: uint64 (high, low, sentence) for each."""
+    return f"{IDS}/{run:03d}/{stretch:05d}"

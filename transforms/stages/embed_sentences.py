@@ -1,0 +1,100 @@
+"""For a Beam pipeline of one's own: (id, tokens) → (id, states), without a store.
+
+Vectors of a large corpus are better written by `pipeline.jobs.embed_corpus`, which sends pointers through the pipeline; here
+every element carries its own (a token of the published model: 5 KB in float16).
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import apache_beam as beam
+import numpy as np
+import numpy.typing as npt
+from apache_beam.pvalue import PCollection
+from apache_beam.utils.shared import Shared
+
+from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.files.registry import load_model
+from model.start_state import StartState
+from model.warm import compute_warm
+from transforms.runtime.results import add
+
+BATCH_TOKENS = 16_384  # of one call of the engine: enough to fill its lanes
+Key = TypeVar("Key")
+Element = tuple[Any, Sequence[str]]
+Embedded = tuple[Any, npt.NDArray[np.floating[Any]]]
+
+
+class EmbedSentences(beam.PTransform[PCollection[Element], PCollection[Embedded]]):
+    """Pairs of any id and a sentence's tokens → pairs of the id and its states, [n_tokens, 2L+1, p].
+
+    States are in the order x, fwd1, bwd1, … fwdL, bwdL, in ``dtype``; those of a sentence depend on the model, the start state,
+    the engine's settings and the sentence alone, whatever else is in the pipeline. Windows and timestamps stay as they are.
+
+    Args:
+        model: what ``--model`` takes: a name, or a folder or URL that every worker reaches. None is the packaged model.
+        start_state: "warm", one state frozen with the model, or "zero".
+        dtype: "float16" or "float32".
+        engine: fields of `EngineSettings`, such as ``{"device": "cuda", "precision": "bfloat16"}``.
+
+    Raises:
+        ValueError: a start state or dtype that is none. ModelError, in the workers: the model can't be used.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        start_state: str = "warm",
+        dtype: str = "float16",
+        engine: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        if start_state not in ("warm", "zero"):
+            raise ValueError(f"start_state={start_state!r} is neither 'warm' nor 'zero'")
+        if dtype not in ("float16", "float32"):
+            raise ValueError(f"dtype={dtype!r} is neither 'float16' nor 'float32'")
+        self._arguments = (model, start_state, dtype, dict(engine or {}))
+
+    def expand(self, sentences: PCollection[Element]) -> PCollection[Embedded]:
+        """Gather sentences into calls of the engine, and compute them."""
+        return (
+            sentences
+            | "Batch" >> beam.BatchElements(1, BATCH_TOKENS, element_size_fn=lambda sentence: max(1, len(sentence[1])))
+            | "Embed" >> beam.ParDo(_Embed(Shared(), *self._arguments))
+        )
+
+
+class _Embed(beam.DoFn):
+    """One engine a process, whichever thread asks."""
+
+    def __init__(self, shared: Shared, model: str | None, start_state: str, dtype: str, engine: dict[str, Any]) -> None:
+        self._shared = shared
+        self._model, self._start_state, self._dtype, self._engine = model, start_state, dtype, engine
+
+    def setup(self) -> None:
+        """Load the model, or take the one that is loaded."""
+        self._loaded = self._shared.acquire(self._load)
+
+    def process(self, element: list[Element]) -> Iterator[Embedded]:
+        """The states of one batch."""
+        rows = [SentenceRows(tuple(tokens), 0, len(tokens)) for _, tokens in element]
+        with self._loaded.lock:
+            states = self._loaded.embedder.embed(rows, dtype="float32" if self._dtype == "float32" else "float16")
+        first = 0
+        for key, tokens in element:
+            yield key, states[first : first + len(tokens)].copy()  # not a view: the batch would live as long as one of it
+            first += len(tokens)
+        add("tokens", first)
+
+    def _load(self) -> "_Loaded":
+        _, weights = load_model(self._model)
+        start = compute_warm(weights) if self._start_state == "warm" else StartState.zero(weights.options)
+        return _Loaded(Embedder(weights, start, EngineSettings(**self._engine)))
+
+
+class _Loaded:
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self.lock = threading.Lock()

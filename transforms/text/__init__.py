@@ -1,0 +1,1 @@
+"""Tokenisers, sentences and line ends of running text, and scripts."""
