@@ -43,7 +43,7 @@ def test_what_was_killed_is_found(tmp_path: Path) -> None:
 def test_damaged_files_are_named_and_flips_never_read(tmp_path: Path) -> None:
     found = damage.run(tmp_path, 12, seed=1, stores=("zarr, crc32c", "parquet, crc32c"))
     assert found.wrong == []
-    assert [row["files"] for row in found.rows.values()] == [6] * 12
+    assert [row["files"] for row in found.rows.values()] == [12] * 6
 
 
 def test_hostile_stores_and_records_write_nothing_outside(tmp_path: Path) -> None:
