@@ -124,6 +124,8 @@ class Root:
         except BaseException:
             if os.path.exists(temporary):
                 os.remove(temporary)
+            with suppress(OSError):  # it holds something; made for this object alone, it goes with it
+                os.rmdir(os.path.dirname(path))
             raise
         return stamp
 

@@ -16,7 +16,7 @@ from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.format.layout import LEASE, LEASES, MANIFEST, WORK, shard_marker, zarr_states_shard
 from elmo_store.format.manifest import read_manifest, write_manifest
 from elmo_store.format.markers import read_marker
-from elmo_store.storage.lease import LAUNCHER_SIGN, Lease, acquire, read_lease
+from elmo_store.storage.lease import LAUNCHER_SIGN, Lease, acquire, read_lease, release
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
@@ -366,3 +366,22 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
         root.put("states/part-00000.parquet", b"by the first, late")
     assert theirs.get("states/part-00000.parquet") == b"by the second"
     assert not list(tmp_path.rglob(".writing-*"))
+
+
+def test_a_late_writer_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the new run removed at its end, such as the scratch area, does not come back."""
+    monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 1e9)
+    root = JobRoot(Root(tmp_path / "store"), "first")
+    acquire(Root(tmp_path / "store"), Lease.of_this_process("first", local=True, patience_seconds=9.0))
+    root.put(MANIFEST, b"{}")
+    sound = Root._written_apart
+
+    def stands_still(self: Root, path: str, data: bytes) -> str:
+        release(Root(tmp_path / "store"), "first")
+        monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
+        return sound(self, path, data)
+
+    monkeypatch.setattr(Root, "_written_apart", stands_still)
+    with pytest.raises(LeaseLostError):
+        root.put(START, b"{}")
+    assert not (tmp_path / "store" / WORK).exists()
