@@ -1,7 +1,7 @@
 """Where goldens, corpus and evaluation sets lie, and how the goldens are had: ``python -m benchmarks.data goldens``.
 
 One setting names the folder: ELMO_STORE_DATA, by default `data` in the cache (elmo-store in $XDG_CACHE_HOME or ~/.cache).
-docs/data.md says what belongs there.
+docs/development/data.md says what belongs there.
 """
 
 import argparse

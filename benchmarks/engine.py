@@ -286,7 +286,7 @@ def main() -> None:
         "--text",
         type=Path,
         nargs="+",
-        help="files of one tokenised sentence a line, plain or .xz (default: see docs/data.md)",
+        help="files of one tokenised sentence a line, plain or .xz (default: see docs/development/data.md)",
     )
     add("--shape", choices=SHAPES, default="full", help="of the random model: full = 2×4096, projection 512")
     add("--precision", nargs="+", help="default: float32 bfloat16 on a CPU, and tf32 on a GPU")

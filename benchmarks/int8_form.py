@@ -134,7 +134,7 @@ def main() -> None:
     """Embed, compare, probe."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="as elmo-store embed (default: the packaged one)")
-    parser.add_argument("--eval-dir", type=Path, default=data_folder() / "eval", help="annotated sets (docs/data.md)")
+    parser.add_argument("--eval-dir", type=Path, default=data_folder() / "eval", help="annotated sets (docs/development/data.md)")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each tagger")
     parser.add_argument("--precisions", nargs="+", help="engine's precisions to compare, instead of schemes of storing")
     parser.add_argument("--work", type=Path, default=Path("out/int8"), help="stores; complete ones are used again")

@@ -38,7 +38,7 @@ def main() -> None:
         "--text",
         type=Path,
         nargs="+",
-        help="files of one tokenised sentence a line, plain or .xz (default: see docs/data.md)",
+        help="files of one tokenised sentence a line, plain or .xz (default: see docs/development/data.md)",
     )
     add("--tokens", type=int, default=4096)
     add("--precision", nargs="+", default=["bfloat16"])

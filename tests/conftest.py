@@ -30,7 +30,7 @@ def repo_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
-    """The folder of goldens, corpus and evaluation sets, see docs/data.md; tests that need the goldens skip without them."""
+    """The folder of goldens, corpus and evaluation sets (docs/development/data.md); tests that need them skip without."""
     path = data_folder()
     if not (path / "golden" / "options.json").is_file():
         pytest.skip(f"no goldens in {path}: `python -m benchmarks.data goldens` fetches them, or set ELMO_STORE_DATA")

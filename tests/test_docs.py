@@ -60,7 +60,7 @@ def errors_of(command: list[str], folder: Path, seconds: float = 240, **environm
 
 
 def test_links_lead_somewhere(repo_dir: Path) -> None:
-    pages = [repo_dir / "README.md", *(repo_dir / "docs").glob("*.md")]
+    pages = [repo_dir / "README.md", *(repo_dir / "docs").rglob("*.md")]
     for page in pages:
         for target in re.findall(r"\]\(([^)#\s]+)\)", page.read_text(encoding="utf-8")):
             if "://" not in target:

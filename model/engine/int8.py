@@ -6,7 +6,7 @@ product through private operators, those that its quantiser lowers linear layers
     onednn.qlinear_prepack(weight, shape)      pack once
     onednn.qlinear_pointwise(x, scale, zero, packed, channel scales, …)    product
 
-`int8_problem` proves them on a small product. What precision it costs: docs/performance.md, `benchmarks.precision`.
+`int8_problem` proves them on a small product. What precision it costs: docs/development/performance.md, `benchmarks.precision`.
 """
 
 import functools

@@ -8,7 +8,7 @@ operators (`torch.ops.mkldnn`), the ones torch.compile lowers linear layers to:
     _linear_pointwise(x, packed, bias, "none", …)    product and bias; "hardtanh": clipped
 
 `onednn_problem` proves them on a small product before they are used; without them the public torch functions do the same,
-slower, and a log line says so once. docs/performance.md lists these interfaces.
+slower, and a log line says so once. docs/development/performance.md lists these interfaces.
 """
 
 import functools

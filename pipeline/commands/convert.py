@@ -24,7 +24,7 @@ EPILOG = """\
   elmo-store convert out/store --output out/table --store parquet    for DuckDB, Polars, Spark
   elmo-store convert out/store --output out/top --states fwd2,bwd2   the top layer alone
 
-Sentences, ids, rejects and shards stay as they are. What int8 loses: docs/performance.md.
+Sentences, ids, rejects and shards stay as they are. What int8 loses: docs/development/performance.md.
 Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
 """
 

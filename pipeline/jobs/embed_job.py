@@ -251,7 +251,7 @@ def resource_hints(options: PipelineOptions, weight_bytes: int, accelerator: str
 def worker_gb(weight_bytes: int, call_bytes: int) -> int:
     """Memory that a worker process is asked for, GB.
 
-    The full-size model took 2.6 GiB at its peak on a CPU (docs/performance.md), of which this makes 4 GB.
+    The full-size model took 2.6 GiB at its peak on a CPU (docs/development/performance.md), of which this makes 4 GB.
     """
     return math.ceil(worker_bytes(weight_bytes, call_bytes) / 1e9)
 
@@ -284,7 +284,7 @@ def resolve_precision(asked: str, device: str) -> str:
         "cpu": "bfloat16 is up to 1.8 × as fast where a CPU has it",
         "auto": "tf32 and bfloat16 are faster on GPUs, and --device cuda takes tf32",
     }[device]
-    _LOG.info("precision %s (device %s); %s: docs/performance.md says what it costs", chosen, device, faster)
+    _LOG.info("precision %s (device %s); %s: docs/development/performance.md says what it costs", chosen, device, faster)
     return chosen
 
 

@@ -199,7 +199,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=PRECISIONS,
         default="auto",
         help="of products: float32, tf32 (GPU), bfloat16 (up to 1.8 × as fast where a CPU has it; cosine to float32 0.9999), "
-        "int8 (CPUs with VNNI: faster and rougher, see docs/performance.md); "
+        "int8 (CPUs with VNNI: faster and rougher, see docs/development/performance.md); "
         "auto = float32 on a CPU, tf32 on a GPU (default: auto)",
     )
     computing.add_argument(

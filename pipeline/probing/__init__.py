@@ -1,1 +1,1 @@
-"""Probing: what a model's layers know, measured by downstream tasks over precomputed stores. See docs/probing.md."""
+"""Probing: what a model's layers know, measured by downstream tasks over precomputed stores. See docs/development/probing.md."""

@@ -1,4 +1,4 @@
-"""The goldens, see docs/data.md: the original TensorFlow code's top layer of 30 sentences in 3 lanes."""
+"""The goldens, see docs/development/data.md: the original TensorFlow code's top layer of 30 sentences in 3 lanes."""
 
 import json
 from pathlib import Path
