@@ -148,7 +148,7 @@ HOSTILE: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a marker's object at ..": ("states", lambda place: _marker(place, "../outside/victim")),
     "a marker's object at a path": ("states", lambda place: _marker(place, f"{place}/outside/victim")),
     "a link as sentences": ("states", lambda place: _link(place, layout.SENTENCES, "outside")),
-    "a link as the index": ("states", lambda place: _link(place, "index", "outside")),
+    "a link as the index": ("states", lambda place: _link(place, "indexes", "outside")),
     "a link as the report": ("states", lambda place: _link(place, "report.html", "outside/victim")),
     "a link as a shard": ("states", lambda place: _link(place, layout.zarr_states_shard(0), "outside/victim")),
     "an export's record with .. and paths": ("states", _export_record),

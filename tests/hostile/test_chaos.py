@@ -31,7 +31,7 @@ def test_what_was_killed_is_found(tmp_path: Path) -> None:
     run, whole = bench.begin(case, "compared"), bench.undisturbed(case)
     assert run.start().wait() == 0
     assert bench.difference(run, whole) == ""
-    part, facts = run.folder / "out/sentences/part-00000.parquet", run.folder / "out/index/text/facts.json"
+    part, facts = run.folder / "out/sentences/part-00000.parquet", run.folder / "out/indexes/text/facts.json"
     (run.folder / "out/.writing-0-facts.json").write_text("{}")
     assert bench.difference(run, whole) == "left behind: 1, as ['out/.writing-0-facts.json?']"
     (run.folder / "out/.writing-0-facts.json").unlink()
