@@ -165,8 +165,7 @@ class Root:
 
     def _written_apart(self, path: str, data: bytes | bytearray) -> str:
         """The path of a temporary file beside the local ``path`` that holds ``data``."""
-        folder, name = os.path.split(path)
-        os.makedirs(folder, exist_ok=True)
+        folder, name = self._made_folder(path), os.path.basename(path)
         temporary = os.path.join(folder, _temporary_name(name))
         try:
             with open(temporary, "wb") as file:
@@ -176,6 +175,25 @@ class Root:
                 os.remove(temporary)
             raise
         return temporary
+
+    def _made_folder(self, path: str) -> str:
+        """The folder of the local ``path``, made if it is missing. StoreError if a link below the root stands in its way."""
+        if link := self._link_above(path):
+            raise StoreError(
+                f"{link} is a link to {os.readlink(link)}, and nothing is written outside {self}: put the folder itself there"
+            )
+        folder = os.path.dirname(path)
+        os.makedirs(folder, exist_ok=True)
+        return folder
+
+    def _link_above(self, path: str) -> str | None:
+        """The first folder between this local root and ``path`` that is a symbolic link."""
+        folder = self.path()
+        for name in os.path.relpath(path, folder).split(os.sep)[:-1]:
+            folder = os.path.join(folder, name)
+            if os.path.islink(folder):
+                return folder
+        return None
 
     def put_file(self, rel: str, path: str) -> None:
         """`put` of what the local file ``path`` holds, in bounded memory."""
@@ -248,7 +266,7 @@ class Root:
             _make_folder(self.filesystem, posixpath.dirname(path))
             self.filesystem.pipe_file(path, data)
             return
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._made_folder(path)
         with open(path, "wb") as file:
             file.write(data)
 
@@ -258,7 +276,7 @@ class Root:
         if not self.is_local:
             _move_remote(self.filesystem, path, target)
             return
-        os.makedirs(os.path.dirname(target), exist_ok=True)
+        self._made_folder(target)
         os.replace(path, target)
 
     def move_new(self, apart: str, rel: str) -> bool:
@@ -268,7 +286,7 @@ class Root:
         """
         path, target = self.path(checked(apart)), self.path(checked(rel))
         if self.is_local:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
+            self._made_folder(target)
             try:
                 os.link(path, target)
                 os.remove(path)
@@ -456,9 +474,10 @@ class Root:
         return list(self.sizes(prefix))
 
     def remove(self, rel: str) -> None:
-        """Remove the object ``rel``; nothing happens if it is not there."""
+        """Remove the object ``rel``; nothing happens if it is not there. A link in its way is removed, and not followed."""
+        path = self.path(checked(rel))
         try:
-            self.filesystem.rm_file(self.path(checked(rel)))
+            self.filesystem.rm_file(self._link_above(path) or path if self.is_local else path)
         except FileNotFoundError:
             return
         self.filesystem.invalidate_cache()
@@ -478,7 +497,7 @@ class Root:
             return
         for path in paths:
             with suppress(FileNotFoundError):
-                os.remove(path)
+                os.remove(self._link_above(path) or path)
         base = self.path()
         folders = {base + rel[:i] for rel in (f"/{rel}" for rel in rels) for i, sign in enumerate(rel) if sign == "/" and i}
         for folder in sorted(folders, key=len, reverse=True):
@@ -519,8 +538,10 @@ class Root:
                         os.remove(entry.path)
 
     def remove_empty(self, prefix: str) -> None:
-        """Remove the folder ``prefix`` of a local disk and those below it, as far as nothing is in them."""
-        if self.is_local:
+        """Remove the folder ``prefix`` of a local disk and those below it that hold nothing; of a link in its place the link."""
+        if self.is_local and os.path.islink(self.path(prefix)):
+            os.remove(self.path(prefix))
+        elif self.is_local:
             for folder, _, _ in os.walk(self.path(prefix), topdown=False):
                 with suppress(OSError):  # something stands in it
                     os.rmdir(folder)

@@ -18,6 +18,7 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Counts, Manifest, own_sha256, read_manifest
 from elmo_store.format.markers import read_marker
 from elmo_store.storage.root import Root
+from pipeline.jobs.output import clear
 from tests.store.support import Written, make_store, sealed_again
 
 DEEP = 100_000
@@ -251,6 +252,40 @@ def test_a_link_inside_a_store_is_not_followed_when_it_is_removed(store: Written
     Path(store.root.path("sentences/link")).symlink_to(outside)
     store.root.remove_tree()
     assert (outside / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("write", [
+    lambda root: root.put("sentences/part-00000.parquet", b"x"),
+    lambda root: root.put_new("sentences/new.parquet", b"x"),
+    lambda root: root.put_file("sentences/below/new.parquet", __file__),
+    lambda root: root.put_apart("sentences/apart", b"x"),
+    lambda root: root.move(layout.MANIFEST, "sentences/moved"),
+    lambda root: root.move_new(layout.MANIFEST, "sentences/moved"),
+])  # fmt: skip
+def test_nothing_is_written_through_a_link_inside_a_store(
+    store: Written, tmp_path: Path, write: Callable[[Root], object]
+) -> None:
+    outside = tmp_path / "outside"
+    sentences = Path(store.root.path("sentences"))
+    sentences.rename(outside)
+    sentences.symlink_to(outside)
+    before = {path.name: path.read_bytes() for path in outside.rglob("*") if path.is_file()}
+    with pytest.raises(StoreError, match="sentences is a link to"):
+        write(store.root)
+    assert {path.name: path.read_bytes() for path in outside.rglob("*") if path.is_file()} == before
+    assert elmo_store.open(store.root.url()).sentence(0).tokens  # reading follows it
+
+
+def test_overwriting_a_store_removes_a_link_and_not_what_it_leads_to(store: Written, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    sentences = Path(store.root.path("sentences"))
+    sentences.rename(outside)
+    sentences.symlink_to(outside)
+    before = sorted(path.name for path in outside.rglob("*"))
+    clear(store.root)
+    assert sorted(path.name for path in outside.rglob("*")) == before
+    assert not sentences.exists()
+    assert not sentences.is_symlink()
 
 
 def test_the_sound_store_is_sound(store: Written) -> None:
