@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import elmo_store
-from pipeline.commands.report import write_report
 from pipeline.explore.server import bound, server
 from pipeline.explore.service import Service
+from pipeline.report.page import write_report
 from tests.look.browser import WIDTH, chromium
 
 WORD = "states"

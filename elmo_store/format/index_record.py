@@ -11,6 +11,7 @@ from typing import Any
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.markers import ObjectRecord
+from elmo_store.storage.lease_holder import Tenure
 from elmo_store.storage.root import Root
 
 
@@ -39,9 +40,10 @@ def withdraw(root: Root, folder: str) -> None:
     root.sweep(folder)
 
 
-def publish(root: Root, folder: str, facts: Mapping[str, Any], objects: Iterable[ObjectRecord]) -> None:
-    """Put the record, by which the index is complete."""
-    root.put_json(record_of(folder), {**facts, "objects": [one.to_json() for one in objects]})
+def publish(holder: Tenure, folder: str, facts: Mapping[str, Any], objects: Iterable[ObjectRecord]) -> None:
+    """Put the record, by which the index is complete. LeaseLostError if another command has taken the store meanwhile."""
+    holder.check()
+    holder.root.put_json(record_of(folder), {**facts, "objects": [one.to_json() for one in objects]})
 
 
 def read_record(root: Root, folder: str, identity: str, remedy: str) -> IndexRecord | None:

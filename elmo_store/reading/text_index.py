@@ -11,6 +11,7 @@ store.
 """
 
 import hashlib
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
 from typing import Any
@@ -25,6 +26,7 @@ from elmo_store.format.index_record import publish, read_record, withdraw
 from elmo_store.format.manifest import Manifest, own_sha256
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.reading.sentences import SentenceTable
+from elmo_store.storage.lease_holder import Tenure
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 
@@ -156,9 +158,16 @@ def build(
     """Write the index of a complete store, in place of one that is there; returns the facts that stand with it.
 
     ``tell``: called with the number of sentences hashed. Memory and a temporary file are bounded: 24 bytes a sentence on disk.
+    LeaseHeldError while another command writes to the store.
     """
     if not manifest.complete:
         raise StoreError(f"{root} is not complete: run its job again to continue it, then index it")
+    with Tenure.take(root, uuid.uuid4().hex) as holder:
+        return _build(holder, manifest, sentences, tell)
+
+
+def _build(holder: Tenure, manifest: Manifest, sentences: SentenceTable, tell: Callable[[int], None]) -> dict[str, Any]:
+    root = holder.root
     withdraw(root, layout.TEXT_INDEX)
     objects = []
     n, cut = manifest.sizes.sentences, cut_bytes(manifest)
@@ -188,7 +197,7 @@ def build(
                 root.put(layout.text_table(table), data)
                 objects.append(ObjectRecord.of(layout.text_table(table), data))
     facts = {"store": _identity(manifest), "sentences": n, "texts": texts, "cut_bytes": cut}
-    publish(root, layout.TEXT_INDEX, facts, objects)
+    publish(holder, layout.TEXT_INDEX, facts, objects)
     return facts
 
 

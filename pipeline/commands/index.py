@@ -54,7 +54,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Build the index."""
     from tqdm import tqdm
 
-    from elmo_store.errors import StoreError
+    from elmo_store.errors import LeaseHeldError, LeaseLostError, StoreError
     from elmo_store.reading.store import open as open_store
 
     began = time.monotonic()
@@ -69,6 +69,10 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
         with tqdm(total=total, unit=unit, unit_scale=True, disable=silent, file=drawable(sys.stderr)) as bar:
             build = _by_text if args.by == "text" else _by_vectors
             line, place = build(store, lambda done: bar.update(done - bar.n) and None)
+    except LeaseHeldError as error:
+        raise CommandError(Exit.REFUSED, f"{args.store} belongs to {error.holder}: wait for its end") from error
+    except LeaseLostError as error:
+        raise CommandError(Exit.REFUSED, str(error)) from error
     except (StoreError, OSError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"{args.store}: {error}") from error
     print(f"{line}, in {time.monotonic() - began:,.1f} s: {store.root.url(place)}")

@@ -3,18 +3,13 @@
 import argparse
 import importlib.util
 import os
-from typing import TYPE_CHECKING
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.touched import Touched
 from pipeline.jobs.options import json_object
-
-if TYPE_CHECKING:
-    from elmo_store.storage.root import Root
-
-REPORT = "report.html"  # in the store's folder, where no other place is named
+from pipeline.report import REPORT
 
 EPILOG = """\
 The page is self-contained: no script, nothing is asked of the network. What it says of text and vectors is of a sample that does
@@ -50,6 +45,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Write the report and say where it is."""
     from elmo_store.errors import StoreError
     from elmo_store.reading.store import open as open_store
+    from pipeline.report.page import write_report
 
     try:
         store = open_store(args.store, storage_options=args.storage_options)
@@ -73,22 +69,7 @@ def after(code: Exit, args: argparse.Namespace) -> Exit:
     """The exit code of a job, after its report, if that was asked for and the job is complete."""
     if args.report and code == Exit.COMPLETE:
         from elmo_store.storage.root import Root
+        from pipeline.report.page import write_report
 
         print(f"report: {write_report(Root(args.output, args.storage_options))}")
     return code
-
-
-def write_report(root: "Root", output: str | None = None) -> str:
-    """Write the report of the complete store at ``root`` to a local file, or into its folder; returns where it is."""
-    from elmo_store.figures.gather import gather
-    from elmo_store.reading.store import open as open_store
-    from pipeline.report.page import page
-
-    text = page(gather(open_store(str(root), storage_options=root.storage_options))).encode("utf-8", "backslashreplace")
-    if output is None:
-        root.sweep(name=REPORT)
-        root.put(REPORT, text)
-        return root.url(REPORT)
-    with open(output, "wb") as file:
-        file.write(text)
-    return output

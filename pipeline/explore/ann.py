@@ -6,8 +6,9 @@ the best are ranked again by the mix's true cosine, from the same bytes.
 """
 
 import hashlib
-import tempfile
+import uuid
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from elmo_store.format.layout import MANIFEST
 from elmo_store.format.layout import VECTOR_INDEX as FOLDER
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.reading.store import Store
+from elmo_store.storage.lease_holder import Tenure
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from pipeline.explore.vectors import Found
@@ -54,7 +56,15 @@ def unit_rows(states: npt.NDArray[Any], kind: str) -> tuple[Float, Float]:
 
 
 def build(store: Store, tell: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Any]:
-    """Build the index of a store and put it beside it; returns the facts that stand with it. ``tell``: rows done, of how many."""
+    """Build the index of a store and put it beside it; returns the facts that stand with it. ``tell``: rows done, of how many.
+
+    LeaseHeldError while another command writes to the store.
+    """
+    with Tenure.take(store.root, uuid.uuid4().hex) as holder:
+        return _build(holder, store, tell)
+
+
+def _build(holder: Tenure, store: Store, tell: Callable[[int, int], None]) -> dict[str, Any]:
     import faiss
 
     n, width = store.n_rows, len(store.states) * store.channels
@@ -80,7 +90,7 @@ def build(store: Store, tell: Callable[[int, int], None] = lambda done, total: N
             write(str(path))
             objects.append(ObjectRecord(name, path.stat().st_size, _sha256(path)))
             store.root.put_file(name, str(path))
-    publish(store.root, FOLDER, facts, objects)
+    publish(holder, FOLDER, facts, objects)
     return facts
 
 
@@ -104,8 +114,9 @@ class Index:
         import faiss
 
         root = store.root
-        self._fetched = None if root.is_local else tempfile.TemporaryDirectory()
-        paths = [self._local(root, name, record) for name in (INDEX, LENGTHS)]
+        self._scratch = ExitStack()  # kept as long as the index is: its files are read where they lie
+        folder = None if root.is_local else self._scratch.enter_context(scratch_folder())
+        paths = [_local(root, name, record, folder) for name in (INDEX, LENGTHS)]
         self._slices = layer_slices(len(store.states), store.channels, store.manifest.kind)
         try:
             index: Any = faiss.read_index(paths[0], faiss.IO_FLAG_MMAP)
@@ -125,19 +136,6 @@ class Index:
     def __len__(self) -> int:
         return int(self._index.ntotal)
 
-    def _local(self, root: Root, rel: str, record: IndexRecord) -> str:
-        """Where a file of the index lies on this machine, once it was compared with the record."""
-        wanted = record.objects.get(rel)
-        if wanted is None or root.size(rel) != wanted.bytes:
-            raise damaged(root, rel, "is missing or of another size than its record says", REMEDY)
-        path = Path(root.path(rel))
-        if self._fetched is not None:
-            path = Path(self._fetched.name) / Path(rel).name
-            root.filesystem.get_file(root.path(rel), str(path))
-        if _sha256(path) != wanted.sha256:
-            raise damaged(root, rel, "is not what its record says", REMEDY)
-        return str(path)
-
     def nearest(self, query: Float, s: Sequence[float], n: int, without: int | None = None) -> list[Found]:
         """About the ``n`` rows nearest to the query's mix. ``query``: [L+1, 2p], as `vectors.query_layers` gives it."""
         weights = np.asarray(s, np.float32)
@@ -156,6 +154,20 @@ class Index:
         cosines = np.divide(mixes @ m, size, out=np.zeros(len(rows), np.float32), where=size > 1e-12)
         best = np.lexsort((rows, -cosines))[:n]
         return [Found(int(rows[i]), -1, float(cosines[i])) for i in best]
+
+
+def _local(root: Root, rel: str, record: IndexRecord, folder: Path | None) -> str:
+    """Where a file of the index lies on this machine (fetched into ``folder``, if any), once it was compared with the record."""
+    wanted = record.objects.get(rel)
+    if wanted is None or root.size(rel) != wanted.bytes:
+        raise damaged(root, rel, "is missing or of another size than its record says", REMEDY)
+    path = Path(root.path(rel))
+    if folder is not None:
+        path = folder / Path(rel).name
+        root.filesystem.get_file(root.path(rel), str(path))
+    if _sha256(path) != wanted.sha256:
+        raise damaged(root, rel, "is not what its record says", REMEDY)
+    return str(path)
 
 
 def open_index(store: Store) -> Index | None:

@@ -1,1 +1,3 @@
-"""The report: one HTML page about a store."""
+"""The report about a store: one page."""
+
+REPORT = "report.html"  # its name in the store's folder, where no other place is named

@@ -8,11 +8,9 @@ is bad usage and not an option that silently does nothing.
 import argparse
 import os
 import shutil
-import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -26,6 +24,7 @@ from apache_beam.options.pipeline_options import (
     WorkerOptions,
 )
 
+from elmo_store.storage.process import scratch_folder
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.machine import cores
 
@@ -141,8 +140,8 @@ def quiet_workers(options: PipelineOptions) -> Iterator[None]:
     if not is_local(options) or options.view_as(WorkerOptions).default_sdk_harness_log_level or name in os.environ:
         yield
         return
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "options.json"
+    with scratch_folder() as folder:
+        file = folder / "options.json"
         file.write_text('{"options": {"default_sdk_harness_log_level": "ERROR"}}')
         os.environ[name] = str(file)
         try:

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections import deque
@@ -29,6 +28,7 @@ from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 from apache_beam.runners.portability.spark_runner import SparkJarJobServer
 
+from elmo_store.storage.process import scratch_folder
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import runner_name
 
@@ -59,9 +59,9 @@ def job_service(options: PipelineOptions) -> Iterator[None]:
     portable = options.view_as(PortableOptions)
     name = runner_name(options)
     if portable.job_endpoint is None and name in SERVERS and not _submits_uber_jar(options):
-        with tempfile.TemporaryDirectory(prefix="elmo-store-job-service-") as folder:
+        with scratch_folder() as folder:
             server_options = options.view_as(JobServerOptions)
-            server_options.artifacts_dir = server_options.artifacts_dir or folder
+            server_options.artifacts_dir = server_options.artifacts_dir or str(folder)
             with _started(name, options) as endpoint:
                 portable.job_endpoint = endpoint
                 yield

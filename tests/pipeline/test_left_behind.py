@@ -2,19 +2,27 @@
 
 import multiprocessing
 import os
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import elmo_store
 from elmo_store.storage import lease, process
 from elmo_store.storage.process import Process, scratch_folder, temporary_tag
 from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from model.files.weights import BiLMWeights
+from pipeline.cli.exit_codes import Exit
 from pipeline.jobs.lease_holder import tidy
 from pipeline.jobs.output import clear
 from pipeline.main import main
+from pipeline.runners.beam_options import pipeline_options, quiet_workers
 from tests.pipeline.killed_tidying import KILLED, end_a_job
 from tests.store.support import make_store
+from transforms.runtime.work import MODEL
+from transforms.stages.embed import load_weights
 
 DEAD = Process(Process.here().machine, 2**22 + 1, "1").tag  # no process has this number
 
@@ -90,6 +98,58 @@ def test_what_a_killed_index_or_report_left_is_removed_by_the_next(tmp_path: Pat
     assert [path.name for path in (tmp_path / "tmp").iterdir()] == ["elmo-store-of-a-user"]
     with scratch_folder() as mine, scratch_folder():
         assert mine.exists()  # of this process, which lives
+
+
+@pytest.mark.parametrize("by", ["text", "vectors"])
+def test_of_two_that_index_a_store_at_once_the_second_is_refused(
+    by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ann = pytest.importorskip("pipeline.explore.ann")
+    pytest.importorskip("faiss")
+    make_store(str(tmp_path / "store"), lengths=(40,) * 6, parts=(6,))
+    store = elmo_store.open(tmp_path / "store")
+    clean = names(tmp_path / "store")
+    codes: list[int] = []
+
+    def second(*_: int) -> None:
+        if not codes:
+            codes.append(main(["index", str(tmp_path / "store"), "--by", by, "--quiet"]))
+
+    _ = store.index_texts(second) if by == "text" else ann.build(store, second)
+    assert codes == [Exit.REFUSED]
+    assert "wait for its end" in capsys.readouterr().err
+    written = names(tmp_path / "store") - clean
+    assert all(name.startswith("indexes") for name in written)
+    assert main(["index", str(tmp_path / "store"), "--by", by, "--quiet"]) == Exit.COMPLETE
+    assert names(tmp_path / "store") - clean == written
+
+
+def test_temporary_folders_name_their_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_model: Path) -> None:
+    """So that those of a killed one are removed by the next."""
+    ann = pytest.importorskip("pipeline.explore.ann")
+    pytest.importorskip("faiss")
+    make_store("memory://left-behind", lengths=(40,) * 6, parts=(6,))
+    store = elmo_store.open("memory://left-behind")
+    ann.build(store)
+    Root("memory://left-behind").put(MODEL, tiny_model.read_bytes())
+    fingerprint = BiLMWeights.load_safetensors(tiny_model).fingerprint
+    made = []
+
+    class Named(tempfile.TemporaryDirectory[str]):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            made.append(Path(self.name).name)
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.TemporaryDirectory", Named)
+    index = ann.open_index(store)
+    load_weights(Root("memory://left-behind"), fingerprint)
+    with quiet_workers(pipeline_options([])):
+        assert len(made) == 3
+    assert all(name.startswith(f"elmo-store-{Process.here().tag}") for name in made)
+    assert index is not None
+    del index
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_overwriting_removes_the_folders_that_a_killed_one_left_empty(tmp_path: Path) -> None:

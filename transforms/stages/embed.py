@@ -9,7 +9,6 @@ after shard fails for reasons that are not the data's gives its bundle back as f
 import itertools
 import logging
 import os
-import tempfile
 import threading
 import time
 import traceback
@@ -28,6 +27,7 @@ from elmo_store.errors import LeaseLostError, ShardCorruptError
 from elmo_store.format.layout import START_STATE, state_names
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import read_marker
+from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from model.engine.embedder import Embedder, EngineSettings, Prepared, Running
 from model.errors import DeviceLostError
@@ -98,10 +98,9 @@ def load_weights(root: Root, fingerprint: str, model: str | None = None) -> BiLM
         place, (_, weights) = str(model or "the default model"), load_model(model)
     else:
         place = root.url(MODEL)
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "model.safetensors")
-            with open(path, "wb") as file:
-                file.write(root.get(MODEL))
+        with scratch_folder() as folder:
+            path = folder / "model.safetensors"
+            path.write_bytes(root.get(MODEL))
             weights = BiLMWeights.load_safetensors(path)
     if weights.fingerprint != fingerprint:
         raise WorkerError(
