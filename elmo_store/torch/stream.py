@@ -46,7 +46,8 @@ class SentenceStream(IterableDataset[Item]):
         uneven: what ranks do with sentences that don't divide among them: "repeat" some (all ranks have as many batches),
             "drop" them, or "keep" each exactly once, as evaluation wants.
         prefetch: pools that are read while one is used.
-        rank, ranks: which of how many readers this is; by default what torch.distributed says, or the only one.
+        rank: which of the `ranks` readers this is; by default what torch.distributed says, or the only one.
+        ranks: how many readers there are; by default as for `rank`.
 
     Raises:
         ValueError: a number that makes no sense.
