@@ -26,7 +26,7 @@ from benchmarks.processes import elmo_store, machine, run_measured
 from elmo_store.exports import FORMATS, export
 from elmo_store.exports.vectors import AllLayers
 from elmo_store.format.layout import state_names
-from elmo_store.reading.store import Store
+from elmo_store.store import Store
 
 TOKENS_A_SENTENCE = 13.5  # of made_stores
 PIECE_BYTES = 1 << 22

@@ -21,7 +21,7 @@ import elmo_store as stores
 from benchmarks.made_stores import Shape, make_store, pool
 from benchmarks.processes import machine
 from elmo_store.forms import shards as forms
-from elmo_store.reading.store import Store
+from elmo_store.store import Store
 
 TOKENS_A_SENTENCE = 13.5  # of made_stores
 SINGLE, TOGETHER = 192, 64  # sentences that are read one by one, and in a batch

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from elmo_store.mixing.scalar_mix import ScalarMix
     from elmo_store.reading.row_cache import cached
     from elmo_store.reading.rows import Batch, Readable, Sentence
-    from elmo_store.reading.store import Store, open
     from elmo_store.reading.views import concat
+    from elmo_store.store import Store, open
 
     __version__: str
 
@@ -32,11 +32,11 @@ _HOMES = {
     "Readable": "elmo_store.reading.rows",
     "ScalarMix": "elmo_store.mixing.scalar_mix",
     "Sentence": "elmo_store.reading.rows",
-    "Store": "elmo_store.reading.store",
+    "Store": "elmo_store.store",
     "cached": "elmo_store.reading.row_cache",
     "concat": "elmo_store.reading.views",
     "embed": "elmo_store.embedded",
-    "open": "elmo_store.reading.store",
+    "open": "elmo_store.store",
 }
 
 

@@ -25,12 +25,12 @@ from elmo_store.storage.parquet_files import read_table
 from elmo_store.storage.root import Root
 
 if TYPE_CHECKING:
-    from elmo_store.reading.store import Store
+    from elmo_store.reading.store import StoreReader
 
 ROWS_AT_ONCE = 4096
 
 
-def deep_faults(store: "Store", threads: int, progress: Callable[[int], None]) -> Iterator[str]:
+def deep_faults(store: "StoreReader", threads: int, progress: Callable[[int], None]) -> Iterator[str]:
     """What is wrong between the objects of a complete store, one line each."""
     root, manifest = store.root, store.manifest
     yield from _guarded(lambda: _zarr_metadata_faults(root, manifest))
@@ -84,7 +84,7 @@ def _zarr_metadata_faults(root: Root, manifest: Manifest) -> Iterator[str]:
                 yield f"{root.url(rel)}: its copy of the metadata of {array} is not what {array}/zarr.json says"
 
 
-def _part_faults(store: "Store", part: PartRange) -> Iterator[str]:
+def _part_faults(store: "StoreReader", part: PartRange) -> Iterator[str]:
     root, boundaries = store.root, store.boundaries
     rel = layout.sentences_part(part.part)
     where = root.url(rel)
@@ -107,7 +107,7 @@ def _part_faults(store: "Store", part: PartRange) -> Iterator[str]:
     yield from _reject_faults(root, part, lengths)
 
 
-def _id_faults(store: "Store", ids: list[str], part: PartRange, where: str) -> Iterator[str]:
+def _id_faults(store: "StoreReader", ids: list[str], part: PartRange, where: str) -> Iterator[str]:
     """Each id must lead to its sentence, or to an earlier one of the same id."""
     found = store._find(ids) if ids else []
     numbers = range(part.first_sentence, part.first_sentence + len(ids))
@@ -143,7 +143,7 @@ def _n_rejects(root: Root, part: int) -> int:
         return -1  # said as a fault of its part
 
 
-def _start_faults(store: "Store", chunk: int, parts: list[PartRange]) -> Iterator[str]:
+def _start_faults(store: "StoreReader", chunk: int, parts: list[PartRange]) -> Iterator[str]:
     """A chunk of sentence_start against the sentences themselves."""
     m = store.manifest
     (entries,) = read_sentence_chunks(store.root, m, [chunk])
@@ -160,7 +160,7 @@ def _start_faults(store: "Store", chunk: int, parts: list[PartRange]) -> Iterato
         yield f"{where} is not filled up with zeros"
 
 
-def _shard_faults(store: "Store", shard: int, progress: Callable[[int], None]) -> Iterator[str]:
+def _shard_faults(store: "StoreReader", shard: int, progress: Callable[[int], None]) -> Iterator[str]:
     """Tokens of the rows against the sentences; vectors that can be decoded; both forms against each other."""
     m = store.manifest
     first, stop = m.shard_range(shard)

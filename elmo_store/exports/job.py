@@ -17,7 +17,9 @@ from elmo_store.exports.work import Work
 from elmo_store.exports.writing import Writing
 from elmo_store.format.manifest import WeightSet, own_sha256
 from elmo_store.mixing.weights import read_weight_sets
-from elmo_store.reading.store import Store
+from elmo_store.reading.store import StoreReader
+from elmo_store.storage.location import Location
+from elmo_store.storage.overlap import check_apart
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Report:
 
 
 def export(
-    store: Store,
+    store: StoreReader,
     output: str | os.PathLike[str],
     format: str,
     *,
@@ -83,6 +85,7 @@ def export(
 
     Raises:
         StoreError: settings that the store or the format can't have; a store that is not complete.
+        OverlapError: the output overlaps the store.
         JobMismatchError, ExportRefusedError: something else stands at the output.
         LeaseHeldError: another run writes to the output, and lives.
         LeaseLostError: another run took the output over; nothing of its was touched.
@@ -90,6 +93,9 @@ def export(
     """
     if not store.manifest.complete:
         raise StoreError(f"{store.url} is not complete: run its job again to continue it, then export it")
+    check_apart(
+        Location("output", os.fspath(output), storage_options), [Location("store", store.url, store.root.storage_options)]
+    )
     mix = _chosen(weights, weight_set, storage_options) if weights is not None else None
     mixed = store.manifest.kind == "mix" or mix is not None
     form = FORMATS.get(format)
@@ -145,7 +151,7 @@ def _report(names: Sequence[str], written: Sequence[str], record: Record) -> Rep
     return Report(tuple(names), tuple(written), record.counts["sentences"], record.counts["tokens"], dict(record.left_out))
 
 
-def _vectors(store: Store, settings: Settings, mix: WeightSet | None, layer_norm: bool) -> Vectors:
+def _vectors(store: StoreReader, settings: Settings, mix: WeightSet | None, layer_norm: bool) -> Vectors:
     states, channels, kind = store.states, store.channels, store.manifest.kind
     lstm = store.manifest.model.options.get("lstm")
     found = lstm.get("n_layers") if isinstance(lstm, dict) else None

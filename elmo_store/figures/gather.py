@@ -26,7 +26,7 @@ from elmo_store.storage.ranges import Range
 from elmo_store.storage.root import Root
 
 if TYPE_CHECKING:
-    from elmo_store.reading.store import Store
+    from elmo_store.reading.store import StoreReader
 
 PARTS = 32  # parts whose text is read
 MARKERS = 4096
@@ -95,7 +95,7 @@ def evenly(n: int, most: int) -> list[int]:
     return sorted({round(i * (n - 1) / (most - 1)) for i in range(most)}) if most > 1 else [0]
 
 
-def gather(store: "Store") -> StoreFigures:
+def gather(store: "StoreReader") -> StoreFigures:
     """All figures of a store. Errors as those of reading it."""
     root, manifest = store.root, store.manifest
     parts = evenly(manifest.sizes.parts, PARTS)
@@ -147,7 +147,7 @@ def block_starts(n_rows: int, blocks: int = BLOCKS, rows: int = BLOCK_ROWS) -> l
     return [block * rows for block in evenly(-(-n_rows // rows), blocks)]
 
 
-def sample_vectors(store: "Store", blocks: int = BLOCKS) -> VectorSample:
+def sample_vectors(store: "StoreReader", blocks: int = BLOCKS) -> VectorSample:
     """Evenly spaced blocks of rows with all their states."""
     starts = block_starts(store.n_rows, blocks)
     spans = [(start, min(start + BLOCK_ROWS, store.n_rows)) for start in starts]

@@ -103,14 +103,3 @@ def _script_of_letter(letter: str) -> str:
 def is_strange(word: str) -> bool:
     """Whether a character of ``word`` is a replacement character, a control, private or unassigned: text that was broken."""
     return any(character == "\ufffd" or unicodedata.category(character) in ("Cc", "Co", "Cn", "Cs") for character in word)
-
-
-def visible(text: str) -> str:
-    """``text`` with control characters, and letters that turn the direction of text around, written as their codes.
-
-    So that no sentence rearranges what stands beside it; whoever puts it into a page must escape it besides.
-    """
-    return "".join(f"‹U+{ord(c):04X}›" if ord(c) in _TURNING or unicodedata.category(c) == "Cc" else c for c in text)
-
-
-_TURNING = frozenset([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C])

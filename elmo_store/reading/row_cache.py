@@ -31,7 +31,7 @@ from elmo_store.storage.overlap import check_apart
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
-    from elmo_store.reading.store import Store
+    from elmo_store.reading.store import StoreReader
 
 BLOCK_ROWS = 1024
 FETCH_BLOCKS = 32  # that are fetched and held at a time
@@ -43,7 +43,7 @@ _TEMPORARY = ".writing-"
 class CachedStore(Readable):
     """A store behind a local cache of its rows; everything else is the store's own. Use `cached`."""
 
-    def __init__(self, store: "Store", folder: Path, max_bytes: int) -> None:
+    def __init__(self, store: "StoreReader", folder: Path, max_bytes: int) -> None:
         if not store.manifest.complete or store.manifest.checksums is None:
             raise StoreError(f"{store.url} is not complete: its rows may change, so they can't be kept")
         # A row of a state as it is kept: numbers, or bytes of int8 values and their scale.
@@ -192,7 +192,7 @@ class CachedStore(Readable):
         return new
 
 
-def cached(store: "Store", folder: str | os.PathLike[str], *, max_bytes: int) -> CachedStore:
+def cached(store: "StoreReader", folder: str | os.PathLike[str], *, max_bytes: int) -> CachedStore:
     """A store whose rows, once read, stay in the local ``folder``, which never takes more than ``max_bytes``.
 
     For stores far away that are read again and again. Blocks of 1,024 rows of a state are fetched and kept whole, so the first

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
+from elmo_store import notebook
 from elmo_store.errors import SentenceNotFoundError, StateNotFoundError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.int8 import Array, Empty, Int8Rows
@@ -24,6 +25,7 @@ Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Int64 = npt.NDArray[np.int64]
 Span = tuple[int, int]  # first row, and the row after the last
 R = TypeVar("R", Array, Int8Rows)
+TOKENS_SHOWN = 200  # of a sentence, in a notebook
 BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 
 
@@ -46,9 +48,17 @@ class Sentence:
         self.index, self.first_row, self.n_rows = index, span[0], span[1] - span[0]
 
     def _repr_html_(self) -> str:
-        from elmo_store.figures.notebook import sentence_html
-
-        return sentence_html(self)
+        words, (first, stop) = self.tokens, self.span
+        more = f" … and {len(words) - TOKENS_SHOWN:,} more" if len(words) > TOKENS_SHOWN else ""
+        return notebook.table(
+            f"elmo_store.Sentence {self.index:,} ({len(words):,} tokens)",
+            [
+                ("id", self.id),
+                ("source", f"{self.source}, {self.position}"),
+                ("rows", f"{first:,} to {stop - 1:,}" if stop > first else "none"),
+                ("tokens", " ".join(words[:TOKENS_SHOWN]) + more),
+            ],
+        )
 
     def __repr__(self) -> str:
         return f"<Sentence {self.index} of {self._store.url}: rows {self.first_row} … {self.first_row + self.n_rows}>"

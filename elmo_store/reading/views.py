@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,12 @@ from elmo_store.reading.text_index import GatheredTexts, Text, check_size, cut_b
 from elmo_store.reading.writer import write_view
 
 if TYPE_CHECKING:
-    from elmo_store.reading.store import Store
+    from elmo_store.reading.store import StoreReader
+
+S = TypeVar("S", bound="StoreReader")
 
 
-class Selection(Readable):
+class Selection(Readable, Generic[S]):
     """Some sentences of a store, in any order, numbered from 0; their rows follow each other as the sentences do.
 
     Attributes:
@@ -29,7 +31,7 @@ class Selection(Readable):
         numbers: the sentences' numbers in it.
     """
 
-    def __init__(self, store: "Store", numbers: Sequence[int]) -> None:
+    def __init__(self, store: S, numbers: Sequence[int]) -> None:
         self.store = store
         self.numbers = numbers if isinstance(numbers, range) else [int(number) for number in numbers]
         outside = [number for number in self.numbers[:: max(1, len(self.numbers) - 1)] if not 0 <= number < len(store)]
@@ -155,7 +157,7 @@ class Selection(Readable):
             first, number = end, number + 1
         return found
 
-    def write(self, url: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> "Store":
+    def write(self, url: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> S:
         """Write the view as a store of its own and open it; ``settings`` as `elmo_store.reading.writer.write_view` takes them."""
         root, manifest = write_view(
             self, self.numbers, self.store.root, self.store.manifest, url, storage_options=storage_options, **settings
@@ -166,7 +168,7 @@ class Selection(Readable):
 class Concatenation(Readable):
     """Several stores of one model, one after the other. Use `concat`."""
 
-    def __init__(self, stores: Sequence["Store"]) -> None:
+    def __init__(self, stores: Sequence["StoreReader"]) -> None:
         if not stores:
             raise ValueError("no store to concatenate: give one or more")
         first = stores[0]
@@ -246,7 +248,7 @@ class Concatenation(Readable):
     def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
         return self._of_stores(spans, lambda store, own: store._read_raw(states, own), joined)
 
-    def _of_stores(self, spans: Int64, read: Callable[["Store", Int64], R], join: Callable[[list[R]], R]) -> R:
+    def _of_stores(self, spans: Int64, read: Callable[["StoreReader", Int64], R], join: Callable[[list[R]], R]) -> R:
         """Rows of spans, each read from the store that has it."""
         pieces = [piece for first, stop in spans.tolist() for piece in self._in_stores((first, stop))]
         if len({place for place, _ in pieces}) < 2:  # the usual case: no copy
@@ -266,7 +268,7 @@ class Concatenation(Readable):
         return found
 
 
-def concat(stores: Sequence["Store"]) -> Concatenation:
+def concat(stores: Sequence["StoreReader"]) -> Concatenation:
     """Stores of one model as one: sentences and rows of the second follow those of the first, and so on; nothing is copied.
 
     StoreError if they differ in model, start state, states, channels, dtype or boundaries. An id is found in the first store

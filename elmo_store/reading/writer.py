@@ -35,6 +35,8 @@ from elmo_store.forms import zarr_form
 from elmo_store.reading.rows import Readable, text_of_rows
 from elmo_store.reading.sentences import SentenceRecord, encode_index, encode_part, index_fault
 from elmo_store.storage.lease_holder import Tenure
+from elmo_store.storage.location import Location
+from elmo_store.storage.overlap import check_apart
 from elmo_store.storage.root import Root
 
 Int64 = npt.NDArray[np.int64]
@@ -154,9 +156,10 @@ def write_view(
         storage_options: what the URL's filesystem takes.
         shard_rows, dtype, store_forms, compression, inner_checksum: of the new store.
 
-    Rejects are not copied: the sentences of refused records stay, without tokens. StoreError if something stands at ``url``, or
-    another run writes there (LeaseHeldError).
+    Rejects are not copied: the sentences of refused records stay, without tokens. StoreError if something stands at ``url``,
+    another run writes there (LeaseHeldError), or ``url`` overlaps the store (OverlapError).
     """
+    check_apart(Location("output", os.fspath(url), storage_options), [Location("store", str(source), source.storage_options)])
     root = Root(url, storage_options)
     _check_empty(root)
     settings: dict[str, Any] = {"shard_rows": shard_rows, "dtype": dtype, "compression": compression, "checksum": inner_checksum}

@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import Dataset
 
 from elmo_store.reading.rows import Readable
-from elmo_store.reading.store import open as open_store
+from elmo_store.store import open as open_store
 
 Item = dict[str, Any]
 

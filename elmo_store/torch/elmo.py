@@ -17,7 +17,7 @@ from elmo_store.embedded import Array
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format import layout
 from elmo_store.reading.rows import Readable
-from elmo_store.reading.store import open as open_store
+from elmo_store.store import open as open_store
 from elmo_store.torch.live import LiveStates
 from elmo_store.torch.mix import ScalarMix, scaled
 

@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from elmo_store.reading.rows import Readable
-from elmo_store.reading.store import open as open_store
+from elmo_store.store import open as open_store
 from elmo_store.torch import order
 from elmo_store.torch.dataset import Item, collate, read_items
 from elmo_store.torch.order import Int64, Uneven

@@ -12,7 +12,7 @@ from pipeline.cli.touched import Touched
 from pipeline.jobs.options import json_object
 
 if TYPE_CHECKING:
-    from elmo_store.reading.store import Store
+    from elmo_store.store import Store
 
 EPILOG = """\
 The page is read-only and for this machine: it is served on 127.0.0.1, answers only to whoever has the address with its token, and
@@ -57,7 +57,7 @@ def touches(args: argparse.Namespace) -> Touched:
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Serve until Ctrl-C."""
     from elmo_store.errors import StoreError
-    from elmo_store.reading.store import open as open_store
+    from elmo_store.store import open as open_store
     from pipeline.explore.server import bound, server
     from pipeline.explore.service import Service
 

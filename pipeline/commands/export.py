@@ -114,7 +114,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from elmo_store.errors import JobMismatchError, LeaseHeldError, LeaseLostError, StoreError, WeightSetError
     from elmo_store.exports import export
     from elmo_store.exports.outputs import ExportRefusedError
-    from elmo_store.reading.store import open as open_store
+    from elmo_store.store import open as open_store
 
     began = time.monotonic()
     try:

@@ -15,7 +15,7 @@ from pipeline.commands.explore import check_layers
 from pipeline.jobs.options import json_object
 
 if TYPE_CHECKING:
-    from elmo_store.reading.store import Store
+    from elmo_store.store import Store
 
 EPILOG = """\
 Both are kept in the folder indexes/ of the store, beside each other; neither is needed to read it.
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from tqdm import tqdm
 
     from elmo_store.errors import LeaseHeldError, LeaseLostError, StoreError
-    from elmo_store.reading.store import open as open_store
+    from elmo_store.store import open as open_store
 
     began = time.monotonic()
     try:

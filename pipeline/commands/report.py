@@ -44,7 +44,7 @@ def touches(args: argparse.Namespace) -> Touched:
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Write the report and say where it is."""
     from elmo_store.errors import StoreError
-    from elmo_store.reading.store import open as open_store
+    from elmo_store.store import open as open_store
     from pipeline.report.page import write_report
 
     try:

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Verify, print the report; 0 for a sound store, 6 for a damaged one. CommandError for what is no complete store."""
     from elmo_store.checking.verify import Fault, verify
     from elmo_store.errors import ManifestError, StoreError, StoreIncompleteError, StoreNotFoundError, StoreReplacedError
-    from elmo_store.reading.store import open as open_store
+    from elmo_store.store import open as open_store
 
     try:
         store = open_store(args.url, storage_options=args.storage_options)

@@ -21,10 +21,10 @@ from elmo_store.format.index_record import IndexRecord, damaged, publish, read_r
 from elmo_store.format.layout import MANIFEST
 from elmo_store.format.layout import VECTOR_INDEX as FOLDER
 from elmo_store.format.markers import ObjectRecord
-from elmo_store.reading.store import Store
 from elmo_store.storage.lease_holder import Tenure
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
+from elmo_store.store import Store
 from pipeline.explore.vectors import Found
 
 INDEX, LENGTHS = f"{FOLDER}/rows.faiss", f"{FOLDER}/lengths.npy"

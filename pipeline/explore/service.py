@@ -12,7 +12,7 @@ from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
 from elmo_store.figures.vectors import Float, pca_map
 from elmo_store.reading.rows import Sentence
-from elmo_store.reading.store import Store
+from elmo_store.store import Store
 from pipeline.explore.ann import Index, open_index
 from pipeline.explore.own import embed_own
 from pipeline.explore.text_search import TextSearch

@@ -122,7 +122,7 @@ def source_manifest(source: "Root", doing: str) -> tuple["Manifest", str]:
     """The manifest of the store to read, and the SHA-256 of its bytes. CommandError if it is none, or not complete."""
     from elmo_store.errors import StoreError
     from elmo_store.format.layout import MANIFEST
-    from elmo_store.reading.store import open as open_store
+    from elmo_store.store import open as open_store
 
     try:
         there = open_store(str(source), storage_options=source.storage_options).manifest

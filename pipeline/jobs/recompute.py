@@ -12,7 +12,7 @@ import numpy as np
 from elmo_store.format.int8 import Int8Rows, quantized
 from elmo_store.format.layout import START_STATE, state_names
 from elmo_store.reading.rows import Batch
-from elmo_store.reading.store import Store
+from elmo_store.store import Store
 from model.engine.embedder import Embedder
 from model.engine.int8 import int8_problem
 from model.engine.settings import EngineSettings

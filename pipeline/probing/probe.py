@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from elmo_store.reading.store import open as open_store
+from elmo_store.store import open as open_store
 from pipeline.probing import baselines
 from pipeline.probing.features import Feature, FeatureError, features, usual
 from pipeline.probing.labels import (

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.format.layout import n_layers
-from elmo_store.reading.store import Store
+from elmo_store.store import Store
 from pipeline.probing.labels import LabelError, LabelledSentence, SenseInstance
 
 Array = npt.NDArray[Any]

@@ -14,9 +14,9 @@ import numpy as np
 from elmo_store.figures import plots as plot
 from elmo_store.figures import vectors
 from elmo_store.figures.gather import StoreFigures, gather
-from elmo_store.figures.text import visible
-from elmo_store.reading.store import open as open_store
+from elmo_store.notebook import visible
 from elmo_store.storage.root import Root
+from elmo_store.store import open as open_store
 from pipeline.cli.quantities import duration
 from pipeline.report import REPORT
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 import elmo_store
-from elmo_store.reading.store import Store
+from elmo_store.store import Store
 
 SENTENCES = [
     ["The", "cat", "sat", "on", "the", "mat", "."],

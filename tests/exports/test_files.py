@@ -18,7 +18,7 @@ from elmo_store.exports.outputs import ExportRefusedError
 from elmo_store.exports.work import Work, document_of
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.reading.sentences import SentenceRecord
-from elmo_store.reading.store import Store
+from elmo_store.store import Store
 from pipeline.main import main
 from tests.exports.conftest import IDS, SENTENCES, layers, make
 from tests.store.support import make_store

@@ -14,7 +14,7 @@ import pytest
 
 from elmo_store.exports import export
 from elmo_store.mixing.scalar_mix import ScalarMix
-from elmo_store.reading.store import Store
+from elmo_store.store import Store
 from tests.exports.conftest import DOCUMENTS, SENTENCES, layers, make
 
 Array = npt.NDArray[Any]

@@ -1,6 +1,7 @@
 """Whose an export is: killed, overtaken, torn, and beside records and files that others made."""
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,13 +12,14 @@ from typing import Any
 import fsspec
 import pytest
 
-from elmo_store.errors import LeaseHeldError, LeaseLostError
+import elmo_store
+from elmo_store.errors import LeaseHeldError, LeaseLostError, OverlapError
 from elmo_store.exports import FORMATS, export
 from elmo_store.exports.outputs import ExportRefusedError
 from elmo_store.exports.writing import Writing
-from elmo_store.reading.store import Store
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
+from elmo_store.store import Store
 from pipeline.main import main
 
 SMALL = 2 * 3 * 16 * 8  # bytes of files: eight tokens of three layers in float16
@@ -50,6 +52,20 @@ def test_sentences_left_out_are_known_after_a_kill_before_the_end(
             export(store, tmp_path / "both/out", "elmoformanylangs")
     assert export(store, tmp_path / "both/out", "elmoformanylangs").left_out == whole.left_out
     assert contents(Root(tmp_path / "both")) == contents(Root(tmp_path / "alone"))
+
+
+@pytest.mark.parametrize(("name", "output"), [("npz", "out.npz"), ("safetensors", "out"), ("elmoformanylangs", "out")])
+@pytest.mark.parametrize("folder", ["store", "link", "store/sentences"])
+def test_an_export_does_not_lie_in_its_store(store: Store, tmp_path: Path, name: str, output: str, folder: str) -> None:
+    shutil.copytree(store.url, tmp_path / "store")
+    (tmp_path / "link").symlink_to("store")
+    before = contents(Root(tmp_path / "store"))
+    copy = elmo_store.open(tmp_path / "store")
+    with pytest.raises(OverlapError, match=r"the output .* lies inside the store"):
+        export(copy, tmp_path / folder / output, name)
+    with pytest.raises(OverlapError, match=r"the output .* lies inside the store"):
+        copy.slice(0, 2).write(tmp_path / folder / "view")
+    assert contents(Root(tmp_path / "store")) == before
 
 
 def _killed(*_: Any) -> None:

@@ -18,10 +18,10 @@ from elmo_store.format import ids, layout
 from elmo_store.format.index_record import record_of
 from elmo_store.format.manifest import ModelInfo
 from elmo_store.reading import text_index
-from elmo_store.reading.store import Store
 from elmo_store.reading.text_index import hash_texts, hash_tokens
 from elmo_store.storage.parquet_files import GroupsOf, read_footers, read_table, read_tables
 from elmo_store.storage.root import Root
+from elmo_store.store import Store
 from pipeline.main import main
 from tests.store.support import make_store
 

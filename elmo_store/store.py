@@ -1,0 +1,135 @@
+"""`Store`: a store as its consumers see it, and `open`."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+from elmo_store import notebook
+from elmo_store.errors import StoreError, StoreIncompleteError
+from elmo_store.format import layout
+from elmo_store.format.markers import marked_shards
+from elmo_store.reading import text_index
+from elmo_store.reading.store import StoreReader
+from elmo_store.reading.views import Selection
+from elmo_store.reading.watched import opened_store
+from elmo_store.storage.filesystems import resolved_options
+
+if TYPE_CHECKING:
+    import xarray
+
+    from elmo_store.checking.verify import VerifyReport
+    from elmo_store.figures.plots import StorePlots
+
+
+class Store(StoreReader):
+    """A store of states or of mixes, opened for reading. Use `open`.
+
+    Safe for threads, picklable, and usable after a fork. What reads raises StoreReplacedError once another store was written in
+    its place, as with ``--overwrite``.
+
+    Attributes:
+        root: its objects.
+        manifest: what it says about itself.
+        form: "zarr" or "parquet", the form that is read.
+    """
+
+    def _repr_html_(self) -> str:
+        manifest, counts = self.manifest, self.manifest.counts
+        rows = [("where", self.url)]
+        if counts is not None:
+            rows.append(("text", f"{counts.sentences:,} sentences, {counts.tokens:,} tokens, {counts.rejected:,} refused"))
+        n_rows = f"{counts.rows:,}" if counts else "?"
+        rows += [
+            ("what", f"{n_rows} × {len(self.states)} × {self.channels} {self.dtype}"),
+            ("states", ", ".join(self.states)),
+            ("model", f"{manifest.model.name}, {manifest.start_state.kind} start state"),
+            ("forms", ", ".join(manifest.forms)),
+            ("next", f'store[0] · store.sentence(id=…) · store["{self.states[0]}"][0:100] · store.plot.norms()'),
+        ]
+        return notebook.table(f"elmo_store.Store ({manifest.kind}, {'complete' if manifest.complete else 'incomplete'})", rows)
+
+    @cached_property
+    def plot(self) -> "StorePlots":
+        """The report's pictures, one by one: ``store.plot.norms()``. Needs the extra ``plot``."""
+        from elmo_store.figures.plots import StorePlots
+
+        return StorePlots(self)
+
+    def index_texts(self, tell: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
+        """Write the index of sentences' texts beside the store, which must be complete, as `elmo-store index --by text` does.
+
+        ``tell`` is called with the number of sentences done. Returns the index's facts.
+        """
+        readers = self._now
+        facts = text_index.build(self.root, self.manifest, readers.sentences, tell)
+        readers.texts = text_index.TextIndex(self.root, self.manifest, readers.sentences)
+        return facts
+
+    def slice(self, first: int = 0, stop: int | None = None) -> Selection[Self]:
+        """Sentences ``first … stop`` as a view, numbered from 0; `Selection.write` makes it a store of its own."""
+        return Selection(self, range(self.n_sentences)[first:stop])
+
+    def select(self, numbers: Sequence[int]) -> Selection[Self]:
+        """These sentences, in this order, as a view, numbered from 0. SentenceNotFoundError."""
+        return Selection(self, numbers)
+
+    def to_xarray(self, **options: Any) -> "xarray.Dataset":
+        """The Zarr form as an xarray Dataset, nothing of its rows read yet; ``options`` are those of ``xarray.open_zarr``.
+
+        ``chunks={}`` makes dask arrays of whole shards. Of an int8 store ``data.states * data.scale`` are the states. StoreError
+        for a store without the Zarr form.
+        """
+        if "zarr" not in self.manifest.forms:
+            raise StoreError(f"{self.url} has no Zarr form, which xarray reads: it has {' and '.join(self.manifest.forms)}")
+        import xarray
+
+        given = {"chunks": None, "storage_options": self.root.storage_options} | options
+        given["storage_options"] = resolved_options(given["storage_options"]) or None
+        return xarray.open_zarr(self.root.url(layout.ZARR), **given)
+
+    def verify(self, *, deep: bool = False) -> "VerifyReport":
+        """Read every object of the store and compare it with its marker and manifest; with ``deep`` also with one another.
+
+        ShardMissingError or ShardCorruptError naming what is wrong. `elmo_store.checking.verify.verify` gives a report instead.
+        """
+        from elmo_store.checking.verify import verify
+
+        report = verify(self, deep=deep)
+        report.raise_faults(str(self.root))
+        return report
+
+
+def open(
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    incomplete_ok: bool = False,
+    form: str | None = None,
+) -> Store:
+    """Open the store at ``url``: one small read, of its manifest.
+
+    Args:
+        url: a folder or any fsspec URL.
+        storage_options: what the URL's filesystem takes.
+        incomplete_ok: also open a store whose job has not finished; rows that aren't there yet raise ShardMissingError.
+        form: "zarr" or "parquet", of a store that has both (Zarr by default).
+
+    Raises:
+        StoreNotFoundError: no store there.
+        StoreIncompleteError: its job has not finished.
+        StoreVersionError, StoreFeatureError: of a newer format, or one that needs what this package does not know.
+        ManifestError: a damaged manifest, naming the field.
+    """
+    root, manifest = opened_store(url, storage_options)
+    if not manifest.complete and not incomplete_ok:
+        done = len(marked_shards(root))
+        of = f"{done} of {manifest.counts.shards} shards are written" if manifest.counts else "its input is being read"
+        raise StoreIncompleteError(
+            f"the store at {root} is not complete ({of}): run the command that started it again to continue it, "
+            "or open it with incomplete_ok=True"
+        )
+    chosen = form or ("zarr" if "zarr" in manifest.forms else "parquet")
+    if chosen not in manifest.forms:
+        raise StoreError(f"the store at {root} has no {chosen} form: it has {' and '.join(manifest.forms)}")
+    return Store(root, manifest, chosen)
