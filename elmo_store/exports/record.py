@@ -10,6 +10,7 @@ from typing import Any
 
 from elmo_store.exports.formats import FORMATS, Settings
 from elmo_store.format.markers import ObjectRecord
+from elmo_store.format.typed import converted
 
 RECORD = "export.json"
 
@@ -40,7 +41,7 @@ class Record:
         job = {name: value[name] for name in JOB_FIELDS}
         if job["format"] not in FORMATS:
             raise ValueError(f"no format {job['format']!r}")
-        lines = [ObjectRecord.parse(line) for line in value["files"]]
+        lines = [converted(line, ObjectRecord) for line in value["files"]]
         left_out = {str(why): int(count) for why, count in dict(value["left_out"]).items()}
         counts = {name: int(value[name]) for name in ("sentences", "tokens")}
         return cls(
@@ -49,7 +50,7 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """The record's JSON object."""
-        files = [line.to_json() for _, line in sorted(self.files.items())]
+        files = [asdict(line) for _, line in sorted(self.files.items())]
         own = {} if self.complete else {"run": self.run}
         return {
             **self.job,

@@ -11,6 +11,7 @@ from typing import Any
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.markers import ObjectRecord
+from elmo_store.format.typed import converted
 from elmo_store.storage.lease_holder import Tenure
 from elmo_store.storage.root import Root
 
@@ -43,7 +44,7 @@ def withdraw(root: Root, folder: str) -> None:
 def publish(holder: Tenure, folder: str, facts: Mapping[str, Any], objects: Iterable[ObjectRecord]) -> None:
     """Put the record, by which the index is complete. LeaseLostError if another command has taken the store meanwhile."""
     holder.check()
-    holder.root.put_json(record_of(folder), {**facts, "objects": [one.to_json() for one in objects]})
+    holder.root.put_json(record_of(folder), {**facts, "objects": [vars(record) for record in objects]})
 
 
 def read_record(root: Root, folder: str, identity: str, remedy: str) -> IndexRecord | None:
@@ -60,7 +61,7 @@ def read_record(root: Root, folder: str, identity: str, remedy: str) -> IndexRec
     except ValueError as error:
         raise damaged(root, rel, f"is no JSON ({error})", remedy) from error
     try:
-        objects = [ObjectRecord.parse(one) for one in value["objects"]]
+        objects = [converted(record, ObjectRecord) for record in value["objects"]]
         store = value["store"]
     except (KeyError, TypeError, ValueError) as error:
         raise damaged(root, rel, f"is no record of an index ({error!r})", remedy) from error

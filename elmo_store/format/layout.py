@@ -5,10 +5,11 @@ See docs/store-format.md for the words: row, shard, part, state, layer.
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 import pyarrow as pa
 
-FORMAT_VERSION = 1
+FORMAT_VERSION: Final = 1
 INT8 = "int8-scale"  # the feature of stores whose vectors are int8 times a scale
 FEATURES = (INT8,)  # `required_features` that this package reads
 MANIFEST = "elmo_store.json"

@@ -7,8 +7,10 @@ means stands in docs/store-format.md; this module and that page change together.
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta
 
 from elmo_store.errors import (
     ManifestError,
@@ -19,12 +21,12 @@ from elmo_store.errors import (
     StoreVersionError,
 )
 from elmo_store.format import layout
-from elmo_store.format.manifest_fields import Fields, Json
 from elmo_store.format.markers import ObjectRecord
-from elmo_store.storage.paths import is_inside
+from elmo_store.format.typed import Count, Json, Name, Number, Sha256, Size, converted
 from elmo_store.storage.root import Root
 
-Kind = Literal["states", "mix"]
+UNIQUE = Meta(min_length=1, extra_json_schema={"uniqueItems": True})
+Form = Annotated[str, Meta(pattern=f"^({'|'.join(layout.FORMS)})$")]
 
 
 @dataclass(frozen=True)
@@ -40,21 +42,21 @@ class ModelInfo:
 class StartStateInfo:
     """What sentences started from: "zero" or "warm", and the hash of its value, which stands in start_state.safetensors."""
 
-    kind: str
-    sha256: str
+    kind: Annotated[str, Meta(pattern="^(zero|warm)$", max_length=4)]
+    sha256: Sha256
 
 
 @dataclass(frozen=True)
 class Counts:
     """Sizes of the whole store. ``rows`` = ``tokens`` without boundaries; ``rejected`` are among the ``sentences``."""
 
-    sentences: int
-    tokens: int
-    rows: int
-    rejected: int
-    words_cut: int
-    parts: int
-    shards: int
+    sentences: Count
+    tokens: Count
+    rows: Count
+    rejected: Count
+    words_cut: Count
+    parts: Count
+    shards: Count
 
 
 @dataclass(frozen=True)
@@ -62,26 +64,26 @@ class InputInfo:
     """The input: one fingerprint over all files, and how many there are; inputs.parquet names them."""
 
     fingerprint: str
-    files: int
+    files: Count
 
 
 @dataclass(frozen=True)
 class Checksums:
     """SHA-256 over what the markers of a complete store name: its shards (what the store holds), its parts, its id tables."""
 
-    shards: str
-    parts: str
-    ids: str
+    shards: Sha256
+    parts: Sha256
+    ids: Sha256
 
 
 @dataclass(frozen=True)
 class WeightSet:
     """One mix, as used: ``s`` [L+1] sums to 1 or was given so; ``w`` [L+1] the logits, None if ``s`` was given."""
 
-    name: str
-    s: tuple[float, ...]
-    gamma: float
-    w: tuple[float, ...] | None = None
+    name: Name
+    s: tuple[Number, ...]
+    gamma: Number
+    w: tuple[Number, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,12 +91,12 @@ class MixInfo:
     """Of a store of kind "mix": the store it was mixed from, by URL and by hash of its manifest, and how."""
 
     source: str
-    source_sha256: str
+    source_sha256: Sha256
     layer_norm: bool
-    weight_sets: tuple[WeightSet, ...]
+    weight_sets: Annotated[tuple[WeightSet, ...], Meta(min_length=1)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """Everything about a store but its contents. Fields in the order of docs/store-format.md.
 
@@ -102,30 +104,30 @@ class Manifest:
     ``checksums`` are empty and None until the store is complete. ``chunk_rows`` 0 stands for what this version writes.
     """
 
-    kind: Kind
+    format_version: Literal[1] = layout.FORMAT_VERSION
+    kind: Annotated[str, Meta(pattern="^(states|mix)$")]
     complete: bool
     model: ModelInfo
     tokenizer: str
     start_state: StartStateInfo
-    dtype: str
+    dtype: Annotated[str, Meta(pattern=f"^({'|'.join(layout.DTYPES)})$")]
     precision: str
     boundaries: bool
-    states: tuple[str, ...]
-    channels: int
-    shard_rows: int
-    forms: tuple[str, ...]
-    compression: str
+    states: Annotated[tuple[Name, ...], UNIQUE]
+    channels: Size
+    shard_rows: Size
+    chunk_rows: Size = 0
+    sentence_chunk: Size = layout.SENTENCE_CHUNK
+    forms: Annotated[tuple[Form, ...], UNIQUE]
+    compression: Annotated[str, Meta(pattern=f"^({'|'.join(layout.COMPRESSIONS)})$")]
+    checksum: Annotated[str, Meta(pattern=f"^({'|'.join(layout.CHECKSUMS)})$")] = "none"
     counts: Counts | None
     input: InputInfo
-    checksum: str = "none"
-    chunk_rows: int = 0
-    sentence_chunk: int = layout.SENTENCE_CHUNK
     job: Mapping[str, Json] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
     mix: MixInfo | None = None
     objects: tuple[ObjectRecord, ...] = ()
     checksums: Checksums | None = None
-    format_version: int = layout.FORMAT_VERSION
 
     def __post_init__(self) -> None:
         if not self.chunk_rows:  # a store that is to be written
@@ -159,46 +161,8 @@ class Manifest:
 
     def to_json(self) -> dict[str, Any]:
         """The JSON object, keys in the order of docs/store-format.md; `parse` gives the same manifest back."""
-        mix = self.mix and {
-            "source": self.mix.source,
-            "source_sha256": self.mix.source_sha256,
-            "layer_norm": self.mix.layer_norm,
-            "weight_sets": [
-                {"name": ws.name, "s": list(ws.s), "gamma": ws.gamma, "w": None if ws.w is None else list(ws.w)}
-                for ws in self.mix.weight_sets
-            ],
-        }
-        value: dict[str, Any] = {
-            "format_version": self.format_version,
-            "required_features": list(self.required_features),
-            "kind": self.kind,
-            "complete": self.complete,
-            "model": {
-                "name": self.model.name,
-                "fingerprint": self.model.fingerprint,
-                "options": dict(self.model.options),
-            },
-            "tokenizer": self.tokenizer,
-            "start_state": vars(self.start_state).copy(),
-            "dtype": self.dtype,
-            "precision": self.precision,
-            "boundaries": self.boundaries,
-            "states": list(self.states),
-            "channels": self.channels,
-            "shard_rows": self.shard_rows,
-            "chunk_rows": self.chunk_rows,
-            "sentence_chunk": self.sentence_chunk,
-            "forms": list(self.forms),
-            "compression": self.compression,
-            "checksum": self.checksum,
-            "counts": None if self.counts is None else vars(self.counts).copy(),
-            "input": vars(self.input).copy(),
-            "job": dict(self.job),
-            "software": dict(self.software),
-            "mix": mix,
-            "objects": [record.to_json() for record in self.objects],
-            "checksums": None if self.checksums is None else vars(self.checksums).copy(),
-        }
+        first = {"format_version": self.format_version, "required_features": self.required_features}
+        value: dict[str, Any] = json.loads(json.dumps(first | asdict(self)))
         return value | {"sha256": own_sha256(value)}
 
     @classmethod
@@ -210,45 +174,12 @@ class Manifest:
             StoreFeatureError: a feature, form, codec or number type of a later elmo-store.
             ManifestError: a field, named together with ``where``, is missing or wrong.
         """
-        fields = Fields(value, where)
-        version = fields.count("format_version")
-        if version != layout.FORMAT_VERSION:
-            raise StoreVersionError(where, version, layout.FORMAT_VERSION)
-        for feature in fields.names("required_features"):
-            if feature not in layout.FEATURES:
-                raise StoreFeatureError(where, f"the feature {feature!r}")
-        model, start = fields.child("model"), fields.child("start_state")
-        source = fields.child("input")
-        kind = fields.one_of("kind", ("states", "mix"))
-        manifest = cls(
-            kind="mix" if kind == "mix" else "states",
-            complete=fields.flag("complete"),
-            model=ModelInfo(model.text("name"), model.text("fingerprint"), model.mapping("options")),
-            tokenizer=fields.text("tokenizer"),
-            start_state=StartStateInfo(start.one_of("kind", ("zero", "warm")), start.sha256("sha256")),
-            dtype=_known(fields, "dtype", layout.DTYPES),
-            precision=fields.text("precision"),
-            boundaries=fields.flag("boundaries"),
-            states=fields.names("states"),
-            channels=fields.count("channels", at_least=1),
-            shard_rows=fields.count("shard_rows", at_least=1),
-            forms=_known_forms(fields),
-            compression=_known(fields, "compression", layout.COMPRESSIONS),
-            checksum=_known(fields, "checksum", layout.CHECKSUMS),
-            chunk_rows=fields.count("chunk_rows", at_least=1),
-            sentence_chunk=fields.count("sentence_chunk", at_least=1),
-            counts=_counts(fields),
-            input=InputInfo(source.text("fingerprint"), source.count("files")),
-            job=fields.scalars("job"),
-            software=fields.texts("software"),
-            mix=_mix(fields, kind),
-            objects=_object_records(fields),
-            checksums=_checksums(fields),
-        )
-        _check(manifest, fields)
-        found = fields.sha256("sha256")
-        if found != own_sha256(value):
-            raise fields.error("sha256", f"is {found}, the manifest's own hash is {own_sha256(value)}: it was changed or damaged")
+        _check_known(value, where)
+        try:
+            manifest = converted(value, cls)
+            _check(manifest, value)
+        except ValueError as error:
+            raise ManifestError(f"{where}: {error}") from error
         return manifest
 
 
@@ -259,127 +190,94 @@ def own_sha256(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _known(fields: Fields, name: str, known: tuple[str, ...]) -> str:
-    """A string that this package knows. StoreFeatureError for any other: a later one may have written it."""
-    value = fields.text(name)
-    if value not in known:
-        raise StoreFeatureError(fields.where, f"{name} {value!r}")
-    return value
+def _check_known(value: Any, where: str) -> None:
+    """StoreVersionError, StoreFeatureError: what a later version may have written, before it is taken for a wrong value."""
+    if not isinstance(value, dict):
+        return
+    version = value.get("format_version")
+    if type(version) is int and 0 <= version < 2**63 and version != layout.FORMAT_VERSION:
+        raise StoreVersionError(where, version, layout.FORMAT_VERSION)
+    for name, what, known in (
+        ("required_features", "the feature", layout.FEATURES),
+        ("dtype", "dtype", layout.DTYPES),
+        ("forms", "the form", layout.FORMS),
+        ("compression", "compression", layout.COMPRESSIONS),
+        ("checksum", "checksum", layout.CHECKSUMS),
+    ):
+        member = value.get(name)
+        for text in member if isinstance(member, list) else [member]:
+            if isinstance(text, str) and text not in known:
+                raise StoreFeatureError(where, f"{what} {text!r}")
 
 
-def _known_forms(fields: Fields) -> tuple[str, ...]:
-    """The store's forms. A form of a later version is a StoreFeatureError: its rooms would not be verified."""
-    forms = fields.names("forms")
-    for form in forms:
-        if form not in layout.FORMS:
-            raise StoreFeatureError(fields.where, f"the form {form!r}")
-    return forms
-
-
-def _object_records(fields: Fields) -> tuple[ObjectRecord, ...]:
-    records = [ObjectRecord(one.text("path"), one.count("bytes"), one.sha256("sha256")) for one in fields.children("objects")]
-    if outside := [record.path for record in records if not is_inside(record.path)]:
-        raise fields.error("objects", f"names {outside[0]!r}, which is no path inside the store")
-    return tuple(records)
-
-
-def _checksums(fields: Fields) -> Checksums | None:
-    if fields.is_null("checksums"):
-        return None
-    sums = fields.child("checksums")
-    return Checksums(**{name: sums.sha256(name) for name in Checksums.__dataclass_fields__})
-
-
-def _counts(fields: Fields) -> Counts | None:
-    if fields.is_null("counts"):
-        return None
-    counts = fields.child("counts")
-    return Counts(**{name: counts.count(name) for name in Counts.__dataclass_fields__})
-
-
-def _mix(fields: Fields, kind: str) -> MixInfo | None:
-    if kind != "mix":
-        if not fields.is_null("mix"):
-            raise fields.error("mix", "is there in a store of states, which is not mixed")
-        return None
-    mix = fields.child("mix")
-    weight_sets = tuple(
-        WeightSet(
-            name=one.text("name"),
-            s=one.numbers("s"),
-            gamma=one.number("gamma"),
-            w=None if one.is_null("w") else one.numbers("w"),
-        )
-        for one in mix.children("weight_sets")
-    )
-    return MixInfo(mix.text("source"), mix.sha256("source_sha256"), mix.flag("layer_norm"), weight_sets)
-
-
-def _check_sizes(manifest: Manifest, fields: Fields) -> None:
+def _check_sizes(manifest: Manifest) -> None:
     """Sizes that memory is taken by."""
     if manifest.channels > layout.MOST_CHANNELS:
-        raise fields.error("channels", f"is {manifest.channels}, more than the {layout.MOST_CHANNELS:,} that a state may have")
+        raise ValueError(f"channels is {manifest.channels}, more than the {layout.MOST_CHANNELS:,} that a state may have")
     if manifest.sentence_chunk > layout.MOST_SENTENCE_CHUNK:
-        raise fields.error("sentence_chunk", f"is {manifest.sentence_chunk}, more than {layout.MOST_SENTENCE_CHUNK:,}")
+        raise ValueError(f"sentence_chunk is {manifest.sentence_chunk}, more than {layout.MOST_SENTENCE_CHUNK:,}")
     if manifest.shard_rows % manifest.chunk_rows:
-        raise fields.error("chunk_rows", f"is {manifest.chunk_rows}, which does not divide shard_rows, {manifest.shard_rows}")
+        raise ValueError(f"chunk_rows is {manifest.chunk_rows}, which does not divide shard_rows, {manifest.shard_rows}")
     row_bytes = max(manifest.channels * layout.NUMBER_BYTES[manifest.dtype], len(manifest.states) * layout.SCALE_BYTES)
     if manifest.chunk_rows * row_bytes > layout.MOST_CHUNK_BYTES:
-        raise fields.error(
-            "chunk_rows", f"is {manifest.chunk_rows}: a chunk would have more than {layout.MOST_CHUNK_BYTES:,} bytes"
-        )
+        raise ValueError(f"chunk_rows is {manifest.chunk_rows}: a chunk would have more than {layout.MOST_CHUNK_BYTES:,} bytes")
     if manifest.shard_rows // manifest.chunk_rows * len(manifest.states) > layout.MOST_CHUNKS:
-        raise fields.error(
-            "shard_rows", f"is {manifest.shard_rows}: a shard would have more than {layout.MOST_CHUNKS:,} inner chunks"
-        )
+        raise ValueError(f"shard_rows is {manifest.shard_rows}: a shard would have more than {layout.MOST_CHUNKS:,} inner chunks")
 
 
-def _check(manifest: Manifest, fields: Fields) -> None:
-    """How the fields must fit together."""
-    _check_sizes(manifest, fields)
-    if not manifest.states:
-        raise fields.error("states", "is empty: a store holds one column or more")
+def _check_columns(manifest: Manifest, value: Mapping[str, Any]) -> None:
+    """Names of forms and of the stored vectors, and the mixes that these may be."""
+    for name in ("states", "forms"):
+        if len(set(value[name])) < len(value[name]):
+            raise ValueError(f"{name} is {value[name]!r}, not a list of different names")
     try:
-        if manifest.kind == "states":
-            layout.check_states(manifest.states)
-        else:
-            layout.check_set_names(manifest.states)
+        (layout.check_states if manifest.kind == "states" else layout.check_set_names)(manifest.states)
+        if manifest.is_int8:
+            layout.check_scale_columns(manifest.states)
     except ValueError as error:
-        raise fields.error("states", str(error)) from error
+        raise ValueError(f"states: {error}") from error
+    if (manifest.mix is None) != (manifest.kind == "states"):
+        raise ValueError(f"mix is {value['mix']!r:.80} in a store of kind {manifest.kind!r}")
     if manifest.mix is not None:
         names = tuple(weights.name for weights in manifest.mix.weight_sets)
         if names != manifest.states:
-            raise fields.error("mix.weight_sets", f"are named {names}, states are {manifest.states}")
-    if manifest.is_int8 != (layout.INT8 in fields.names("required_features")):
-        raise fields.error(
-            "required_features", f"must name {layout.INT8!r} if dtype is 'int8', and only then; it is {manifest.dtype!r}"
-        )
-    if manifest.is_int8:
-        try:
-            layout.check_scale_columns(manifest.states)
-        except ValueError as error:
-            raise fields.error("states", str(error)) from error
-    if not manifest.forms:
-        raise fields.error("forms", f"is empty: one or both of {', '.join(layout.FORMS)}")
-    if manifest.complete and (manifest.counts is None or manifest.checksums is None):
-        raise fields.error("counts" if manifest.counts is None else "checksums", "is null in a store that says it is complete")
-    counts = manifest.counts
-    if counts is None:
-        return
+            raise ValueError(f"mix.weight_sets are named {names}, states are {manifest.states}")
+        if any("w" not in weights for weights in value["mix"]["weight_sets"]):
+            raise ValueError("mix.weight_sets: w is missing")
+
+
+def _check_counts(manifest: Manifest, counts: Counts) -> None:
+    """How the counts must fit together."""
     shards = layout.n_shards(counts.rows, manifest.shard_rows)
     if counts.shards != shards:
-        raise fields.error(
-            "counts.shards", f"is {counts.shards}; {counts.rows} rows in shards of {manifest.shard_rows} are {shards}"
-        )
+        raise ValueError(f"counts.shards is {counts.shards}; {counts.rows} rows in shards of {manifest.shard_rows} are {shards}")
     extra = counts.rows - counts.tokens
     if extra < 0 or extra % 2 or (extra and not manifest.boundaries) or extra > 2 * counts.sentences:
-        raise fields.error(
-            "counts.rows",
-            f"is {counts.rows}; {counts.tokens} tokens in {counts.sentences} sentences "
-            f"{'with' if manifest.boundaries else 'without'} boundaries can't be that many rows",
+        raise ValueError(
+            f"counts.rows is {counts.rows}; {counts.tokens} tokens in {counts.sentences} sentences "
+            f"{'with' if manifest.boundaries else 'without'} boundaries can't be that many rows"
         )
     if counts.rejected > counts.sentences:
-        raise fields.error("counts.rejected", f"is {counts.rejected} of {counts.sentences} sentences")
+        raise ValueError(f"counts.rejected is {counts.rejected} of {counts.sentences} sentences")
+
+
+def _check(manifest: Manifest, value: Mapping[str, Any]) -> None:
+    """How the fields must fit together. ValueError."""
+    _check_sizes(manifest)
+    _check_columns(manifest, value)
+    if value.get("required_features") != list(manifest.required_features):
+        raise ValueError(
+            f"required_features must name {layout.INT8!r} if dtype is 'int8', and only then; it is {manifest.dtype!r}"
+        )
+    for name in ("counts", "checksums"):
+        if manifest.complete and value[name] is None:
+            raise ValueError(f"{name} is null in a store that says it is complete")
+    if manifest.counts is not None:
+        _check_counts(manifest, manifest.counts)
+    if value.get("sha256") != own_sha256(value):
+        raise ValueError(
+            f"sha256 is {value.get('sha256')!r:.80}, the manifest's own hash is {own_sha256(value)}: it was changed or damaged"
+        )
 
 
 def write_manifest(root: Root, manifest: Manifest) -> None:

@@ -9,13 +9,16 @@ hash at the marker's end covers both.
 import builtins
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
+
+from msgspec import Meta
 
 from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
+from elmo_store.format.typed import Count, Sha256, converted
 from elmo_store.storage.paths import is_inside
 from elmo_store.storage.root import Root, parse_json
 
@@ -30,26 +33,18 @@ STAMPS = "stamps"  # of a marker's stats: the stamps of its objects when they we
 class ObjectRecord:
     """One object: its path relative to the store, its size in bytes, its SHA-256 as 64 hexadecimal digits."""
 
-    path: str
-    bytes: int
-    sha256: str
+    path: Annotated[str, Meta(pattern="^[^/].*[^/]$|^[^/]$")]
+    bytes: Count
+    sha256: Sha256
+
+    def __post_init__(self) -> None:
+        if not is_inside(self.path):
+            raise ValueError(f"{self.path!r} is no path inside the store")
 
     @classmethod
     def of(cls, path: str, data: builtins.bytes | bytearray) -> "ObjectRecord":
         """The record of an object whose bytes are ``data``."""
         return cls(path, len(data), hashlib.sha256(data).hexdigest())
-
-    @classmethod
-    def parse(cls, value: Any) -> "ObjectRecord":
-        """The record of a JSON object. KeyError, TypeError or ValueError if it is none, or its path leaves the store."""
-        path = _text(value["path"])
-        if not is_inside(path):
-            raise ValueError(f"{path!r} is no path inside the store")
-        return cls(path, _count(value["bytes"]), _text(value["sha256"]))
-
-    def to_json(self) -> dict[str, Any]:
-        """The record's JSON object."""
-        return {"path": self.path, "bytes": self.bytes, "sha256": self.sha256}
 
 
 @dataclass(frozen=True)
@@ -59,102 +54,61 @@ class ShardMarker:
     ``plan`` names what its writer had planned; ``stats`` are of its run alone, for progress, summary and finishing.
     """
 
-    shard: int
-    first_row: int
-    n_rows: int
+    shard: Count
+    first_row: Count
+    n_rows: Count
     objects: tuple[ObjectRecord, ...]
-    stats: Stats = field(default_factory=dict)
     plan: str = ""
+    stats: Stats = field(default_factory=dict)
 
     @property
     def path(self) -> str:
         """Where it stands."""
         return layout.shard_marker(self.shard)
 
-    def to_json(self) -> dict[str, Any]:
-        """The marker's JSON object."""
-        return {"shard": self.shard, "first_row": self.first_row, "n_rows": self.n_rows} | _tail(self)
-
-    @classmethod
-    def parse(cls, value: Any, where: str) -> "ShardMarker":
-        """The marker of a JSON object. ShardCorruptError, naming ``where``, if it is not one."""
-        try:
-            counts = (_count(value["shard"]), _count(value["first_row"]), _count(value["n_rows"]))
-            return cls(*counts, *_parse_tail(value))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise _no_marker(where, "a shard", error) from error
-
 
 @dataclass(frozen=True)
 class PartRange:
     """What a part holds: sentences from ``first_sentence`` on and their rows from ``first_row`` on."""
 
-    part: int
-    first_sentence: int
-    n_sentences: int
-    first_row: int
-    n_rows: int
+    part: Count
+    first_sentence: Count
+    n_sentences: Count
+    first_row: Count
+    n_rows: Count
 
 
 @dataclass(frozen=True)
 class StretchMarker:
     """Consecutive parts are written: their files, and the chunks of ``sentence_start`` that begin among their sentences."""
 
-    stretch: int
+    stretch: Count
     parts: tuple[PartRange, ...]
     objects: tuple[ObjectRecord, ...]
-    stats: Stats = field(default_factory=dict)
     plan: str = ""
+    stats: Stats = field(default_factory=dict)
 
     @property
     def path(self) -> str:
         """Where it stands."""
         return layout.stretch_marker(self.stretch)
 
-    def to_json(self) -> dict[str, Any]:
-        """The marker's JSON object."""
-        return {"stretch": self.stretch, "parts": [vars(one).copy() for one in self.parts]} | _tail(self)
-
-    @classmethod
-    def parse(cls, value: Any, where: str) -> "StretchMarker":
-        """The marker of a JSON object. ShardCorruptError, naming ``where``, if it is not one."""
-        try:
-            names = PartRange.__dataclass_fields__
-            parts = tuple(PartRange(**{name: _count(one[name]) for name in names}) for one in value["parts"])
-            return cls(_count(value["stretch"]), parts, *_parse_tail(value))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise _no_marker(where, "a stretch of parts", error) from error
-
 
 @dataclass(frozen=True)
 class IdsMarker:
     """Id tables ``first_table … first_table + n_tables`` are written."""
 
-    number: int
-    first_table: int
-    n_tables: int
+    number: Count
+    first_table: Count
+    n_tables: Count
     objects: tuple[ObjectRecord, ...]
-    stats: Stats = field(default_factory=dict)
     plan: str = ""
+    stats: Stats = field(default_factory=dict)
 
     @property
     def path(self) -> str:
         """Where it stands."""
         return layout.ids_marker(self.number)
-
-    def to_json(self) -> dict[str, Any]:
-        """The marker's JSON object."""
-        own = {"number": self.number, "first_table": self.first_table, "n_tables": self.n_tables}
-        return own | _tail(self)
-
-    @classmethod
-    def parse(cls, value: Any, where: str) -> "IdsMarker":
-        """The marker of a JSON object. ShardCorruptError, naming ``where``, if it is not one."""
-        try:
-            counts = (_count(value["number"]), _count(value["first_table"]), _count(value["n_tables"]))
-            return cls(*counts, *_parse_tail(value))
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise _no_marker(where, "id tables", error) from error
 
 
 AnyMarker = ShardMarker | StretchMarker | IdsMarker
@@ -163,7 +117,7 @@ M = TypeVar("M", ShardMarker, StretchMarker, IdsMarker)
 
 def write_marker(root: Root, marker: AnyMarker) -> None:
     """Put a marker: the last thing that is written of what it names."""
-    root.put(marker.path, sealed(marker.to_json()))
+    root.put(marker.path, sealed(asdict(marker)))
 
 
 def sealed(value: Mapping[str, Any]) -> bytes:
@@ -183,20 +137,20 @@ def _seal(head: bytes) -> bytes:
 
 def read_marker(root: Root, shard: int) -> ShardMarker | None:
     """The marker of shard ``shard``, None without one. ShardCorruptError if it can't be read or speaks of another shard."""
-    return _read(root, layout.shard_marker(shard), ShardMarker.parse)
+    return _read(root, layout.shard_marker(shard), ShardMarker)
 
 
 def read_stretch_marker(root: Root, stretch: int) -> StretchMarker | None:
     """The marker of stretch ``stretch``, None without one. ShardCorruptError if it can't be read or speaks of another one."""
-    return _read(root, layout.stretch_marker(stretch), StretchMarker.parse)
+    return _read(root, layout.stretch_marker(stretch), StretchMarker)
 
 
 def read_ids_marker(root: Root, number: int) -> IdsMarker | None:
     """The ``number``-th marker of id tables, None without one. ShardCorruptError if it can't be read or speaks of others."""
-    return _read(root, layout.ids_marker(number), IdsMarker.parse)
+    return _read(root, layout.ids_marker(number), IdsMarker)
 
 
-def _read(root: Root, rel: str, parse: Callable[[Any, str], M]) -> M | None:
+def _read(root: Root, rel: str, kind: type[M]) -> M | None:
     try:
         data = root.get(rel)
     except FileNotFoundError:
@@ -205,11 +159,12 @@ def _read(root: Root, rel: str, parse: Callable[[Any, str], M]) -> M | None:
         value = parse_json(data)
     except ValueError as error:
         raise ShardCorruptError(f"{root.url(rel)} is not JSON ({error}): remove it and run the job again") from error
-    if not _is_sealed(data):
-        raise ShardCorruptError(
-            f"{root.url(rel)} is damaged (its sha256 is that of other bytes): remove it and run the job again"
-        )
-    marker = parse(value, root.url(rel))
+    try:
+        if not _is_sealed(data):
+            raise ValueError("its sha256 is that of other bytes")
+        marker = converted(value, kind)
+    except ValueError as error:
+        raise ShardCorruptError(f"{root.url(rel)} is not a marker ({error}): remove it and run the job again") from error
     if marker.path != rel:
         raise ShardCorruptError(f"{root.url(rel)} is a copy of {marker.path}: remove it and run the job again")
     return marker
@@ -301,29 +256,3 @@ def checksum_of_runs(digests: Iterable[str]) -> str:
 def total_bytes(markers: Sequence[ShardMarker]) -> int:
     """Bytes of all objects of the shards."""
     return sum(record.bytes for marker in markers for record in marker.objects)
-
-
-def _tail(marker: AnyMarker) -> dict[str, Any]:
-    return {"objects": [one.to_json() for one in marker.objects], "plan": marker.plan, "stats": dict(marker.stats)}
-
-
-def _parse_tail(value: Any) -> tuple[tuple[ObjectRecord, ...], Stats, str]:
-    objects = tuple(ObjectRecord.parse(one) for one in value["objects"])
-    return objects, {_text(name): number for name, number in value["stats"].items()}, _text(value["plan"])
-
-
-def _no_marker(where: str, what: str, error: Exception) -> ShardCorruptError:
-    return ShardCorruptError(f"{where} is not a marker of {what} ({error!r}): remove it and run the job again")
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a string")
-    value.encode()  # UnicodeEncodeError, a ValueError: no path holds half a surrogate pair
-    return value
-
-
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise TypeError(f"{str(value)[:80]} is not a count")
-    return value

@@ -135,7 +135,7 @@ def test_the_explorer_shows_what_is_wrong_and_goes_on(store: Written, damage: st
         rel = ann.INDEX
         store.root.put(rel, b"no index at all")
         value = store.root.get_json(record_of(layout.VECTOR_INDEX))
-        value["objects"] = [ObjectRecord.of(one["path"], store.root.get(one["path"])).to_json() for one in value["objects"]]
+        value["objects"] = [vars(ObjectRecord.of(one["path"], store.root.get(one["path"]))) for one in value["objects"]]
         store.root.put_json(record_of(layout.VECTOR_INDEX), value)
     else:
         changed(store.root, rel, lambda data: data[: len(data) // 2])
@@ -210,7 +210,7 @@ def test_lengths_of_another_store(store: Written) -> None:
     path = Path(store.root.path(ann.LENGTHS))
     np.save(path, np.zeros((2, 3), np.float16))
     value = store.root.get_json(record_of(layout.VECTOR_INDEX))
-    value["objects"] = [ObjectRecord.of(one["path"], store.root.get(one["path"])).to_json() for one in value["objects"]]
+    value["objects"] = [vars(ObjectRecord.of(one["path"], store.root.get(one["path"]))) for one in value["objects"]]
     store.root.put_json(record_of(layout.VECTOR_INDEX), value)
     with pytest.raises(StoreError, match="has 240 rows"):
         ann.open_index(elmo_store.open(store.root.url()))

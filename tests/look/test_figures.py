@@ -54,11 +54,11 @@ def test_even_choices_are_ends_and_no_more_than_asked_for(n: int, most: int) -> 
 def test_rates_give_all_tokens_back_and_workers_are_counted() -> None:
     markers = [
         ShardMarker(
-            i, 0, 1, (), {"tokens": 100, "finished": 110.0 + 10 * i, "worker": f"h:{i % 2}", "call_began": 100.0 + 10 * i}
+            i, 0, 1, (), "", {"tokens": 100, "finished": 110.0 + 10 * i, "worker": f"h:{i % 2}", "call_began": 100.0 + 10 * i}
         )
         for i in range(6)
     ]
-    found = job.job_figures([*markers, ShardMarker(9, 0, 1, (), {})], n_bins=12)
+    found = job.job_figures([*markers, ShardMarker(9, 0, 1, ())], n_bins=12)
     seconds = np.diff(np.concatenate([[0.0], found.hours * 3600]))
     assert float((found.tokens_per_second * seconds).sum()) == pytest.approx(600)
     assert found.shards_by_worker == {"h:0": 3, "h:1": 3}

@@ -22,7 +22,7 @@ Command = Callable[..., int]
 
 
 def marker(shard: int, tokens: int, **stats: float | int | str) -> ShardMarker:
-    return ShardMarker(shard, 0, tokens, (ObjectRecord("x", 100, "0" * 64),), {"tokens": tokens, **stats}, "p")
+    return ShardMarker(shard, 0, tokens, (ObjectRecord("x", 100, "0" * 64),), "p", {"tokens": tokens, **stats})
 
 
 def test_totals_are_sums_over_shards_and_shares_come_from_sums() -> None:

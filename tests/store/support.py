@@ -176,7 +176,7 @@ def write_shard(
 ) -> ShardMarker:
     lo, hi = manifest.shard_range(shard)
     objects = forms.encode_shard(manifest, shard, states[lo:hi], tokens[lo:hi], sentence[lo:hi], index[lo:hi])
-    marker = ShardMarker(shard, lo, hi - lo, _put(root, objects), {"tokens": hi - lo})
+    marker = ShardMarker(shard, lo, hi - lo, _put(root, objects), stats={"tokens": hi - lo})
     write_marker(root, marker)
     return marker
 

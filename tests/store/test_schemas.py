@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import jsonschema
 import pytest
 
 from elmo_store.errors import ManifestError, StoreError
+from elmo_store.format import json_schemas, layout
 from elmo_store.format.manifest import Manifest, MixInfo, WeightSet, own_sha256
-from elmo_store.format.markers import ShardMarker, StretchMarker, sealed
+from elmo_store.format.markers import ShardMarker, StretchMarker, read_marker, sealed
+from elmo_store.storage.root import Root
 from tests.store.support import make_manifest, make_store
 
 MIX = MixInfo("s3://x/y", "3" * 64, False, (WeightSet("a", (0.5, 0.5), 1.0, (0.0, 0.0)), WeightSet("b", (1.0, 0.0), 2.0)))
@@ -19,6 +22,11 @@ MIX = MixInfo("s3://x/y", "3" * 64, False, (WeightSet("a", (0.5, 0.5), 1.0, (0.0
 
 def schema(name: str) -> Any:
     return json.loads(files("elmo_store.format").joinpath(f"schemas/{name}.schema.json").read_text(encoding="utf-8"))
+
+
+def test_the_files_are_made_from_the_types() -> None:
+    assert schema("manifest") == json_schemas.manifest_schema()
+    assert schema("markers") == json_schemas.markers_schema()
 
 
 def validator(name: str) -> Any:
@@ -64,12 +72,14 @@ def test_what_the_schema_refuses_the_package_refuses(name: str, bad: Any) -> Non
 @pytest.mark.parametrize(
     "change", [{"shard": "1"}, {"objects": [{}]}, {"first_row": -1}, {"n_rows": None}, {"stats": []}, {"plan": 1}]
 )
-def test_markers_that_are_none(change: dict[str, Any]) -> None:
-    value = {**json.loads(sealed(ShardMarker(0, 0, 1, ()).to_json())), **change}
+def test_markers_that_are_none(tmp_path: Path, change: dict[str, Any]) -> None:
+    root = Root(tmp_path)
+    value = {**json.loads(sealed(asdict(ShardMarker(0, 0, 1, ())))), **change}
     assert list(validator("markers").iter_errors(value))
-    with pytest.raises(StoreError):
-        ShardMarker.parse(value, "here")
-    sound = json.loads(sealed(StretchMarker(0, (), ()).to_json()))
+    root.put(layout.shard_marker(0), sealed({name: member for name, member in value.items() if name != "sha256"}))
+    with pytest.raises(StoreError, match=rf"00000\.json is not a marker \({next(iter(change))}"):
+        read_marker(root, 0)
+    sound = json.loads(sealed(asdict(StretchMarker(0, (), ()))))
     assert not list(validator("markers").iter_errors(sound))
     del sound["sha256"]
     assert list(validator("markers").iter_errors(sound))

@@ -177,9 +177,9 @@ def test_what_goes_wrong_on_a_device_later_is_the_shard_s_failure_but_a_lost_dev
 
 
 def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_marker(root, ShardMarker(0, 0, 2, (), {"run": "run"}, "plan"))
-    write_marker(root, ShardMarker(1, 2, 2, (), {"run": "run"}, "another"))
-    write_marker(root, ShardMarker(2, 4, 1, (), {"run": "an earlier one, found damaged"}, "plan"))
+    write_marker(root, ShardMarker(0, 0, 2, (), "plan", {"run": "run"}))
+    write_marker(root, ShardMarker(1, 2, 2, (), "another", {"run": "run"}))
+    write_marker(root, ShardMarker(2, 4, 1, (), "plan", {"run": "an earlier one, found damaged"}))
     root.put("_shards/00003.json", b"{")
     monkeypatch.setattr(stage, "write_shard", lambda *_: Marker())
     engine = Engine()

@@ -70,7 +70,7 @@ def merge_ids(root: Root, run: int) -> NumberResult:
     tables = range(run * of_run, (run + 1) * of_run)
     records, stamps = put_marked(root, encode_id_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables))
     write_marker(
-        root, IdsMarker(run, tables.start, len(tables), tuple(records), {STAMPS: joined_stamps(stamps)}, str(plan["id"]))
+        root, IdsMarker(run, tables.start, len(tables), tuple(records), str(plan["id"]), {STAMPS: joined_stamps(stamps)})
     )
     with suppress(FileNotFoundError):  # a second copy of this task was faster; what it left goes with the scratch area
         root.remove_many(made_of)

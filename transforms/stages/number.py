@@ -136,7 +136,7 @@ def number_parts(root: Root, task: NumberTask) -> NumberResult:
     _extend(written, put_marked(root, _starts(root, manifest, task, starts)))
     _put_hashes(root, task, np.concatenate(hashes))
     stats = {STAMPS: joined_stamps(written[1])}
-    write_marker(root, StretchMarker(task.stretch.number, tuple(ranges), tuple(written[0]), stats, task.identity))
+    write_marker(root, StretchMarker(task.stretch.number, tuple(ranges), tuple(written[0]), task.identity, stats))
     return NumberResult(task.stretch.number, sum(one.n_sentences for one in ranges), RETRIES.taken())
 
 

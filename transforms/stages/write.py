@@ -40,6 +40,6 @@ def write_shard(
         "run": run_of(root),
         STAMPS: joined_stamps(stamps),
     }
-    marker = ShardMarker(task.shard, task.first_row, task.n_rows, tuple(records), {**stats, **timed}, plan)
+    marker = ShardMarker(task.shard, task.first_row, task.n_rows, tuple(records), plan, {**stats, **timed})
     write_marker(root, marker)
     return marker

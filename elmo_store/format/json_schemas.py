@@ -1,0 +1,78 @@
+"""The JSON Schemas of manifests and markers, made from the types that read them: ``python -m elmo_store.format.json_schemas``
+writes those of this folder anew.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from elmo_store.format import layout
+from elmo_store.format.manifest import Manifest
+from elmo_store.format.markers import IdsMarker, ShardMarker, StretchMarker
+from elmo_store.format.typed import Name, Sha256
+
+FOLDER = Path(__file__).with_name("schemas")
+_REST = "docs/store-format.md says what each member means. Members that are not named here may be there."
+
+
+def manifest_schema() -> dict[str, Any]:
+    """Of elmo_store.json."""
+    schema = _definitions(Manifest)
+    own = schema["Manifest"]
+    features = msgspec.json.schema(tuple[Name, ...]) | {"uniqueItems": True}
+    own["properties"] |= {"required_features": features, "sha256": msgspec.json.schema(Sha256)}
+    own["required"] = list(own["properties"])
+
+    def when(member: str, value: Any, then: dict[str, Any]) -> dict[str, Any]:
+        return {"if": {"properties": {member: {"const": value}}}, "then": {"properties": then}}
+
+    with_scale = {"contains": {"const": layout.INT8}}
+    own["allOf"] = [
+        when("complete", True, {"counts": {"type": "object"}, "checksums": {"type": "object"}}),
+        when("kind", "mix", {"mix": {"type": "object"}}),
+        when("kind", "states", {"mix": {"type": "null"}}),
+        when("dtype", "int8", {"required_features": with_scale})
+        | {"else": {"properties": {"required_features": {"not": with_scale}}}},
+    ]
+    return _document("manifest", "elmo_store.json, format version 1", {"$ref": "#/$defs/Manifest"}, schema)
+
+
+def markers_schema() -> dict[str, Any]:
+    """Of _shards/*.json, _parts/*.json and _ids/*.json."""
+    kinds = (ShardMarker, StretchMarker, IdsMarker)
+    schema = _definitions(*kinds)
+    for kind in kinds:
+        own = schema[kind.__name__]
+        own["properties"]["sha256"] = msgspec.json.schema(Sha256)
+        own["required"] = list(own["properties"])
+    names = ", ".join(f"{folder}/*.json" for folder in (layout.SHARDS, layout.STRETCHES, layout.IDS))
+    any_of = {"oneOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds]}
+    return _document("markers", f"{names}, format version 1", any_of, schema)
+
+
+def encoded(schema: dict[str, Any]) -> str:
+    """A schema as it stands in its file."""
+    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+
+
+def _definitions(*kinds: type) -> dict[str, Any]:
+    """The schemas of dataclasses, by name; every member is required, also one that has a default here."""
+    _, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
+    for schema in definitions.values():
+        schema["required"] = list(schema["properties"])
+        schema.pop("description", None)  # for Python's reader
+        for member in schema["properties"].values():
+            member.pop("default", None)
+    return definitions
+
+
+def _document(name: str, title: str, whole: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"urn:elmo-store:{name}:1", "title": title}
+    return {**head, "description": _REST, **whole, "$defs": definitions}
+
+
+if __name__ == "__main__":
+    for stem, document in (("manifest", manifest_schema()), ("markers", markers_schema())):
+        (FOLDER / f"{stem}.schema.json").write_text(encoded(document), encoding="utf-8")
