@@ -45,8 +45,8 @@ from transforms.stages.plan import ShardTask
 from transforms.stages.plan_shards import NUMBER, SHARDS, plan_job
 from transforms.stages.scratch import tokenise_task
 from transforms.stages.shard_text import PartReader, read_shard
-from transforms.stages.split import plan_pieces, read_tasks
-from transforms.stages.task_list import listed_tasks, write_tasks
+from transforms.stages.split import plan_splits, read_tasks
+from transforms.stages.unpack import listed_tasks, write_tasks
 from transforms.stages.write import write_shard
 
 SHARD_ROWS, CHANNELS, TOKENS_A_LINE = 256, 8, 16
@@ -138,10 +138,10 @@ def manifest_of(root: Root) -> Manifest:
 
 def door(source: str, options: dict[str, Any], root: Root) -> int:
     """What the launcher does with the input: list, cut, bundle, put the lists of files and tasks."""
-    pieces = plan_pieces([source], "lines", READ, storage_options=options)
-    tasks = list(read_tasks(pieces))
+    splits = plan_splits([source], "lines", READ, storage_options=options)
+    tasks = list(read_tasks(splits))
     write_tasks(root, tasks)
-    root.put(INPUTS, encode_inputs(describe_files(pieces)))
+    root.put(INPUTS, encode_inputs(describe_files(splits)))
     return len(tasks)
 
 

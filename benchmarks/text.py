@@ -25,8 +25,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.storage.root import Root
 from transforms.inputs.records import ReadSettings, Sentence
-from transforms.readers import read_piece
-from transforms.stages.split import plan_pieces, read_tasks
+from transforms.readers import read_split
+from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.tokenise import TokeniseTasks
 
 SAMPLE = Path(__file__).parent.parent / "examples/sample"
@@ -86,10 +86,10 @@ def formats(megabytes: float) -> None:
         for name, kind, path in files(Path(folder), texts):
             for tokenizer in ("auto",) if kind in ("conll", "conllu") else ("ptb", "whitespace"):
                 settings = ReadSettings(tokenizer=tokenizer)
-                (piece,) = plan_pieces([str(path)], kind, settings, range_bytes=1 << 40)
+                (split,) = plan_splits([str(path)], kind, settings, range_bytes=1 << 40)
 
                 began = time.perf_counter()
-                tokens = sum(len(record.tokens) for record in read_piece(piece, settings) if isinstance(record, Sentence))
+                tokens = sum(len(record.tokens) for record in read_split(split, settings) if isinstance(record, Sentence))
                 seconds = time.perf_counter() - began
                 print(f"{name:<14}{tokenizer:<12}{n_bytes / seconds / 1e6:>8.2f}{tokens / seconds:>12,.0f}")
 
@@ -104,7 +104,7 @@ def stage(megabytes: float, processes: list[int]) -> None:
             for _ in range(max(1, round(megabytes * 1e6 / len(block)))):
                 file.write(block)
         settings = ReadSettings()
-        tasks = list(read_tasks(plan_pieces([str(path)], "text", settings)))
+        tasks = list(read_tasks(plan_splits([str(path)], "text", settings)))
         one = 0.0
         for n in processes:
             root = Root(Path(folder) / f"store-{n}")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from model.training.run import Report
     from model.training.softmax import SoftmaxWeights
     from model.training.trainer import Recipe, Trainer
-    from transforms.inputs.records import Piece
+    from transforms.inputs.records import Split
 
 RATES = {"adamw": 2e-3, "adagrad": 0.2}
 SOFTMAX_RATES = {"adamw": 0.1, "adagrad": 0.2}
@@ -283,13 +283,13 @@ def _problems(args: argparse.Namespace) -> Iterator[str]:
         yield "--decay-tokens counts back from --max-tokens: give both, or leave the fall to --hours"
 
 
-def _pieces(inputs: list[str], args: argparse.Namespace) -> "tuple[list[Piece], Any]":
+def _splits(inputs: list[str], args: argparse.Namespace) -> "tuple[list[Split], Any]":
     from transforms.inputs.records import ReadSettings
-    from transforms.stages.split import plan_pieces
+    from transforms.stages.split import plan_splits
 
     settings = ReadSettings(text_field=args.text_field or "text", tokenizer=args.tokenizer)
     own = [args.output] if args.output else []
-    return plan_pieces(inputs, args.input_format, settings, storage_options=args.storage_options, exclude=own), settings
+    return plan_splits(inputs, args.input_format, settings, storage_options=args.storage_options, exclude=own), settings
 
 
 def _sentences(inputs: list[str], args: argparse.Namespace, what: str = "TEXT") -> Iterator[tuple[str, ...]]:
@@ -300,16 +300,16 @@ def _sentences(inputs: list[str], args: argparse.Namespace, what: str = "TEXT") 
     """
     from model.errors import TrainingError
     from transforms.inputs.records import Reject
-    from transforms.readers import read_piece
+    from transforms.readers import read_split
 
-    pieces, settings = _pieces(inputs, args)
+    splits, settings = _splits(inputs, args)
     refused = 0
-    for piece in pieces:
-        for record in read_piece(piece, settings, args.storage_options):
+    for split in splits:
+        for record in read_split(split, settings, args.storage_options):
             if isinstance(record, Reject):
                 if not args.skip_refused:
                     raise TrainingError(
-                        f"{piece.url}, record {record.position}: {record.reason}. {what} must be readable text: mend the file, "
+                        f"{split.url}, record {record.position}: {record.reason}. {what} must be readable text: mend the file, "
                         "or leave such records out with --skip-refused"
                     )
                 refused += 1
@@ -325,9 +325,9 @@ def _corpus(args: argparse.Namespace, folder: Path) -> "Corpus":
     from model.training.corpus import Corpus
     from transforms.inputs.records import input_fingerprint
 
-    pieces, settings = _pieces(args.inputs, args)
+    splits, settings = _splits(args.inputs, args)
     identity = {
-        "input": input_fingerprint(pieces),
+        "input": input_fingerprint(splits),
         "reading": settings.to_dict(),
         "words": args.words,
         "vocabulary": args.vocabulary,

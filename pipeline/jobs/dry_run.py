@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from elmo_store.format.layout import row_bytes, state_names
 from elmo_store.storage.root import Root
 from model.files.registry import card_language, load_model, model_options
@@ -17,7 +19,7 @@ from pipeline.jobs.embed_input import Input
 from pipeline.jobs.estimate import SCRIPTS_OF_LANGUAGE, estimate, foreign_share, lines_of, preview_lines, take_sample
 from pipeline.jobs.options import EmbedOptions
 from transforms.inputs.records import DamagedInputError, InputError, Sentence
-from transforms.readers import read_piece
+from transforms.readers import read_split
 
 FOREIGN_SHARE = 0.05  # of the tokens, from which on a warning is given
 MEASURED_SECONDS = 3.0
@@ -28,9 +30,9 @@ def preview(options: EmbedOptions) -> Exit:
     """Print the first records, an id and its tokens a line."""
     given = Input(options)
     try:
-        names = [piece.url for piece in given.pieces]
-        pieces, read = given.readable_here(), given.settings
-        for line in preview_lines(pieces, names, read, options.input_storage_options, options.preview or 0):
+        names = [split.url for split in given.splits]
+        splits, read = given.readable_here(), given.settings
+        for line in preview_lines(splits, names, read, options.input_storage_options, options.preview or 0):
             print(line)
     except InputError as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
@@ -83,10 +85,12 @@ def check_size(options: EmbedOptions, given: Input, root: Root, row_bytes: int) 
     CommandError (bad location) if the states can't have room at the output.
     """
     # Words between spaces, a line at a time: a tenth of the time of the job's own tokens, and near enough for both questions.
-    pieces = [replace(piece, format="lines") if piece.format == "text" else piece for piece in given.readable_here()]
+    splits = [
+        msgspec.structs.replace(split, format="lines") if split.format == "text" else split for split in given.readable_here()
+    ]
     roughly = replace(given.settings, tokenizer="whitespace", split_sentences=False)
     try:
-        sample = take_sample(pieces, roughly, options.input_storage_options)
+        sample = take_sample(splits, roughly, options.input_storage_options)
     except DamagedInputError:
         return  # the job looks at all files, and names all that are damaged
     except InputError as error:
@@ -130,8 +134,8 @@ def _measured(options: EmbedOptions, given: Input) -> float:
     settings = EngineSettings(**chosen, threads=options.threads, lanes=options.lanes)
     engine = Embedder(weights, StartState.zero(weights.options), settings)
     sentences: list[SentenceRows] = []
-    for piece in given.readable_here():
-        for record in read_piece(piece, given.settings, options.input_storage_options):
+    for split in given.readable_here():
+        for record in read_split(split, given.settings, options.input_storage_options):
             if isinstance(record, Sentence):
                 sentences.append(SentenceRows(record.tokens, 0, len(record.tokens)))
             if len(sentences) >= 4096:

@@ -19,9 +19,8 @@ from transforms.stages.finish import FinishStore
 from transforms.stages.index_ids import IndexIds
 from transforms.stages.number import NumberParts
 from transforms.stages.plan_shards import NUMBER, SHARDS, PlanShards
-from transforms.stages.task_list import listed_tasks
 from transforms.stages.tokenise import TokeniseTasks
-from transforms.stages.unpack import UnpackStreams
+from transforms.stages.unpack import UnpackStreams, listed_tasks
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,18 @@
-"""The input of an ``embed`` job at the door: how it is read, its pieces, which options its formats use, what is on stdin."""
+"""The input of an ``embed`` job at the door: how it is read, its splits, which options its formats use, what is on stdin."""
 
 import hashlib
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import BinaryIO
+
+from msgspec.structs import replace
 
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.options import USED_BY, EmbedOptions, unused_options
-from transforms.inputs.records import FileIdentity, InputError, Piece, ReadSettings, ReadTask
-from transforms.stages.split import plan_pieces
+from transforms.inputs.records import FileIdentity, InputError, ReadSettings, ReadTask, Split, Stream, WholeFile, split_as
+from transforms.stages.split import plan_splits
 from transforms.stages.unpack import unpack_local
 
 STDIN = "-"
@@ -26,7 +27,7 @@ def read_settings(options: EmbedOptions) -> ReadSettings:
 
 
 class Input:
-    """The pieces of a job. What came from standard input is held in a local file until there is a store to put it into."""
+    """The splits of a job. What came from standard input is held in a local file until there is a store to put it into."""
 
     def __init__(self, options: EmbedOptions, stdin: BinaryIO | None = None) -> None:
         """CommandError for an input that can't be read, or an option that no format of it uses."""
@@ -34,9 +35,9 @@ class Input:
         self._spooled: tempfile._TemporaryFileWrapper[bytes] | None = None
         try:
             if STDIN in options.inputs:
-                self.pieces = [self._spool(options, stdin or sys.stdin.buffer)]
+                self.splits: list[Split] = [self._spool(options, stdin or sys.stdin.buffer)]
             else:
-                self.pieces = plan_pieces(
+                self.splits = plan_splits(
                     options.inputs,
                     options.input_format,
                     self.settings,
@@ -45,24 +46,25 @@ class Input:
                 )
         except InputError as error:
             raise CommandError(Exit.BAD_LOCATION, "\n".join(map(str, (error, *error.also)))) from error
-        for problem in unused_options(options, (piece.format for piece in self.pieces)):
+        for problem in unused_options(options, (split.format for split in self.splits)):
             raise CommandError(Exit.BAD_USAGE, problem)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of all its files, as stored."""
-        return sum({piece.url: piece.identity.size for piece in self.pieces}.values())
+        return sum({split.url: split.identity.size for split in self.splits}.values())
 
     @property
     def has_streams(self) -> bool:
         """Whether some of it must be unpacked before it is read."""
-        return any(piece.unpack for piece in self.pieces)
+        return any(isinstance(split, Stream) for split in self.splits)
 
-    def readable_here(self) -> Sequence[Piece]:
-        """The pieces as this process can read them at once."""
+    def readable_here(self) -> Sequence[Split]:
+        """The splits as this process can read them at once."""
+        whole = [split_as(WholeFile, split) if isinstance(split, Stream) else split for split in self.splits]
         if self._spooled is None:
-            return [replace(piece, unpack=False) for piece in self.pieces]
-        return [replace(piece, url=self._spooled.name, identity=_identity_here(self._spooled.name)) for piece in self.pieces]
+            return whole
+        return [replace(split, url=self._spooled.name, identity=_identity_here(self._spooled.name)) for split in whole]
 
     def put_stdin(self, root: Root, tasks: Sequence[ReadTask]) -> None:
         """Put what came from standard input into the store, where workers find it."""
@@ -70,7 +72,7 @@ class Input:
             (task,) = tasks
             unpack_local(self._spooled.name, _identity_here(self._spooled.name), task, root, self.settings)
 
-    def _spool(self, options: EmbedOptions, stdin: BinaryIO) -> Piece:
+    def _spool(self, options: EmbedOptions, stdin: BinaryIO) -> Stream:
         if len(options.inputs) > 1:
             raise CommandError(Exit.BAD_USAGE, "- (standard input) stands alone: name files, or pipe all of them in")
         kind = "text" if options.input_format == "auto" else options.input_format
@@ -85,7 +87,7 @@ class Input:
             size += len(data)
             self._spooled.write(data)
         self._spooled.flush()
-        return Piece(0, "stdin", kind, FileIdentity(size, f"sha256={digest.hexdigest()}"), unpack=True)
+        return Stream(0, "stdin", kind, FileIdentity(size, f"sha256={digest.hexdigest()}"))
 
 
 def _identity_here(path: str) -> FileIdentity:

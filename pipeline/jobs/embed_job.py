@@ -42,13 +42,13 @@ from pipeline.runners.beam_options import ENGINES, is_local, n_local_processes, 
 from pipeline.runners.machine import cores, memory_limit
 from pipeline.runners.preflight import check_reach, left_behind
 from pipeline.runners.workers import workers_of
-from transforms.inputs.records import Piece, ReadSettings, describe_files, input_fingerprint
+from transforms.inputs.records import ReadSettings, Split, describe_files, input_fingerprint
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, PROGRESS, START
 from transforms.stages.embed import EmbedSettings, build_ahead, engine_dtype
 from transforms.stages.plan import shards_per_call
 from transforms.stages.split import read_tasks
-from transforms.stages.task_list import write_tasks
+from transforms.stages.unpack import write_tasks
 from transforms.text.tokenizers import describe
 
 _LOG = logging.getLogger(__name__)
@@ -94,16 +94,16 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
         )
     reach(root, "output")
     given = Input(options)
-    read, pieces = given.settings, given.pieces
+    read, splits = given.settings, given.splits
     _check_inputs_outside(options, given)
     name, weights, start = loading.result()
     device = resolve_device(options.device, is_local(pipeline_options))
     options = replace(options, precision=resolve_precision(options.precision, device))
-    manifest = new_manifest(options, read, pieces, name, weights, device, resolve_cell(device))
+    manifest = new_manifest(options, read, splits, name, weights, device, resolve_cell(device))
 
     def same_job_there() -> Manifest | None:
         there = standing(root, overwrite=options.overwrite)
-        same = there is not None and is_same_job(root, there, manifest, describe_files(list(pieces)))
+        same = there is not None and is_same_job(root, there, manifest, describe_files(splits))
         return there if same else None
 
     there = same_job_there()
@@ -128,7 +128,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
 def _check_inputs_outside(options: EmbedOptions, given: Input) -> None:
     """CommandError (bad usage) for a file of the input that lies in the output, which a link in a folder may hide."""
     output = Location("output", options.output, options.storage_options)
-    urls = () if STDIN in options.inputs else (piece.url for piece in given.pieces)
+    urls = () if STDIN in options.inputs else (split.url for split in given.splits)
     try:
         check_outside(output, "input", urls, options.input_storage_options)
     except OverlapError as error:
@@ -218,18 +218,18 @@ def job_settings(
         hints=resource_hints(pipeline_options, weight_bytes, options.accelerator if cuda else None),
         max_reject_rate=options.max_reject_rate,
         unpack=given.has_streams,
-        read_processes=read_processes(given.pieces, weight_bytes, CUDA_BYTES_AT_ONCE if cuda else CPU_BYTES_AT_ONCE)
+        read_processes=read_processes(given.splits, weight_bytes, CUDA_BYTES_AT_ONCE if cuda else CPU_BYTES_AT_ONCE)
         if is_local(pipeline_options) and workers.n == 1
         else 1,
     )
 
 
-def read_processes(pieces: Sequence[Piece], weight_bytes: int, call_bytes: int) -> int:
+def read_processes(splits: Sequence[Split], weight_bytes: int, call_bytes: int) -> int:
     """Processes that read and tokenise on this machine: as many as a container's limits allow beside the one that computes.
 
     One where starting more takes longer than the work.
     """
-    sizes = {piece.url: piece.identity.size for piece in pieces}
+    sizes = {split.url: split.identity.size for split in splits}
     if sum(sizes.values()) < BYTES_FOR_PROCESSES:
         return 1
     memory = memory_limit()
@@ -298,16 +298,16 @@ def resolve_cell(device: str) -> str:
 
 
 def new_manifest(
-    options: EmbedOptions, read: ReadSettings, pieces: Sequence[Piece], name: str, weights: BiLMWeights, device: str, cell: str
+    options: EmbedOptions, read: ReadSettings, splits: Sequence[Split], name: str, weights: BiLMWeights, device: str, cell: str
 ) -> Manifest:
     """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
-    formats = sorted({piece.format for piece in pieces})
+    formats = sorted({split.format for split in splits})
     tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form, split_sentences=read.split_sentences) for form in formats))
     states = chosen_states(options, weights.options)
     fields: dict[str, Any] = {
         "model": weights.fingerprint,
         "start_state": options.start_state,
-        "input": input_fingerprint(list(pieces)),
+        "input": input_fingerprint(splits),
         "input_format": options.input_format,
         "text_field": read.text_field,
         "id_field": read.id_field,
@@ -348,7 +348,7 @@ def new_manifest(
         compression=options.compression,
         checksum=options.checksum,
         counts=None,
-        input=InputInfo(input_fingerprint(list(pieces)), len(describe_files(list(pieces)))),
+        input=InputInfo(input_fingerprint(splits), len(describe_files(splits))),
         job=fields,
         software=versions(),
     )
@@ -357,15 +357,15 @@ def new_manifest(
 def _put_start(
     root: Root, run: str, manifest: Manifest, state: StartState, weights: BiLMWeights | None, given: Input, *, waits: bool
 ) -> None:
-    """Put manifest, start state, weights and list of pieces. Weights are None where workers find them on this machine."""
+    """Put manifest, start state, weights and list of splits. Weights are None where workers find them on this machine."""
     try:
         # Counts are the plan's to write; a job that goes on keeps those it had.
         write_manifest(root, manifest)
         root.put(START_STATE, state.to_bytes())
         if weights is not None and root.size(MODEL) is None:
             root.put(MODEL, weights.to_safetensors())
-        root.put(INPUTS, encode_inputs(describe_files(list(given.pieces))))
-        tasks = list(read_tasks(given.pieces))
+        root.put(INPUTS, encode_inputs(describe_files(given.splits)))
+        tasks = list(read_tasks(given.splits))
         write_tasks(root, tasks)
         given.put_stdin(root, tasks)
         for folder in (PROGRESS, BAD):
@@ -374,7 +374,7 @@ def _put_start(
             root.remove(name)
         if manifest.job["device"] != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
             root.remove(DEVICE)
-        n_bytes = sum({piece.url: piece.identity.size for piece in given.pieces}.values())
+        n_bytes = sum({split.url: split.identity.size for split in given.splits}.values())
         root.put_json(START, {"run": run, "started": time.time(), "n_pieces": len(tasks), "n_bytes": n_bytes, "waits": waits})
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error

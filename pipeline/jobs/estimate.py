@@ -13,10 +13,10 @@ from elmo_store.figures.text import NO_SCRIPT, script_of
 from elmo_store.storage.root import Root
 from pipeline.cli.quantities import duration, human_bytes
 from pipeline.cli.terminal import in_line
-from transforms.inputs.records import Piece, ReadSettings, Record, Sentence
-from transforms.readers import open_piece
+from transforms.inputs.records import ReadSettings, Record, Sentence, Split
+from transforms.readers import open_split
 
-SAMPLED_PIECES = 16
+SAMPLED_SPLITS = 16
 SAMPLED_BYTES = 1 << 18  # of the stored bytes of each of them
 SAMPLED_RECORDS = 5_000  # of each
 OVERHEAD = 1.02  # of a store: metadata, markers, sentences' table
@@ -44,11 +44,6 @@ class Sample:
     scripts: Mapping[str, int]  # of tokens with letters
     exact: bool  # it is the whole input
 
-    @property
-    def tokens_per_byte(self) -> float:
-        """Of the stored bytes."""
-        return self.n_tokens / self.bytes if self.bytes else 0.0
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -62,25 +57,25 @@ class Estimate:
     cost: float | None  # in the unit of the price
 
 
-def spread(pieces: Sequence[Piece], most: int) -> list[Piece]:
-    """At most ``most`` of ``pieces``, evenly spread, the first and the last among them."""
-    if len(pieces) <= most:
-        return list(pieces)
-    return [pieces[round(i * (len(pieces) - 1) / (most - 1))] for i in range(most)]
+def spread(splits: Sequence[Split], most: int) -> list[Split]:
+    """At most ``most`` of ``splits``, evenly spread, the first and the last among them."""
+    if len(splits) <= most:
+        return list(splits)
+    return [splits[round(i * (len(splits) - 1) / (most - 1))] for i in range(most)]
 
 
 def take_sample(
-    pieces: Sequence[Piece], settings: ReadSettings, storage_options: Mapping[str, Any] | None, *, exact: bool = False
+    splits: Sequence[Split], settings: ReadSettings, storage_options: Mapping[str, Any] | None, *, exact: bool = False
 ) -> Sample:
-    """Read the beginnings of pieces from all over the input, or (``exact``) all of it, in this process.
+    """Read the beginnings of splits from all over the input, or (``exact``) all of it, in this process.
 
     InputError for what can't be read.
     """
     began = time.perf_counter()
     totals = Counter[str]()
     scripts = Counter[str]()
-    for piece in pieces if exact else spread(pieces, SAMPLED_PIECES):
-        source, records = open_piece(piece, settings, storage_options)
+    for split in splits if exact else spread(splits, SAMPLED_SPLITS):
+        source, records = open_split(split, settings, storage_options)
         for number, record in enumerate(records, 1):
             totals["sentences"] += 1
             if isinstance(record, Sentence):
@@ -149,14 +144,14 @@ def foreign_share(scripts: Mapping[str, int], known: Iterable[str]) -> tuple[flo
 
 
 def preview_lines(
-    pieces: Sequence[Piece], names: Sequence[str], settings: ReadSettings, storage_options: Mapping[str, Any] | None, n: int
+    splits: Sequence[Split], names: Sequence[str], settings: ReadSettings, storage_options: Mapping[str, Any] | None, n: int
 ) -> Iterator[str]:
     """The first ``n`` records as lines: id, then tokens between spaces, or why it was refused. ``names``: of their files."""
     positions: Counter[str] = Counter()
     ordinals: Counter[str] = Counter()
     left = n
-    for piece, name in zip(pieces, names, strict=True):
-        source, records = open_piece(piece, settings, storage_options)
+    for split, name in zip(splits, names, strict=True):
+        source, records = open_split(split, settings, storage_options)
         for record in records:
             if not left:
                 return

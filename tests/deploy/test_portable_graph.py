@@ -85,7 +85,7 @@ from transforms.stages.index_ids import IndexIds
 from transforms.stages.number import NumberParts
 from transforms.stages.plan_shards import NUMBER, PlanShards
 from transforms.inputs.records import ReadSettings
-from transforms.stages.task_list import listed_tasks
+from transforms.stages.unpack import listed_tasks
 from transforms.stages.tokenise import TokeniseTasks
 
 root, read = Root(sys.argv[1]), ReadSettings()

@@ -22,14 +22,14 @@ from elmo_store.storage.root import Root
 from pipeline.cli.locations import is_url
 from transforms.inputs.byte_source import BOMB_BYTES, BOMB_RATIO
 from transforms.inputs.records import MIB, InputError, ReadSettings, Record, Reject, Sentence
-from transforms.readers import read_piece
-from transforms.stages.split import plan_pieces
+from transforms.readers import read_split
+from transforms.stages.split import plan_splits
 
 
 def read(path: Path, kind: str = "lines", **settings: Any) -> list[Record]:
     """All records of a file."""
     how = ReadSettings(**settings)
-    return [record for piece in plan_pieces([str(path)], kind, how) for record in read_piece(piece, how)]
+    return [record for split in plan_splits([str(path)], kind, how) for record in read_split(split, how)]
 
 
 def of(folder: Path, data: bytes, kind: str = "lines", name: str = "in", **settings: Any) -> list[Record]:
@@ -187,9 +187,9 @@ def test_streams_of_several_members_and_cut_ones(tmp_path: Path, suffix: str) ->
 )  # fmt: skip
 def test_names_of_files_are_names(tmp_path: Path, name: str) -> None:
     assert [tokens(record) for record in of(tmp_path, b"a b\n", name=name)] == [("a", "b")]
-    below = [piece.url for piece in plan_pieces([str(tmp_path)], "lines")]
+    below = [split.url for split in plan_splits([str(tmp_path)], "lines")]
     assert below == [str(tmp_path / name)]
-    (record,) = [record for piece in plan_pieces([str(tmp_path)], "lines") for record in read_piece(piece, ReadSettings())]
+    (record,) = [record for split in plan_splits([str(tmp_path)], "lines") for record in read_split(split, ReadSettings())]
     assert tokens(record) == ("a", "b")
 
 
@@ -213,8 +213,8 @@ def test_names_of_outputs_are_names(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_dots_in_the_name_that_is_given_are_resolved_once(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "in.lines").write_text("a b\n")
-    (piece,) = plan_pieces([str(tmp_path / "a" / ".." / "in.lines")], "lines")
-    assert piece.url == str(tmp_path / "in.lines")
+    (split,) = plan_splits([str(tmp_path / "a" / ".." / "in.lines")], "lines")
+    assert split.url == str(tmp_path / "in.lines")
 
 
 DEEP = 100_000

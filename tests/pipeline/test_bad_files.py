@@ -13,10 +13,10 @@ from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
-from transforms.inputs.records import InputError, ReadSettings, Reject
-from transforms.readers import open_piece
+from transforms.inputs.records import InputError, ReadSettings, Reject, Stream
+from transforms.readers import open_split
 from transforms.runtime.work import BAD
-from transforms.stages.split import plan_pieces, read_tasks
+from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.unpack import unpack
 
 TEXT = "\n".join(f"one sentence of {i} words" for i in range(4000)) + "\n"
@@ -97,8 +97,8 @@ def test_a_large_stream_that_is_damaged(tmp_path: Path, monkeypatch: pytest.Monk
     path = tmp_path / "a.lines.gz"
     path.write_bytes(packed()[:8000])
     settings = ReadSettings(on_bad_file="reject" if rejected else "stop")
-    (task,) = read_tasks(plan_pieces([str(path)], "lines", settings, range_bytes=1000))
-    assert task.pieces[0].unpack
+    (task,) = read_tasks(plan_splits([str(path)], "lines", settings, range_bytes=1000))
+    assert isinstance(task.splits[0], Stream)
     root = Root(tmp_path / "store")
     tasks = unpack(task, root, settings)
     if not rejected:
@@ -107,7 +107,7 @@ def test_a_large_stream_that_is_damaged(tmp_path: Path, monkeypatch: pytest.Monk
         return
     assert len(tasks) >= 3
     assert unpack(task, root, settings) == tasks  # from its marker
-    *records, last = [record for one in tasks for record in open_piece(one.pieces[0], settings, None, root)[1]]
+    *records, last = [record for one in tasks for record in open_split(one.splits[0], settings, None, root)[1]]
     assert isinstance(last, Reject)
     assert "cut short" in last.reason
     texts = [" ".join(record.tokens) for record in records if not isinstance(record, Reject)]
@@ -119,7 +119,7 @@ def test_large_files_that_cannot_be_opened_are_told_together_at_the_door(tmp_pat
     for name in ("a.parquet", "b.parquet"):
         (tmp_path / name).write_bytes(b"no parquet, but large" * 100)
     with pytest.raises(InputError) as caught:
-        plan_pieces([str(tmp_path)], range_bytes=1000)
+        plan_splits([str(tmp_path)], range_bytes=1000)
     assert [Path(one.url).name for one in (caught.value, *caught.value.also)] == ["a.parquet", "b.parquet"]
 
 

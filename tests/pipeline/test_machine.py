@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.jobs import embed_job
 from pipeline.runners.machine import cores, memory_limit
-from transforms.inputs.records import FileIdentity, Piece
+from transforms.inputs.records import FileIdentity, WholeFile
 
 GIB = 1 << 30
 V2 = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "200000 100000\n", "sys/fs/cgroup/memory.max": f"{24 * GIB}\n"}
@@ -56,6 +56,6 @@ def test_a_container_has_what_its_cgroup_allows(
 def test_readers_fit_into_the_memory_of_a_pod(limit: int | None, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embed_job, "cores", lambda: 96)
     monkeypatch.setattr(embed_job, "memory_limit", lambda: limit)
-    large = [Piece(0, "a.txt", "text", FileIdentity(1 << 30, "1"))]
+    large = [WholeFile(0, "a.txt", "text", FileIdentity(1 << 30, "1"))]
     assert embed_job.read_processes(large, weight_bytes=400 << 20, call_bytes=256 << 20) == n
-    assert embed_job.read_processes([Piece(0, "a.txt", "text", FileIdentity(1, "1"))], 0, 0) == 1
+    assert embed_job.read_processes([WholeFile(0, "a.txt", "text", FileIdentity(1, "1"))], 0, 0) == 1

@@ -1,10 +1,10 @@
-"""Helpers of the reading tests: pieces of a file, and its records as plain values."""
+"""Helpers of the reading tests: splits of a file, and its records as plain values."""
 
 from pathlib import Path
 
-from transforms.inputs.records import Piece, ReadSettings, Record, Reject, Sentence
-from transforms.readers import read_piece
-from transforms.stages.split import plan_pieces
+from transforms.inputs.records import ReadSettings, Record, Reject, Sentence, Split
+from transforms.readers import read_split
+from transforms.stages.split import plan_splits
 
 
 def write(path: Path, data: bytes) -> Path:
@@ -13,14 +13,14 @@ def write(path: Path, data: bytes) -> Path:
     return path
 
 
-def one_piece(path: Path, input_format: str = "auto", settings: ReadSettings | None = None) -> Piece:
-    (piece,) = plan_pieces([str(path)], input_format, settings)
-    return piece
+def one_split(path: Path, input_format: str = "auto", settings: ReadSettings | None = None) -> Split:
+    (split,) = plan_splits([str(path)], input_format, settings)
+    return split
 
 
 def records(path: Path, input_format: str = "auto", settings: ReadSettings | None = None) -> list[Record]:
     settings = settings or ReadSettings()
-    return list(read_piece(one_piece(path, input_format, settings), settings))
+    return list(read_split(one_split(path, input_format, settings), settings))
 
 
 def tokens(found: list[Record]) -> list[list[str]]:

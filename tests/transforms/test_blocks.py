@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tests.transforms.reading import write
 from transforms.inputs.blocks import BGZIP, SEEKABLE, block_at, frame_starts, is_bgzip, text_of_range
 from transforms.inputs.boundaries import BLOCK, LINE, TEXT
-from transforms.inputs.records import InputError, Piece, ReadSettings, Sentence
-from transforms.readers import open_piece, read_piece
-from transforms.stages.split import plan_pieces
+from transforms.inputs.records import BlockRange, InputError, ReadSettings, Sentence, Split
+from transforms.readers import open_split, read_split
+from transforms.stages.split import plan_splits
 
 LINES = ["a b\n", "\n", "c d e .\n", "   \n", "\r\n", "f\r\n", "g h", "x" * 40 + "\n"]
 
@@ -62,7 +62,7 @@ def test_ranges_are_the_text_in_order(lines: list[str], block_bytes: int, places
     starts = frame_starts(fetch, size)
     inner = places if kind == BGZIP else [starts[place % len(starts)] for place in places]
     edges = [0, *sorted(min(place, size) for place in inner), size]
-    found = [b"".join(text_of_range(kind, fetch, start, stop, size, unit)) for start, stop in pairwise(edges)]
+    found = [b"".join(text_of_range(kind, fetch, span, size, unit)) for span in pairwise(edges)]
     assert b"".join(found) == text
     for part in found[:-1]:
         assert not part or part.endswith(b"\n") or part == text[-len(part) :]
@@ -90,8 +90,8 @@ def test_the_table_of_frames(checksums: bool) -> None:
         assert frame_starts(lambda a, b, bad=bad: bad[max(0, a) : b], len(bad)) == []  # type: ignore[misc]
 
 
-def of(pieces: list[Piece], read: ReadSettings) -> list[tuple[str, ...]]:
-    return [r.tokens for piece in pieces for r in read_piece(piece, read) if isinstance(r, Sentence)]
+def of(splits: list[Split], read: ReadSettings) -> list[tuple[str, ...]]:
+    return [r.tokens for split in splits for r in read_split(split, read) if isinstance(r, Sentence)]
 
 
 @pytest.mark.parametrize("suffix", ["gz", "zst"])
@@ -101,14 +101,14 @@ def test_a_large_file_in_blocks_is_read_by_ranges(tmp_path: Path, kind: str, suf
     data = "".join(line.format(i * i * 7919 % 10007) for i in range(3000)).encode()
     path = write(tmp_path / f"a.{suffix}", bgzip(data, 4000) if suffix == "gz" else seekable(data, 4000))
     read = ReadSettings()
-    pieces = plan_pieces([str(path)], kind, read, range_bytes=2000)
-    assert len(pieces) > 3
-    assert not any(piece.unpack for piece in pieces)
+    splits = plan_splits([str(path)], kind, read, range_bytes=2000)
+    assert len(splits) > 3
+    assert all(isinstance(split, BlockRange) for split in splits)
     plain = write(tmp_path / "plain", data)
-    assert of(pieces, read) == of(plan_pieces([str(plain)], kind, read), read)
+    assert of(splits, read) == of(plan_splits([str(plain)], kind, read), read)
     stored = 0
-    for piece in pieces:
-        source, records = open_piece(piece, read)
+    for split in splits:
+        source, records = open_split(split, read)
         list(records)
         stored += source.bytes_read
     assert stored == path.stat().st_size  # every stored byte is counted once, whoever looked at it
@@ -124,4 +124,4 @@ def test_damage_in_a_block_names_the_file(tmp_path: Path, suffix: str) -> None:
         stored[place] ^= 0x55
     path = write(tmp_path / f"a.{suffix}", bytes(stored))
     with pytest.raises(InputError, match=r"a\.(gz|zst): the (bgzip|seekable zstd) file is (damaged|cut short)"):
-        of(plan_pieces([str(path)], "lines", ReadSettings(), range_bytes=2000), ReadSettings())
+        of(plan_splits([str(path)], "lines", ReadSettings(), range_bytes=2000), ReadSettings())

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from tests.transforms.reading import one_piece, records, tokens, write
+from tests.transforms.reading import one_split, records, tokens, write
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.decompress import compression_of_bytes, compression_of_name, without_suffix
 from transforms.inputs.records import InputError, ReadSettings
-from transforms.readers import read_piece
+from transforms.readers import read_split
 
 TEXT = "".join(f"sentence {i} é \u2028 .\n" for i in range(20_000)).encode()
 KINDS: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
@@ -27,7 +27,7 @@ kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def expand(path: Path) -> bytes:
-    return b"".join(ByteSource(one_piece(path, "lines")).text())
+    return b"".join(ByteSource(one_split(path, "lines")).text())
 
 
 @kinds
@@ -94,24 +94,22 @@ def test_a_file_of_no_bytes_has_no_sentences(tmp_path: Path, suffix: str) -> Non
     assert records(write(tmp_path / f"a.tok{suffix}", b"")) == []
 
 
-def test_digest_and_count_are_those_of_the_stored_file(tmp_path: Path) -> None:
-    import hashlib
-
+def test_the_count_is_that_of_the_stored_file(tmp_path: Path) -> None:
     data = gzip.compress(TEXT)
-    source = ByteSource(one_piece(write(tmp_path / "a.tok.gz", data), "lines"))
+    source = ByteSource(one_split(write(tmp_path / "a.tok.gz", data), "lines"))
     assert b"".join(source.text()) == TEXT
-    assert (source.bytes_read, source.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    assert source.bytes_read == len(data)
 
 
 def test_a_file_that_changed_or_vanished_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tok", b"a\nb\n")
-    piece = one_piece(path)
+    split = one_split(path)
     write(path, b"a\nb\nc\n")
     with pytest.raises(InputError, match="changed after the job was planned"):
-        list(read_piece(piece, ReadSettings()))
+        list(read_split(split, ReadSettings()))
     path.unlink()
     with pytest.raises(InputError, match="gone since the job was planned"):
-        list(read_piece(piece, ReadSettings()))
+        list(read_split(split, ReadSettings()))
 
 
 @kinds
@@ -119,7 +117,7 @@ def test_a_bomb_expands_in_bounded_memory(tmp_path: Path, kind: str) -> None:
     suffix, compress = KINDS[kind]
     path = write(tmp_path / f"a.tok{suffix}", compress((b"a" * 99 + b"\n") * 400_000))
     assert path.stat().st_size < 1 << 20
-    source = ByteSource(one_piece(path, "lines"))
+    source = ByteSource(one_split(path, "lines"))
     tracemalloc.start()
     try:
         total = sum(len(chunk) for chunk in source.text())

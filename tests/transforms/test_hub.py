@@ -16,8 +16,8 @@ import pytest
 
 from tests.transforms.reading import tokens
 from transforms.inputs.records import InputError, ReadSettings
-from transforms.readers import read_piece
-from transforms.stages.split import plan_pieces
+from transforms.readers import read_split
+from transforms.stages.split import plan_splits
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed: pip install 'elmo-store[hf]'")
 REPO = "datasets/me/corpus"
@@ -118,15 +118,15 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, object]]:
     "place", ["hf://datasets/me/corpus", "hf://datasets/me/corpus/data/**/*.tok*", "hf://datasets/me/corpus/data"]
 )
 def test_a_data_set_of_the_hub(hub: dict[str, object], place: str) -> None:
-    pieces = plan_pieces([place], storage_options=hub, range_bytes=30)
-    assert [piece.url for piece in pieces] == [f"hf://{REPO}/data/a.tok"] * 2 + [f"hf://{REPO}/data/deep/b.tok.gz"]
-    assert all(piece.identity.version for piece in pieces)
-    found = [record for piece in pieces for record in read_piece(piece, ReadSettings(), hub)]
+    splits = plan_splits([place], storage_options=hub, range_bytes=30)
+    assert [split.url for split in splits] == [f"hf://{REPO}/data/a.tok"] * 2 + [f"hf://{REPO}/data/deep/b.tok.gz"]
+    assert all(split.identity.version for split in splits)
+    found = [record for split in splits for record in read_split(split, ReadSettings(), hub)]
     assert tokens(found) == [["a", "b"]] * 10 + [["c"]]
 
 
 def test_a_data_set_that_is_not_there_or_not_for_us(hub: dict[str, object]) -> None:
     with pytest.raises(InputError, match="there is no such file or folder"):
-        plan_pieces([f"hf://{REPO}/data/absent.tok"], storage_options=hub)
+        plan_splits([f"hf://{REPO}/data/absent.tok"], storage_options=hub)
     with pytest.raises(InputError, match="there is no such file or folder"):
-        plan_pieces([f"hf://{REPO}/data/a.tok"], storage_options=hub | {"token": "another"})
+        plan_splits([f"hf://{REPO}/data/a.tok"], storage_options=hub | {"token": "another"})

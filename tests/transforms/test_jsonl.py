@@ -7,11 +7,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.transforms.reading import one_piece, records, rejects, tokens, write
+from tests.transforms.reading import one_split, records, rejects, tokens, write
 from transforms.inputs.decompress import compression_of_bytes
 from transforms.inputs.records import ReadSettings, Reject, Sentence
-from transforms.readers import read_piece
-from transforms.stages.split import plan_pieces
+from transforms.readers import read_split
+from transforms.stages.split import plan_splits
 
 
 def test_strings_and_token_lists(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_any_line_is_one_record_and_ranges_change_nothing(
     for record in whole:
         fields = [record.reason, record.raw] if isinstance(record, Reject) else list(record.tokens)
         assert all(field.encode() for field in fields if field)
-    ranged = [r for piece in plan_pieces([str(path)], range_bytes=size) for r in read_piece(piece, ReadSettings())]
+    ranged = [r for split in plan_splits([str(path)], range_bytes=size) for r in read_split(split, ReadSettings())]
     assert tokens(ranged) == tokens(whole)
     assert [reject.reason for reject in rejects(ranged)] == [reject.reason for reject in rejects(whole)]
-    assert one_piece(path).format == "jsonl"
+    assert one_split(path).format == "jsonl"

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.transforms.reading import one_piece, records, rejects, tokens, write
+from tests.transforms.reading import one_split, records, rejects, tokens, write
 from transforms.inputs.records import ReadSettings, Reject, Sentence
-from transforms.readers import open_piece, read_piece
+from transforms.readers import open_split, read_split
 from transforms.readers.lines import LongLine, split_lines
-from transforms.stages.split import plan_pieces
+from transforms.stages.split import plan_splits
 
 NO_SEPARATORS = ["\x0b", "\x0c", "\x1c", "\x85", "\xa0", "\u2003", "\u2028", "\u2029", "\u3000", "\r"]
 FRAGMENTS = [b"\n", b"\r\n", b"\r", b" ", b"\t", b"a", b"word", "é".encode(), b"\xff", b"\xc3", "\u2028".encode(), b"\x85", b"\0"]
@@ -93,13 +93,13 @@ def test_lines_do_not_depend_on_how_chunks_fall(data: bytes, size: int, limit: i
 def test_ranges_read_what_one_sequential_read_does(tmp_path_factory: pytest.TempPathFactory, data: bytes, size: int) -> None:
     path = write(tmp_path_factory.mktemp("ranges") / "a.tok", data)
     settings = ReadSettings()
-    whole = list(read_piece(one_piece(path, "lines"), settings))
-    pieces = plan_pieces([str(path)], "lines", range_bytes=size)
-    assert len(pieces) == max(1, -(-len(data) // size))
+    whole = list(read_split(one_split(path, "lines"), settings))
+    splits = plan_splits([str(path)], "lines", range_bytes=size)
+    assert len(splits) == max(1, -(-len(data) // size))
     ranged: list[Sentence | Reject] = []
     n_bytes = 0
-    for piece in pieces:
-        source, found = open_piece(piece, settings)
+    for split in splits:
+        source, found = open_split(split, settings)
         own = list(found)
         assert [record.position for record in own] == list(range(len(own)))
         ranged += own
@@ -120,15 +120,15 @@ def test_one_huge_line_is_refused_and_not_held(tmp_path: Path) -> None:
             file.write(b"word " * 200_000)
         file.write(b"\nafter\n")
     settings = ReadSettings(max_line_bytes=1 << 20)
-    pieces = plan_pieces([str(path)], "lines", settings)
-    assert len(pieces) > 2  # the line straddles them
+    splits = plan_splits([str(path)], "lines", settings)
+    assert len(splits) > 2  # the line straddles them
     tracemalloc.start()
     try:
-        found = [record for piece in pieces for record in read_piece(piece, settings)]
+        found = [record for split in splits for record in read_split(split, settings)]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     assert tokens(found) == [["before"], [], ["after"]]
     assert [reject.position for reject in rejects(found)] == [1]
     assert len(rejects(found)[0].raw) <= 500
-    assert peak < 32 << 20  # of 100 MB: what is fetched at once, and its pieces
+    assert peak < 32 << 20  # of 100 MB: what is fetched at once, and its splits

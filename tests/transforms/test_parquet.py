@@ -1,4 +1,4 @@
-"""The format parquet: strings, token lists, ids, nulls, row groups as pieces, damage."""
+"""The format parquet: strings, token lists, ids, nulls, row groups as splits, damage."""
 
 from pathlib import Path
 
@@ -7,9 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.transforms.reading import records, rejects, tokens, write
-from transforms.inputs.records import InputError, ReadSettings, Reject, Sentence
-from transforms.readers import open_piece, read_piece
-from transforms.stages.split import plan_pieces
+from transforms.inputs.records import InputError, ReadSettings, Reject, RowGroups, Sentence
+from transforms.readers import open_split, read_split
+from transforms.stages.split import plan_splits
 
 
 def table(path: Path, columns: dict[str, pa.Array], row_group_size: int = 1000) -> Path:
@@ -58,27 +58,29 @@ def test_values_that_are_not_utf8_are_refused_alone(tmp_path: Path, kind: pa.Dat
         assert reject.reason == f"invalid UTF-8 at byte 1 of field {field!r} (0xff)"
 
 
-def test_row_groups_are_pieces_and_change_nothing(tmp_path: Path) -> None:
+def test_a_refused_value_beside_an_integer_id(tmp_path: Path) -> None:
+    columns = {"key": pa.array([7, 8, 9]), "text": invalid(pa.string())}
+    path = table(tmp_path / "a.parquet", columns)
+    (reject,) = rejects(records(path, settings=ReadSettings(id_field="key")))
+    assert (reject.id, reject.raw) == ("8", "b\\xffd")
+
+
+def test_row_groups_are_splits_and_change_nothing(tmp_path: Path) -> None:
     path = table(tmp_path / "a.parquet", {"text": pa.array([f"word {i} " * 20 for i in range(1500)])}, row_group_size=200)
     whole = records(path)
-    pieces = plan_pieces([str(path)], range_bytes=6_000)
-    assert len(pieces) > 2
-    assert [piece.start for piece in pieces[1:]] == [piece.stop for piece in pieces[:-1]]
+    splits = plan_splits([str(path)], range_bytes=6_000)
+    assert len(splits) > 2
+    groups = [split for split in splits if isinstance(split, RowGroups)]
+    assert len(groups) == len(splits)
+    assert [split.start for split in groups[1:]] == [split.stop for split in groups[:-1]]
     ranged = []
-    for piece in pieces:
-        source, found = open_piece(piece, ReadSettings())
+    for split in splits:
+        source, found = open_split(split, ReadSettings())
         own = list(found)
         assert [record.position for record in own] == list(range(len(own)))
         assert source.bytes_read > 0
         ranged += own
     assert tokens(ranged) == tokens(whole)
-    assert len({open_digest(piece) for piece in pieces}) == len(pieces)
-
-
-def open_digest(piece: object) -> str:
-    source, found = open_piece(piece, ReadSettings())  # type: ignore[arg-type]
-    assert list(found)
-    return source.sha256
 
 
 def test_files_without_rows_or_bytes(tmp_path: Path) -> None:
@@ -98,15 +100,15 @@ def test_files_without_rows_or_bytes(tmp_path: Path) -> None:
 def test_fields_are_checked_before_any_work(tmp_path: Path, settings: ReadSettings, message: str) -> None:
     path = table(tmp_path / "a.parquet", {"body": pa.array(["a"]), "n": pa.array([1.0])})
     with pytest.raises(InputError, match=message):
-        plan_pieces([str(path)], "parquet", settings)
+        plan_splits([str(path)], "parquet", settings)
 
 
 def test_damage_is_an_input_error(tmp_path: Path) -> None:
     path = table(tmp_path / "a.parquet", {"text": pa.array([f"{i * 7919 % 1000003}" for i in range(50_000)])})
     data = bytearray(path.read_bytes())
     with pytest.raises(InputError, match="can't be read as Parquet"):
-        plan_pieces([str(write(tmp_path / "cut.parquet", bytes(data[:-20])))])
+        plan_splits([str(write(tmp_path / "cut.parquet", bytes(data[:-20])))])
     data[100:4000] = bytes(3900)
-    (piece,) = plan_pieces([str(write(tmp_path / "hole.parquet", bytes(data)))])
+    (split,) = plan_splits([str(write(tmp_path / "hole.parquet", bytes(data)))])
     with pytest.raises(InputError, match="can't be read as Parquet"):
-        list(read_piece(piece, ReadSettings()))
+        list(read_split(split, ReadSettings()))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.inputs.records import FileIdentity, Piece, ReadSettings, ReadTask, ScratchPart, TaskResult
+from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, TaskResult, WholeFile
 from transforms.stages.plan import (
     PartCounts,
     PlanError,
@@ -124,9 +124,9 @@ def test_counts_that_cannot_be_are_refused_by_name() -> None:
 
 
 def result(index: int, url: str, n_positions: int, n_parts: int) -> TaskResult:
-    piece = Piece(index, url, "lines", FileIdentity(1, "v"))
+    split = WholeFile(index, url, "lines", FileIdentity(1, "v"))
     parts = tuple(ScratchPart(f"p{index}-{k}", "", 1, 2, 1, 0, 0, 9, "00") for k in range(n_parts))
-    return TaskResult(ReadTask(index, (piece,)), ReadSettings(), parts, n_positions, n_positions // 2, 1, "00", "whitespace")
+    return TaskResult(ReadTask(index, (split,)), ReadSettings(), parts, n_positions, n_positions // 2, 1, "whitespace")
 
 
 def test_positions_go_on_through_the_pieces_of_a_file_and_begin_anew_in_the_next() -> None:

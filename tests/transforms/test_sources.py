@@ -1,7 +1,8 @@
-"""Inputs to pieces: files, folders, globs, other filesystems, formats by name, and every location that can't be read."""
+"""Inputs to splits: files, folders, globs, other filesystems, formats by name, and every location that can't be read."""
 
 import gzip
 import logging
+import pickle
 import ssl
 import stat
 import threading
@@ -12,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import fsspec
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -23,13 +25,27 @@ from hypothesis import strategies as st
 
 from tests.transforms.reading import records, tokens, write
 from transforms.inputs.files import find_files, known_format
-from transforms.inputs.records import InputError, Piece, ReadSettings, describe_files, input_fingerprint
-from transforms.readers import read_piece
-from transforms.stages.split import plan_pieces
+from transforms.inputs.records import (
+    Blob,
+    BlockRange,
+    ByteRange,
+    Damage,
+    FileIdentity,
+    InputError,
+    ReadSettings,
+    RowGroups,
+    Split,
+    Stream,
+    WholeFile,
+    describe_files,
+    input_fingerprint,
+)
+from transforms.readers import read_split
+from transforms.stages.split import plan_splits
 
 
-def names(pieces: list[Piece], base: Path) -> list[str]:
-    return [str(Path(piece.url).relative_to(base)) for piece in pieces]
+def names(splits: list[Split], base: Path) -> list[str]:
+    return [str(Path(split.url).relative_to(base)) for split in splits]
 
 
 @pytest.fixture
@@ -40,28 +56,28 @@ def tree(tmp_path: Path) -> Path:
 
 
 def test_folders_in_order_of_full_names_each_file_once(tree: Path) -> None:
-    pieces = plan_pieces([str(tree / "b.txt"), str(tree), str(tree / "a"), f"{tree}/*.txt"])
-    assert names(pieces, tree) == ["a.txt", "a/B.tok", "a/z.txt", "b.txt", "é.jsonl"]
-    assert [piece.format for piece in pieces] == ["text", "lines", "text", "text", "jsonl"]
-    assert [piece.index for piece in pieces] == list(range(5))
-    assert all(piece.guessed for piece in pieces)
+    splits = plan_splits([str(tree / "b.txt"), str(tree), str(tree / "a"), f"{tree}/*.txt"])
+    assert names(splits, tree) == ["a.txt", "a/B.tok", "a/z.txt", "b.txt", "é.jsonl"]
+    assert [split.format for split in splits] == ["text", "lines", "text", "text", "jsonl"]
+    assert [split.index for split in splits] == list(range(5))
+    assert all(split.guessed for split in splits)
 
 
 def test_auto_leaves_unknown_endings_of_a_folder_out_and_says_so(tree: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        plan_pieces([str(tree)])
+        plan_splits([str(tree)])
     assert f"{tree}: left out 1 files whose ending tells no format (README.md)" in caplog.text
     assert "reading 3 file(s) as text by their names, such as" in caplog.text
-    everything = plan_pieces([str(tree)], "lines")
+    everything = plan_splits([str(tree)], "lines")
     assert "README.md" in names(everything, tree)
-    assert {piece.format for piece in everything} == {"lines"}
-    assert not any(piece.guessed for piece in everything)
-    (named,) = plan_pieces([str(tree / "README.md")])
+    assert {split.format for split in everything} == {"lines"}
+    assert not any(split.guessed for split in everything)
+    (named,) = plan_splits([str(tree / "README.md")])
     assert named.format == "text"
 
 
 def test_excluded_folders_are_left_out(tree: Path) -> None:
-    assert names(plan_pieces([str(tree)], exclude=[str(tree / "a")]), tree) == ["a.txt", "b.txt", "é.jsonl"]
+    assert names(plan_splits([str(tree)], exclude=[str(tree / "a")]), tree) == ["a.txt", "b.txt", "é.jsonl"]
 
 
 def test_relative_names_become_absolute(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,15 +111,16 @@ def test_only_large_plain_files_are_cut_into_ranges(tmp_path: Path) -> None:
     write(tmp_path / "c.txt", data)
     write(tmp_path / "d.tok.gz", gzip.compress(data, 0))
     write(tmp_path / "e.tok", gzip.compress(data, 0))  # by its first bytes
-    pieces = plan_pieces([str(tmp_path)], range_bytes=250)
-    assert [(Path(piece.url).name, piece.start, piece.stop) for piece in pieces] == [
+    splits = plan_splits([str(tmp_path)], range_bytes=250)
+    ranges = [split for split in splits if isinstance(split, ByteRange)]
+    assert [(Path(split.url).name, split.start, split.stop) for split in ranges] == [
         ("a.tok", 0, 250), ("a.tok", 250, 500), ("a.tok", 500, 600),
         ("b.jsonl", 0, 250), ("b.jsonl", 250, 500), ("b.jsonl", 500, 600),
-        ("c.txt", 0, 250), ("c.txt", 250, 500), ("c.txt", 500, 600), ("d.tok.gz", 0, None), ("e.tok", 0, None),
+        ("c.txt", 0, 250), ("c.txt", 250, 500), ("c.txt", 500, 600),
     ]  # fmt: skip
-    assert [piece.unpack for piece in pieces] == [False] * 9 + [True] * 2
-    assert {piece.line_ends for piece in pieces if piece.format == "text"} == {"break"}
-    files = describe_files(pieces)
+    assert [(Path(split.url).name, type(split)) for split in splits[9:]] == [("d.tok.gz", Stream), ("e.tok", Stream)]
+    assert {split.line_ends for split in splits if split.format == "text"} == {"break"}
+    files = describe_files(splits)
     assert [(Path(file["url"]).name, file["format"], file["guessed"], file["pieces"]) for file in files] == [
         ("a.tok", "lines", True, 3), ("b.jsonl", "jsonl", True, 3), ("c.txt", "text", True, 3), ("d.tok.gz", "lines", True, 1),
         ("e.tok", "lines", True, 1),
@@ -112,16 +129,37 @@ def test_only_large_plain_files_are_cut_into_ranges(tmp_path: Path) -> None:
 
 def test_the_fingerprint_tells_inputs_apart(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tok", b"a\n")
-    first = input_fingerprint(plan_pieces([str(path)]))
-    assert first == input_fingerprint(plan_pieces([str(path)], "lines"))  # said or guessed: the same job
-    assert first != input_fingerprint(plan_pieces([str(path)], "text"))
+    first = input_fingerprint(plan_splits([str(path)]))
+    assert first == input_fingerprint(plan_splits([str(path)], "lines"))  # said or guessed: the same job
+    assert first != input_fingerprint(plan_splits([str(path)], "text"))
     write(path, b"a\nb\n")
-    assert first != input_fingerprint(plan_pieces([str(path)]))
+    assert first != input_fingerprint(plan_splits([str(path)]))
 
 
-def test_pieces_are_json_and_back(tmp_path: Path) -> None:
-    for piece in plan_pieces([str(write(tmp_path / "a.tok", b"a\n" * 9))], range_bytes=5):
-        assert Piece.from_dict(piece.to_dict()) == piece
+V1 = FileIdentity(30, "etag=v1")
+EVERY_KIND: list[Split] = [
+    ByteRange(0, "/a.txt", "text", V1, True, "space", start=0, stop=10),
+    ByteRange(1, "/a.txt", "text", V1, True, "space", start=10, stop=30),
+    BlockRange(2, "/b.gz", "lines", V1, start=0, stop=30, blocks="bgzip"),
+    RowGroups(3, "/c.parquet", "parquet", V1, start=0, stop=2),
+    Stream(4, "/d.csv", "csv", V1),
+    WholeFile(5, "/é.tok", "lines", V1),
+    Blob(6, "/d.csv", "csv", V1, path="_work/blobs/00004-00000"),
+    Damage(7, "/d.csv", "csv", V1, reason="it is cut short"),
+]
+
+
+def test_every_kind_of_split_is_json_and_a_pickle_and_back() -> None:
+    for split in EVERY_KIND:
+        assert msgspec.json.decode(msgspec.json.encode(split), type=Split) == split
+        assert pickle.loads(pickle.dumps(split)) == split
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"type": "ByteRange", "index": 0, "url": "a", "format": "lines", "identity": V1}, Split)
+
+
+def test_the_fingerprint_is_that_of_stores_that_were_written_before() -> None:
+    recorded = "sha256:988dfab050336d8f35353750d1466eca142155384077c0a5020365cf27c255a3"  # by the first version of format 1
+    assert input_fingerprint(EVERY_KIND[:6]) == recorded
 
 
 def test_any_filesystem(tmp_path: Path) -> None:
@@ -129,9 +167,9 @@ def test_any_filesystem(tmp_path: Path) -> None:
     memory.pipe_file("/reading/a.tok", b"a b\n" * 10)
     memory.pipe_file("/reading/deep/b.tok.gz", gzip.compress(b"c\n"))
     for place in ("memory://reading", "memory://reading/**/*.tok*", "memory:///reading/"):
-        pieces = plan_pieces([place], range_bytes=30)
-        assert [piece.url for piece in pieces] == ["memory:///reading/a.tok"] * 2 + ["memory:///reading/deep/b.tok.gz"]
-        found = [record for piece in pieces for record in read_piece(piece, ReadSettings())]
+        splits = plan_splits([place], range_bytes=30)
+        assert [split.url for split in splits] == ["memory:///reading/a.tok"] * 2 + ["memory:///reading/deep/b.tok.gz"]
+        found = [record for split in splits for record in read_split(split, ReadSettings())]
         assert tokens(found) == [["a", "b"]] * 10 + [["c"]]
 
 
@@ -144,11 +182,11 @@ def test_a_web_server_without_ranges(tmp_path: Path) -> None:
         thread.start()
         try:
             url = f"http://127.0.0.1:{server.server_port}/a.tok"
-            (piece,) = plan_pieces([url], range_bytes=30)
-            assert (piece.url, piece.format, piece.stop) == (url, "lines", None)
-            assert tokens(list(read_piece(piece, ReadSettings()))) == [["a", "b"]] * 100
+            (split,) = plan_splits([url], range_bytes=30)
+            assert split == Stream(0, url, "lines", split.identity, guessed=True)
+            assert tokens(list(read_split(split, ReadSettings()))) == [["a", "b"]] * 100
             with pytest.raises(InputError, match="no such file or folder"):
-                plan_pieces([url + "x"])
+                plan_splits([url + "x"])
         finally:
             server.shutdown()
             thread.join()
@@ -165,10 +203,10 @@ def test_https_is_read_in_one_pass(tmp_path: Path) -> None:
         thread.start()
         try:
             url, options = f"https://127.0.0.1:{server.server_port}/a.tok", {"ssl": False}  # nobody signed the certificate
-            pieces = plan_pieces([url], range_bytes=300, storage_options=options)
-            assert [piece.unpack for piece in pieces] == [True]  # fsspec does not say whether this server has ranges
-            assert pieces[0].identity.version.startswith("Last-Modified=")
-            found = [record for piece in pieces for record in read_piece(piece, ReadSettings(), options)]
+            splits = plan_splits([url], range_bytes=300, storage_options=options)
+            assert [type(split) for split in splits] == [Stream]  # fsspec does not say whether this server has ranges
+            assert splits[0].identity.version.startswith("Last-Modified=")
+            found = [record for split in splits for record in read_split(split, ReadSettings(), options)]
             assert tokens(found) == [["a", str(i)] for i in range(100)]
         finally:
             server.shutdown()
@@ -221,14 +259,14 @@ def test_an_object_store(s3_url: str) -> None:
     filesystem.pipe_file(f"{bucket}/reading/a.tok", b"a b\n" * 10)
     filesystem.pipe_file(f"{bucket}/reading/deep/b.tok.gz", gzip.compress(b"c\n"))
     for place in (f"{s3_url}/reading", f"{s3_url}/reading/", f"{s3_url}/reading/**/*.tok*"):
-        pieces = plan_pieces([place], range_bytes=30)
-        assert [piece.url for piece in pieces] == [f"{s3_url}/reading/a.tok"] * 2 + [f"{s3_url}/reading/deep/b.tok.gz"]
-        assert all(piece.identity.version for piece in pieces)
-        assert tokens([r for piece in pieces for r in read_piece(piece, ReadSettings())]) == [["a", "b"]] * 10 + [["c"]]
+        splits = plan_splits([place], range_bytes=30)
+        assert [split.url for split in splits] == [f"{s3_url}/reading/a.tok"] * 2 + [f"{s3_url}/reading/deep/b.tok.gz"]
+        assert all(split.identity.version for split in splits)
+        assert tokens([r for split in splits for r in read_split(split, ReadSettings())]) == [["a", "b"]] * 10 + [["c"]]
     with pytest.raises(InputError, match="no such file or folder"):
-        plan_pieces([f"{s3_url}/absent/a.tok"])
+        plan_splits([f"{s3_url}/absent/a.tok"])
     with pytest.raises(InputError):
-        plan_pieces(["s3://no-such-bucket-anywhere/*.txt"])
+        plan_splits(["s3://no-such-bucket-anywhere/*.txt"])
 
 
 @pytest.mark.parametrize(
@@ -248,18 +286,18 @@ def test_locations_that_cannot_be_read(tmp_path: Path, place: str, reason: str) 
     write(tmp_path / "good.txt", b"")
     place = place.format(tmp=tmp_path)
     with pytest.raises(InputError) as caught:
-        plan_pieces([str(tmp_path / "good.txt"), place])
+        plan_splits([str(tmp_path / "good.txt"), place])
     assert caught.value.url == place
     assert reason in caught.value.reason
 
 
 def test_no_input_and_bad_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="name at least one file"):
-        plan_pieces([])
+        plan_splits([])
     with pytest.raises(ValueError, match="input format 'rtf' is none of auto, lines"):
-        plan_pieces([str(tmp_path)], "rtf")
+        plan_splits([str(tmp_path)], "rtf")
     with pytest.raises(ValueError, match="range_bytes=0"):
-        plan_pieces([str(tmp_path)], range_bytes=0)
+        plan_splits([str(tmp_path)], range_bytes=0)
     with pytest.raises(ValueError, match="max_line_bytes=0"):
         ReadSettings(max_line_bytes=0)
     with pytest.raises(ValueError, match="document='page'"):
@@ -271,7 +309,7 @@ def test_a_file_without_rights_is_an_input_error(tmp_path: Path) -> None:
     path.chmod(0)
     try:
         with pytest.raises(InputError) as caught:
-            plan_pieces([str(path)])
+            plan_splits([str(path)])
     finally:
         path.chmod(stat.S_IRUSR | stat.S_IWUSR)
     assert caught.value.url == str(path)
@@ -281,15 +319,15 @@ def test_a_name_that_is_not_utf8_is_an_input_error(tmp_path: Path) -> None:
     name = str(tmp_path / "a\udcff.tok")
     write(Path(name), b"a\n")
     with pytest.raises(InputError, match="the name is not UTF-8"):
-        plan_pieces([str(tmp_path)])
+        plan_splits([str(tmp_path)])
 
 
 @settings(deadline=None)
 @given(size=st.integers(1, 300), range_bytes=st.integers(1, 100))
 def test_ranges_cover_every_byte_once(tmp_path_factory: pytest.TempPathFactory, size: int, range_bytes: int) -> None:
     path = write(tmp_path_factory.mktemp("cover") / "a.tok", b"x" * size)
-    pieces = plan_pieces([str(path)], range_bytes=range_bytes)
-    ranges = [(piece.start, size if piece.stop is None else piece.stop) for piece in pieces]
+    splits = plan_splits([str(path)], range_bytes=range_bytes)
+    ranges = [(split.start, split.stop) if isinstance(split, ByteRange) else (0, size) for split in splits]
     assert ranges[0][0] == 0
     assert ranges[-1][1] == size
     assert all(before[1] == after[0] for before, after in pairwise(ranges))

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elmo_store.storage.root import Root
-from tests.transforms.reading import one_piece, records, rejects, tokens, write
+from tests.transforms.reading import one_split, records, rejects, tokens, write
 from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
-from transforms.inputs.records import InputError, ReadSettings, ReadTask, Record, Sentence
-from transforms.readers import open_piece, read_piece
+from transforms.inputs.records import InputError, ReadSettings, ReadTask, Record, Sentence, Stream, WholeFile, split_as
+from transforms.readers import open_split, read_split
 from transforms.stages import unpack as unpack_stage
 from transforms.stages.scratch import first_sentences, tokenise_task
-from transforms.stages.split import plan_pieces, read_tasks
+from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.unpack import unpack
 
 WORDS = ReadSettings(tokenizer="whitespace")
@@ -137,13 +137,13 @@ def test_a_large_stream_becomes_blobs_that_read_as_it_does(
     for place in ("stages.unpack.SAMPLE_BYTES", "inputs.byte_source.READ_BYTES", "inputs.decompress.OUTPUT_BYTES"):
         monkeypatch.setattr(f"transforms.{place}", 3000)
     root = Root(tmp_path / "store")
-    (task,) = read_tasks(plan_pieces([str(path)], kind, read, range_bytes=1000))
-    assert task.pieces[0].unpack
+    (task,) = read_tasks(plan_splits([str(path)], kind, read, range_bytes=1000))
+    assert isinstance(task.splits[0], Stream)
     blobs = unpack(task, root, read)
     assert len(blobs) > 3
-    found = [tuple(r.tokens) for blob in blobs for r in read_piece(blob.pieces[0], read, root=root) if isinstance(r, Sentence)]
-    whole = replace(task.pieces[0], unpack=False)
-    assert found == [tuple(r.tokens) for r in read_piece(whole, read) if isinstance(r, Sentence)]
+    found = [tuple(r.tokens) for blob in blobs for r in read_split(blob.splits[0], read, root=root) if isinstance(r, Sentence)]
+    whole = split_as(WholeFile, task.splits[0])
+    assert found == [tuple(r.tokens) for r in read_split(whole, read) if isinstance(r, Sentence)]
     path.unlink()
     assert unpack(task, root, read) == blobs  # done is not done again
 
@@ -151,15 +151,15 @@ def test_a_large_stream_becomes_blobs_that_read_as_it_does(
 def test_small_files_share_a_task_and_large_ones_do_not(tmp_path: Path) -> None:
     for i in range(600):
         write(tmp_path / f"in/{i:03d}.tok", b"a b\n" * 3)
-    tasks = list(read_tasks(plan_pieces([str(tmp_path / "in")])))
-    assert [len(task.pieces) for task in tasks] == [256, 256, 88]
+    tasks = list(read_tasks(plan_splits([str(tmp_path / "in")])))
+    assert [len(task.splits) for task in tasks] == [256, 256, 88]
     root = Root(tmp_path / "store")
     result = tokenise_task(root, tasks[0], ReadSettings())
     assert (len(result.parts), result.n_sentences) == (1, 768)
 
 
 def test_the_first_sentences_cut_the_part_in_which_the_last_stands(tmp_path: Path) -> None:
-    (task,) = read_tasks([one_piece(write(tmp_path / "a.tok", b"a b\n\xff\n" * 10), "lines")])
+    (task,) = read_tasks([one_split(write(tmp_path / "a.tok", b"a b\n\xff\n" * 10), "lines")])
     root = Root(tmp_path / "store")
     whole = tokenise_task(root, task, ReadSettings(part_sentences=8))
     (cut,) = first_sentences(root, [whole], 11)
@@ -217,7 +217,7 @@ def test_a_large_table_becomes_blobs_that_read_as_it_does(
     for place in ("inputs.byte_source.READ_BYTES", "inputs.decompress.OUTPUT_BYTES"):
         monkeypatch.setattr(f"transforms.{place}", 300)
     root = Root(tmp_path / "store")
-    task = ReadTask(0, (replace(one_piece(path, kind, read), unpack=True),))
+    task = ReadTask(0, (split_as(Stream, one_split(path, kind, read)),))
     blobs = unpack(task, root, read)
     assert len(blobs) > 4 or name == "empty"
 
@@ -227,7 +227,7 @@ def test_a_large_table_becomes_blobs_that_read_as_it_does(
 
     found, first = [], 0
     for blob in blobs:
-        source, some = open_piece(blob.pieces[0], read, None, root)
+        source, some = open_split(blob.splits[0], read, None, root)
         found += [shown(record, first) for record in some]
         first += source.n_positions
     whole = [shown(record, 0) for record in records(path, kind, read)]

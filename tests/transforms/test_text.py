@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.transforms.reading import one_piece, records, rejects, tokens, write
+from tests.transforms.reading import one_split, records, rejects, tokens, write
 from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
-from transforms.readers import open_piece, read_piece
-from transforms.stages.split import plan_pieces
+from transforms.readers import open_split, read_split
+from transforms.stages.split import plan_splits
 from transforms.text import paragraphs
 from transforms.text.sentences import sentence_spans
 from transforms.text.tokenizers import describe, get, name_for, ptb, whitespace
@@ -199,11 +199,11 @@ def test_a_paragraph_split_in_windows_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], window: int
 ) -> None:
     path = write(tmp_path_factory.mktemp("windows") / "a.txt", " It ended.\n".join(lines).encode())
-    piece = one_piece(path)
-    whole = list(read_piece(piece, WRAPPED))
+    split = one_split(path)
+    whole = list(read_split(split, WRAPPED))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paragraphs, "WINDOW", window)
-        assert list(read_piece(piece, WRAPPED)) == whole
+        assert list(read_split(split, WRAPPED)) == whole
 
 
 def test_a_sentence_without_end_is_cut_at_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +230,8 @@ def test_ranges_of_text_read_what_the_whole_does(
     read = ReadSettings(line_ends=ends)
     found: list[Record] = []
     line = paragraph = 0
-    for piece in plan_pieces([str(path)], "text", read, range_bytes=size):
-        source, own = open_piece(piece, read)
+    for split in plan_splits([str(path)], "text", read, range_bytes=size):
+        source, own = open_split(split, read)
         found += [replace(r, position=r.position + line, ordinal=r.ordinal + paragraph) for r in own]
         line, paragraph = line + source.n_positions, paragraph + source.n_ordinals
     assert found == records(path, settings=read)

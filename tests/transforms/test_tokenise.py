@@ -8,29 +8,29 @@ from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.storage.root import Root
-from tests.transforms.reading import one_piece, records, write
+from tests.transforms.reading import one_split, records, write
 from transforms.inputs.records import InputError, ReadSettings, ReadTask, TaskResult
 from transforms.stages.scratch import (
     SCRATCH_SCHEMA,
     finished_task,
-    scratch_part,
-    scratch_rejects,
+    scratch_paths,
     task_marker,
     task_result,
     tokenise_task,
 )
-from transforms.stages.split import plan_pieces, read_tasks
+from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.tokenise import TokeniseTasks
 
 
 def one_task(path: Path, input_format: str = "auto") -> ReadTask:
-    return ReadTask(0, (one_piece(path, input_format),))
+    return ReadTask(0, (one_split(path, input_format),))
 
 
 def read_part(root: Root, path: str) -> pa.Table:
@@ -50,12 +50,12 @@ def test_parts_hold_every_record_in_order(tmp_path: Path, root: Root) -> None:
     data = b"a b c\n\nbad \xff\n" + "ü\u2028 ".encode() + b"d" * 49 + b"\nlast one"
     task = one_task(write(tmp_path / "in/a.tok", data))
     result = tokenise_task(root, task, ReadSettings(part_sentences=3))
-    assert [part.path for part in result.parts] == [scratch_part(task, 0), scratch_part(task, 1)]
+    assert [part.path for part in result.parts] == [scratch_paths(task, 0)[0], scratch_paths(task, 1)[0]]
     tables = [read_part(root, part.path) for part in result.parts]
     assert all(table.schema.equals(SCRATCH_SCHEMA) for table in tables)
     assert pa.concat_tables(tables).to_pydict() == {
         "id": [""] * 5,
-        "source": [task.pieces[0].url] * 5,
+        "source": [task.splits[0].url] * 5,
         "position": [0, 1, 2, 3, 4],
         "ordinal": [-1] * 5,
         "within": [-1] * 5,
@@ -65,12 +65,12 @@ def test_parts_hold_every_record_in_order(tmp_path: Path, root: Root) -> None:
     first, second = result.parts
     assert (first.n_sentences, first.n_tokens, first.n_nonempty, first.n_rejected, first.n_words_cut) == (3, 3, 1, 1, 0)
     assert (second.n_sentences, second.n_tokens, second.n_nonempty, second.n_rejected, second.n_words_cut) == (2, 4, 2, 0, 1)
-    assert (first.rejects, second.rejects) == (scratch_rejects(task, 0), "")
+    assert (first.rejects, second.rejects) == (scratch_paths(task, 0)[1], "")
     assert [json.loads(line) for line in root.get(first.rejects).splitlines()] == [
         {
             "sentence": 2,
             "id": "",
-            "source": task.pieces[0].url,
+            "source": task.splits[0].url,
             "position": 2,
             "ordinal": -1,
             "within": -1,
@@ -106,7 +106,7 @@ def test_an_empty_input_has_no_parts_but_a_marker(tmp_path: Path, root: Root) ->
 def test_results_are_json_and_pickles_and_back(tmp_path: Path, root: Root) -> None:
     task = one_task(write(tmp_path / "a.tok", b"a\n\xff\n"))
     result = tokenise_task(root, task, ReadSettings())
-    assert TaskResult.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    assert msgspec.json.decode(msgspec.json.encode(result), type=TaskResult) == result
     assert pickle.loads(pickle.dumps(result)) == result
     error = pickle.loads(pickle.dumps(InputError("a.txt", "gone")))
     assert (str(error), error.url, error.reason) == ("a.txt: gone", "a.txt", "gone")
@@ -177,7 +177,7 @@ def test_tasks_through_beam(tmp_path: Path, root: Root, mode: str, processes: in
     lines = b"".join(b"sentence %d .\n" % i if i % 7 else b"\xff\n" for i in range(200))
     path = write(tmp_path / "in/a.tok", lines)
     write(tmp_path / "in/b.txt", b"One. Two.\n\nThree.")
-    tasks = list(read_tasks(plan_pieces([str(tmp_path / "in")], range_bytes=500)))
+    tasks = list(read_tasks(plan_splits([str(tmp_path / "in")], range_bytes=500)))
     assert len(tasks) > 3
     settings = ReadSettings(part_sentences=20)
     workers = 1 if mode == "in_memory" else 2

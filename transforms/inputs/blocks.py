@@ -1,20 +1,22 @@
 """Compressed files that say themselves where they can be entered: bgzip by its blocks, seekable zstd by its table of frames.
 
-Pure over a function that fetches bytes; may import transforms.{boundaries,decompress}. A range of such a file holds the text from
-the first record that begins after the first block at its start to the first after the block at its stop: both neighbours find the
-same one, so every record is in exactly one range. Other gzip and zstd files have no such mark, and are unpacked by one pass
-(`transforms.stages.unpack`).
+A range of such a file holds the text from the first record that begins after the first block at its start to the first after
+the block at its stop: both neighbours find the same one, so every record is in exactly one range. Other gzip and zstd files have
+no such mark, and are unpacked by one pass (`transforms.stages.unpack`).
+
+Not rapidgzip (0.16), which reads a file that is cut in its middle without an error, refuses zeros behind the last member, loses
+what comes before damage, holds 2 GB of a bomb, and enters a file only after it has read all that comes before.
 
 Formats: bgzip, section 4.1 of https://samtools.github.io/hts-specs/SAMv1.pdf; seekable zstd,
 https://github.com/facebook/zstd/blob/dev/contrib/seekable_format/zstd_seekable_compression_format.md
 """
 
 import struct
-from collections.abc import Iterator
-from itertools import accumulate
+from collections.abc import Callable, Iterator
+from itertools import accumulate, chain
 
 from transforms.inputs.boundaries import Fetch, boundary
-from transforms.inputs.decompress import decompressed
+from transforms.inputs.decompress import Chunks, decompressed
 
 BGZIP, SEEKABLE = "bgzip", "seekable zstd"
 KINDS = {BGZIP: "gzip", SEEKABLE: "zstd"}  # what decompresses them
@@ -36,15 +38,14 @@ def frame_starts(fetch: Fetch, size: int) -> list[int]:
     if len(tail) < 9 or int.from_bytes(tail[5:], "little") != _TABLE_MAGIC:
         return []
     n_frames, flags = struct.unpack("<IB", tail[:5])
-    entry = 12 if flags & 0x80 else 8
-    table_bytes = 8 + n_frames * entry + 9
+    entry_bytes = 12 if flags & 0x80 else 8
+    table_bytes = 8 + n_frames * entry_bytes + 9
     if table_bytes > size:
         return []
     table = fetch(size - table_bytes, size)
     if struct.unpack("<II", table[:8]) != (_ENTRY_MAGIC, table_bytes - 8):
         return []
-    lengths = [int.from_bytes(table[place : place + 4], "little") for place in range(8, 8 + n_frames * entry, entry)]
-    starts = [0, *accumulate(lengths)]
+    starts = [0, *accumulate(struct.unpack_from("<I", table, 8 + i * entry_bytes)[0] for i in range(n_frames))]
     return starts[:-1] if starts[-1] + table_bytes == size else []
 
 
@@ -52,11 +53,11 @@ def cuts(kind: str, fetch: Fetch, size: int, range_bytes: int) -> list[int]:
     """Where ranges of about ``range_bytes`` begin, and the end; of bgzip any byte will do, readers find the block."""
     if kind == BGZIP:
         return [*range(0, size, range_bytes), size]
-    found = [0]
+    starts = [0]
     for start in frame_starts(fetch, size):
-        if start - found[-1] >= range_bytes:
-            found.append(start)
-    return [*found, size]
+        if start - starts[-1] >= range_bytes:
+            starts.append(start)
+    return [*starts, size]
 
 
 def block_at(kind: str, fetch: Fetch, place: int, size: int) -> int:
@@ -75,69 +76,56 @@ def block_at(kind: str, fetch: Fetch, place: int, size: int) -> int:
     return size
 
 
-def text_of_range(kind: str, fetch: Fetch, start: int, stop: int, size: int, unit: str) -> Iterator[bytes]:
-    """The text of the range ``start … stop`` (compressed bytes) of a file of ``size`` bytes.
+def text_of_range(
+    kind: str, fetch: Fetch, span: tuple[int, int], size: int, unit: str, count: Callable[[int], object] = lambda n_bytes: None
+) -> Iterator[bytes]:
+    """The text of the range ``span`` (start and stop, compressed bytes) of a file of ``size`` bytes.
 
-    EOFError and ValueError as `decompressed` has them.
+    ``count`` is given the number of bytes of each fetch within the range; looks at what is behind it are not counted. EOFError
+    and ValueError as `decompressed` has them.
     """
-    first, last = block_at(kind, fetch, start, size), block_at(kind, fetch, stop, size)
-    skip, more = _unit_after(kind, fetch, first, size, unit), _unit_after(kind, fetch, last, size, unit)
-    place = 0  # in the text behind the block ``first``
-    for begin, end, most in ((first, last, _NOWHERE), (last, size, more)):
-        given = 0
-        for data in _decompressed(kind, fetch, begin, end) if most else ():
-            data = data[: most - given]
-            given += len(data)
-            yield data[max(0, skip - place) :]
-            place += len(data)
-            if given == most:
-                break
+    first, last = (block_at(kind, fetch, place, size) for place in span)
+    skipped, added = (_bytes_to_unit(kind, fetch, block, size, unit) for block in (first, last))
+    within = _decompressed(kind, fetch, first, last, count)
+    behind = _decompressed(kind, fetch, last, size) if added else iter(())
+    for data in chain(within, _first_bytes(behind, added)):
+        if skipped < len(data):
+            yield data[skipped:]
+        skipped = max(0, skipped - len(data))
 
 
-def _unit_after(kind: str, fetch: Fetch, block: int, size: int, unit: str) -> int:
+def _bytes_to_unit(kind: str, fetch: Fetch, block: int, size: int, unit: str) -> int:
     """How far behind the block's beginning the first unit after it begins; 0 at the file's ends, `_NOWHERE` if none does."""
     if block <= 0 or block >= size:
         return 0
-    chunks = _decompressed(kind, fetch, block, size)
-    held = bytearray()
-    base = 0  # where ``held`` begins: bytes before it are not asked for again
+    text = Chunks(_decompressed(kind, fetch, block, size))
 
-    def text(first: int, last: int) -> bytes:
-        nonlocal base
-        while base + len(held) < last and (data := next(chunks, b"")):
-            held.extend(data)
-            if base + len(held) <= first:
-                base += len(held)
-                held.clear()
-        del held[: first - base]
-        base = first
-        return bytes(held[: last - first])
-
-    return boundary(text, 1, _NOWHERE, unit)
-
-
-def _decompressed(kind: str, fetch: Fetch, start: int, stop: int) -> Iterator[bytes]:
-    return decompressed(KINDS[kind], _Stored(fetch, start, stop)) if start < stop else iter(())
-
-
-class _Stored:
-    """Bytes ``start … stop`` as a file for reading."""
-
-    closed = False
-
-    def __init__(self, fetch: Fetch, start: int, stop: int) -> None:
-        self._fetch, self._place, self._stop = fetch, start, stop
-        self._held = b""
-
-    def read(self, size: int = -1) -> bytes:
-        """At most ``size`` bytes, none at the end."""
-        if not self._held and self._place < self._stop:
-            self._held = self._fetch(self._place, min(self._place + _STEP, self._stop))
-            self._place += len(self._held)
-        size = len(self._held) if size < 0 else size
-        data, self._held = self._held[:size], self._held[size:]
+    def next_bytes(start: int, stop: int) -> bytes:  # a boundary is looked for from the front to the back
+        data = b""
+        while len(data) < stop - start and (more := text.read(stop - start - len(data))):
+            data += more
         return data
 
-    def close(self) -> None:
-        """For Arrow, which closes what it read from."""
-        self.closed = True
+    return boundary(next_bytes, 1, _NOWHERE, unit)
+
+
+def _decompressed(
+    kind: str, fetch: Fetch, start: int, stop: int, count: Callable[[int], object] = lambda n_bytes: None
+) -> Iterator[bytes]:
+    """The text of the blocks that stand in the bytes ``start … stop``."""
+
+    def stored() -> Iterator[bytes]:
+        for place in range(start, stop, _STEP):
+            data = fetch(place, min(place + _STEP, stop))
+            count(len(data))
+            yield data
+
+    return decompressed(KINDS[kind], Chunks(stored())) if start < stop else iter(())
+
+
+def _first_bytes(chunks: Iterator[bytes], n_bytes: int) -> Iterator[bytes]:
+    for data in chunks:
+        yield data[:n_bytes]
+        n_bytes -= len(data)
+        if n_bytes <= 0:
+            return

@@ -1,4 +1,4 @@
-"""Where a file may be cut: the first record that begins at a byte or after it. Pure over a function that fetches bytes.
+"""Where a file may be cut: the first record that begins at a byte or after it.
 
 A range ``start … stop`` holds the bytes from the first boundary at ``start`` to the first at ``stop``: both neighbours ask the
 same question of the same bytes, so that every record is in exactly one range.
@@ -31,7 +31,7 @@ def unit_of(input_format: str, line_ends: str) -> str:
 def boundary(fetch: Fetch, place: int, size: int, unit: str) -> int:
     """The first byte at ``place`` or after it with which a unit begins; 0 for 0, ``size`` if none begins any more.
 
-    It never falls as ``place`` grows.
+    It never falls as ``place`` grows. Bytes are fetched in their order, each of them once.
     """
     if place <= 0 or place >= size:
         return 0 if place <= 0 else size
@@ -60,13 +60,13 @@ def _cut(held: bytes, unit: str, at_end: bool) -> int | None:
     if unit == LINE:
         return held.find(b"\n") + 1 or None
     window = held if unit == BLOCK else held[: LIMIT + 1]
-    found = _BLANK.search(window)
+    blank = _BLANK.search(window)
     # A run of blank lines after which nothing but white space was seen may go on.
-    if found and (window[found.end() :].strip(_WHITE) or at_end or len(window) > LIMIT):
-        return found.end()
+    if blank and (window[blank.end() :].strip(_WHITE) or at_end or len(window) > LIMIT):
+        return blank.end()
     if unit == TEXT and len(held) > LIMIT:
-        found = _ENDED.search(window) or _LINE.search(held, LIMIT)
-        return found.end() if found else None
+        end = _ENDED.search(window) or _LINE.search(held, LIMIT)
+        return end.end() if end else None
     return None
 
 
@@ -76,7 +76,7 @@ def last_boundary(text: bytes | bytearray, unit: str) -> int:
         return text.rfind(b"\n") + 1
     for pattern in (_BLANK, _ENDED, _LINE) if unit == TEXT else (_BLANK,):
         start = max(0, len(text) - LIMIT)
-        found = [match.end() for match in pattern.finditer(text, start) if match.end() < len(text)]
-        if found:
-            return found[-1]
+        ends = [match.end() for match in pattern.finditer(text, start) if match.end() < len(text)]
+        if ends:
+            return ends[-1]
     return 0

@@ -106,3 +106,35 @@ def _streams(kind: str, stored: Any) -> Iterator[bytes]:
                 data, decompressor = decompressor.unused_data, None
     if decompressor is not None:
         raise EOFError("the stream ends in its middle")
+
+
+class Chunks:
+    """Chunks as a file for reading; the first bytes may be looked at beforehand."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._held = b""
+        self.closed = False  # Arrow asks, and closes what it read from
+
+    def close(self) -> None:
+        """Nothing to give back."""
+        self.closed = True
+
+    def peek(self, size: int) -> bytes:
+        """The first ``size`` bytes, fewer if there are no more."""
+        while len(self._held) < size and (chunk := next(self._chunks, b"")):
+            self._held += chunk
+        return self._held[:size]
+
+    def read(self, size: int = -1) -> bytes:
+        """At most ``size`` bytes, none at the end."""
+        if not self._held:
+            self._held = next(self._chunks, b"")
+        size = len(self._held) if size < 0 else size
+        data, self._held = self._held[:size], self._held[size:]
+        return data
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self._held:
+            yield self._held
+        yield from self._chunks

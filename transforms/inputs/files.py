@@ -1,21 +1,20 @@
-"""What the user named (files, folders, globs on any fsspec URL) → files, each with the version of it that was found.
-
-Nothing is read here but listings.
-"""
+"""What the user named (files, folders, globs on any fsspec URL) → files, each with the version of it that was listed."""
 
 import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import fsspec
+from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.format.layout import MANIFEST
-from transforms.inputs.byte_source import identity_of
+from elmo_store.storage.filesystems import names_filesystem, resolved_options
+from transforms.inputs.boundaries import Fetch
 from transforms.inputs.decompress import without_suffix
-from transforms.inputs.filesystem import filesystem_of, is_chained
 from transforms.inputs.records import FileIdentity, InputError
 
 BY_SUFFIX = {
@@ -27,6 +26,7 @@ BY_SUFFIX = {
     ".tok": "lines", ".lines": "lines", ".tokens": "lines", ".snt": "lines",
 }  # fmt: skip
 _GLOB = "*?["
+_ABOUT = ("README", "LICENSE", "LICENCE", "COPYING", "NOTICE")  # files that speak about the data
 _log = logging.getLogger(__name__)
 
 
@@ -37,6 +37,52 @@ class InputFile:
     url: str
     identity: FileIdentity
     whole: bool = False  # it can't be read from its middle (a web server without ranges)
+
+
+def filesystem_of(location: str, storage_options: Mapping[str, Any] | None = None) -> tuple[fsspec.AbstractFileSystem, str]:
+    """The filesystem of ``location`` and its path there.
+
+    A file of this machine whose name holds ``::`` is that file, and no chain of filesystems (``zip://a::b.zip``).
+    """
+    if "::" in location and not is_chained(location):
+        return LocalFileSystem(), os.path.abspath(location)
+    return url_to_fs(location, **resolved_options(storage_options))
+
+
+def is_chained(location: str) -> bool:
+    """Whether ``location`` is a chain of filesystems: it has ``::`` after the name of one, and is no file here."""
+    return "::" in location and names_filesystem(location) and not os.path.lexists(location)
+
+
+VERSIONS = (
+    "ETag", "etag", "md5Hash", "checksum", "crc32c", "blob_id",
+    "mtime", "LastModified", "Last-Modified", "last_modified", "updated", "created",
+)  # fmt: skip
+
+
+def identity_of(info: Mapping[str, Any]) -> FileIdentity:
+    """Size and version of what a filesystem's ``info`` describes: ETag, checksum or time of change, whichever it has first."""
+    size = int(info.get("size") or 0)
+    for name in VERSIONS:
+        value = info.get(name)
+        if isinstance(value, datetime):
+            value = value.timestamp()  # listings and single answers of one filesystem may differ in its zone
+        if value:
+            return FileIdentity(size, f"{name}={value}")
+    return FileIdentity(size, "")
+
+
+def fetcher(url: str, filesystem: fsspec.AbstractFileSystem, path: str) -> Fetch:
+    """What fetches bytes start … stop of a file; it raises InputError."""
+
+    def fetch(start: int, stop: int) -> bytes:
+        try:
+            data: bytes = filesystem.cat_file(path, start=start, end=stop)
+            return data
+        except Exception as error:  # every filesystem has errors of its own
+            raise InputError(url, f"can't be read at byte {start}: {type(error).__name__}: {error}") from error
+
+    return fetch
 
 
 def known_format(name: str) -> str:
@@ -62,37 +108,35 @@ def find_files(
     """
     if not inputs:
         raise InputError("(no input)", "name at least one file, folder, glob or URL")
-    left_out = tuple(_full_name(place, storage_options).rstrip("/") + "/" for place in exclude)
-    found: dict[str, InputFile] = {}
-    for place in inputs:
+    left_out = tuple(_name(*_locate(folder, storage_options)).rstrip("/") + "/" for folder in exclude)
+    every: dict[str, InputFile] = {}
+    for location in inputs:
         try:
-            files = _expand(place, only_known, storage_options)
+            listed = _expand(location, only_known, storage_options)
         except InputError:
             raise
-        except FileNotFoundError as error:
-            raise InputError(place, "there is no such file or folder: check the name") from error
-        except PermissionError as error:
-            raise InputError(place, f"access is denied ({error}): check the rights or the credentials") from error
-        except ImportError as error:
-            raise InputError(
-                place, f"{error}: install the filesystem of that URL, for example pip install 'elmo-store[all]'"
-            ) from error
-        except Exception as error:  # object stores have errors of their own
-            raise InputError(place, f"bad input location: {type(error).__name__}: {error}") from error
-        files = [file for file in files if not (file.url + "/").startswith(left_out)]
+        except Exception as error:
+            raise InputError(location, _why_not_listed(error)) from error
+        files = [file for file in listed if not (file.url + "/").startswith(left_out)]
         if not files:
-            raise InputError(place, "no file to read is there: check the folder or the glob (hidden files are not counted)")
-        found.update((file.url, file) for file in files)
-    return [found[url] for url in sorted(found)]
+            raise InputError(location, "no file to read is there: check the folder or the glob (hidden files are not counted)")
+        every.update((file.url, file) for file in files)
+    return [every[url] for url in sorted(every)]
 
 
-def _full_name(place: str, storage_options: Mapping[str, Any] | None) -> str:
-    return _name(*_locate(place, storage_options))
+def _why_not_listed(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such file or folder: check the name"
+    if isinstance(error, PermissionError):
+        return f"access is denied ({error}): check the rights or the credentials"
+    if isinstance(error, ImportError):
+        return f"{error}: install the filesystem of that URL, for example pip install 'elmo-store[all]'"
+    return f"bad input location: {type(error).__name__}: {error}"  # object stores have errors of their own
 
 
-def _locate(place: str, storage_options: Mapping[str, Any] | None) -> tuple[fsspec.AbstractFileSystem, str]:
+def _locate(location: str, storage_options: Mapping[str, Any] | None) -> tuple[fsspec.AbstractFileSystem, str]:
     """Filesystem and path of a location; a local path is absolute and without ``..``, so that a file has one name."""
-    filesystem, path = filesystem_of(place, storage_options)
+    filesystem, path = filesystem_of(location, storage_options)
     return filesystem, os.path.abspath(path) if isinstance(filesystem, LocalFileSystem) else path
 
 
@@ -106,24 +150,24 @@ def _name(filesystem: fsspec.AbstractFileSystem, path: str) -> str:
     return str(name)
 
 
-def _expand(place: str, only_known: bool, storage_options: Mapping[str, Any] | None) -> list[InputFile]:
-    filesystem, path = _locate(place, storage_options)
+def _expand(location: str, only_known: bool, storage_options: Mapping[str, Any] | None) -> list[InputFile]:
+    filesystem, path = _locate(location, storage_options)
     filesystem.invalidate_cache()
-    if is_chained(place):
+    if is_chained(location):
         info = filesystem.info(path)
         if info["type"] != "file":
-            raise InputError(place, "a chained URL must name one file: no folder, no glob")
-        return [InputFile(place, identity_of(info), whole=True)]
+            raise InputError(location, "a chained URL must name one file: no folder, no glob")
+        return [InputFile(location, identity_of(info), whole=True)]
     try:
         info = filesystem.info(path)  # first as it stands: a name may hold [ or ? itself
     except FileNotFoundError:
-        if not any(sign in path for sign in _GLOB):
+        if not any(character in path for character in _GLOB):
             raise
         infos = [i for i in filesystem.glob(path, detail=True).values() if i["type"] == "file"]
         return [_file(filesystem, i["name"], i) for i in infos]
     if info["type"] == "file":
         return [_file(filesystem, path, info)]
-    return _below(filesystem, path, place, only_known)
+    return _below(filesystem, path, location, only_known)
 
 
 def _file(filesystem: fsspec.AbstractFileSystem, path: str, info: Mapping[str, Any]) -> InputFile:
@@ -132,42 +176,36 @@ def _file(filesystem: fsspec.AbstractFileSystem, path: str, info: Mapping[str, A
     return InputFile(_name(filesystem, path), identity_of(info), whole)
 
 
-def _below(filesystem: fsspec.AbstractFileSystem, folder: str, place: str, only_known: bool) -> list[InputFile]:
+def _below(filesystem: fsspec.AbstractFileSystem, folder: str, location: str, only_known: bool) -> list[InputFile]:
     head = folder.rstrip("/") + "/"
-    files, unknown = [], []
-    found = filesystem.find(folder, detail=True)
-    stores = tuple(path.removesuffix(MANIFEST) for path in found if path.endswith(f"/{MANIFEST}"))
+    infos = filesystem.find(folder, detail=True)
+    stores = tuple(path.removesuffix(MANIFEST) for path in infos if path.endswith(f"/{MANIFEST}"))
     if stores:
-        _log.info("%s: left out what stands in %d stores below it, such as %s", place, len(stores), stores[0])
-    for path, info in found.items():
-        if path.startswith(stores):
-            continue
+        _log.info("%s: left out what stands in %d stores below it, such as %s", location, len(stores), stores[0])
+    files, unknown = [], []
+    for path, info in infos.items():
         relative = path[len(head) :] if path.startswith(head) else path.rpartition("/")[2]
-        if info["type"] != "file" or any(part.startswith((".", "_")) for part in relative.split("/")):
+        hidden = any(part.startswith((".", "_")) for part in relative.split("/"))
+        if path.startswith(stores) or info["type"] != "file" or hidden:
             continue
         if only_known and not known_format(relative):
             unknown.append(relative)
-            continue
-        files.append(_file(filesystem, path, info))
+        else:
+            files.append(_file(filesystem, path, info))
     if unknown:
-        some = ", ".join(sorted(unknown)[:5]) + (", …" if len(unknown) > 5 else "")
-        if not files:
-            raise InputError(
-                place,
-                f"no file there has an ending that tells its format ({some}): say which with --input-format, or name the files",
-            )
-        # A README or a licence beside the data is no surprise; anything else is.
-        level = logging.INFO if all(_is_about(name) for name in unknown) else logging.WARNING
-        _log.log(
-            level,
-            "%s: left out %d files whose ending tells no format (%s): name them to have them read",
-            place,
-            len(unknown),
-            some,
-        )
+        _tell_unknown(location, sorted(unknown), bool(files))
     return files
 
 
-def _is_about(name: str) -> bool:
-    """Whether a file of unknown ending speaks about the data, by its name."""
-    return name.rpartition("/")[2].upper().startswith(("README", "LICENSE", "LICENCE", "COPYING", "NOTICE"))
+def _tell_unknown(location: str, names: list[str], has_others: bool) -> None:
+    """Log which files are left out. InputError if there are no others."""
+    examples = ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+    if not has_others:
+        raise InputError(
+            location,
+            f"no file there has an ending that tells its format ({examples}): say which with --input-format, or name the files",
+        )
+    # A README or a licence beside the data is no surprise; anything else is.
+    about = all(name.rpartition("/")[2].upper().startswith(_ABOUT) for name in names)
+    message = "%s: left out %d files whose ending tells no format (%s): name them to have them read"
+    _log.log(logging.INFO if about else logging.WARNING, message, location, len(names), examples)

@@ -1,13 +1,16 @@
-"""What stage A speaks in: pieces of the input, the tasks they make, records read from them, and what is known once it is done.
+"""What stage A speaks in: splits of the input, the tasks they make, records read from them, and what is known once it is done.
 
-Everything here is small, frozen and picklable; descriptors go to JSON and back unchanged.
+Everything here is small, frozen and picklable; msgspec writes descriptors as JSON and reads them back unchanged.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
+
+from msgspec import Struct, to_builtins
 
 FORMATS = ("lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
 FIELD_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")  # records with named fields, whose strings are documents
@@ -39,7 +42,7 @@ class DamagedInputError(InputError):
 
 def together(errors: Sequence[InputError]) -> InputError:
     """The first of ``errors``, with all others."""
-    first, *others = (one for error in errors for one in (error, *error.also))
+    first, *others = (each for error in errors for each in (error, *error.also))
     first.also = tuple(others)
     return first
 
@@ -85,44 +88,75 @@ class ReadSettings:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class FileIdentity:
+class FileIdentity(Struct, frozen=True):
     """Which version of a file was planned: its size in bytes and its ETag, or time of change where there is none."""
 
     size: int
     version: str
 
 
-@dataclass(frozen=True)
-class Piece:
-    """Something one worker reads at one go: a file, or a range of it. Pointers only.
+class _Split(Struct, frozen=True):
+    """What every kind of split says. ``url`` is the full name, which is also the sentence's ``source``."""
 
-    ``start … stop`` are bytes (which records belong to them: `transforms.inputs.boundaries`), row groups for parquet;
-    ``stop`` None means to the end. ``url`` is the full name, which is also the sentence's ``source``.
-    """
-
-    index: int
+    index: int  # in input order
     url: str
     format: str  # one of FORMATS, never auto
     identity: FileIdentity
-    start: int = 0
-    stop: int | None = None
     guessed: bool = False  # the format was guessed from the name
-    line_ends: str = ""  # text in ranges: "space" or "break", decided once for the whole file; "" = the reader decides
-    blob: str = ""  # where its bytes stand in the store, decompressed and in UTF-8; "" = under ``url``
-    blocks: str = ""  # the kind of compressed blocks (transforms.inputs.blocks); ``start … stop`` are stored bytes then
-    unpack: bool = False  # a large stream that can't be read from its middle: to be cut into blobs first
-    damage: str = ""  # why its file can't be read from here on: the piece is one reject that says so
+    line_ends: str = "auto"  # "space" or "break" where it is decided for the whole file; "auto" = the reader decides
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON values."""
-        return {**vars(self), "identity": dict(vars(self.identity))}  # asdict is 20 times as slow: the launcher does all alone
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "Piece":
-        """The inverse of ``to_dict``. KeyError or TypeError if fields are missing or unknown."""
-        fields = dict(value)
-        return cls(identity=FileIdentity(**fields.pop("identity")), **fields)
+class WholeFile(_Split, frozen=True, tag=True):
+    """A file that is read from its beginning to its end."""
+
+
+class Stream(_Split, frozen=True, tag=True):
+    """A large file that can't be read from its middle: it is unpacked into blobs first."""
+
+
+class FileRange(_Split, frozen=True, kw_only=True):
+    """From ``start`` to ``stop`` of a file, in the unit of its kind."""
+
+    start: int
+    stop: int
+
+
+class ByteRange(FileRange, frozen=True, tag=True):
+    """Bytes of a plain file; `transforms.inputs.boundaries` says which records belong to them."""
+
+
+class BlockRange(FileRange, frozen=True, kw_only=True, tag=True):
+    """Stored bytes of a file of compressed blocks, of a kind of `transforms.inputs.blocks`."""
+
+    blocks: str
+
+
+class RowGroups(FileRange, frozen=True, tag=True):
+    """Row groups of a Parquet file."""
+
+
+class Blob(_Split, frozen=True, kw_only=True, tag=True):
+    """A run of a stream's records, decompressed and in UTF-8, which stands at ``path`` in the store."""
+
+    path: str
+
+
+class Damage(_Split, frozen=True, kw_only=True, tag=True):
+    """The rest of a file that can't be read: one reject that says why."""
+
+    reason: str
+
+
+Split = WholeFile | Stream | ByteRange | BlockRange | RowGroups | Blob | Damage
+
+
+S = TypeVar("S", bound=_Split)
+
+
+def split_as(kind: type[S], split: Split, **fields: Any) -> S:
+    """``split`` as one of another kind: the fields that all kinds have, and ``fields``."""
+    common = {name: getattr(split, name) for name in _Split.__struct_fields__}
+    return kind(**(common | fields))
 
 
 @dataclass(frozen=True)
@@ -130,35 +164,18 @@ class ReadTask:
     """What one worker reads and tokenises under one marker: a range, a file, or a run of small files. Pointers only."""
 
     index: int  # in input order
-    pieces: tuple[Piece, ...]
-    blob: int = 0  # the blobs of one large stream are tasks of the same index
+    splits: tuple[Split, ...]
+    blob: int = 0  # the blobs of one stream are tasks of the same index
 
     @property
     def name(self) -> str:
         """What its marker and its scratch parts are called."""
         return f"{self.index:05d}-{self.blob:05d}"
 
-    @property
-    def bytes(self) -> int:
-        """Stored bytes that it reads, as far as they are known before (row groups: none)."""
-        return sum(
-            piece.identity.size if piece.stop is None else piece.stop - piece.start if piece.format != "parquet" else 0
-            for piece in self.pieces
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON values."""
-        return {"index": self.index, "blob": self.blob, "pieces": [piece.to_dict() for piece in self.pieces]}
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "ReadTask":
-        """The inverse of ``to_dict``. KeyError or TypeError if fields are missing or unknown."""
-        return cls(value["index"], tuple(Piece.from_dict(piece) for piece in value["pieces"]), value["blob"])
-
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence in its place. ``position`` counts from 0 within the piece (see the readers).
+    """A sentence. ``position`` counts from 0 within the split (see the readers).
 
     Its id in the store is ``id``, where that is "" ``FILE:ORDINAL`` (ordinal -1: the position), and ``:WITHIN`` after it where
     within is 0 or more; ordinals and positions of ranges are counted on from range to range of a file when parts are numbered.
@@ -203,7 +220,7 @@ class ScratchPart:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """A task whose pieces stand tokenised in scratch parts; as JSON it is the task's marker."""
+    """A task whose splits stand tokenised in scratch parts; as JSON it is the task's marker."""
 
     task: ReadTask
     settings: ReadSettings
@@ -211,7 +228,6 @@ class TaskResult:
     n_positions: int  # what later ranges of the same file add to their positions (lines, rows)
     n_ordinals: int  # what they add to their ordinals (paragraphs, or sentences)
     bytes_read: int
-    sha256: str  # of the bytes read, as stored (a whole file: the file's own); Parquet: of the values read
     tokenizer: str  # with versions, as transforms.text.tokenizers.describe says
 
     @property
@@ -229,42 +245,43 @@ class TaskResult:
         """Refused records of all its parts."""
         return sum(part.n_rejected for part in self.parts)
 
-    def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON values."""
-        return asdict(self)
 
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> "TaskResult":
-        """The inverse of ``to_dict``. KeyError or TypeError if fields are missing or unknown."""
-        fields = dict(value)
-        return cls(
-            task=ReadTask.from_dict(fields.pop("task")),
-            settings=ReadSettings(**fields.pop("settings")),
-            parts=tuple(ScratchPart(**part) for part in fields.pop("parts")),
-            **fields,
-        )
+def input_fingerprint(splits: Sequence[Split]) -> str:
+    """``sha256:…`` over names, formats, ranges and identities of all splits: equal if and only if the same input was planned.
+
+    Stores of format 1 hold it, so the JSON that is hashed stays as it was first written.
+    """
+    written = [
+        {
+            "index": split.index,
+            "url": split.url,
+            "format": split.format,
+            "identity": to_builtins(split.identity),
+            "start": split.start if isinstance(split, FileRange) else 0,
+            "stop": split.stop if isinstance(split, FileRange) else None,
+            "line_ends": "" if split.line_ends == "auto" else split.line_ends,
+            "blocks": split.blocks if isinstance(split, BlockRange) else "",
+            "unpack": isinstance(split, Stream),
+            "guessed": False,
+            "blob": "",
+            "damage": "",
+        }
+        for split in splits
+    ]
+    return "sha256:" + hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
 
-def input_fingerprint(pieces: list[Piece]) -> str:
-    """``sha256:…`` over names, formats, ranges and identities of all pieces: equal if and only if the same input was planned."""
-    text = json.dumps([replace(piece, guessed=False).to_dict() for piece in pieces], sort_keys=True, ensure_ascii=True)
-    return "sha256:" + hashlib.sha256(text.encode("ascii", "strict")).hexdigest()
-
-
-def describe_files(pieces: list[Piece]) -> list[dict[str, Any]]:
+def describe_files(splits: Sequence[Split]) -> list[dict[str, Any]]:
     """One JSON object a file, in input order, for the manifest: url, format, whether it was guessed, bytes, version, pieces."""
-    files: dict[str, dict[str, Any]] = {}
-    for piece in pieces:
-        entry = files.setdefault(
-            piece.url,
-            {
-                "url": piece.url,
-                "format": piece.format,
-                "guessed": piece.guessed,
-                "bytes": piece.identity.size,
-                "version": piece.identity.version,
-                "pieces": 0,
-            },
-        )
-        entry["pieces"] += 1
-    return list(files.values())
+    n_splits = Counter(split.url for split in splits)
+    return [
+        {
+            "url": split.url,
+            "format": split.format,
+            "guessed": split.guessed,
+            "bytes": split.identity.size,
+            "version": split.identity.version,
+            "pieces": n_splits[split.url],
+        }
+        for split in {split.url: split for split in splits}.values()
+    ]

@@ -1,8 +1,66 @@
-"""Readers: one module a format, each a pure function from a piece's bytes to records in order. No Beam here.
+"""Readers: a module a format, each a pure function from a split's bytes to records in order. No Beam here."""
 
-`read_piece` and `open_piece` are the face: they pick the reader by the piece's format.
-"""
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from transforms.readers.registry import cut_short, open_piece, read_piece
+from elmo_store.storage.root import Root
+from transforms.inputs.byte_source import ByteSource
+from transforms.inputs.records import Blob, Damage, FileRange, ReadSettings, Record, Reject, Split
+from transforms.readers.conll import read_conll, read_conllu
+from transforms.readers.csv import read_csv
+from transforms.readers.jsonl import read_json, read_jsonl
+from transforms.readers.lines import read_lines
+from transforms.readers.parquet import read_parquet
+from transforms.readers.text import read_text
+from transforms.text import tokenizers
+from transforms.text.tokenizers import Tokenizer
 
-__all__ = ["cut_short", "open_piece", "read_piece"]
+_READERS: Mapping[str, Callable[[ByteSource, ReadSettings, Tokenizer], Iterator[Record]]] = {
+    "lines": read_lines,
+    "text": read_text,
+    "jsonl": read_jsonl,
+    "json": read_json,
+    "csv": read_csv,
+    "tsv": read_csv,
+    "conllu": read_conllu,
+    "conll": read_conll,
+    "parquet": read_parquet,
+}
+
+
+def open_split(
+    split: Split, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None, root: Root | None = None
+) -> tuple[ByteSource, Iterator[Record]]:
+    """The records of ``split`` in order, and the source whose counts are whole once they are all read.
+
+    ``root``: the store, where the split is a blob of it. InputError, while reading, if the file as a whole is gone, changed or
+    damaged; ValueError for an unknown tokenizer.
+    """
+    source = ByteSource(split, storage_options, encoding=settings.encoding, root=root)
+    if isinstance(split, Damage):
+        return source, iter([Reject(0, cut_short(split.reason), "")])
+    records = _READERS[split.format](source, settings, tokenizers.get(settings.tokenizer, split.format))
+    return source, records if settings.sample == 1 else _sampled(records, split, settings.sample)
+
+
+def read_split(
+    split: Split, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None, root: Root | None = None
+) -> Iterator[Record]:
+    """The records of ``split`` in order (see `open_split`)."""
+    return open_split(split, settings, storage_options, root)[1]
+
+
+def cut_short(reason: str) -> str:
+    """Of the reject that stands for what comes after the damage in a file."""
+    return f"the file can't be read from here on: {reason}"
+
+
+def _sampled(records: Iterator[Record], split: Split, share: float) -> Iterator[Record]:
+    """Those records whose place hashes into the first ``share`` of all hashes; a document's sentences stay together."""
+    blob = split.path if isinstance(split, Blob) else ""
+    start = split.start if isinstance(split, FileRange) else 0
+    for record in records:
+        place = f"{split.url}\0{blob}\0{start}\0{record.position if record.ordinal < 0 else record.ordinal}"
+        if int.from_bytes(hashlib.blake2b(place.encode(), digest_size=8).digest()) < share * 2**64:
+            yield record

@@ -1,82 +1,169 @@
-"""The format ``conll``: a word a line with its columns, as in CoNLL-2003; blank lines between sentences.
+"""The formats ``conllu`` and ``conll``: a word a line, blank lines between sentences; the words are taken as they are.
 
-A file whose first word line has the ten columns of CoNLL-U is read as that. Otherwise columns are separated by tabs if the line
-has one, else by spaces; the word is the first (``--text-field 2`` takes the second). ``-DOCSTART-`` lines begin documents and
-are no words; a line that begins with ``# `` before the words of a sentence is a comment. Position = number of the sentence's
-first line, from 0. A sentence with a line that lacks the column is refused whole.
+``conllu``: tokens are the FORM of lines with an integer ID, as structural probes count them; lines of multi-word tokens
+(``1-2``) and empty nodes (``1.1``) are passed over. The id is ``# sent_id``; without one it is made from file and position.
+Position = number of the sentence's first line (its comments included), from 0. A block of comments alone is no sentence.
+
+``conll``: columns as in CoNLL-2003, separated by tabs if the line has one, else by spaces; the word is the first
+(``--text-field 2`` takes the second). ``-DOCSTART-`` lines begin documents and are no words; a line that begins with ``# ``
+before the words of a sentence is a comment. Position = number of the sentence's first word line, from 0. A file whose first
+word line has the ten columns of CoNLL-U is read as that.
+
+A sentence with a line that can't be used is refused whole.
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from itertools import chain
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import InputError, Piece, ReadSettings, Record, Reject, Sentence
-from transforms.readers.conllu import is_conllu, sentences_of
-from transforms.readers.lines import RAW_BYTES, Line, LongLine, cut_raw, lines_of, text_of
+from transforms.inputs.records import InputError, ReadSettings, Record, Reject, Sentence
+from transforms.readers.lines import RAW_BYTES, Line, LongLine, Refused, cut_raw, head_of, lines_of, text_of
 from transforms.text.tokenizers import Tokenizer
 
-DOCUMENT = "-DOCSTART-"
+DOCUMENT = b"-DOCSTART-"
+N_COLUMNS = 10
+_SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(.*?)\s*$")
+_WORD = re.compile(r"[1-9][0-9]*")
+_OTHER = re.compile(r"[0-9]+\.[0-9]+|[0-9]+-[0-9]+")
 
 
-def read_conll(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+class _Block:
+    """The lines of one sentence of CoNLL-U so far: its words, or the first thing that is wrong with it."""
+
+    def __init__(self, position: int) -> None:
+        self.words: list[str] = []
+        self.sent_id = ""
+        self.has_words = False  # or what stands for some
+        self._position = position
+        self._n_bytes = 0
+        self._problem = ""
+        self._raw: list[bytes] = []
+
+    def word(self, text: str) -> str:
+        """The word of a line, "" for a line without one. Refused if the line can't be used."""
+        if text.startswith("#"):
+            if named := _SENT_ID.match(text):
+                self.sent_id = named[1]
+            return ""
+        self.has_words = True
+        columns = text.split("\t")
+        if len(columns) != N_COLUMNS:
+            raise Refused(f"{len(columns)} columns between tabs instead of {N_COLUMNS}")
+        number, form = columns[0], columns[1]
+        if _OTHER.fullmatch(number):
+            return ""
+        due = len(self.words) + 1
+        if not _WORD.fullmatch(number) or number != str(due):
+            raise Refused(f"ID {number!r} where {due} is due")
+        if not form.strip():
+            raise Refused("the FORM is empty")
+        return form
+
+    def add(self, line: Line, number: int, max_bytes: int) -> None:
+        """Take in one line that is not blank."""
+        head = head_of(line)
+        if self._n_bytes < RAW_BYTES:
+            self._raw.append(head[:RAW_BYTES])
+        self._n_bytes += len(head)
+        try:
+            if self._n_bytes > max_bytes:
+                raise Refused(f"the sentence is longer than {max_bytes} bytes")
+            text = text_of(line, number, max_bytes)
+            if isinstance(text, Reject):
+                raise Refused(text.reason)
+            word = self.word(text)
+            if word and not self._problem:
+                self.words.append(word)
+        except Refused as error:
+            self._problem = self._problem or f"{error} (line {number}, counted from 0)"
+            self.words.clear()
+
+    def records(self) -> Iterator[Record]:
+        """The sentence, or why it was refused; nothing for comments alone."""
+        if self.words:
+            yield Sentence(tuple(self.words), self.sent_id, self._position)
+        elif self._problem or self.has_words or self.sent_id:
+            reason = self._problem or "the sentence has no words"
+            yield Reject(self._position, reason, cut_raw(b"\n".join(self._raw)), self.sent_id)
+
+
+class _Columns(_Block):
+    """The lines of one sentence of which each has its word in column ``column``, from 0."""
+
+    def __init__(self, position: int, column: int) -> None:
+        super().__init__(position)
+        self._column = column
+
+    def word(self, text: str) -> str:
+        """The word of a line."""
+        columns = text.split("\t" if "\t" in text else " ")
+        if self._column >= len(columns) or not columns[self._column].strip():
+            raise Refused(f"no column {self._column + 1} in {len(columns)}")
+        return columns[self._column]
+
+
+def read_conllu(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """One record a sentence. ``tokenizer`` is not used: the words are given."""
-    lines: Iterator[Line] = lines_of(source, settings.max_line_bytes)
-    head: list[Line] = []
+    return _conllu_sentences(lines_of(source, settings.max_line_bytes), settings)
+
+
+def read_conll(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+    """One record a sentence. ``tokenizer`` is not used: the words are given."""
+    lines = lines_of(source, settings.max_line_bytes)
+    head: list[Line] = []  # up to the first line of words
     for line in lines:
         head.append(line)
         if isinstance(line, LongLine) or (line.strip() and not line.startswith(b"#")):
             break
-    found = bool(head) and not isinstance(head[-1], LongLine) and is_conllu(head[-1])
-
-    def again() -> Iterator[Line]:
-        yield from head
-        yield from lines
-
-    if found and not settings.text_field:
-        yield from sentences_of(again(), settings)
+    if not settings.text_field and head and isinstance(head[-1], bytes) and _is_conllu(head[-1]):
+        yield from _conllu_sentences(chain(head, lines), settings)
         return
     column = settings.text_field or "1"
     if not column.isdecimal() or column == "0":
-        raise InputError(piece.url, f"--text-field {column}: columns have no names here, give the word's number from 1")
-    yield from _columns(again(), int(column) - 1, settings)
+        raise InputError(source.url, f"--text-field {column}: columns have no names here, give the word's number from 1")
+    yield from _column_sentences(chain(head, lines), int(column) - 1, settings)
 
 
-def _columns(lines: Iterator[Line], column: int, settings: ReadSettings) -> Iterator[Record]:
-    words: list[str] = []
-    raw: list[bytes] = []
-    raw_bytes = 0  # of the sentence, kept or not
-    problem = ""
-    first = -1  # line of the sentence's first word, -1 between sentences
-    number = -1
+def _is_conllu(line: bytes) -> bool:
+    """Whether a line of words is one of CoNLL-U: ten columns, of which the first is a number."""
+    columns = line.split(b"\t")
+    return len(columns) == N_COLUMNS and columns[0][:1].isdigit()
 
-    def record() -> Iterator[Record]:
-        if problem:
-            yield Reject(first, problem, cut_raw(b"\n".join(raw)))
-        elif words:
-            yield Sentence(tuple(words), "", first)
 
+def _conllu_sentences(lines: Iterator[Line], settings: ReadSettings) -> Iterator[Record]:
+    def ends(line: Line) -> bool:
+        return isinstance(line, bytes) and not line.strip(b" \t")
+
+    return _sentences(lines, _Block, ends, lambda line: False, settings.max_line_bytes)
+
+
+def _column_sentences(lines: Iterator[Line], column: int, settings: ReadSettings) -> Iterator[Record]:
+    def ends(line: Line) -> bool:
+        return not head_of(line).strip() or head_of(line).startswith(DOCUMENT)
+
+    def is_comment(line: Line) -> bool:
+        return head_of(line).startswith(b"# ")
+
+    return _sentences(lines, lambda number: _Columns(number, column), ends, is_comment, settings.max_line_bytes)
+
+
+def _sentences(
+    lines: Iterator[Line],
+    begin: Callable[[int], _Block],
+    ends: Callable[[Line], bool],
+    is_left_out: Callable[[Line], bool],
+    max_bytes: int,
+) -> Iterator[Record]:
+    """The records of blocks between lines that ``ends`` is true for; ``is_left_out`` is asked before a block has begun."""
+    block: _Block | None = None
     for number, line in enumerate(lines):
-        data = line.head if isinstance(line, LongLine) else line
-        if not data.strip() or data.startswith(DOCUMENT.encode()):
-            yield from record()
-            words, raw, raw_bytes, problem, first = [], [], 0, "", -1
-            continue
-        if first < 0 and data.startswith(b"# "):
-            continue
-        first = number if first < 0 else first
-        if raw_bytes < RAW_BYTES:
-            raw.append(data[:RAW_BYTES])
-        raw_bytes += len(data)
-        text = text_of(line, number, settings.max_line_bytes)
-        if problem:
-            continue
-        if isinstance(text, Reject):
-            problem = f"{text.reason} (line {number}, counted from 0)"
-        elif raw_bytes > settings.max_line_bytes:
-            problem, words = f"the sentence is longer than {settings.max_line_bytes} bytes", []
-        else:
-            columns = text.split("\t") if "\t" in text else text.split(" ")
-            if column < len(columns) and columns[column].strip():
-                words.append(columns[column])
-            else:
-                problem = f"no column {column + 1} in {len(columns)} (line {number}, counted from 0)"
-    yield from record()
+        if ends(line):
+            if block:
+                yield from block.records()
+            block = None
+        elif block or not is_left_out(line):
+            block = block or begin(number)
+            block.add(line, number, max_bytes)
+    if block:
+        yield from block.records()

@@ -8,34 +8,34 @@ another length than the first is refused.
 """
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import Piece, ReadSettings, Record, Reject
-from transforms.readers.fields import field_records, text_field
-from transforms.readers.lines import Line, LongLine, cut_raw, lines_of
-from transforms.readers.schema import check_names
+from transforms.inputs.records import Blob, ReadSettings, Record, Reject
+from transforms.readers.fields import check_names, field_records, text_field
+from transforms.readers.lines import BOM, Line, LongLine, cut_raw, lines_of, split_lines
 from transforms.text.tokenizers import Tokenizer
 
 SEPARATORS = ",;\t|"
 
 
-def read_csv(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def read_csv(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """The sentences of each row."""
     csv.field_size_limit(settings.max_line_bytes)
-    lines = map(decoded, lines_of(source, settings.max_line_bytes))
+    lines = map(_decoded, lines_of(source, settings.max_line_bytes))
     first = next(lines, None)
     if first is None:
         return
-    rows = rows_of(first, lines, separator_of(first, piece.format, text_field(settings)), piece.format)
-    numbered = has_no_names(settings) and not piece.blob  # a blob has a row of numbers
+    separator = _separator(first, source.split.format, text_field(settings))
+    rows = _rows(first, lines, separator, source.split.format)
+    numbered = _has_no_names(settings) and not isinstance(source.split, Blob)  # a blob has a row of numbers
     names: Sequence[str] = ()
     position = 0
     for row in rows:
         if isinstance(row, list) and not names:
             names = [str(i + 1) for i in range(len(row))] if numbered else row
-            check_names(piece.url, names, settings)
+            check_names(source.url, names, settings)
             if not numbered:
                 continue
         yield from _records(row, names, position, settings, tokenizer)
@@ -43,12 +43,52 @@ def read_csv(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer
     source.n_positions = position
 
 
-def has_no_names(settings: ReadSettings) -> bool:
+def csv_blobs(text: Iterable[bytes], input_format: str, settings: ReadSettings, blob_bytes: int) -> Iterator[bytes]:
+    """Whole rows, about ``blob_bytes`` a blob, each blob with the row of names before them.
+
+    Where fields go by number, that row is ``1,2,3`` …, which a reader takes for names in a blob.
+    """
+    csv.field_size_limit(settings.max_line_bytes)
+    held: list[bytes] = []  # lines since the last cut
+    size = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        for line in split_lines(iter(text), settings.max_line_bytes):
+            # A line that is too long to be held stays too long, and begins as it did.
+            data = line.head.ljust(settings.max_line_bytes + 1) if isinstance(line, LongLine) else line
+            held.append((data if size or held else data.removeprefix(BOM)) + b"\n")
+            size += len(held[-1])
+            yield _decoded(LongLine(line.head) if isinstance(line, LongLine) else held[-1][:-1])
+
+    every = lines()
+    first = next(every, None)
+    if first is None:
+        return
+    separator = _separator(first, input_format, text_field(settings))
+    names = b""
+    for row in _rows(first, every, separator, input_format):
+        if isinstance(row, list) and not names:
+            if _has_no_names(settings):
+                names = separator.join(str(i + 1) for i in range(len(row))).encode() + b"\n"
+            else:
+                names = b"".join(held)
+                held.clear()
+                size = len(names)  # not 0: a byte order mark is at the beginning of the file alone
+        elif names and size >= blob_bytes:
+            yield names + b"".join(held)
+            held.clear()
+            size = len(names)
+    if held:
+        yield names + b"".join(held)
+
+
+def _has_no_names(settings: ReadSettings) -> bool:
     """Whether the fields are asked for by number."""
     return settings.text_field.isdecimal()
 
 
-def separator_of(first: str, input_format: str, field: str) -> str:
+def _separator(first: str, input_format: str, field: str) -> str:
     """What separates the fields of a file whose first line is ``first``."""
     if input_format == "tsv":
         return "\t"
@@ -58,21 +98,17 @@ def separator_of(first: str, input_format: str, field: str) -> str:
     return max(SEPARATORS, key=first.count) if field.isdecimal() else ","
 
 
-def decoded(line: Line) -> str:
+def _decoded(line: Line) -> str:
     """A line with its end; what is not UTF-8 in it stays recognisable, so that its row is refused."""
     data = line.head + b"\xff" if isinstance(line, LongLine) else line
     return data.decode("utf-8", "surrogateescape") + "\n"
 
 
-def rows_of(first: str, lines: Iterator[str], separator: str, input_format: str) -> Iterator[list[str] | csv.Error]:
+def _rows(first: str, lines: Iterator[str], separator: str, input_format: str) -> Iterator[list[str] | csv.Error]:
     """The rows of a file whose first line is ``first``: those that are not blank, or why there is none."""
-    given = chain([first], lines)
-    if input_format == "tsv":
-        return _rows(csv.reader(given, delimiter=separator, quoting=csv.QUOTE_NONE))
-    return _rows(csv.reader(given, delimiter=separator))
-
-
-def _rows(reader: Iterator[list[str]]) -> Iterator[list[str] | csv.Error]:
+    every = chain([first], lines)
+    plain = input_format == "tsv"  # without quotes
+    reader = csv.reader(every, delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
     while True:
         try:
             row = next(reader)

@@ -6,19 +6,26 @@ tokenised sentence, taken as it is, with the id DOC. A document without a token 
 record has its place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
-from transforms.readers.lines import RAW_BYTES, cut_raw
+from transforms.inputs.records import InputError, ReadSettings, Record, Reject, Sentence
+from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, wide_encoding
 from transforms.text.paragraphs import bounded, document_sentences
 from transforms.text.tokenizers import Tokenizer
 
 DEFAULT_TEXT_FIELD = "text"
-
-
-class Refused(ValueError):
-    """Why a record can't be used."""
+NAMES_SHOWN, NAME_SHOWN = 30, 100  # of a file's fields, and characters of each: in another format a name may be a whole line
+_KINDS = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+    bytes: "binary",
+}
 
 
 def text_field(settings: ReadSettings) -> str:
@@ -26,39 +33,57 @@ def text_field(settings: ReadSettings) -> str:
     return settings.text_field or DEFAULT_TEXT_FIELD
 
 
+def check_names(url: str, names: Sequence[str], settings: ReadSettings) -> None:
+    """InputError unless ``names``, the fields of a file, has the text field and the id field."""
+    wanted = [("--text-field", text_field(settings))]
+    wanted += [("--id-field", settings.id_field)] if settings.id_field else []
+    for option, name in wanted:
+        if name not in names:
+            if wide := wide_encoding("".join(names[:1]).encode("utf-8", "surrogateescape")):
+                raise InputError(url, f"the text is {wide}, not UTF-8: read it with --encoding {wide.lower()}")
+            shown = ", ".join(repr(known[:NAME_SHOWN]) for known in names[:NAMES_SHOWN])
+            shown += ", …" if len(names) > NAMES_SHOWN else ""
+            raise InputError(url, f"it has no field {name!r}, but {shown}: name one with {option}")
+
+
 def field_records(
     values: dict[str, Any], position: int, settings: ReadSettings, tokenizer: Tokenizer, raw: str | None = None
 ) -> Iterator[Record]:
     """The sentences of a record, or one reject. ``raw``: how a reject shows it; None = by its text field."""
-    own, field = "", text_field(settings)
+    own_id, field = "", text_field(settings)
+    shown = values.get(field)
     try:
         if settings.id_field:
-            own = id_of(_field(values, settings.id_field, "id field"), settings.id_field)
-        value = _field(values, field, "field")
+            own_id = _id(_field(values, settings.id_field, "id field"), settings.id_field)
+        value = shown = _decoded(_field(values, field, "field"), field)
         if isinstance(value, str):
             _check(value, f"field {field!r}")
-            yield from document(value, own, position, settings, tokenizer)
+            yield from _document(value, own_id, position, settings, tokenizer)
         else:
-            yield Sentence(tokens_of(value, field), own, position)
+            yield Sentence(_tokens(value, field), own_id, position)
     except Refused as error:
         if raw is None:
-            shown = values.get(field)
             raw = cut_raw(shown if isinstance(shown, bytes) else str(shown)[:RAW_BYTES].encode("utf-8", "backslashreplace"))
-        yield Reject(position, str(error), raw, own)
+        yield Reject(position, str(error), raw, own_id)
 
 
-def document(text: str, own: str, position: int, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Sentence]:
+def kind_of(value: Any) -> str:
+    """What a JSON value is, in words."""
+    return _KINDS.get(type(value), type(value).__name__)
+
+
+def _document(text: str, own_id: str, position: int, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Sentence]:
     """The sentences of a string."""
     if not settings.split_sentences:
-        yield Sentence(tuple(tokenizer.record(text)), own, position)
+        yield Sentence(tuple(tokenizer.record(text)), own_id, position)
         return
     within = 0
     for sentence in document_sentences(text, settings.line_ends):
         for tokens in bounded(tokenizer.sentence(sentence), settings.max_sentence_tokens):
-            yield Sentence(tokens, own, position, within=within)
+            yield Sentence(tokens, own_id, position, within=within)
             within += 1
     if not within:
-        yield Sentence((), own, position, within=0)
+        yield Sentence((), own_id, position, within=0)
 
 
 def _field(values: dict[str, Any], name: str, what: str) -> Any:
@@ -67,8 +92,20 @@ def _field(values: dict[str, Any], name: str, what: str) -> Any:
     return values[name]
 
 
-def tokens_of(value: Any, field: str) -> tuple[str, ...]:
-    """A list of strings as tokens. Refused for anything else."""
+def _decoded(value: Any, field: str) -> Any:
+    """Bytes, which Parquet may have, as the UTF-8 they should be, also in a list; other values as they are."""
+    if isinstance(value, list) and bytes in map(type, value):
+        return [_decoded(inner, field) for inner in value]
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refused(f"invalid UTF-8 at byte {error.start} of field {field!r} (0x{value[error.start]:02x})") from error
+
+
+def _tokens(value: Any, field: str) -> tuple[str, ...]:
+    """A list of strings as tokens."""
     if not isinstance(value, list):
         raise Refused(f"field {field!r} is {kind_of(value)}, not a string or a list of strings")
     for i, token in enumerate(value):
@@ -80,8 +117,9 @@ def tokens_of(value: Any, field: str) -> tuple[str, ...]:
     return tuple(value)
 
 
-def id_of(value: Any, field: str) -> str:
-    """An id as a string: strings as they are, integers in decimal. Refused for anything else and for an empty string."""
+def _id(value: Any, field: str) -> str:
+    """An id as a string: strings as they are, integers in decimal."""
+    value = _decoded(value, field)
     if isinstance(value, str):
         if not value:
             raise Refused(f"id field {field!r} is empty")
@@ -96,24 +134,9 @@ def _check(text: str, what: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        if 0xDC80 <= ord(text[error.start]) <= 0xDCFF:  # a byte that was let through to be refused here
-            raise Refused(f"{what} has invalid UTF-8 (0x{ord(text[error.start]) - 0xDC00:02x})") from error
-        raise Refused(f"{what} has half a surrogate pair (U+{ord(text[error.start]):04X}), which no UTF-8 can hold") from error
+        code = ord(text[error.start])
+        if 0xDC80 <= code <= 0xDCFF:  # a byte that was let through to be refused here
+            raise Refused(f"{what} has invalid UTF-8 (0x{code - 0xDC00:02x})") from error
+        raise Refused(f"{what} has half a surrogate pair (U+{code:04X}), which no UTF-8 can hold") from error
     if "\0" in text:
         raise Refused(f"{what} has a NUL character")
-
-
-def kind_of(value: Any) -> str:
-    """What a JSON value is, in words."""
-    if value is None:
-        return "null"
-    names = {
-        bool: "a boolean",
-        int: "a number",
-        float: "a number",
-        str: "a string",
-        list: "a list",
-        dict: "an object",
-        bytes: "binary",
-    }
-    return names.get(type(value), type(value).__name__)

@@ -6,30 +6,32 @@ stands for the rest.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import ijson
 
-from transforms.inputs.byte_source import ByteSource, Chunks
-from transforms.inputs.records import Piece, ReadSettings, Record, Reject
-from transforms.readers.fields import Refused, field_records, kind_of
-from transforms.readers.lines import BOM, LongLine, cut_raw, split_lines, text_of
+from transforms.inputs.byte_source import ByteSource
+from transforms.inputs.decompress import Chunks
+from transforms.inputs.records import ReadSettings, Record, Reject
+from transforms.readers.fields import field_records, kind_of
+from transforms.readers.lines import BOM, Refused, cut_raw, lines_of, text_of
 from transforms.text.tokenizers import Tokenizer
 
+HEAD_BYTES = 4096  # enough to see whether a JSON text is an array
 MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
 TOO_DEEP = object()
 
 
-def read_jsonl(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def read_jsonl(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """The sentences of each line."""
-    yield from _lines(source, Chunks(source.text()), settings, tokenizer)
+    return _lines(source, source.text(), settings, tokenizer)
 
 
-def read_json(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def read_json(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """The sentences of each element of an array; JSON lines if the file begins with no bracket."""
     chunks = Chunks(source.text())
-    if is_array(chunks.peek(4096)):
+    if is_array(chunks.peek(HEAD_BYTES)):
         yield from _elements(source, chunks, settings, tokenizer)
     else:
         yield from _lines(source, chunks, settings, tokenizer)
@@ -40,18 +42,34 @@ def is_array(head: bytes) -> bool:
     return head.removeprefix(BOM).lstrip()[:1] == b"["
 
 
-def _lines(source: ByteSource, chunks: Chunks, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
-    for position, line in enumerate(split_lines(iter(chunks), settings.max_line_bytes)):
-        source.n_positions += 1
-        if position == 0 and not isinstance(line, LongLine):
-            line = line.removeprefix(BOM)
-        text = text_of(line, position, settings.max_line_bytes)
-        if isinstance(text, Reject):
-            yield text
+def json_blobs(chunks: Chunks, settings: ReadSettings, blob_bytes: int) -> Iterator[bytes]:
+    """The elements of an array, about ``blob_bytes`` a blob, as arrays. Where it stops being JSON, the last blob does."""
+    held: list[bytes] = []
+    size = 0
+    end = b"]"
+    try:
+        for value in _items(chunks, settings.max_line_bytes):
+            held.append(_encoded(value))
+            size += len(held[-1])
+            if size >= blob_bytes:
+                yield b"[" + b",\n".join(held) + b"]"
+                held, size = [], 0
+    except (ijson.JSONError, ValueError):  # as the reader has it
+        end = b""
+        _read_on(chunks)
+    if held or not end:
+        yield b"[" + b",\n".join(held) + end
+
+
+def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+    for position, data in enumerate(lines_of(source, settings.max_line_bytes, text)):
+        line = text_of(data, position, settings.max_line_bytes)
+        if isinstance(line, Reject):
+            yield line
             continue
-        raw = cut_raw(text.encode())
+        raw = cut_raw(line.encode())
         try:
-            values = _parsed(text)
+            values = _parsed(line)
         except Refused as error:
             yield Reject(position, str(error), raw)
             continue
@@ -59,10 +77,8 @@ def _lines(source: ByteSource, chunks: Chunks, settings: ReadSettings, tokenizer
 
 
 def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
-    if chunks.peek(3) == BOM:
-        chunks.read(3)
     try:
-        for position, value in enumerate(items_of(chunks, settings.max_line_bytes)):
+        for position, value in enumerate(_items(chunks, settings.max_line_bytes)):
             source.n_positions += 1
             if value is TOO_DEEP:
                 yield Reject(position, "JSON nested too deeply", "")
@@ -76,8 +92,13 @@ def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings, tokeni
         reason = f"not JSON from here on: {str(error).splitlines()[0]}"
         yield Reject(source.n_positions, reason, "")
         source.n_positions += 1
-        for _ in chunks:  # so that count and digest are whole
-            pass
+        _read_on(chunks)
+
+
+def _read_on(chunks: Chunks) -> None:
+    """Read what is left: all is counted, and damage further on is told."""
+    for _ in chunks:
+        pass
 
 
 class _Bounded:
@@ -99,12 +120,14 @@ class _Bounded:
         self._since = 0
 
 
-def items_of(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
+def _items(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
     """The elements of the array, `TOO_DEEP` for one that is nested deeper than `MOST_DEPTH`.
 
     ValueError for one of more than ``most_bytes``, a number that Python does not convert, or no JSON. `ijson.items` keeps the
     path to every level: 100,000 brackets, 200 kB, made it take 25 GB.
     """
+    if chunks.peek(len(BOM)) == BOM:
+        chunks.read(len(BOM))
     depth, deepest = 0, 0
     builder = ijson.ObjectBuilder()
     bounded = _Bounded(chunks, most_bytes)
@@ -121,6 +144,16 @@ def items_of(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
             yield builder.value if deepest <= MOST_DEPTH else TOO_DEEP
             builder, deepest = ijson.ObjectBuilder(), 1
             bounded.next_element()
+
+
+def _encoded(value: Any) -> bytes:
+    """One element again. What is nested too deeply stays so; a number beyond all floats is refused."""
+    if value is TOO_DEEP:
+        return b"[" * MOST_DEPTH + b"]" * MOST_DEPTH
+    try:
+        return json.dumps(value, allow_nan=False).encode("ascii")
+    except ValueError as error:
+        return json.dumps(f"an element that can't be written as JSON: {error}").encode("ascii")
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -6,16 +6,20 @@ it.
 """
 
 import codecs
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import Piece, ReadSettings, Record, Reject, Sentence
+from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
 from transforms.text.tokenizers import Tokenizer
 
 RAW_BYTES = 2048  # what is kept of a line that is too long
 RAW_CHARACTERS = 500  # what a reject shows
 BOM = b"\xef\xbb\xbf"
+
+
+class Refused(ValueError):
+    """Why a record can't be used."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +37,21 @@ def cut_raw(line: bytes) -> str:
     return line[:RAW_BYTES].decode("utf-8", errors="backslashreplace")[:RAW_CHARACTERS]
 
 
-def split_lines(chunks: Iterator[bytes], max_bytes: int) -> Iterator[Line]:
+def split_lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[Line]:
     """Each line without its end. A line longer than ``max_bytes`` is not held."""
     held: list[bytes] = []  # the beginning of a line that goes on in the next chunk
     held_bytes = 0  # bytes of that line so far, kept or not
     for chunk in chunks:
-        pieces = chunk.split(b"\n")
-        last = pieces.pop()
-        for piece in pieces:
-            taken = held_bytes + len(piece) + 1
+        *ended, last = chunk.split(b"\n")
+        for line in ended:
+            line_bytes = held_bytes + len(line)
             if held:
-                held.append(piece)
-                piece = b"".join(held)
+                line = b"".join((*held, line))
                 held = []
             held_bytes = 0
-            line = piece[:-1] if piece.endswith(b"\r") and taken == len(piece) + 1 else piece
-            yield line if taken == len(piece) + 1 and len(line) <= max_bytes else LongLine(line[:RAW_BYTES])
+            kept_whole = len(line) == line_bytes
+            line = line[:-1] if kept_whole and line.endswith(b"\r") else line
+            yield line if kept_whole and len(line) <= max_bytes else LongLine(line[:RAW_BYTES])
         if last:
             held_bytes += len(last)
             held.append(last)
@@ -59,19 +62,18 @@ def split_lines(chunks: Iterator[bytes], max_bytes: int) -> Iterator[Line]:
         yield line if held_bytes == len(line) <= max_bytes else LongLine(line[:RAW_BYTES])
 
 
-def lines_of(source: ByteSource, max_bytes: int) -> Iterator[Line]:
-    """The lines of a piece, counted as its positions. A byte order mark at the start is dropped."""
-    for line in split_lines(source.text(), max_bytes):
+def lines_of(source: ByteSource, max_bytes: int, text: Iterable[bytes] | None = None) -> Iterator[Line]:
+    """The lines of ``text``, by default the split's, counted as its positions. A byte order mark at the start is dropped."""
+    for line in split_lines(source.text() if text is None else text, max_bytes):
         if source.n_positions == 0:
-            line = _without_bom(line)
+            line = LongLine(line.head.removeprefix(BOM)) if isinstance(line, LongLine) else line.removeprefix(BOM)
         source.n_positions += 1
         yield line
 
 
-def _without_bom(line: Line) -> Line:
-    if isinstance(line, LongLine):
-        return LongLine(line.head.removeprefix(BOM))
-    return line.removeprefix(BOM)
+def head_of(line: Line) -> bytes:
+    """What is there of a line."""
+    return line.head if isinstance(line, LongLine) else line
 
 
 def text_of(line: Line, position: int, max_bytes: int) -> str | Reject:
@@ -98,7 +100,7 @@ def wide_encoding(head: bytes) -> str:
     return "UTF-16" if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
 
 
-def read_lines(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def read_lines(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """One record a line. Position = number of the line, from 0. A blank line is a sentence of zero tokens."""
     for position, line in enumerate(lines_of(source, settings.max_line_bytes)):
         text = text_of(line, position, settings.max_line_bytes)

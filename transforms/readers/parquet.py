@@ -1,61 +1,68 @@
 """The format ``parquet``: a column with strings or lists of tokens, perhaps one with ids (strings or integers).
 
-What becomes of a row's fields: `transforms.readers.fields`; null is refused. Position = number of the row within the piece,
-from 0. Row groups are streamed in small batches, so that neither a file nor a row group is held. Digest and count are of the
-values that were read.
+What becomes of a row's fields: `transforms.readers.fields`; null is refused. Position = number of the row within the split,
+from 0. Row groups are streamed in small batches, so that neither a file nor a row group is held. Counted as read are the values,
+as Arrow holds them.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import DamagedInputError, InputError, Piece, ReadSettings, Record, Reject
-from transforms.readers.fields import Refused, field_records, text_field
-from transforms.readers.lines import cut_raw
-from transforms.readers.schema import check_fields
+from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, Record, RowGroups
+from transforms.readers.fields import check_names, field_records, text_field
 from transforms.text.tokenizers import Tokenizer
 
 BATCH_ROWS = 1024
 BUFFER_BYTES = 1 << 20
 
 
-def read_parquet(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
-    """The sentences of each row of the piece's row groups."""
-    if piece.identity.size == 0:
+def read_parquet(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+    """The sentences of each row of the split's row groups."""
+    if source.split.identity.size == 0:
         return
-    text, own = text_field(settings), settings.id_field
-    for batch in _batches(source, piece, settings):
-        ids = _values(batch.column(own)) if own else [""] * batch.num_rows
-        for value, name in zip(_values(batch.column(text)), ids, strict=True):
-            source.count(repr((name, value)).encode("utf-8", "backslashreplace"))
-            yield from _records(value, name, source.n_positions, settings, tokenizer)
+    for batch in _batches(source, settings):
+        source.bytes_read += batch.nbytes
+        names = batch.schema.names
+        for row in zip(*map(_values, batch.columns), strict=True):
+            yield from field_records(dict(zip(names, row, strict=True)), source.n_positions, settings, tokenizer)
             source.n_positions += 1
 
 
-def _records(value: Any, own: Any, position: int, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
-    field, values = text_field(settings), {}
-    try:
-        if settings.id_field:
-            values[settings.id_field] = _text(own, settings.id_field)
-        values[field] = [_text(v, field) for v in value] if isinstance(value, list) else _text(value, field)
-    except Refused as error:
-        raw = value if isinstance(value, bytes) else str(value).encode("utf-8", "backslashreplace")
-        yield Reject(position, str(error), cut_raw(raw), values.get(settings.id_field) or "")
-        return
-    yield from field_records(values, position, settings, tokenizer)
+def row_group_bytes(url: str, opened: Any, settings: ReadSettings) -> list[int]:
+    """Stored bytes of each row group of an opened file. InputError if it is damaged or lacks the wanted fields."""
+    with _input_errors(url):
+        file = pq.ParquetFile(opened)
+        check_fields(url, file.schema_arrow, settings)
+        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+        return [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
 
 
-def _text(value: Any, field: str) -> Any:
-    """Bytes as the UTF-8 they should be; other values as they are."""
-    if not isinstance(value, bytes):
-        return value
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise Refused(f"invalid UTF-8 at byte {error.start} of field {field!r} (0x{value[error.start]:02x})") from error
+def check_fields(url: str, schema: pa.Schema, settings: ReadSettings) -> None:
+    """InputError unless ``schema`` has the text field (string or list of strings) and the id field (string or integer)."""
+    check_names(url, schema.names, settings)
+    text, own_id = text_field(settings), settings.id_field
+    kind = schema.field(text).type
+    if not _is_string(kind.value_type if _is_list(kind) else kind):
+        raise InputError(url, f"its field {text!r} is {kind}, not a string or a list of strings: name another with --text-field")
+    kind = schema.field(own_id).type if own_id else pa.string()
+    if not (_is_string(kind) or pa.types.is_integer(kind)):
+        raise InputError(url, f"its field {own_id!r} is {kind}, not a string or an integer: name another with --id-field")
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    types = pa.types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    tests = (types.is_string, types.is_large_string, types.is_string_view, types.is_binary, types.is_large_binary)
+    return any(is_kind(kind) for is_kind in tests)
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -63,7 +70,7 @@ def _values(column: pa.Array) -> list[Any]:
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
-        return [_value(column[i]) for i in range(len(column))]
+        return [_value(scalar) for scalar in column]
 
 
 def _value(scalar: pa.Scalar) -> Any:
@@ -77,16 +84,21 @@ def _value(scalar: pa.Scalar) -> Any:
         return scalar.as_buffer().to_pybytes()
 
 
-def _batches(source: ByteSource, piece: Piece, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+def _batches(source: ByteSource, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     columns = [text_field(settings)] + [settings.id_field] * bool(settings.id_field)
-    with source.open() as opened:
-        try:
-            file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
-            check_fields(piece.url, file.schema_arrow, settings)
-            groups = range(piece.start, file.metadata.num_row_groups if piece.stop is None else piece.stop)
-            for group in groups:
-                yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
-            # pyarrow's own OSErrors have no number; a filesystem's may pass
-            kind = InputError if isinstance(error, OSError) and (type(error) is not OSError or error.errno) else DamagedInputError
-            raise kind(piece.url, f"can't be read as Parquet: {type(error).__name__}: {error}") from error
+    with source.open() as opened, _input_errors(source.url):
+        file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
+        check_fields(source.url, file.schema_arrow, settings)
+        split, n_groups = source.split, file.metadata.num_row_groups
+        for group in range(split.start, split.stop) if isinstance(split, RowGroups) else range(n_groups):
+            yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
+
+
+@contextmanager
+def _input_errors(url: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        # pyarrow's own OSErrors have no number; a filesystem's may pass
+        kind = InputError if isinstance(error, OSError) and (type(error) is not OSError or error.errno) else DamagedInputError
+        raise kind(url, f"can't be read as Parquet: {type(error).__name__}: {error}") from error

@@ -2,28 +2,30 @@
 
 Blank lines separate paragraphs; a sentence never crosses one. Inside a paragraph the end of a line is a space where the text is
 hard-wrapped, otherwise a break: then every line is a paragraph (one sentence or one paragraph a line, lists, verse).
-``line_ends`` says which, "auto" goes by the beginning of the file (`transforms.text.line_ends`). A sentence of more than
+``line_ends`` says which, "auto" goes by the beginning of the file (`transforms.text.paragraphs`). A sentence of more than
 ``max_sentence_tokens`` tokens is cut into several. Ids are ``FILE:PARAGRAPH:SENTENCE``, or ``FILE:SENTENCE`` with
 ``document="file"``, all counted from 0. Position = number of the line, from 0, on which the sentence begins. A line that can't
 be used is refused by itself: it ends the sentence before it.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import Piece, ReadSettings, Record, Reject, Sentence
-from transforms.readers.lines import Line, LongLine, lines_of, text_of
-from transforms.text.line_ends import SAMPLE_BYTES, line_ends
-from transforms.text.paragraphs import Paragraph, bounded
+from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
+from transforms.readers.lines import Line, head_of, lines_of, text_of
+from transforms.text.paragraphs import SAMPLE_BYTES, Paragraph, bounded, line_ends
 from transforms.text.tokenizers import Tokenizer
 
 
-def read_text(source: ByteSource, piece: Piece, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """One record a sentence, or a line that was refused. Sentences without a token are left out: nothing stands there."""
     lines: Iterator[Line] = lines_of(source, settings.max_line_bytes)
-    ends = piece.line_ends or settings.line_ends
+    ends = settings.line_ends if source.split.line_ends == "auto" else source.split.line_ends
     if ends == "auto":
-        ends, lines = judged(lines)
+        head = _beginning(lines)
+        ends = line_ends([line.decode("utf-8", "replace") for line in head if isinstance(line, bytes)])
+        lines = chain(head, lines)
     by_paragraph = settings.document == "paragraph"
     paragraph = sentence = 0
     held = Paragraph()
@@ -62,17 +64,11 @@ def read_text(source: ByteSource, piece: Piece, settings: ReadSettings, tokenize
     source.n_ordinals = paragraph + (1 if begun else 0) if by_paragraph else sentence
 
 
-def judged(lines: Iterator[Line]) -> tuple[str, Iterator[Line]]:
-    """What the beginning of a text says about its line ends, and all of its lines again."""
+def _beginning(lines: Iterator[Line]) -> list[Line]:
+    """The lines by which the line ends of a text are judged."""
     head: list[Line] = []
     size = 0
     while size < SAMPLE_BYTES and (line := next(lines, None)) is not None:
         head.append(line)
-        size += len(line.head if isinstance(line, LongLine) else line) + 1
-    ends = line_ends([line.decode("utf-8", "replace") for line in head if isinstance(line, bytes)])
-
-    def again() -> Iterator[Line]:
-        yield from head
-        yield from lines
-
-    return ends, again()
+        size += len(head_of(line)) + 1
+    return head

@@ -165,12 +165,12 @@ def stretches(parts: Sequence[PartPlan], n_sentences: int, chunk_entries: int) -
 
 
 def part_counts(results: Iterable[TaskResult]) -> list[PartCounts]:
-    """Every scratch part of ``results`` in input order; positions go on from piece to piece of the same file."""
+    """Every scratch part of ``results`` in input order; positions go on from split to split of the same file."""
     counts: list[PartCounts] = []
     positions: dict[str, int] = {}
     ordinals: dict[str, int] = {}
     for result in sorted(results, key=lambda result: (result.task.index, result.task.blob)):
-        url = result.task.pieces[0].url
+        url = result.task.splits[0].url
         counts += [
             PartCounts(
                 scratch=part.path,

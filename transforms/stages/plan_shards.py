@@ -26,7 +26,7 @@ from transforms.stages.number import NumberTask, id_runs
 from transforms.stages.plan import CorpusPlan, grouped, make_plan, part_counts, shards_per_task, stretches
 from transforms.stages.problems import stop_for_bad_files, stop_for_rejects
 from transforms.stages.scratch import first_sentences, marked_result
-from transforms.stages.task_list import all_tasks
+from transforms.stages.unpack import all_tasks
 
 NUMBER, SHARDS = "number", "shards"
 IO_THREADS = 16
@@ -66,7 +66,7 @@ def corpus_plan(root: Root, manifest: Manifest, read: ReadSettings) -> CorpusPla
     def result(task: ReadTask) -> TaskResult:
         found = marked_result(root, task, read)  # the task itself has just looked whether its parts are there
         if found is None:
-            raise RuntimeError(f"task {task.name} ({task.pieces[0].url}) is not tokenised: run the same command again")
+            raise RuntimeError(f"task {task.name} ({task.splits[0].url}) is not tokenised: run the same command again")
         return found
 
     with ThreadPoolExecutor(IO_THREADS) as pool:

@@ -13,6 +13,7 @@ from functools import partial
 from io import BytesIO
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -27,10 +28,11 @@ from transforms.inputs.records import (
     Record,
     Reject,
     ScratchPart,
+    Sentence,
     TaskResult,
     together,
 )
-from transforms.readers import cut_short, open_piece
+from transforms.readers import cut_short, open_split
 from transforms.runtime.job_root import again, may_pass
 from transforms.runtime.progress_files import read_progress
 from transforms.runtime.work import READ, WORK
@@ -50,14 +52,14 @@ SCRATCH_SCHEMA = pa.schema(
 _CELL_BYTES = 8  # what a token or a sentence costs beside its text, so that empty ones fill a part too
 
 
-def scratch_part(task: ReadTask, part: int) -> str:
-    """Scratch part ``part`` of a task: Parquet of `SCRATCH_SCHEMA`, positions and ordinals counted within the piece."""
-    return f"_work/parts/{task.name}-{part:05d}.parquet"
+def scratch_paths(task: ReadTask, part: int) -> tuple[str, str]:
+    """Scratch part ``part`` of a task and its rejects.
 
-
-def scratch_rejects(task: ReadTask, part: int) -> str:
-    """The rejects of a scratch part: JSON lines of sentence (counted within the part), id, source, place, reason, raw."""
-    return f"_work/rejects/{task.name}-{part:05d}.jsonl"
+    The part: Parquet of `SCRATCH_SCHEMA`, positions and ordinals counted within the split. The rejects: JSON lines of sentence
+    (counted within the part), id, source, place, reason, raw.
+    """
+    name = f"{task.name}-{part:05d}"
+    return f"{WORK}/parts/{name}.parquet", f"{WORK}/rejects/{name}.jsonl"
 
 
 def task_marker(task: ReadTask) -> str:
@@ -68,8 +70,8 @@ def task_marker(task: ReadTask) -> str:
 def marked_result(root: Root, task: ReadTask, settings: ReadSettings) -> TaskResult | None:
     """What the marker of ``task`` says; None unless it is of this very task, read in this way."""
     try:
-        result = TaskResult.from_dict(root.get_json(task_marker(task)))
-    except (StoreError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        result = msgspec.convert(root.get_json(task_marker(task)), TaskResult)
+    except (StoreError, OSError, ValueError):
         return None
     same = result.task == task and result.settings == settings and result.tokenizer == _tokenizer(task, settings)
     return result if same else None
@@ -95,7 +97,7 @@ def finished_task(
     if done is not None:
         read_progress(root).done(done)
         return done, None
-    local = "://" not in task.pieces[0].url
+    local = "://" not in task.splits[0].url
     result = again(partial(tokenise_task, root, task, settings, storage_options), local=local, passing=_may_pass)
     return result, time.perf_counter() - began
 
@@ -112,7 +114,7 @@ def tokenise_task(
     settings: ReadSettings,
     storage_options: Mapping[str, Any] | None = None,
 ) -> TaskResult:
-    """Read the pieces of ``task`` into scratch parts and write its marker.
+    """Read the splits of ``task`` into scratch parts and write its marker.
 
     A part is closed at ``part_tokens`` tokens, ``part_sentences`` sentences or ``part_bytes`` characters of text, whichever
     comes first (a sentence is never divided). ``storage_options`` are for the input. InputError if a file can't be read, with
@@ -120,36 +122,31 @@ def tokenise_task(
     """
     progress = read_progress(root)
     parts: list[ScratchPart] = []
-    part = _Part(task)
+    part = _Part()
     left = settings.max_sentences or -1
     n_positions = n_ordinals = bytes_read = 0
-    digest = hashlib.sha256()
     errors: list[InputError] = []
-    for piece in task.pieces:
-        source, records = open_piece(piece, settings, storage_options, root)
+    for split in task.splits:
+        source, records = open_split(split, settings, storage_options, root)
         try:
-            for record in _until_damage(records, settings):
-                if left == 0:
-                    break
+            for record in _until_damage(records, settings) if left else ():
                 left -= 1
-                part.add(record, piece.url)
+                part.add(record, split.url)
                 if part.is_full(settings):
-                    parts.append(part.write(root, len(parts)))
-                    part = _Part(task)
+                    parts.append(part.write(root, *scratch_paths(task, len(parts))))
+                    part = _Part()
                     progress.reading(bytes_read + source.bytes_read)
+                if not left:
+                    break
         except InputError as error:
             errors.append(error)
-            continue
         n_positions, n_ordinals = source.n_positions, source.n_ordinals
         bytes_read += source.bytes_read
-        digest.update(source.sha256.encode())
-        if left == 0:
-            break
     if errors:
         raise together(errors) from errors[0].__cause__
     if part.n_sentences:
-        parts.append(part.write(root, len(parts)))
-    alone = len(task.pieces) == 1
+        parts.append(part.write(root, *scratch_paths(task, len(parts))))
+    alone = len(task.splits) == 1
     result = TaskResult(
         task=task,
         settings=settings,
@@ -157,10 +154,9 @@ def tokenise_task(
         n_positions=n_positions if alone else 0,
         n_ordinals=n_ordinals if alone else 0,
         bytes_read=bytes_read,
-        sha256=source.sha256 if alone else digest.hexdigest(),
         tokenizer=_tokenizer(task, settings),
     )
-    root.put_json(task_marker(task), result.to_dict())
+    root.put_json(task_marker(task), msgspec.to_builtins(result))
     progress.done(result)
     return result
 
@@ -192,120 +188,95 @@ def first_sentences(root: Root, results: Iterable[TaskResult], n_sentences: int)
         yield replace(result, parts=tuple(parts))
 
 
-def _cut(root: Root, part: ScratchPart, n_sentences: int) -> ScratchPart:
-    table = pq.read_table(BytesIO(root.get(part.path))).slice(0, n_sentences)
-    data = _encoded(table)
-    rejects = part.rejects
-    n_rejected = 0
-    if rejects:
-        lines = [
-            line for line in root.get(rejects).decode("ascii").splitlines(True) if json.loads(line)["sentence"] < n_sentences
-        ]
-        n_rejected, rejects = len(lines), f"{WORK}/rejects/cut.jsonl" if lines else ""
-        if lines:
-            root.put(rejects, "".join(lines).encode("ascii"))
-    path = f"{WORK}/parts/cut.parquet"
-    root.put(path, data)
-    lengths = table["n_tokens"].to_pylist()
-    return ScratchPart(
-        path=path,
-        rejects=rejects,
-        n_sentences=n_sentences,
-        n_tokens=sum(lengths),
-        n_nonempty=sum(1 for length in lengths if length),
-        n_rejected=n_rejected,
-        n_words_cut=sum(n_truncated_words(tokens) for tokens in table["tokens"].to_pylist()),
-        bytes=len(data),
-        sha256=hashlib.sha256(data).hexdigest(),
-    )
-
-
-def _encoded(table: pa.Table) -> bytes:
-    sink = BytesIO()
-    pq.write_table(table, sink, compression="zstd", row_group_size=max(table.num_rows, 1))
-    return sink.getvalue()
+def _cut(root: Root, whole: ScratchPart, n_sentences: int) -> ScratchPart:
+    """The first ``n_sentences`` of a part as another one."""
+    lines = root.get(whole.rejects).decode("ascii").splitlines() if whole.rejects else []
+    rejects = {reject["sentence"]: reject for reject in map(json.loads, lines)}
+    part = _Part()
+    rows = pq.read_table(BytesIO(root.get(whole.path))).slice(0, n_sentences).to_pylist()
+    for number, row in enumerate(rows):
+        place = {name: row[name] for name in ("id", "position", "ordinal", "within")}
+        reject = rejects.get(number)
+        if reject:
+            part.add(Reject(**place, reason=reject["reason"], raw=reject["raw"]), row["source"])
+        else:
+            part.add(Sentence(**place, tokens=tuple(row["tokens"])), row["source"])
+    return part.write(root, f"{WORK}/parts/cut.parquet", f"{WORK}/rejects/cut.jsonl")
 
 
 def _tokenizer(task: ReadTask, settings: ReadSettings) -> str:
-    return tokenizers.describe(settings.tokenizer, task.pieces[0].format, split_sentences=settings.split_sentences)
+    return tokenizers.describe(settings.tokenizer, task.splits[0].format, split_sentences=settings.split_sentences)
 
 
 class _Part:
     """A scratch part that is being filled."""
 
-    def __init__(self, task: ReadTask) -> None:
-        self._task = task
+    def __init__(self) -> None:
+        self._records: list[Record] = []
         self._sources: list[str] = []
-        self._ordinals: list[int] = []
-        self._within: list[int] = []
-        self._ids: list[str] = []
-        self._positions: list[int] = []
-        self._tokens: list[tuple[str, ...]] = []
         self._rejects: list[str] = []
-        self._n_tokens = self._n_words_cut = self._bytes = 0
+        self._n_tokens = self._n_bytes = 0
 
     @property
     def n_sentences(self) -> int:
         """Sentences so far, rejects included."""
-        return len(self._tokens)
+        return len(self._records)
 
     def add(self, record: Record, source: str) -> None:
         """Append a record; a reject also as a sentence of zero tokens."""
-        tokens: tuple[str, ...] = ()
+        tokens = _tokens(record)
         if isinstance(record, Reject):
             reject = {"sentence": self.n_sentences, "id": record.id, "source": source, "position": record.position}
             reject |= {"ordinal": record.ordinal, "within": record.within, "reason": record.reason, "raw": record.raw}
             # ASCII: no separator of any alphabet divides a line of these files.
             self._rejects.append(json.dumps(reject, ensure_ascii=True) + "\n")
-            self._bytes += len(self._rejects[-1])
-        else:
-            tokens = record.tokens
-            self._n_words_cut += n_truncated_words(tokens)
-        self._ids.append(record.id)
+            self._n_bytes += len(self._rejects[-1])
+        self._records.append(record)
         self._sources.append(source)
-        self._positions.append(record.position)
-        self._ordinals.append(record.ordinal)
-        self._within.append(record.within)
-        self._tokens.append(tokens)
         self._n_tokens += len(tokens)
-        self._bytes += sum(map(len, tokens)) + _CELL_BYTES * (1 + len(tokens))
+        self._n_bytes += sum(map(len, tokens)) + _CELL_BYTES * (1 + len(tokens))
 
     def is_full(self, settings: ReadSettings) -> bool:
         """Whether the part is to be closed."""
         return (
             self._n_tokens >= settings.part_tokens
             or self.n_sentences >= settings.part_sentences
-            or self._bytes >= settings.part_bytes
+            or self._n_bytes >= settings.part_bytes
         )
 
-    def write(self, root: Root, number: int) -> ScratchPart:
-        """Put the part (and its rejects) into the store."""
+    def write(self, root: Root, path: str, rejects_path: str) -> ScratchPart:
+        """Put the part (and its rejects, if it has any) into the store."""
+        tokens = [_tokens(record) for record in self._records]
         table = pa.table(
             {
-                "id": self._ids,
+                "id": [record.id for record in self._records],
                 "source": self._sources,
-                "position": self._positions,
-                "ordinal": self._ordinals,
-                "within": self._within,
-                "n_tokens": [len(tokens) for tokens in self._tokens],
-                "tokens": self._tokens,
+                "position": [record.position for record in self._records],
+                "ordinal": [record.ordinal for record in self._records],
+                "within": [record.within for record in self._records],
+                "n_tokens": [len(words) for words in tokens],
+                "tokens": tokens,
             },
             schema=SCRATCH_SCHEMA,
         )
-        data = _encoded(table)
-        path, rejects = scratch_part(self._task, number), ""
+        sink = BytesIO()
+        pq.write_table(table, sink, compression="zstd", row_group_size=max(table.num_rows, 1))
+        data = sink.getvalue()
         root.put(path, data)
         if self._rejects:
-            rejects = scratch_rejects(self._task, number)
-            root.put(rejects, "".join(self._rejects).encode("ascii"))
+            root.put(rejects_path, "".join(self._rejects).encode("ascii"))
         return ScratchPart(
             path=path,
-            rejects=rejects,
+            rejects=rejects_path if self._rejects else "",
             n_sentences=self.n_sentences,
             n_tokens=self._n_tokens,
-            n_nonempty=sum(1 for tokens in self._tokens if tokens),
+            n_nonempty=sum(1 for words in tokens if words),
             n_rejected=len(self._rejects),
-            n_words_cut=self._n_words_cut,
+            n_words_cut=sum(map(n_truncated_words, tokens)),
             bytes=len(data),
             sha256=hashlib.sha256(data).hexdigest(),
         )
+
+
+def _tokens(record: Record) -> tuple[str, ...]:
+    return record.tokens if isinstance(record, Sentence) else ()

@@ -1,27 +1,40 @@
 """Stage A, before reading: a large stream that can't be read from its middle → blobs of whole records for many workers.
 
 One pass decompresses (or decodes) the stream and cuts it where a record begins; a blob that is in the store already, from a
-pass that was interrupted, is not written again.
+pass that was interrupted, is not written again. The list of the input's tasks, before and after, stands in the scratch area: as
+a part of the job's graph it would meet runners' limits on its size.
 """
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
+import msgspec
 from apache_beam.pvalue import PCollection
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import last_boundary, unit_of
-from transforms.inputs.byte_source import ByteSource, Chunks
-from transforms.inputs.records import DamagedInputError, FileIdentity, InputError, ReadSettings, ReadTask
-from transforms.readers.jsonl import is_array
-from transforms.runtime.work import BLOBS, UNPACKED
+from transforms.inputs.byte_source import ByteSource
+from transforms.inputs.decompress import Chunks
+from transforms.inputs.records import (
+    Blob,
+    Damage,
+    DamagedInputError,
+    FileIdentity,
+    InputError,
+    ReadSettings,
+    ReadTask,
+    Split,
+    Stream,
+    split_as,
+)
+from transforms.readers.csv import csv_blobs
+from transforms.readers.jsonl import HEAD_BYTES, is_array, json_blobs
+from transforms.runtime.work import BLOBS, TASK_LIST, UNPACKED
 from transforms.stages.problems import note_bad_files
-from transforms.stages.record_blobs import csv_blobs, json_blobs
-from transforms.text.line_ends import SAMPLE_BYTES, line_ends
+from transforms.text.paragraphs import SAMPLE_BYTES, line_ends_of
 
 BLOB_BYTES = 8 << 20
 MOST_BYTES = 16 * BLOB_BYTES  # without a record's end in so many bytes, a blob is cut where it is
@@ -43,18 +56,43 @@ class UnpackStreams(beam.PTransform[PCollection[ReadTask], PCollection[ReadTask]
         )
 
 
+def write_tasks(root: Root, tasks: Iterable[ReadTask]) -> None:
+    """Leave the tasks of the job in the scratch area."""
+    root.put(TASK_LIST, b"".join(msgspec.json.encode(task) + b"\n" for task in tasks))
+
+
+def listed_tasks(root: Root) -> list[ReadTask]:
+    """The tasks of the job as they were listed, in input order."""
+    return msgspec.json.Decoder(ReadTask).decode_lines(root.get(TASK_LIST))
+
+
+def all_tasks(root: Root) -> Iterator[ReadTask]:
+    """The tasks of the job in input order, those of blobs in place of what was unpacked into them.
+
+    RuntimeError for a stream that is not unpacked.
+    """
+    for task in listed_tasks(root):
+        if not isinstance(task.splits[0], Stream):
+            yield task
+            continue
+        blobs = unpacked(root, task)
+        if blobs is None:
+            raise RuntimeError(f"{task.splits[0].url} is not unpacked: run the same command again")
+        yield from blobs
+
+
 def unpack(
     task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None
 ) -> list[ReadTask]:
     """The task itself, or those of its blobs; none of a stream that can't be read, of which word is left."""
-    piece = task.pieces[0]
-    if not piece.unpack:
+    stream = task.splits[0]
+    if not isinstance(stream, Stream):
         return [task]
     done = unpacked(root, task)
     if done is not None:
         return done
     try:
-        return _unpack(ByteSource(piece, storage_options, encoding=settings.encoding), root, task, settings)
+        return _unpack(ByteSource(stream, storage_options, encoding=settings.encoding), root, task, settings)
     except InputError as error:
         note_bad_files(root, f"stream-{task.name}", error)
         return []
@@ -63,18 +101,45 @@ def unpack(
 def unpack_local(path: str, identity: FileIdentity, task: ReadTask, root: Root, settings: ReadSettings) -> None:
     """Unpack ``task`` from a copy of its bytes on this machine."""
     if unpacked(root, task) is None:
-        piece = replace(task.pieces[0], url=path, identity=identity)
-        _unpack(ByteSource(piece, encoding=settings.encoding), root, task, settings)
+        copy = msgspec.structs.replace(task.splits[0], url=path, identity=identity)
+        _unpack(ByteSource(copy, encoding=settings.encoding), root, task, settings)
+
+
+def unpacked(root: Root, task: ReadTask) -> list[ReadTask] | None:
+    """The tasks of the blobs of ``task``; None unless all of it is unpacked."""
+    try:
+        whole, *blobs = msgspec.convert(root.get_json(_marker(task)), list[ReadTask])
+    except (StoreError, OSError, ValueError):
+        return None
+    return blobs if whole == task else None
+
+
+def _marker(task: ReadTask) -> str:
+    return f"{UNPACKED}/{task.index:05d}.json"
 
 
 def _unpack(source: ByteSource, root: Root, task: ReadTask, settings: ReadSettings) -> list[ReadTask]:
+    stream = task.splits[0]
     damage: list[str] = []
-    blobs = list(write_blobs(_until_damage(source.text(), settings, damage), root, task, settings))
+    chunks = Chunks(_until_damage(source.text(), settings, damage))
+    splits: list[Split] = []
+    for data, input_format, ends in _blobs(chunks, stream.format, settings):
+        path = f"{BLOBS}/{task.index:05d}-{len(splits):05d}"
+        blob = msgspec.structs.replace(split_as(Blob, stream, path=path), format=input_format, line_ends=ends)
+        splits.append(msgspec.structs.replace(blob, identity=_put(root, path, data)))
     if damage:
-        piece = replace(task.pieces[0], unpack=False, damage=damage[0])
-        blobs.append(ReadTask(task.index, (piece,), len(blobs)))
-    root.put_json(_marker(task), {"task": task.to_dict(), "blobs": [blob.to_dict() for blob in blobs]})
-    return blobs
+        splits.append(split_as(Damage, stream, reason=damage[0]))
+    tasks = [ReadTask(task.index, (split,), number) for number, split in enumerate(splits)]
+    root.put_json(_marker(task), msgspec.to_builtins([task, *tasks]))
+    return tasks
+
+
+def _put(root: Root, path: str, data: bytes) -> FileIdentity:
+    """Put a blob unless it is there: one of an earlier version of the file may have its size."""
+    sha256 = hashlib.sha256(data).hexdigest()
+    if root.size(path) != len(data) or root.sha256(path) != sha256:
+        root.put(path, data)
+    return FileIdentity(len(data), f"sha256={sha256}")
 
 
 def _until_damage(text: Iterator[bytes], settings: ReadSettings, damage: list[str]) -> Iterator[bytes]:
@@ -87,61 +152,34 @@ def _until_damage(text: Iterator[bytes], settings: ReadSettings, damage: list[st
         damage.append(error.reason)
 
 
-def unpacked(root: Root, task: ReadTask) -> list[ReadTask] | None:
-    """The tasks of the blobs of ``task``; None unless all of it is unpacked."""
-    try:
-        marker = root.get_json(_marker(task))
-        return [ReadTask.from_dict(blob) for blob in marker["blobs"]] if marker["task"] == task.to_dict() else None
-    except (StoreError, OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _marker(task: ReadTask) -> str:
-    return f"{UNPACKED}/{task.index:05d}.json"
-
-
-def write_blobs(text: Iterable[bytes], root: Root, task: ReadTask, settings: ReadSettings) -> Iterator[ReadTask]:
-    """Cut ``text`` (UTF-8) into blobs in the store."""
-    piece = task.pieces[0]
-    for number, (data, input_format, judged) in enumerate(_blobs(text, piece.format, settings)):
-        path = f"{BLOBS}/{task.index:05d}-{number:05d}"
-        sha256 = hashlib.sha256(data).hexdigest()
-        if root.size(path) != len(data) or root.sha256(path) != sha256:  # of an earlier version of the file it may have that size
-            root.put(path, data)
-        identity = FileIdentity(len(data), f"sha256={sha256}")
-        blob = replace(piece, identity=identity, format=input_format, line_ends=judged, blob=path, unpack=False)
-        yield ReadTask(task.index, (blob,), number)
-
-
-def _blobs(text: Iterable[bytes], input_format: str, settings: ReadSettings) -> Iterator[tuple[bytes, str, str]]:
-    """Stretches of whole records, their format, and for running text what its beginning says about its line ends."""
-    chunks = Chunks(iter(text))
+def _blobs(chunks: Chunks, input_format: str, settings: ReadSettings) -> Iterator[tuple[bytes, str, str]]:
+    """Runs of whole records, their format, and for running text what its beginning says about its line ends."""
     if input_format in ("csv", "tsv"):
-        yield from ((data, input_format, "") for data in csv_blobs(chunks, input_format, settings, BLOB_BYTES))
-    elif input_format == "json" and is_array(chunks.peek(4096)):
-        yield from ((data, input_format, "") for data in json_blobs(chunks, settings, BLOB_BYTES))
+        yield from ((data, input_format, "auto") for data in csv_blobs(chunks, input_format, settings, BLOB_BYTES))
+    elif input_format == "json" and is_array(chunks.peek(HEAD_BYTES)):
+        yield from ((data, input_format, "auto") for data in json_blobs(chunks, settings, BLOB_BYTES))
+    elif input_format == "text":
+        yield from ((data, input_format, ends) for data, ends in _text_blobs(chunks, settings.line_ends))
     else:
-        unit = "jsonl" if input_format == "json" else input_format
-        ends = settings.line_ends if unit == "text" else ""
-        yield from ((data, unit, judged) for data, judged in _stretches(chunks, unit, ends))
+        input_format = "jsonl" if input_format == "json" else input_format
+        yield from ((data, input_format, "auto") for data in _unit_blobs(chunks, unit_of(input_format, "")))
 
 
-def _stretches(text: Iterable[bytes], input_format: str, ends: str) -> Iterator[tuple[bytes, str]]:
-    """Stretches of whole records, cut where one begins."""
+def _text_blobs(chunks: Chunks, ends: str) -> Iterator[tuple[bytes, str]]:
+    if ends == "auto":
+        ends = line_ends_of(chunks.peek(SAMPLE_BYTES))
+    yield from ((data, ends) for data in _unit_blobs(chunks, unit_of("text", ends)))
+
+
+def _unit_blobs(chunks: Iterable[bytes], unit: str) -> Iterator[bytes]:
+    """Text cut where a unit begins."""
     held = bytearray()
-    for chunk in text:
+    for chunk in chunks:
         held += chunk
-        if ends == "auto" and len(held) >= SAMPLE_BYTES:
-            ends = _judged(held)
-        if len(held) < BLOB_BYTES or ends == "auto":
-            continue
-        cut = last_boundary(held, unit_of(input_format, ends)) or (len(held) if len(held) >= MOST_BYTES else 0)
-        if cut:
-            yield bytes(held[:cut]), ends
-            del held[:cut]
+        if len(held) >= BLOB_BYTES:
+            cut = last_boundary(held, unit) or (len(held) if len(held) >= MOST_BYTES else 0)
+            if cut:
+                yield bytes(held[:cut])
+                del held[:cut]
     if held:
-        yield bytes(held), _judged(held) if ends == "auto" else ends
-
-
-def _judged(text: bytearray) -> str:
-    return line_ends(bytes(text[:SAMPLE_BYTES]).decode("utf-8", "replace").splitlines()[:-1])
+        yield bytes(held)
