@@ -4,7 +4,7 @@ from setuptools import Extension, setup
 
 
 def extension(name: str, depends: list[str] | None = None) -> Extension:
-    """A module in C, beside which Python, NumPy or PyTorch does the same, slower, where there is no compiler."""
+    """A module in C, beside which Python or PyTorch does the same, slower, where there is no compiler."""
     return Extension(
         name,
         [f"{name.replace('.', '/')}.c"],
@@ -21,7 +21,6 @@ setup(
     ext_modules=[
         extension("elmo_store.forms._ranges"),
         extension("model.engine._cell", ["model/engine/_cell_kernels.h"]),
-        extension("model.engine._layout"),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},  # one wheel a platform for every Python from 3.11 on
 )

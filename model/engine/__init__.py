@@ -8,7 +8,6 @@ To be read in this order:
     host            the host's half: from text to plans
     sequences       which token's state goes to which row, for either direction
     planner         sequences → a grid of lanes × steps
-    layout_c        the loops of these two in C (_layout.c), where it was built
     words           what is known of a word is not computed again: its number, its slot in the table of first-layer gates
     word_vectors    x of new words, as three products, kept by number
     device          one direction, window by window; what a device must offer around it

@@ -12,7 +12,6 @@ EOS, words reversed…). This module decides which lane computes which sequence 
 Nothing here looks at values, so a plan is a pure function of the sequences and the number of lanes.
 """
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,7 +19,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from model.engine import layout_c
 from model.engine.sequences import IntArray, Sequences, WordArray, ranges
 
 START_SLOT, OPENING_SLOT = 0, 1  # the start state, and the state after the first token of all sequences
@@ -90,21 +88,30 @@ def schedule(length: IntArray, lanes: int, root: int | None) -> tuple[IntArray, 
         lane[root] = start[root] = 0
         free_at[:] = 1
         free_at[0] = length[root]
-    in_turn = layout_c.longest_first if layout_c.compiled() else _in_turn
-    lane[order], start[order] = in_turn(length[order], free_at)
+    lane[order], start[order] = _in_turn(length[order], free_at)
     return lane, start
 
 
 def _in_turn(length: IntArray, free_at: IntArray) -> tuple[IntArray, IntArray]:
-    """Segments in turn into the lane that is free first, the lowest of equals; their lanes and starts."""
-    free = [(step, b) for b, step in enumerate(free_at.tolist())]  # a heap
-    heapq.heapify(free)
-    taken = []
-    for tokens in length.tolist():
-        step, b = free[0]
-        taken.append((b, step))
-        heapq.heapreplace(free, (step + tokens, b))
-    lane, start = np.array(taken, np.int64).reshape(-1, 2).T
+    """Segments in turn into the lane that is free first, the lowest of equals; their lanes and starts.
+
+    In rounds: the lanes in the order in which they are free take a segment each, as long as the next lane is free before all
+    that have taken one. Segments that come longest first make about as many rounds as a lane gets segments.
+    """
+    lanes = len(free_at)
+    free = np.sort(free_at * lanes + np.arange(lanes))  # [B] step × B + lane
+    taken = np.empty(len(length), np.int64)
+    done = 0
+    while done < len(length):
+        part = length[done : done + lanes]
+        after = free[: len(part)] + part * lanes
+        too_late = free[1 : len(part)] > np.minimum.accumulate(after)[:-1]
+        n = int(too_late.argmax()) + 1 if too_late.any() else len(part)
+        taken[done : done + n] = free[:n]
+        free[:n] = after[:n]
+        free.sort()
+        done += n
+    start, lane = np.divmod(taken, lanes)
     return lane, start
 
 

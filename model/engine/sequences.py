@@ -1,4 +1,4 @@
-"""Word numbers as arrays: sequences end to end, and which of their tokens go to which rows. Pure: NumPy, and `layout_c`.
+"""Word numbers as arrays: sequences end to end, and which of their tokens go to which rows. Pure: NumPy alone.
 
 A GPU computes millions of tokens a second, so nothing here takes Python a step a token.
 """
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from model.engine import layout_c
-from model.engine.layout_c import IntArray, WordArray
+IntArray = npt.NDArray[np.int64]
+WordArray = npt.NDArray[np.int32]
 
 __all__ = ["IntArray", "Rows", "Sequences", "WordArray", "bounded", "ranges", "sentence_rows"]
 
@@ -126,14 +126,11 @@ def bounded(words: WordArray, lengths: IntArray, first: int, last: int) -> Seque
 
 def _distinct(words: WordArray, first: IntArray, length: IntArray) -> tuple[Sequences, IntArray]:
     """The different ones among slices of an array, in order of their first appearance; and which of them each slice is."""
-    if layout_c.compiled():
-        index, kept = layout_c.distinct(words, first, length)
-        return Sequences.cut(words, first[kept], length[kept]), index
     raw, size = words.tobytes(), words.itemsize
     seen: dict[bytes, int] = {}
     bounds = zip((first * size).tolist(), ((first + length) * size).tolist(), strict=True)
     index = np.array([seen.setdefault(raw[low:high], len(seen)) for low, high in bounds], np.int64)
-    _, kept = np.unique(index, return_index=True)
+    kept = np.flatnonzero(np.diff(np.maximum.accumulate(index), prepend=-1))
     return Sequences.cut(words, first[kept], length[kept]), index
 
 

@@ -1,5 +1,6 @@
 """The planner against a brute-force oracle that walks the grid cell by cell."""
 
+import heapq
 import lzma
 from pathlib import Path
 
@@ -94,6 +95,25 @@ def test_lanes_hold_one_sequence_at_a_time(lengths: list[int], lanes: int, with_
     if root is not None:
         assert start[root] == 0
         assert (np.delete(start, root) > 0).all()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(1, 12), max_size=60), st.integers(1, 9), st.booleans())
+def test_each_segment_goes_into_the_lane_that_is_free_first(lengths: list[int], lanes: int, with_root: bool) -> None:
+    length = np.array(lengths, np.int64)
+    root = int(length.argmax()) if with_root and lengths else None
+    free = [(0 if root is None else 1, b) for b in range(lanes)]
+    want = np.zeros((len(lengths), 2), np.int64)
+    if root is not None:
+        free[0] = (lengths[root], 0)
+    heapq.heapify(free)
+    for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        if i != root:
+            step, lane = free[0]
+            want[i] = lane, step
+            heapq.heapreplace(free, (step + lengths[i], lane))
+    lane, start = schedule(length, lanes, root)
+    np.testing.assert_array_equal(np.stack([lane, start], axis=1), want)
 
 
 @settings(max_examples=100, deadline=None)
