@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from model.engine.onednn import PackedLinear, onednn_problem
+from model.engine.products import PackedLinear, onednn_problem
 
 SQUARE = 4096
 

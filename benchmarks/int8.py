@@ -18,8 +18,7 @@ from benchmarks.engine import SHAPES as SHAPES_OF_MODELS
 from benchmarks.engine import made_up_text, measure, read_held_out, take
 from benchmarks.processes import machine
 from model.engine.embedder import Embedder, EngineSettings
-from model.engine.int8 import Int8Linear
-from model.engine.onednn import PackedLinear
+from model.engine.products import Int8Linear, PackedLinear
 from model.files.registry import random_weights
 from model.start_state import StartState
 

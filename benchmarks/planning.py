@@ -27,10 +27,9 @@ from benchmarks.processes import machine
 from elmo_store.storage.root import Root
 from model.characters import char_ids
 from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, LONG_TOKENS, TABLE_ROWS, WINDOW
-from model.engine.host import Host, Prepared
-from model.engine.planner import DirectionPlan
-from model.engine.text import Text
-from model.engine.words import GateTable
+from model.engine.gates import GateTable
+from model.engine.planning.host import Host, Limits, Prepared
+from model.engine.planning.text import Text
 from transforms.stages.plan import PartSlice, ShardTask, shard_tasks
 from transforms.stages.shard_text import PartReader, call_text, read_shard
 
@@ -38,20 +37,9 @@ SHARD_ROWS = 49_152  # as a job's
 PART_SENTENCES = 16_384
 
 
-class Gpu:
-    """What the host must know of a GPU."""
-
-    group_rows = GROUP_ROWS
-    narrower = ()
-    long_lanes = (LONG_LANES,)
-    long_tokens = LONG_TOKENS
-
-    def __init__(self, lanes: int) -> None:
-        self.lane_choices = [lanes]
-
-    def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
-        """(first step, steps, lanes), all of the graph's size."""
-        return [(first, min(WINDOW, plan.steps - first), plan.lanes) for first in range(0, plan.steps, WINDOW)]
+def gpu_limits(lanes: int) -> Limits:
+    """What the host must know of a GPU; all windows are of the graph's size."""
+    return Limits([lanes], WINDOW, WINDOW * lanes, (), (LONG_LANES,), LONG_TOKENS, GROUP_ROWS)
 
 
 def put_parts(root: Root, sentences: list[list[str]]) -> list[ShardTask]:
@@ -82,7 +70,7 @@ class Call:
     @classmethod
     def first(cls, lanes: int) -> "Call":
         """Every word is new."""
-        return cls(Host(Gpu(lanes), 1 << 18, 50), GateTable(TABLE_ROWS, lambda words, slots: None), True)
+        return cls(Host(lambda: gpu_limits(lanes), 1 << 18, 50), GateTable(TABLE_ROWS, lambda words, slots: None), True)
 
     def read(self, root: Root, tasks: list[ShardTask]) -> Text:
         """Parts read, shards cut out."""

@@ -20,7 +20,7 @@ keep_freed_memory()
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from model.engine.onednn import PackedLinear  # noqa: E402
+from model.engine.products import PackedLinear  # noqa: E402
 from model.files.registry import SMALL_OPTIONS  # noqa: E402
 from model.options import BiLMOptions  # noqa: E402
 from model.threads import direction_pool  # noqa: E402

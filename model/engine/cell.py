@@ -1,19 +1,25 @@
 """What a step does beside its products, in plain torch on any device: the fallback of, and the oracle for, the kernels.
 
-`cell_c` and `cell_triton` have the same three functions as one pass over memory each, for CPUs and for GPUs; a device takes the
-fastest that works. On a GPU shapes are constant and nothing is read back, so that a CUDA graph can hold a step.
+`cell_c` and `cell_triton` have the same three functions as one pass over memory each, for CPUs and for GPUs; `select_cell` takes
+them where they work. On a GPU shapes are constant and nothing is read back, so that a CUDA graph can hold a step.
 
 Lanes say what they load and save by number: `source` [B] is the slot a lane starts from at this step, -1 = it goes on; `target`
 [B] is the slot its state goes to after this step, the last slot = nowhere (nobody ever loads that one). None instead of either:
 no lane does.
 """
 
-from typing import NamedTuple, Protocol
+import logging
+import sys
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
 
-__all__ = ["NAME", "CellBuffers", "CellOps", "OutputBuffers", "agrees", "cell", "finish", "load_h"]
+from model.kernels import kernel_module
+
+_LOG = logging.getLogger(__name__)
+_KERNELS = {"cpu": "model.engine.cell_c", "cuda": "model.engine.cell_triton"}
 
 NAME = "torch"
 
@@ -67,11 +73,11 @@ class OutputBuffers(NamedTuple):
 
 
 class CellOps(Protocol):
-    """The three functions of this module, by whoever computes them; NAME stands in a store's identity."""
+    """This module, or one of kernels with the same functions; stores say its NAME, because last bits differ."""
 
     @property
     def NAME(self) -> str:
-        """What computes: stores say it, because last bits differ."""
+        """What computes: "c", "torch" or "triton"."""
 
     def load_h(self, h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
         """See `load_h`."""
@@ -83,15 +89,33 @@ class CellOps(Protocol):
         """See `finish`."""
 
 
-def agrees(ops: CellOps, device: torch.device, tolerance: float) -> bool:
-    """Whether the cell of ``ops`` gives the numbers of this module's for a small example, on the device."""
+def select_cell(device: torch.device, wanted: Literal["auto", "c", "torch"] = "auto") -> CellOps:
+    """What computes the cell on a device: its kernels where they work, else this module, with a log line.
+
+    Raises:
+        ValueError: "c" was asked for, and can't be had.
+    """
+    plain = cast(CellOps, sys.modules[__name__])
+    if wanted == "torch":
+        return plain
+    kernels = kernel_module(_KERNELS[device.type], device)
+    if not isinstance(kernels, str):
+        return cast(CellOps, kernels)
+    if wanted == "c":
+        raise ValueError(f"cell is 'c', which can't be had here: {kernels}")
+    _LOG.warning("the kernels of the cell are off, computing it with plain torch (slower): %s", kernels)
+    return plain
+
+
+def agrees(compute: Callable[[CellBuffers], None], device: torch.device, tolerance: float) -> bool:
+    """Whether a cell gives the numbers of this module's for a small example, on the device."""
     generator = torch.Generator().manual_seed(0)
     gates, c, slot_c = (torch.randn(4, n, generator=generator).to(device) for n in (160, 40, 40))
     source, target = torch.tensor([-1, 0, 1, -1], device=device), torch.tensor([3, 3, 2, 3], device=device)
     results = []
-    for compute in (cell, ops.cell):
+    for function in (cell, compute):
         after, slots, hidden = c.clone(), slot_c.clone(), torch.empty_like(c)
-        compute(CellBuffers(gates, None, source, after, slots, source, target, hidden, 3.0))
+        function(CellBuffers(gates, None, source, after, slots, source, target, hidden, 3.0))
         results.append(torch.cat([after, slots[:3], hidden]))
     return torch.allclose(results[0], results[1], rtol=0, atol=tolerance)
 

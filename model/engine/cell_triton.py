@@ -1,31 +1,26 @@
 """The three functions of `model.engine.cell` as one Triton kernel each, for GPUs.
 
-Importing this module needs triton, which comes with PyTorch for CUDA on Linux; the engine falls back to `cell` where it is
-missing. The kernels also run in Triton's interpreter (TRITON_INTERPRET=1), which is how tests without a GPU compare them with
-`cell`.
+Importing this module needs triton, which comes with PyTorch for CUDA on Linux. The kernels also run in Triton's interpreter
+(TRITON_INTERPRET=1), which is how tests without a GPU compare them with `cell`.
 
 Each program handles a block of one lane's columns, so that loads and stores are contiguous. tanh(z) is 2 · sigmoid(2z) - 1:
 Triton's core language has no tanh.
 """
 
 import math
-import sys
-from typing import cast
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from model.engine.cell import CellBuffers, CellOps, OutputBuffers, agrees
+from model.engine.cell import CellBuffers, OutputBuffers, agrees
 
 _BLOCK = 1024
 
 NAME = "triton"
 # Products and sums may become one operation. Said explicitly: bytes rest on it, and Triton's default is going to change.
 FP_FUSION = True
-
-__all__ = ["NAME", "cell", "finish", "load_h"]
 
 
 @triton.jit
@@ -186,7 +181,7 @@ def finish(buffers: OutputBuffers) -> None:
 def check(device: torch.device) -> str | None:
     """Why the kernels can't be used on this device, or None: they are compiled and compared with `cell`."""
     try:
-        right = agrees(cast(CellOps, sys.modules[__name__]), device, 1e-5)
+        right = agrees(cell, device, 1e-5)
     except Exception as error:  # a compiler has many ways to fail, and none of them must stop the job
         return f"Triton can't compile the cell here: {error}"
     return None if right else "Triton's cell gave wrong numbers"

@@ -15,28 +15,26 @@ rows a product has can show in its last bits on a GPU, so the log says when that
 import contextlib
 import gc
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from model.engine import cell
-from model.engine.cell import CellOps
-from model.engine.device import Device, Direction, MovedAt, fill, send, windows_of
-from model.engine.onednn import largest_stable
-from model.engine.planner import N_SLOTS, DirectionPlan
+from model.engine.cell import CellOps, select_cell
+from model.engine.device import TABLE_BYTES, Device, Direction, DirectionWeights, Layout, MovedAt, direction_weights, fill, send
+from model.engine.planning.grid import N_SLOTS, DirectionPlan
+from model.engine.planning.host import Limits
+from model.engine.products import largest_stable
 from model.engine.settings import EngineSettings
 from model.engine.word_vectors import WordVectors
 from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
-from model.options import DIRECTIONS, BiLMOptions
+from model.options import DIRECTIONS
 from model.start_state import StartState
-from model.triton_module import triton_module
 
 logger = logging.getLogger(__name__)
 
@@ -66,8 +64,6 @@ _LOST_SAID = (
     "device is lost",
 )
 
-__all__ = ["CudaDevice", "CudaDirection", "best_cell", "matmul_precision"]
-
 
 @contextlib.contextmanager
 def matmul_precision(tf32: bool) -> Iterator[None]:
@@ -83,66 +79,23 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
         matmul.allow_bf16_reduced_precision_reduction = before[1]
 
 
-def best_cell(device: torch.device) -> CellOps:
-    """`cell_triton` where it compiles and gives the right numbers, `cell` otherwise, with a log line on a GPU."""
-    if device.type != "cuda":
-        return cell
-    found = triton_module("model.engine.cell_triton", device)
-    if not isinstance(found, str):
-        return cast(CellOps, found)
-    logger.warning("the fused cell is off, computing it with plain torch (slower): %s", found)
-    return cell
-
-
 class CudaDirection(Direction):
     """A `Direction` whose window is a graph; `stream` is the one to run it on, on a GPU.
 
-    Args:
-        tensors, options, start_h, start_c: as for `Direction`, float32 on the CPU.
-        dtype: float32 or bfloat16, of products and h.
-        device: a CUDA device, or the CPU to test.
-        lanes: B, of every plan that will be run but those of long sequences.
-        long_lanes: B of these, none if there are no such plans.
-        table_bytes: memory for the gate table; it gets at least the slots that one window needs.
-        ops: what computes the cell.
+    ``layout.lanes`` are those of every plan that will be run but those of long sequences, which have ``long_lanes``. On the CPU,
+    to test, there is no graph.
     """
 
-    def __init__(
-        self,
-        tensors: Sequence[Mapping[str, Tensor]],
-        options: BiLMOptions,
-        start_h: Tensor,
-        start_c: Tensor,
-        *,
-        dtype: torch.dtype,
-        device: torch.device,
-        lanes: int,
-        long_lanes: Sequence[int] = (),
-        table_bytes: int,
-        ops: CellOps = cell,
-    ) -> None:
-        self._on_gpu = device.type == "cuda"
+    def __init__(self, weights: DirectionWeights, layout: Layout, ops: CellOps, long_lanes: Sequence[int] = ()) -> None:
+        self._on_gpu = layout.device.type == "cuda"
         if self._on_gpu:
-            self.stream = torch.cuda.Stream(device)
-        super().__init__(
-            tensors,
-            options,
-            start_h,
-            start_c,
-            dtype=dtype,
-            device=device,
-            lanes=lanes,
-            window=WINDOW,
-            table_rows=max(WINDOW * lanes, min(table_bytes // (4 * options.dim * dtype.itemsize), TABLE_ROWS)),
-            table_block=TABLE_BLOCK,
-            ops=ops,
-            packed=False,
-        )
-        self._grids = {n: self._grid(n) for n in (lanes, *long_lanes)}
+            self.stream = torch.cuda.Stream(layout.device)
+        super().__init__(weights, replace(layout, table_rows=max(WINDOW * layout.lanes, layout.table_rows)), ops)
+        self._grids = {n: self._grid(n) for n in (layout.lanes, *long_lanes)}
 
     def _grid(self, lanes: int) -> "_Grid":
         nothing = (0, -1, N_SLOTS)
-        row, source, target = (torch.full((WINDOW, lanes), v, dtype=torch.int64, device=self._device) for v in nothing)
+        row, source, target = (torch.full((WINDOW, lanes), v, dtype=torch.int64, device=self._layout.device) for v in nothing)
         size = WINDOW * lanes * self._options.projection_dim
         grid = _Grid(row, source, target, [out[:size].view(WINDOW, lanes, -1) for out in self._out])
         # Here, before there are workers: entering a capture frees PyTorch's cached memory, which it refuses to do while
@@ -158,7 +111,7 @@ class CudaDirection(Direction):
     @torch.no_grad()
     def _captured(self, grid: "_Grid") -> torch.cuda.CUDAGraph:
         """One window, recorded. Stale states do no harm: a lane loads a slot before anything it computes is wanted."""
-        self.stream.wait_stream(torch.cuda.current_stream(self._device))  # which filled weights and buffers
+        self.stream.wait_stream(torch.cuda.current_stream(self._layout.device))  # which filled weights and buffers
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self.stream):
             self._all_steps(grid)  # outside a graph first: cuBLAS and Triton set themselves up
@@ -210,9 +163,7 @@ class _Grid:
 class CudaDevice(Device):
     """See the module; arguments as for `Embedder`, and the device."""
 
-    group_rows: int
-    word_capacity = 1 << 18
-    narrower = ()  # a row's bytes can depend on how many there are
+    word_capacity = 1 << 18  # its calls hold as many as a CPU keeps
 
     def __init__(self, weights: BiLMWeights, start: StartState, settings: EngineSettings, device: torch.device) -> None:
         if settings.quantised:
@@ -225,7 +176,7 @@ class CudaDevice(Device):
         self._copies = torch.cuda.Stream(device) if self._on_gpu else None
         self.directions: list[CudaDirection] = []
         self._in_flight: list[torch.cuda.Event] = []
-        self._ops = best_cell(device)
+        self._ops = select_cell(device, "auto" if self._on_gpu else "torch")
         self.cell = self._ops.NAME
         tensors = {name: t.to(device) for name, t in weights.tensors.items() if not name.startswith("lstm.")}
         self._vectors = WordVectors(
@@ -233,7 +184,6 @@ class CudaDevice(Device):
             weights.options,
             weights.lexicon,
             dtype=settings.dtype,
-            short_words=settings.short_words,
             packed=False,
             words_per_block=WORDS_PER_BLOCK,
         )
@@ -248,7 +198,7 @@ class CudaDevice(Device):
         """
         if self.directions:
             return
-        self._lanes, self.group_rows = self._settings.lanes or LANES, GROUP_ROWS
+        self._lanes, self._group_rows = self._settings.lanes or LANES, GROUP_ROWS
         if not self._built() and not self.shrink():
             raise torch.OutOfMemoryError(f"too little GPU memory for the model and {self._lanes} lanes")
 
@@ -257,14 +207,10 @@ class CudaDevice(Device):
         """The card and the lanes of the directions, of which memory may leave fewer than were asked for."""
         return f"{self.hardware}, {self._lanes} lanes"
 
-    def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
-        """See `Device.windows`; a table has room for all cells of a window, however many lanes there are at present."""
-        return windows_of(plan, WINDOW, WINDOW * plan.lanes)
-
     def _prove_places(self) -> None:
         """Warn if a row's bytes depend on its place: of the step's products, the table's, and the character CNN's."""
         with self._precision(), torch.no_grad():
-            for lanes in (*self.lane_choices, *self.long_lanes):
+            for lanes in (*self.limits.lane_choices, *self.limits.long_lanes):
                 largest_stable(self.directions[0].step_linears, [lanes])
             largest_stable([self.directions[0].table_linear], [TABLE_BLOCK])
             for linear, rows in self._vectors.linears:
@@ -282,24 +228,20 @@ class CudaDevice(Device):
         return True
 
     def _build(self) -> None:
-        options, settings = self._weights.options, self._settings
-        self.lane_choices = [self._lanes]
-        self.long_lanes, self.long_tokens = [LONG_LANES] if self._lanes > LONG_LANES else [], LONG_TOKENS
-        self.directions = [
-            CudaDirection(
-                [self._weights.direction(direction, j) for j in range(1, options.n_layers + 1)],
-                options,
-                self._start.h[k],
-                self._start.c[k],
-                dtype=settings.dtype,
-                device=self.device,
-                lanes=self._lanes,
-                long_lanes=self.long_lanes,
-                table_bytes=settings.table_mib << 20,
-                ops=self._ops,
-            )
-            for k, direction in enumerate(DIRECTIONS)
-        ]
+        lanes, dtype = self._lanes, self._settings.dtype
+        long_lanes = [LONG_LANES] if lanes > LONG_LANES else []
+        # A row's bytes can depend on how many there are: a grid has no narrower end. A table has room for all cells of a window.
+        self.limits = Limits([lanes], WINDOW, WINDOW * lanes, (), long_lanes, LONG_TOKENS, self._group_rows)
+        layout = Layout(
+            dtype=dtype,
+            device=self.device,
+            lanes=lanes,
+            window=WINDOW,
+            table_rows=min(TABLE_BYTES // (4 * self._weights.options.dim * dtype.itemsize), TABLE_ROWS),
+            table_block=TABLE_BLOCK,
+        )
+        sides = direction_weights(self._weights, self._start)
+        self.directions = [CudaDirection(side, layout, self._ops, long_lanes) for side in sides]
 
     def _halve(self) -> bool:
         self.directions = []
@@ -309,12 +251,12 @@ class CudaDevice(Device):
             torch.cuda.empty_cache()
         if self._lanes // 2 < LEAST_LANES:
             return False
-        self.group_rows = max(LEAST_GROUP_ROWS, self.group_rows // 2)
+        self._group_rows = max(LEAST_GROUP_ROWS, self._group_rows // 2)
         logger.warning(
             "out of GPU memory with %d lanes; going on with %d, and %d rows at once",
             self._lanes,
             self._lanes // 2,
-            self.group_rows,
+            self._group_rows,
         )
         self._lanes //= 2
         return True

@@ -5,9 +5,9 @@ does not grow with the length of a sentence or of the corpus. Everything that di
 starts from which slot, which state is saved) is a number in an array, so that the same window computes any text.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,19 @@ from torch import Tensor
 
 from model.bilm import FORGET_BIAS
 from model.engine.cell import CellBuffers, CellOps, OutputBuffers
-from model.engine.int8 import Int8Linear
-from model.engine.onednn import Linear, PackedLinear
-from model.engine.planner import N_SLOTS, START_SLOT, DirectionPlan, Moves
-from model.engine.words import GateTable
-from model.options import BiLMOptions
+from model.engine.gates import GateTable
+from model.engine.planning.grid import N_SLOTS, START_SLOT, DirectionPlan, Moves
+from model.engine.planning.host import Limits
+from model.engine.products import Int8Linear, Linear, PackedLinear
+from model.files.weights import BiLMWeights
+from model.options import DIRECTIONS, BiLMOptions
+from model.start_state import StartState
 from model.threads import direction_pool
+
+TABLE_BYTES = 384 << 20  # of each direction's table of first-layer gates
 
 # Called after each window with its number and, layer by layer, its outputs [steps, B, p] (skip included).
 Emit = Callable[[int, list[Tensor]], None]
-
-__all__ = ["Device", "Direction", "Emit", "StoppedError", "fill", "send", "windows_of"]
 
 
 def _pinned(values: npt.NDArray[Any], device: torch.device) -> Tensor:
@@ -49,69 +51,88 @@ def fill(buffer: Tensor, values: npt.NDArray[Any]) -> None:
     buffer.copy_(_pinned(values, buffer.device), non_blocking=True)
 
 
-class Direction:
-    """One direction of one biLM: its products, B lanes of h and c in each layer, slots of saved states, and a gate table.
+@dataclass(frozen=True, eq=False)
+class DirectionWeights:
+    """One direction of a model, float32 on the CPU.
 
-    The first layer's input half of the gates comes from the table of words, the rest of a step is two products a layer
-    and the three functions of `cell`. Cells and skip sums are float32 in any precision.
-
-    Args:
-        tensors: for each layer its weight_ih, weight_hh [4d, p], bias [4d] (published, without the 1.0), weight_proj
-            [p, d]; float32 on the CPU.
+    Attributes:
+        layers: for each its weight_ih, weight_hh [4d, p], bias [4d] (published, without the 1.0), weight_proj [p, d].
         options: the model's shape and clips.
-        start_h, start_c: float32 [L, p] and [L, d], what every sequence starts from.
+        start_h, start_c: [L, p] and [L, d], what every sequence starts from.
+    """
+
+    layers: Sequence[Mapping[str, Tensor]]
+    options: BiLMOptions
+    start_h: Tensor
+    start_c: Tensor
+
+
+def direction_weights(weights: BiLMWeights, start: StartState) -> list[DirectionWeights]:
+    """Forward and backward of a model."""
+    options = weights.options
+    return [
+        DirectionWeights([weights.direction(name, j) for j in range(1, options.n_layers + 1)], options, start.h[k], start.c[k])
+        for k, name in enumerate(DIRECTIONS)
+    ]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a direction is laid out.
+
+    Attributes:
         dtype: float32 or bfloat16, of products and h.
         device: where all of it is.
         lanes: B, of a plan at most.
         window: steps in a window, at most.
         table_rows: slots of the gate table; it gets at least those that one step of lanes needs.
         table_block: words whose gates are computed in one product, always that many rows.
-        ops: what computes the cell.
         packed: see `PackedLinear`.
         quantised: multiply in 8 bits; dtype is then bfloat16, the device a CPU.
     """
 
-    def __init__(
-        self,
-        tensors: Sequence[Mapping[str, Tensor]],
-        options: BiLMOptions,
-        start_h: Tensor,
-        start_c: Tensor,
-        *,
-        dtype: torch.dtype,
-        device: torch.device,
-        lanes: int,
-        window: int,
-        table_rows: int,
-        table_block: int,
-        ops: CellOps,
-        packed: bool,
-        quantised: bool = False,
-    ) -> None:
+    dtype: torch.dtype
+    device: torch.device
+    lanes: int
+    window: int
+    table_rows: int
+    table_block: int
+    packed: bool = False
+    quantised: bool = False
+
+
+class Direction:
+    """One direction of one biLM: its products, B lanes of h and c in each layer, slots of saved states, and a gate table.
+
+    The first layer's input half of the gates comes from the table of words, the rest of a step is two products a layer
+    and the three functions of `cell`, computed by ``ops``. Cells and skip sums are float32 in any precision.
+    """
+
+    def __init__(self, weights: DirectionWeights, layout: Layout, ops: CellOps) -> None:
+        options, tensors = weights.options, weights.layers
+        dtype, device, lanes = layout.dtype, layout.device, layout.lanes
         d, p, n_layers = options.dim, options.projection_dim, options.n_layers
-        self._options, self._dtype, self._device, self._ops = options, dtype, device, ops
-        self.lanes, self.window = lanes, window
+        self._options, self._layout, self._ops = options, layout, ops
         self.stop = False  # set from another thread: the run under way ends with its present window
 
         def linear(weight: Tensor, bias: Tensor | None, rows: int) -> PackedLinear:
-            return PackedLinear(weight.to(device), None if bias is None else bias.to(device), dtype, rows, packed)
+            return PackedLinear(weight.to(device), None if bias is None else bias.to(device), dtype, rows, layout.packed)
 
         def recurrent(weight: Tensor, bias: Tensor | None) -> Linear:
-            return Int8Linear(weight, bias, lanes) if quantised else linear(weight, bias, lanes)
+            return Int8Linear(weight, bias, lanes) if layout.quantised else linear(weight, bias, lanes)
 
         biases = []
         for layer in tensors:
             bias = layer["bias"].clone()  # [4d]
             bias[d : 2 * d] += FORGET_BIAS
             biases.append(bias)
-        self._words = linear(tensors[0]["weight_ih"], biases[0], table_block)  # p → 4d
+        self.table_linear = linear(tensors[0]["weight_ih"], biases[0], layout.table_block)  # p → 4d, of words
         self._gates = [recurrent(tensors[0]["weight_hh"], None)]  # p → 4d
         for layer, bias in zip(tensors[1:], biases[1:], strict=True):
             self._gates.append(recurrent(torch.cat([layer["weight_ih"], layer["weight_hh"]], dim=1), bias))  # 2p → 4d
         self._projections = [recurrent(layer["weight_proj"], None) for layer in tensors]  # d → p
 
-        self._block = table_block
-        n_table = max(lanes, table_block, table_rows)
+        n_table = max(lanes, layout.table_block, layout.table_rows)
         self._rows = torch.empty(n_table, 4 * d, dtype=dtype, device=device)  # [slots, 4d]
         self.table = GateTable(n_table, self._compute_rows)
         self._x = torch.empty(0, p, device=device)
@@ -119,40 +140,35 @@ class Direction:
         # One slot more, the last, takes what nobody wants.
         self._slot_h = torch.zeros(n_layers, N_SLOTS + 1, p, dtype=dtype, device=device)  # [L, slots, p]
         self._slot_c = torch.zeros(n_layers, N_SLOTS + 1, d, device=device)  # [L, slots, d]
-        self._slot_h[:, START_SLOT], self._slot_c[:, START_SLOT] = start_h, start_c
+        self._slot_h[:, START_SLOT], self._slot_c[:, START_SLOT] = weights.start_h, weights.start_c
         # h of layer j stands where layer j reads it: the first layer's alone, the others' behind their input.
         self._h0 = torch.zeros(lanes, p, dtype=dtype, device=device)  # [B, p]
         self._xh = [torch.zeros(lanes, 2 * p, dtype=dtype, device=device) for _ in range(n_layers - 1)]  # [B, 2p] each
         self._c = [torch.zeros(lanes, d, device=device) for _ in range(n_layers)]  # [B, d] each
         self._hidden = torch.empty(lanes, d, dtype=dtype, device=device)  # [B, d]
-        self._out = [torch.empty(window * lanes * p, device=device) for _ in range(n_layers)]  # [window, B, p] each, flat
+        self._out = [torch.empty(layout.window * lanes * p, device=device) for _ in range(n_layers)]  # [window, B, p] each, flat
 
     @property
     def step_linears(self) -> list[Linear]:
         """The products whose rows are lanes."""
         return [*self._gates, *self._projections]
 
-    @property
-    def table_linear(self) -> PackedLinear:
-        """The product whose rows are words of the table."""
-        return self._words
-
     @torch.no_grad()
     def run(self, plan: DirectionPlan, x: Tensor, generation: int, emit: Emit) -> None:
         """Run a plan from its first step to its last.
 
         Args:
-            plan: from `planner.plan_direction`.
+            plan: from `grid.plan_direction`.
             x: [words, p] float32, of every word of the plan by its number.
             generation: counts the emptyings of the word book: numbers of another generation mean other words.
-            emit: called for each window of `windows`, in order, before the next one overwrites the outputs.
+            emit: called for each window, in order, before the next one overwrites the outputs.
 
         Raises:
             StoppedError: `stop` was set before the last window.
         """
         self.check(plan)
         self._x = x
-        for window, (first, steps, lanes) in enumerate(self.windows(plan)):
+        for window, (first, steps, lanes) in enumerate(plan.windows(self._layout.window, self.table.n_slots)):
             if self.stop:
                 raise StoppedError("the call was interrupted")
             words = plan.words[first : first + steps, :lanes]  # [steps, B]
@@ -163,12 +179,8 @@ class Direction:
 
     def check(self, plan: DirectionPlan) -> None:
         """ValueError for more lanes than there are."""
-        if plan.lanes > self.lanes:
-            raise ValueError(f"a plan of {plan.lanes} lanes does not fit a direction that was made for {self.lanes}")
-
-    def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
-        """(first step, steps, lanes) of each window: all cells of a window might be different words."""
-        return windows_of(plan, self.window, self.table.n_slots)
+        if plan.lanes > self._layout.lanes:
+            raise ValueError(f"a plan of {plan.lanes} lanes does not fit a direction that was made for {self._layout.lanes}")
 
     def run_window(self, rows: npt.NDArray[np.int64], source: "MovedAt", target: "MovedAt") -> list[Tensor]:
         """Compute the next steps and return the outputs of each layer, [steps, B, p].
@@ -206,27 +218,17 @@ class Direction:
 
     def _compute_rows(self, words: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
         """Gate rows of these words into these slots, a block at a time."""
-        block = torch.zeros(self._block, self._options.projection_dim, dtype=self._dtype, device=self._device)
-        for low in range(0, len(words), self._block):
-            part = send(words[low : low + self._block], self._device)
-            block[: len(part)] = self._x[part].to(self._dtype)
-            rows = self._words(block)  # [block, 4d]
-            self._rows[send(slots[low : low + self._block], self._device)] = rows[: len(part)]
+        n, device = self._layout.table_block, self._layout.device
+        block = torch.zeros(n, self._options.projection_dim, dtype=self._layout.dtype, device=device)
+        for low in range(0, len(words), n):
+            part = send(words[low : low + n], device)
+            block[: len(part)] = self._x[part].to(block.dtype)
+            rows = self.table_linear(block)  # [block, 4d]
+            self._rows[send(slots[low : low + n], device)] = rows[: len(part)]
 
 
 class StoppedError(RuntimeError):
     """A direction ended early because its call was interrupted; whoever interrupted it raises an error of its own."""
-
-
-def windows_of(plan: DirectionPlan, window: int, table_slots: int) -> list[tuple[int, int, int]]:
-    """(first step, steps, lanes) of each window of a plan: at most `window` steps, and no more cells than the table has slots."""
-    windows, first = [], 0
-    for lanes, stop in plan.spans:
-        while first < stop:
-            steps = min(window, stop - first, max(1, table_slots // lanes))
-            windows.append((first, steps, lanes))
-            first += steps
-    return windows
 
 
 # Slots [steps, B] that cells load from or save to, and [steps] whether any does at this step.
@@ -244,41 +246,28 @@ def _moved(moves: Moves, first: int, steps: int, lanes: int, nobody: int) -> Mov
     return where, some
 
 
-class Device(ABC):
-    """A device with both directions of one model on it, and the pool that runs them at once.
+class Device:
+    """A device with both directions of one model on it, and the pool that runs them at once; results in ordinary memory.
 
     Attributes:
         device: where tables and states are.
         directions: forward, backward.
-        lane_choices: numbers of lanes that give the same bytes, of which a call may take any.
-        narrower: numbers of lanes that the end of a grid may be computed with, giving the same bytes.
-        long_lanes: numbers of lanes of a grid for sequences of more than long_tokens, so that these do not set the steps of
-            all others; none where a grid's end can be narrower.
-        word_capacity: words of which numbers and x are kept from call to call, unless settings say how many.
-        group_rows: rows after which a call's requests are cut into groups, so that copying one group's result goes on
-            while the next is computed; None = one group.
+        limits: of plans.
+        word_capacity: words of which numbers and x are kept from call to call (2 KB a word in the published model).
         cell: name of what computes the cell: "c", "torch" or "triton".
         hardware: "cpu", or "cuda" and the card's name; last bits differ.
     """
 
     device: torch.device
     directions: Sequence[Direction]
-    lane_choices: Sequence[int]
-    narrower: Sequence[int]
-    long_lanes: Sequence[int] = ()
-    long_tokens: int = 0
+    limits: Limits
     word_capacity: int
-    group_rows: int | None
     cell: str
     hardware: str
 
     def __init__(self, workers: int, threads: int) -> None:
         self.pool = direction_pool(workers, threads)
         self._jobs: list[Future[None]] = []
-
-    def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
-        """(first step, steps, lanes) of each window of a plan, in either direction; any thread may ask."""
-        return self.directions[0].windows(plan)
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
         """Run jobs of the directions at once, one a worker.
@@ -305,39 +294,37 @@ class Device(ABC):
         for future in ended:
             future.result()
 
+    def vectors(self, words: Sequence[str]) -> Tensor:
+        """x [n, p] float32 of distinct words, on the device."""
+        raise NotImplementedError
+
+    @property
+    def computes_on(self) -> str:
+        """The hardware, and where they show in the last bits the lanes at present."""
+        return self.hardware
+
+    def result(self, rows: int, states: int, width: int, dtype: torch.dtype) -> Tensor:
+        """Memory on the host for a call's result [rows, states, width]."""
+        return torch.empty(rows, states, width, dtype=dtype)
+
+    def buffer(self, host: Tensor) -> Tensor:
+        """Where a group's states are put together: memory on the device for this part of the result, or that part itself."""
+        return host
+
+    def deliver(self, buffer: Tensor, host: Tensor) -> None:
+        """Begin to bring a finished buffer to its part of the result."""
+
+    def delivered(self) -> Callable[[], None]:
+        """A function that waits until everything delivered so far has arrived."""
+        return lambda: None
+
+    def restore(self) -> None:
+        """Make what a call that failed left unmade; called before each call."""
+
     def out_of_memory(self, error: RuntimeError) -> bool:
         """Whether the error says that there was too little memory, and the device is as good as before."""
         return isinstance(error, torch.OutOfMemoryError)
 
-    @property
-    @abstractmethod
-    def computes_on(self) -> str:
-        """The hardware, and where they show in the last bits the lanes at present."""
-
-    @abstractmethod
-    def restore(self) -> None:
-        """Make what a call that failed left unmade; called before each call."""
-
-    @abstractmethod
-    def vectors(self, words: Sequence[str]) -> Tensor:
-        """x [n, p] float32 of distinct words, on the device."""
-
-    @abstractmethod
-    def result(self, rows: int, states: int, width: int, dtype: torch.dtype) -> Tensor:
-        """Memory on the host for a call's result [rows, states, width]."""
-
-    @abstractmethod
-    def buffer(self, host: Tensor) -> Tensor:
-        """Where a group's states are put together: memory on the device for this part of the result."""
-
-    @abstractmethod
-    def deliver(self, buffer: Tensor, host: Tensor) -> None:
-        """Begin to bring a finished buffer to its part of the result."""
-
-    @abstractmethod
-    def delivered(self) -> Callable[[], None]:
-        """A function that waits until everything delivered so far has arrived."""
-
-    @abstractmethod
     def shrink(self) -> bool:
         """After out of memory: go on with half the lanes and rows at once; False where nothing is left to halve."""
+        return False

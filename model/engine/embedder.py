@@ -10,6 +10,7 @@ prepare the next call while another runs the last; running is for one thread at 
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Literal
 
@@ -20,16 +21,73 @@ from torch import Tensor
 
 from model.engine.cpu import CpuDevice
 from model.engine.device import Device, send
-from model.engine.host import Group, Host, PlannedDirection, Prepared
-from model.engine.sequences import WordArray
+from model.engine.gates import GateTable
+from model.engine.planning.grid import DirectionPlan
+from model.engine.planning.host import Group, Host, PlannedDirection, Prepared
+from model.engine.planning.sequences import WordArray
+from model.engine.planning.text import SentenceRows, Text
 from model.engine.settings import EngineSettings
-from model.engine.stats import EngineStats
-from model.engine.text import SentenceRows, Text
 from model.engine.word_vectors import WordVectorTable
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 
 __all__ = ["Embedder", "EngineSettings", "EngineStats", "Prepared", "Running", "SentenceRows", "Text"]
+
+
+@dataclass
+class EngineStats:
+    """What an embedder has done so far.
+
+    Attributes:
+        rows: rows returned. truncated_words: how many of them are of words longer than the model reads.
+        words_looked_up: tokens of the requests' sentences. words_computed: words among them that went through the CNN.
+        table_wanted: cells that asked the gate tables. table_computed: rows that had to be computed for them.
+        cells: lanes × steps of all grids. cells_used: those that computed something.
+        cells_asked: tokens, boundaries included, that a grid without sharing would have had.
+        seconds_words, seconds_lstm, seconds: preparing calls and the character CNN; from there to the last state; both.
+    """
+
+    rows: int = 0
+    truncated_words: int = 0
+    words_looked_up: int = 0
+    words_computed: int = 0
+    table_wanted: int = 0
+    table_computed: int = 0
+    cells: int = 0
+    cells_used: int = 0
+    cells_asked: int = 0
+    seconds_words: float = 0.0
+    seconds_lstm: float = 0.0
+    seconds: float = 0.0
+
+    @property
+    def lane_fill(self) -> float:
+        """Share of cells that computed something."""
+        return self.cells_used / max(1, self.cells)
+
+    @property
+    def table_hits(self) -> float:
+        """Share of cells whose first-layer gates were in the table already."""
+        return 1 - self.table_computed / max(1, self.table_wanted)
+
+    @property
+    def word_hits(self) -> float:
+        """Share of tokens whose word's x was known already."""
+        return 1 - self.words_computed / max(1, self.words_looked_up)
+
+    def count_direction(self, plan: DirectionPlan, table: GateTable, n_asked: int) -> None:
+        """Add one direction of a group that was computed, and what its table counted meanwhile."""
+        self.table_wanted += table.n_wanted
+        self.table_computed += table.n_computed
+        table.n_wanted = table.n_computed = 0
+        self.cells += plan.n_cells
+        self.cells_used += plan.n_computed
+        self.cells_asked += n_asked
+
+    def add(self, other: "EngineStats") -> None:
+        """Add what another one counted."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
 class Running:
@@ -93,8 +151,8 @@ class Embedder:
         self._last_end = 0.0
         self._failed = False  # a call; what is remembered of words may be half computed
         self._device = _device(weights, start, settings)
-        capacity = settings.word_capacity or self._device.word_capacity
-        self._host = Host(self._device, capacity, self.options.max_characters_per_token)
+        capacity = self._device.word_capacity
+        self._host = Host(lambda: self._device.limits, capacity, self.options.max_characters_per_token)
         self._x = WordVectorTable(self._device.vectors, self.options.projection_dim, self._device.device)
 
     @property
@@ -196,7 +254,7 @@ class Embedder:
                 self._last_end = ended
                 self.stats.add(stats)
 
-        if self._device.group_rows is None:
+        if self._device.limits.group_rows is None:
             finish()  # it is there already, and time until somebody asks is not the engine's
         else:
             running.when_done(finish)
@@ -221,7 +279,7 @@ class Embedder:
         device = self._device
         host = running.states[group.first_row : group.first_row + len(group.words)]  # [rows, 2L+1, p]
         planned = group.planned
-        possible = {*device.lane_choices, *device.long_lanes}
+        possible = {*device.limits.lane_choices, *device.limits.long_lanes}
         if any(grid.plan.lanes not in possible for side in planned for grid in side):  # prepared before lanes were halved
             planned = [self._host.planned(side) for side in group.sides]
         try:

@@ -8,8 +8,6 @@ import torch
 Precision = Literal["float32", "bfloat16", "tf32", "int8"]
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "tf32": torch.float32, "int8": torch.bfloat16}
 
-__all__ = ["EngineSettings", "Precision"]
-
 
 @dataclass(frozen=True)
 class EngineSettings:
@@ -22,11 +20,6 @@ class EngineSettings:
         lanes: rows of a step, at most; None = 128 on a CPU (256 where cells are 2048 wide or less), 2048 on a GPU. On a
             GPU it can show in the last bits.
         threads: CPU threads for both directions together, None = PyTorch's number.
-        table_mib: MiB for each direction's table of first-layer gates; 0 = the smallest that works.
-        word_capacity: words whose x is kept from call to call (2 KB a word in the published model), None = 65,536 on a CPU,
-            262,144 on a GPU, whose calls hold as many as a CPU keeps.
-        short_words: compute short words narrow in the character CNN.
-        packed: use oneDNN's packed products where they work.
         cell: what computes the cell on a CPU: "c", "torch", or "auto" = C where it was built. They differ in last bits.
     """
 
@@ -34,10 +27,6 @@ class EngineSettings:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     lanes: int | None = None
     threads: int | None = None
-    table_mib: int = 384
-    word_capacity: int | None = None
-    short_words: bool = True
-    packed: bool = True
     cell: Literal["auto", "c", "torch"] = "auto"
 
     def __post_init__(self) -> None:
@@ -49,10 +38,10 @@ class EngineSettings:
             raise ValueError("device is 'cuda', but PyTorch finds no CUDA device here; use 'auto' or 'cpu'")
         if self.cell not in ("auto", "c", "torch"):
             raise ValueError(f"cell is {self.cell!r}; known are auto, c, torch")
-        for name, least in (("lanes", 1), ("threads", 1), ("table_mib", 0), ("word_capacity", 1)):
+        for name in ("lanes", "threads"):
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} is {value}; it must be at least {least}")
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}; it must be at least 1")
 
     @property
     def on_cuda(self) -> bool:

@@ -19,16 +19,14 @@ from torch import Tensor
 
 from model.characters import BOS, EOS, PADDING_ID, Lexicon, spell
 from model.engine.device import send
-from model.engine.onednn import PackedLinear
-from model.engine.words import Vocabulary
+from model.engine.planning.words import Vocabulary
+from model.engine.products import PackedLinear
 from model.options import BiLMOptions
 
 WORDS_PER_BLOCK = 128
 LEAST_WORDS_PER_BLOCK = 16
 Ids = npt.NDArray[np.int16] | npt.NDArray[np.int32]
-_WIDTH_STEP = 4  # widths are multiples of it: few shapes, little waste
-
-__all__ = ["WORDS_PER_BLOCK", "WordVectorTable", "WordVectors"]
+WIDTH_STEP = 4  # widths are multiples of it: few shapes, little waste
 
 
 class WordVectors:
@@ -38,7 +36,6 @@ class WordVectors:
         tensors, options, lexicon: of the model, float32.
         dtype: of the highways' products, which are four fifths of the work; all else is float32 (what a highway adds
             to its input is small, the input itself goes past it unrounded).
-        short_words: False computes every word at full width (to measure and to test what the saving is worth).
         packed: see `PackedLinear`; on a GPU False.
         words_per_block: words computed at once, always that many (but see `halve_blocks`).
     """
@@ -50,7 +47,6 @@ class WordVectors:
         lexicon: Lexicon | None = None,
         *,
         dtype: torch.dtype = torch.float32,
-        short_words: bool = True,
         packed: bool = True,
         words_per_block: int = WORDS_PER_BLOCK,
     ) -> None:
@@ -58,7 +54,6 @@ class WordVectors:
         self._lexicon = lexicon
         self._padding = PADDING_ID if lexicon is None else lexicon.padding
         self._dtype = dtype
-        self._short_words = short_words
         self._widest = max(width for width, _ in options.filters)
         self._embed = tensors["char_embed"]  # [262, chars]
         self._device = self._embed.device
@@ -95,7 +90,7 @@ class WordVectors:
     def linears(self) -> list[tuple[PackedLinear, int]]:
         """The products, and the rows that each has; of a convolution's for words of a usual width."""
         narrow = [(linear, self._rows) for linear in (*self._highways, self._project, self._project_words) if linear is not None]
-        return [(self._conv, self._rows * 2 * _WIDTH_STEP), *narrow]
+        return [(self._conv, self._rows * 2 * WIDTH_STEP), *narrow]
 
     def halve_blocks(self) -> bool:
         """Go on with blocks of half as many words, for a GPU that is out of memory; False at the least size."""
@@ -120,12 +115,9 @@ class WordVectors:
         spelt = spell(words, full, self._lexicon)  # [n, 50], or [n, 1 + 50]
         extra = spelt.shape[1] - full
         ids = spelt[:, extra:]  # [n, 50]
-        if self._short_words:
-            used = (ids != self._padding).sum(axis=1)  # [n] bytes and markers
-            wanted = used + 1  # the position after them begins a window of padding only, for every filter
-            width = np.minimum(full, -(-wanted // _WIDTH_STEP) * _WIDTH_STEP)  # [n]
-        else:
-            width = np.full(len(words), full)
+        used = (ids != self._padding).sum(axis=1)  # [n] bytes and markers
+        wanted = used + 1  # the position after them begins a window of padding only, for every filter
+        width = np.minimum(full, -(-wanted // WIDTH_STEP) * WIDTH_STEP)  # [n]
         blocks = []
         for w in np.unique(width):
             members = np.flatnonzero(width == w)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from model.characters import char_ids
-from model.engine.onednn import PackedLinear
+from model.engine.products import PackedLinear
 from model.errors import TrainingError
 from model.options import DIRECTIONS
 from model.training.corpus import BOS_TYPE, EOS_TYPE, Corpus, reverse_sentences

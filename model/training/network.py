@@ -20,11 +20,11 @@ from torch import Tensor
 
 from model.bilm import FORGET_BIAS
 from model.characters import PADDING_ID
-from model.engine.onednn import PackedLinear
+from model.engine.products import PackedLinear
 from model.files.weights import BiLMWeights
+from model.kernels import kernel_module
 from model.options import BiLMOptions
 from model.training import cell
-from model.triton_module import triton_module
 
 _LOG = logging.getLogger(__name__)
 CARRY_BIAS = -2.0  # a highway layer starts by mostly passing its input through, as in bilm-tf
@@ -294,10 +294,10 @@ def cell_of(device: torch.device) -> ModuleType:
     """The module with `cell_forward` and `cell_backward`: Triton's where it compiles for this GPU and gives the same numbers."""
     if device.type != "cuda":
         return cell
-    triton = triton_module("model.training.cell_triton", device)
-    if isinstance(triton, ModuleType):
-        return triton
-    _LOG.warning("training goes on without Triton's kernels (slower): %s", triton)
+    kernels = kernel_module("model.training.cell_triton", device)
+    if isinstance(kernels, ModuleType):
+        return kernels
+    _LOG.warning("training goes on without Triton's kernels (slower): %s", kernels)
     return cell
 
 

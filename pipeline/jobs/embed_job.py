@@ -292,9 +292,11 @@ def resolve_cell(device: str) -> str:
     """What computes the cell on the CPU of every worker: the C one if this installation has it. Last bits differ."""
     if device == "cuda":
         return "auto"
-    from model.engine.cpu import cpu_cell  # brings torch along
+    import torch
 
-    return cpu_cell().NAME
+    from model.engine.cell import select_cell
+
+    return select_cell(torch.device("cpu")).NAME
 
 
 def new_manifest(

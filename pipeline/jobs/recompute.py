@@ -14,9 +14,9 @@ from elmo_store.format.layout import START_STATE, state_names
 from elmo_store.reading.rows import Batch
 from elmo_store.store import Store
 from model.engine.embedder import Embedder
-from model.engine.int8 import int8_problem
+from model.engine.planning.text import SentenceRows
+from model.engine.products import int8_problem
 from model.engine.settings import EngineSettings
-from model.engine.text import SentenceRows
 from model.errors import ModelError
 from model.files.registry import load_model, local_spec
 from model.start_state import StartState

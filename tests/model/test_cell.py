@@ -1,17 +1,21 @@
 """One contract for all that computes the cell: plain torch, C with every instruction set of this processor."""
 
-from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor
 
-from model.engine import cell, cell_c
-from model.engine.cell import CellBuffers, CellOps, OutputBuffers
-from model.engine.cpu import cpu_cell
+from model.engine import cell
+from model.engine.cell import CellBuffers, CellOps, OutputBuffers, select_cell
+from model.kernels import kernel_module
 
+CPU = torch.device("cpu")
+CELL_C: Any = kernel_module("model.engine.cell_c", CPU)
 LANES, P, D, SLOTS = 5, 24, 100, 6  # D is no multiple of a vector
-NEEDS_C = pytest.mark.skipif(cell_c.problem() is not None, reason=f"no C cell: {cell_c.problem()}")
+NEEDS_C = pytest.mark.skipif(isinstance(CELL_C, str), reason=f"no C cell: {CELL_C}")
 
 
 def inputs(dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
@@ -58,11 +62,13 @@ def exact(given: dict[str, Tensor], table: bool, clip: float) -> tuple[Tensor, T
     return c, torch.sigmoid(o) * torch.tanh(c)
 
 
-def variants() -> list[Callable[[], CellOps]]:
-    def made(variant: int) -> Callable[[], CellOps]:
-        return lambda: cell_c.CellC(variant)
-
-    return [made(k) for k in range(len(cell_c.variants()))]
+def variants() -> list[CellOps]:
+    """The C cell with each instruction set of this processor."""
+    if isinstance(CELL_C, str):
+        return []
+    kernels = (CELL_C.cell, CELL_C.finish)
+    parts = [[partial(function, variant=k) for function in kernels] for k in range(len(CELL_C.VARIANTS))]
+    return [cast(CellOps, SimpleNamespace(load_h=CELL_C.load_h, cell=run, finish=end)) for run, end in parts]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -73,7 +79,7 @@ def test_all_agree_with_plain_torch_and_the_c_ones_to_the_bit(
 ) -> None:
     given = inputs(dtype)
     want = step(cell, given, *flags, clip)
-    computed = [step(make(), given, *flags, clip) for make in variants()]
+    computed = [step(ops, given, *flags, clip) for ops in variants()]
     for results in computed:
         for got, wanted in zip(results, want, strict=True):
             torch.testing.assert_close(got, wanted, rtol=0, atol=2e-6 if dtype == torch.float32 else 2e-2)
@@ -81,12 +87,12 @@ def test_all_agree_with_plain_torch_and_the_c_ones_to_the_bit(
             assert torch.equal(got, first)
 
 
-@pytest.mark.parametrize("make", [lambda: cell, *variants()])
-def test_errors_are_small_up_to_the_ends_of_the_gates(make: Callable[[], CellOps]) -> None:
+@pytest.mark.parametrize("ops", [cell, *variants()])
+def test_errors_are_small_up_to_the_ends_of_the_gates(ops: CellOps) -> None:
     given = inputs(torch.float32)
     for scale in (0.01, 1.0, 10.0, 1000.0):
         given["gates"] = inputs(torch.float32, seed=1)["gates"] * scale
-        results = step(make(), given, True, False, True, 3.0)
+        results = step(ops, given, True, False, True, 3.0)
         c, hidden = exact(given, True, 3.0)
         assert (results[0] - c).abs().max() < 1e-6
         assert (results[5] - hidden).abs().max() < 5e-7
@@ -98,7 +104,7 @@ def test_nan_stays_nan() -> None:
     for dtype in (torch.float32, torch.bfloat16):
         given = inputs(dtype)
         given["gates"][1, 7] = float("nan")
-        results = step(cell_c.CellC(), given, False, False, False, 3.0)
+        results = step(CELL_C, given, False, False, False, 3.0)
         assert results[0][1, 7].isnan()
         assert results[5][1, 7].isnan()
         assert not results[0][0].isnan().any()
@@ -114,8 +120,7 @@ def test_threads_and_places_do_not_show() -> None:
         for threads in (1, 3, 8):
             torch.set_num_threads(threads)
             after, hidden = c.clone(), torch.empty_like(c)
-            ops = cell_c.CellC()
-            ops.cell(CellBuffers(gates, None, given["row"], after, given["slot_c"], None, None, hidden, 3.0))
+            CELL_C.cell(CellBuffers(gates, None, given["row"], after, given["slot_c"], None, None, hidden, 3.0))
             results.append(torch.cat([after, hidden], dim=1))
     finally:
         torch.set_num_threads(before)
@@ -126,9 +131,16 @@ def test_threads_and_places_do_not_show() -> None:
 def test_without_the_extension_plain_torch_computes_and_a_line_says_so(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cell_c, "problem", lambda: "taken away by a test")
-    assert cpu_cell() is cell
-    assert "the cell in C is off, computing it with plain torch (slower): taken away by a test" in caplog.text
+    monkeypatch.setattr(cell, "kernel_module", lambda name, device: "taken away by a test")
+    assert select_cell(CPU) is cell
+    assert "the kernels of the cell are off, computing it with plain torch (slower): taken away by a test" in caplog.text
     with pytest.raises(ValueError, match="taken away by a test"):
-        cpu_cell("c")
-    assert cpu_cell("torch") is cell
+        select_cell(CPU, "c")
+    assert select_cell(CPU, "torch") is cell
+
+
+@NEEDS_C
+def test_kernels_that_give_wrong_numbers_are_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CELL_C, "cell", lambda buffers: buffers.hidden.zero_())
+    assert kernel_module("model.engine.cell_c", CPU) == "the C cell gave wrong numbers"
+    assert select_cell(CPU) is cell

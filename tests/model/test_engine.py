@@ -4,12 +4,15 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 
-from model.engine import cell_c, cpu, int8, onednn
+from model.engine import cpu, products, word_vectors
+from model.engine.cell import select_cell
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import random_weights
 from model.files.weights import BiLMWeights
@@ -69,14 +72,26 @@ def warm(small: BiLMWeights) -> StartState:
     return compute_warm(small)
 
 
+def without_packed_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine whose PyTorch has none."""
+    monkeypatch.setattr(products, "onednn_problem", lambda dtype: "taken away by a test")
+
+
 @pytest.mark.parametrize("kind", ["zero", "warm"])
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("boundaries", [True, False])
 def test_all_states_agree_with_the_reference(
-    tiny: BiLMWeights, tiny_reference: ReferenceBiLM, kind: str, packed: bool, boundaries: bool
+    tiny: BiLMWeights,
+    tiny_reference: ReferenceBiLM,
+    kind: str,
+    packed: bool,
+    boundaries: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    if not packed:
+        without_packed_products(monkeypatch)
     start = StartState.zero(tiny.options) if kind == "zero" else compute_warm(tiny)
-    embedder = Embedder(tiny, start, replace(CPU, packed=packed))
+    embedder = Embedder(tiny, start, CPU)
     states = embedder.embed(whole(SENTENCES, boundaries), boundaries=boundaries, dtype="float32")
     want = [tiny_reference.states(s, start.h.numpy(), start.c.numpy()) for s in SENTENCES if s]
     np.testing.assert_allclose(states, np.concatenate([w if boundaries else w[1:-1] for w in want]), rtol=0, atol=1e-5)
@@ -116,11 +131,15 @@ def test_carried_states_agree_with_the_reference(tiny: BiLMWeights, tiny_referen
             np.testing.assert_allclose(states, want[1:-1], rtol=0, atol=1e-5)
 
 
+def embedded(embedder: Embedder, sentences: list[list[str]]) -> npt.NDArray[np.floating]:
+    return embedder.embed(whole(sentences), dtype="float32")
+
+
 def _alone(embedder: Embedder, sentences: list[list[str]]) -> list[npt.NDArray[np.floating]]:
     return [embedder.embed(whole([s]), dtype="float32") for s in sentences]
 
 
-NEEDS_INT8 = pytest.mark.skipif(int8.int8_problem() is not None, reason=f"no 8-bit products: {int8.int8_problem()}")
+NEEDS_INT8 = pytest.mark.skipif(products.int8_problem() is not None, reason=f"no 8-bit products: {products.int8_problem()}")
 
 
 @NEEDS_INT8
@@ -150,8 +169,12 @@ def test_8_bit_products_are_refused_where_they_would_be_slow(
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("packed", [True, False])
-def test_bytes_do_not_depend_on_batch_composition(small: BiLMWeights, warm: StartState, precision: str, packed: bool) -> None:
-    settings = replace(CPU, precision=precision, lanes=64, packed=packed)  # type: ignore[arg-type]
+def test_bytes_do_not_depend_on_batch_composition(
+    small: BiLMWeights, warm: StartState, precision: str, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not packed:
+        without_packed_products(monkeypatch)
+    settings = replace(CPU, precision=precision, lanes=64)  # type: ignore[arg-type]
     sentences = text(120, seed=1)
     together = Embedder(small, warm, settings).embed(whole(sentences), dtype="float32")
     # Backwards, so that lanes, forks and the order of words are all others.
@@ -169,8 +192,8 @@ def test_bytes_do_not_depend_on_batch_composition(small: BiLMWeights, warm: Star
 
 @pytest.mark.parametrize("cell", ["c", "torch"])
 def test_bytes_do_not_depend_on_batch_composition_where_no_width_is_a_multiple_of_a_vector(cell: str) -> None:
-    if cell == "c" and cell_c.problem() is not None:
-        pytest.skip(f"no C cell: {cell_c.problem()}")
+    if cell == "c" and select_cell(torch.device("cpu")).NAME != "c":
+        pytest.skip("the C extension was not built")
     options = BiLMOptions(3.0, 3.0, True, 30, 75, 2, "relu", ((1, 7), (3, 12)), 1, 5)
     weights = random_weights(options, seed=2)
     start = compute_warm(weights)
@@ -187,24 +210,33 @@ def test_bytes_do_not_depend_on_batch_composition_where_no_width_is_a_multiple_o
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
-    "change",
+    ("owner", "name", "value"),
     [
-        {"table_mib": 1},
-        {"table_mib": 0},
-        {"short_words": False},
-        {"threads": 1},
-        {"threads": 8},
-        {"word_capacity": 50},
+        (cpu, "TABLE_BYTES", 1 << 20),
+        (cpu, "TABLE_BYTES", 0),
+        (word_vectors, "WIDTH_STEP", 50),  # all words at full width
+        (cpu.CpuDevice, "word_capacity", 50),
     ],
 )
 def test_no_saving_changes_a_byte(
-    small: BiLMWeights, warm: StartState, precision: str, change: dict[str, str | int | bool]
+    small: BiLMWeights, warm: StartState, precision: str, owner: Any, name: str, value: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = replace(CPU, precision=precision)  # type: ignore[arg-type]
     sentences = text(60, seed=4)
-    saving, plain = Embedder(small, warm, settings), Embedder(small, warm, replace(settings, **change))  # type: ignore[arg-type]
-    for part in (sentences[:50], sentences[50:]):
-        np.testing.assert_array_equal(saving.embed(whole(part), dtype="float32"), plain.embed(whole(part), dtype="float32"))
+    want = [embedded(Embedder(small, warm, settings), part) for part in (sentences[:50], sentences[50:])]
+    monkeypatch.setattr(owner, name, value)
+    plain = Embedder(small, warm, settings)
+    for part, wanted in zip((sentences[:50], sentences[50:]), want, strict=True):
+        np.testing.assert_array_equal(embedded(plain, part), wanted)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("threads", [1, 8])
+def test_threads_change_no_byte(small: BiLMWeights, warm: StartState, precision: str, threads: int) -> None:
+    settings = replace(CPU, precision=precision)  # type: ignore[arg-type]
+    sentences = text(60, seed=4)
+    want = embedded(Embedder(small, warm, settings), sentences)
+    np.testing.assert_array_equal(embedded(Embedder(small, warm, replace(settings, threads=threads)), sentences), want)
 
 
 def test_any_rows_of_a_sentence_can_be_had_alone(small: BiLMWeights, warm: StartState) -> None:
@@ -278,18 +310,20 @@ def test_the_end_of_a_long_line_is_computed_with_few_lanes_and_the_same_bytes(
 ) -> None:
     sentences = [*text(80, seed=9), [f"w{i % 23}" for i in range(400)]]
     embedder, plain = Embedder(small, warm, replace(CPU, lanes=64)), Embedder(small, warm, replace(CPU, lanes=64))
-    for each in (embedder, plain):
-        monkeypatch.setattr(each._device, "lane_choices", [64])
-    monkeypatch.setattr(plain._device, "narrower", [])
+    for each, narrower in ((embedder, embedder._device.limits.narrower), (plain, [])):
+        monkeypatch.setattr(each._device, "limits", replace(each._device.limits, lane_choices=[64], narrower=narrower))
     narrow = embedder.embed(whole(sentences), dtype="float32")
     np.testing.assert_array_equal(narrow, plain.embed(whole(sentences), dtype="float32"))
     assert embedder.stats.cells < plain.stats.cells / 2
 
 
-def test_two_phases_may_overlap_and_a_call_that_is_never_run_costs_nothing(small: BiLMWeights, warm: StartState) -> None:
-    embedder = Embedder(small, warm, replace(CPU, word_capacity=150))
+def test_two_phases_may_overlap_and_a_call_that_is_never_run_costs_nothing(
+    small: BiLMWeights, warm: StartState, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = [text(30, seed=k) for k in (10, 11, 12, 13)]
     want = [Embedder(small, warm, CPU).embed(whole(call), dtype="float32") for call in calls]
+    monkeypatch.setattr(cpu.CpuDevice, "word_capacity", 150)
+    embedder = Embedder(small, warm, CPU)
     prepared = [embedder.prepare(whole(call)) for call in calls]  # the book is emptied between them
     for k in (3, 0, 2):  # in whatever order they are run
         np.testing.assert_array_equal(embedder.run(prepared[k], dtype="float32").result(), want[k])
@@ -323,8 +357,8 @@ def test_without_packed_products_one_line_is_logged_and_numbers_agree(
     small: BiLMWeights, warm: StartState, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     want = Embedder(small, warm, CPU).embed(whole(SENTENCES), dtype="float32")
-    monkeypatch.setattr(onednn, "onednn_problem", lambda dtype: "taken away by a test")
-    onednn._say_once.cache_clear()
+    without_packed_products(monkeypatch)
+    products._say_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         got = Embedder(small, warm, CPU).embed(whole(SENTENCES), dtype="float32")
     assert [record.message for record in caplog.records if "taken away by a test" in record.message] == [

@@ -3,7 +3,7 @@
 import logging
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +13,12 @@ import pytest
 import torch
 
 from model.engine import cell, cuda, embedder
-from model.engine.cuda import CudaDevice, CudaDirection, best_cell, matmul_precision
+from model.engine.cell import CellOps, select_cell
+from model.engine.cuda import CudaDevice, CudaDirection, matmul_precision
+from model.engine.device import DirectionWeights, Layout
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.engine.planner import plan_direction
-from model.engine.sequences import Sequences
+from model.engine.planning.grid import plan_direction
+from model.engine.planning.sequences import Sequences
 from model.engine.word_vectors import WordVectors
 from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
@@ -26,7 +28,7 @@ from tests.model import golden
 from tests.model.carried import embed_carried
 from tests.model.reference import ReferenceBiLM
 
-SETTINGS = EngineSettings(device="cpu", lanes=16, table_mib=1)
+SETTINGS = EngineSettings(device="cpu", lanes=16)
 SENTENCES = [
     ["The", "cat", "sat", "."],
     [],
@@ -141,7 +143,7 @@ def test_after_memory_did_not_do_for_any_lanes_the_next_call_begins_as_at_first(
                 embed(model)
         assert lanes == [64, 64, 32, 32, 16, 16] * 2
     np.testing.assert_array_equal(model.run(prepared, dtype="float32").result(), want)
-    assert model._device.lane_choices == [64]
+    assert model._device.limits.lane_choices == [64]
 
 
 def _failing_window(monkeypatch: pytest.MonkeyPatch, fails: int) -> list[int]:
@@ -233,14 +235,14 @@ def test_engines_that_ran_out_of_memory_are_gone_before_smaller_ones_are_made(
 def test_out_of_memory_while_building_halves_too(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
     make = CudaDirection.__init__
 
-    def picky(self: CudaDirection, *args, lanes: int, **kwargs) -> None:  # type: ignore[no-untyped-def]
-        if lanes > 16:
+    def picky(self: CudaDirection, weights: DirectionWeights, layout: Layout, ops: CellOps, long_lanes: Sequence[int]) -> None:
+        if layout.lanes > 16:
             raise torch.OutOfMemoryError("injected")
-        make(self, *args, lanes=lanes, **kwargs)
+        make(self, weights, layout, ops, long_lanes)
 
     monkeypatch.setattr(CudaDirection, "__init__", picky)
     model = Embedder(tiny, StartState.zero(tiny.options), replace(SETTINGS, lanes=64))
-    assert model._device.lane_choices == [16]
+    assert model._device.limits.lane_choices == [16]
 
 
 @pytest.mark.usefixtures("on_cpu")
@@ -297,12 +299,12 @@ def test_precision_of_products_is_put_back() -> None:
 
 
 def test_without_triton_the_plain_cell_is_taken(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    assert best_cell(torch.device("cpu")) is cell
+    assert select_cell(torch.device("cpu"), "torch") is cell
     monkeypatch.setitem(sys.modules, "model.engine.cell_triton", None)
     monkeypatch.delattr("model.engine.cell_triton", raising=False)  # of a test that has imported it
     with caplog.at_level(logging.WARNING):
-        assert best_cell(torch.device("cuda")) is cell
-    assert "Triton is not installed" in caplog.text
+        assert select_cell(torch.device("cuda")) is cell
+    assert "the kernels of the cell are off, computing it with plain torch (slower): it is not installed" in caplog.text
 
 
 _COMPARE_KERNELS = """

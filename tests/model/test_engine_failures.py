@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from model.engine import device as device_module
-from model.engine import embedder, words
+from model.engine import embedder
 from model.engine.cpu import CpuDevice
 from model.engine.cuda import CudaDevice
 from model.engine.device import Device, Direction
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine.planning import words
 from model.engine.word_vectors import WordVectors
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
@@ -90,7 +91,7 @@ def test_ctrl_c_ends_both_directions_before_the_next_call_begins(
     want = embed(new_engine(), LONG), embed(new_engine(), SECOND)
     engine = new_engine()
     directions = engine._device.directions
-    n_windows = len(directions[0].windows(engine.prepare([SentenceRows(LONG[0], 0, 900)]).groups[0].planned[0][0].plan))
+    n_windows = len(engine.prepare([SentenceRows(LONG[0], 0, 900)]).groups[0].planned[0][0].bounds) - 1
     running, begun, interrupts = set[int](), [], 0
     run_window = type(directions[0]).run_window
 

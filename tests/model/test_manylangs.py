@@ -17,7 +17,7 @@ import elmo_store
 from elmo_store.mixing.scalar_mix import layers_of_states
 from model.bilm import bilm
 from model.characters import Lexicon
-from model.engine import embedder
+from model.engine import embedder, word_vectors
 from model.engine.cuda import CudaDevice
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.errors import ModelError, OptionsError, WeightsError
@@ -51,9 +51,10 @@ def test_the_plain_model_gives_what_their_code_gives(weights: BiLMWeights, i: in
     np.testing.assert_allclose(layers(states), GOLDEN[str(i)], atol=2e-6)
 
 
-@pytest.mark.parametrize("short_words", [True, False])
-def test_the_engine_gives_what_their_code_gives(weights: BiLMWeights, short_words: bool) -> None:
-    embedder = Embedder(weights, StartState.zero(weights.options), EngineSettings(device="cpu", short_words=short_words))
+@pytest.mark.parametrize("width_step", [4, 50])
+def test_the_engine_gives_what_their_code_gives(weights: BiLMWeights, width_step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(word_vectors, "WIDTH_STEP", width_step)
+    embedder = Embedder(weights, StartState.zero(weights.options), EngineSettings(device="cpu"))
     rows = embedder.embed([SentenceRows(one, 0, len(one)) for one in SENTENCES], dtype="float32")
     start = 0
     for i, sentence in enumerate(SENTENCES):
@@ -68,7 +69,7 @@ def test_the_device_of_gpus_gives_it_too(weights: BiLMWeights, monkeypatch: pyte
         return CudaDevice(weights, start, settings, torch.device("cpu"))
 
     monkeypatch.setattr(embedder, "_device", device)
-    model = embedder.Embedder(weights, StartState.zero(weights.options), EngineSettings(device="cpu", lanes=16, table_mib=1))
+    model = embedder.Embedder(weights, StartState.zero(weights.options), EngineSettings(device="cpu", lanes=16))
     rows = model.embed([SentenceRows(SENTENCES[1], 0, len(SENTENCES[1]))], dtype="float32")
     np.testing.assert_allclose(layers(rows), GOLDEN["1"], atol=2e-6)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.engine.planner import N_SLOTS, START_SLOT, DirectionPlan, choose_lanes, plan_direction, schedule
-from model.engine.sequences import Sequences
+from model.engine.planning.grid import N_SLOTS, START_SLOT, DirectionPlan, choose_lanes, plan_direction, schedule
+from model.engine.planning.sequences import Sequences
 
 Listed = list[tuple[int, ...]]
 
@@ -109,9 +109,9 @@ def test_each_segment_goes_into_the_lane_that_is_free_first(lengths: list[int], 
     heapq.heapify(free)
     for i in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
         if i != root:
-            step, lane = free[0]
-            want[i] = lane, step
-            heapq.heapreplace(free, (step + lengths[i], lane))
+            step, b = free[0]
+            want[i] = b, step
+            heapq.heapreplace(free, (step + lengths[i], b))
     lane, start = schedule(length, lanes, root)
     np.testing.assert_array_equal(np.stack([lane, start], axis=1), want)
 

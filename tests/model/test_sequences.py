@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.engine.planner import plan_direction
-from model.engine.sequences import Rows, Sequences, bounded, ranges, sentence_rows
+from model.engine.planning.grid import plan_direction
+from model.engine.planning.sequences import Rows, Sequences, bounded, ranges, sentence_rows
 from tests.model.carried import carried_rows
 
 BOS, EOS = 0, 1

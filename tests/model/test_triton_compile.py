@@ -3,15 +3,17 @@
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
 from model.engine import cuda
+from model.engine.cell import CellOps
 from model.engine.cuda import CudaDirection
-from model.engine.planner import plan_direction
-from model.engine.sequences import Sequences
+from model.engine.device import DirectionWeights, Layout
+from model.engine.planning.grid import plan_direction
+from model.engine.planning.sequences import Sequences
 from model.options import BiLMOptions
 
 triton = pytest.importorskip("triton", reason="Triton is not installed; it comes with PyTorch for CUDA")
@@ -53,24 +55,15 @@ def launches() -> set[Launch]:
     kernels = ("_load_h_kernel", "_cell_kernel", "_finish_kernel")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda, "WINDOW", 1)
-        patch.setattr(cuda, "TABLE_BLOCK", 16)
         for name in kernels:
             patch.setattr(cell_triton, name, Recorder(getattr(cell_triton, name), seen))
         p, d = FULL.projection_dim, FULL.dim
         shapes = {"weight_ih": (4 * d, p), "weight_hh": (4 * d, p), "bias": (4 * d,), "weight_proj": (p, d)}
         layer = {name: torch.zeros(shape) for name, shape in shapes.items()}
         for dtype in (torch.float32, torch.bfloat16):
-            direction = CudaDirection(
-                [layer, layer],
-                FULL,
-                torch.zeros(2, p),
-                torch.zeros(2, d),
-                dtype=dtype,
-                device=torch.device("cpu"),
-                lanes=16,
-                table_bytes=0,
-                ops=cell_triton,
-            )
+            weights = DirectionWeights([layer, layer], FULL, torch.zeros(2, p), torch.zeros(2, d))
+            layout = Layout(dtype, torch.device("cpu"), lanes=16, window=1, table_rows=0, table_block=16)
+            direction = CudaDirection(weights, layout, cast(CellOps, cell_triton))
             plan = plan_direction(Sequences.of([[0], [1]]), 16)
             direction.run(plan, torch.zeros(2, p), 0, lambda window, outputs: None)
     return seen

@@ -8,7 +8,7 @@ import pytest
 
 from elmo_store.format import layout
 from elmo_store.storage.root import Root
-from model.engine.int8 import int8_problem
+from model.engine.products import int8_problem
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import recompute
 from pipeline.main import main

@@ -19,7 +19,7 @@ from elmo_store.format.layout import state_names
 from elmo_store.format.markers import ShardMarker, write_marker
 from elmo_store.storage.lease import Lease, acquire
 from elmo_store.storage.root import Root
-from model.engine.text import Text
+from model.engine.planning.text import Text
 from model.errors import DeviceLostError
 from transforms.runtime.health import WorkerBrokenError, WorkerError
 from transforms.runtime.work import DEVICE

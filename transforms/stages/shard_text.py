@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from elmo_store.format.layout import BOS_TOKEN, EOS_TOKEN
 from elmo_store.storage.root import Root
-from model.engine.sequences import bounded, ranges
-from model.engine.text import Text
+from model.engine.planning.sequences import bounded, ranges
+from model.engine.planning.text import Text
 from transforms.stages.plan import Int64, PartSlice, ShardTask, cut, sentence_rows
 
 PARTS_AT_HAND = 4

@@ -1,30 +1,28 @@
-"""Products with weights that are packed once, for the CPU.
+"""Products with fixed weights: packed once for oneDNN on a CPU, in 8 bits too, and plain PyTorch elsewhere.
 
 oneDNN multiplies by weights in a blocked layout of its own about twice as fast as torch.mm (MKL) does in float32 on the
 machines we measured, and adds the bias while the result is still in registers. PyTorch shows that only through private
-operators (`torch.ops.mkldnn`), the ones torch.compile lowers linear layers to:
+operators, those that torch.compile and its quantiser lower linear layers to:
 
-    _reorder_linear_weight(weight, rows)             pack once
-    _linear_pointwise(x, packed, bias, "none", …)    product and bias; "hardtanh": clipped
+    mkldnn._reorder_linear_weight(weight, rows)             pack once
+    mkldnn._linear_pointwise(x, packed, bias, "none", …)    product and bias; "hardtanh": clipped
+    onednn.qlinear_prepack, qlinear_pointwise               the same with u8 × s8, added up exactly in 32 bits
 
-`onednn_problem` proves them on a small product before they are used; without them the public torch functions do the same,
-slower, and a log line says so once. docs/development/performance.md lists these interfaces.
+`onednn_problem` and `int8_problem` prove them on small products before they are used; docs/development/performance.md lists
+these interfaces.
 """
 
 import functools
 import logging
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-logger = logging.getLogger(__name__)
-
-Activation = Literal["none", "clip"]
-
-__all__ = ["Linear", "PackedLinear", "largest_stable", "onednn_problem", "stable_rows"]
+_LOG = logging.getLogger(__name__)
+_ZERO, _LEVELS = 128, 127  # of unsigned 8-bit rows: their zero, and how far they go on either side of it
 
 
 @functools.cache
@@ -56,7 +54,7 @@ def onednn_problem(dtype: torch.dtype) -> str | None:
 
 @functools.cache
 def _say_once(problem: str) -> None:
-    logger.warning("packed products are off, computing with torch.nn.functional.linear (slower): %s", problem)
+    _LOG.warning("packed products are off, computing with torch.nn.functional.linear (slower): %s", problem)
 
 
 class PackedLinear:
@@ -75,14 +73,13 @@ class PackedLinear:
         if packed and problem is not None:
             _say_once(problem)
         self.packed = problem is None
-        self.out_features, self.in_features = weight.shape
-        self.dtype = dtype
+        self.in_features, self.dtype, self.device = weight.shape[1], dtype, weight.device
         # oneDNN adds a float32 bias to bfloat16 products; torch.nn.functional.linear wants one dtype.
         self._bias = None if bias is None else bias.to(torch.float32 if self.packed else dtype).contiguous()
         dense = weight.to(dtype).contiguous()
         self._weight: Tensor = torch.ops.mkldnn._reorder_linear_weight(dense, rows) if self.packed else dense
 
-    def __call__(self, x: Tensor, activation: Activation = "none", bound: float = 0.0) -> Tensor:
+    def __call__(self, x: Tensor, activation: Literal["none", "clip"] = "none", bound: float = 0.0) -> Tensor:
         """Product of x [rows, in] → [rows, out]; `bound` is the ±limit of activation "clip"."""
         if self.packed:
             name, scalars = ("hardtanh", [-bound, bound]) if activation == "clip" else ("none", [])
@@ -91,24 +88,56 @@ class PackedLinear:
         y = F.linear(x, self._weight, self._bias)
         return y.clamp_(-bound, bound) if activation == "clip" else y
 
-    @property
-    def device(self) -> torch.device:
-        """Where x must be."""
-        return self._weight.device
+
+@functools.cache
+def int8_problem() -> str | None:
+    """Why products of 8-bit numbers can't be used here, or None where they can."""
+    supported = getattr(torch.cpu, "_is_vnni_supported", None)
+    if supported is None or not supported():
+        return "this processor has no VNNI, without which 8-bit products are slower than bfloat16's"
+    generator = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(32, 64, generator=generator), torch.randn(48, 64, generator=generator)
+    bias = torch.randn(48, generator=generator)
+    try:
+        got = Int8Linear(weight, bias, 32)(x.bfloat16()).float()
+    except (AttributeError, RuntimeError, TypeError) as error:
+        return f"this PyTorch ({torch.__version__}) lacks the quantised operators: {error}"
+    want = x @ weight.t() + bias
+    return None if (got - want).abs().max() < 0.05 * want.abs().max() else "oneDNN's 8-bit product gave wrong numbers"
 
 
-class Linear(Protocol):
-    """A product with fixed weights: `PackedLinear`, or `int8.Int8Linear`."""
+class Int8Linear:
+    """y = x · Wᵀ + b for bfloat16 rows on a CPU, multiplied in 8 bits.
 
-    in_features: int
-    dtype: torch.dtype
+    Weights are quantised by output channel, once; each row of x by its own largest number, every time.
 
-    @property
-    def device(self) -> torch.device:
-        """Where x must be."""
+    Args:
+        weight: float32 [out, in].
+        bias: float32 [out] or None.
+        rows: how many rows of x a call will most often have.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, rows: int) -> None:
+        scale = weight.abs().amax(dim=1).clamp(min=1e-30) / _LEVELS  # [out]
+        levels = (weight / scale[:, None]).round().to(torch.int8)  # [out, in]
+        self.in_features, self.dtype, self.device = weight.shape[1], torch.bfloat16, weight.device
+        self._packed = torch.ops.onednn.qlinear_prepack(levels, [rows, self.in_features])
+        self._scale, self._zero = scale, torch.zeros(len(scale), dtype=torch.int64)
+        self._bias = None if bias is None else bias.bfloat16()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Product of x [rows, in] → [rows, out]."""
+        """Product of x bfloat16 [rows, in] → bfloat16 [rows, out]."""
+        wide = x.float()
+        scale = wide.abs().amax(dim=1, keepdim=True).clamp_(min=1e-30) / _LEVELS  # [rows, 1]
+        levels = (wide / scale).round_().add_(_ZERO).to(torch.uint8)  # [rows, in]
+        y: Tensor = torch.ops.onednn.qlinear_pointwise(
+            levels, 1.0, _ZERO, self._packed, self._scale, self._zero, None, 1.0, 0, torch.bfloat16, "none", [], ""
+        )  # [rows, out]
+        y.mul_(scale.bfloat16())
+        return y if self._bias is None else y.add_(self._bias)
+
+
+Linear = PackedLinear | Int8Linear
 
 
 def stable_rows(linear: Linear, counts: Sequence[int]) -> list[int]:
@@ -131,5 +160,5 @@ def largest_stable(linears: Sequence[Linear], counts: Sequence[int]) -> list[int
     for linear in linears:
         kept &= set(stable_rows(linear, counts))
     if max(counts) not in kept:
-        logger.warning("products on this machine depend on a row's place in the batch; last digits may vary with it")
+        _LOG.warning("products on this machine depend on a row's place in the batch; last digits may vary with it")
     return sorted(kept | {max(counts)})

@@ -4,19 +4,16 @@ Pure but for the word book, which remembers numbers from call to call.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from model.engine.planner import DirectionPlan, choose_lanes, plan_direction
-from model.engine.sequences import IntArray, Rows, WordArray, bounded, sentence_rows
-from model.engine.text import Text
-from model.engine.words import BOS_ID, EOS_ID, Vocabulary, WordBook
-
-__all__ = ["Group", "Host", "Limits", "PlannedDirection", "Prepared"]
+from model.engine.planning.grid import DirectionPlan, choose_lanes, plan_direction
+from model.engine.planning.sequences import IntArray, Rows, WordArray, bounded, sentence_rows
+from model.engine.planning.text import Text
+from model.engine.planning.words import BOS_ID, EOS_ID, Vocabulary, WordBook
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,42 +78,38 @@ class Prepared:
     seconds: float
 
 
-class Limits(Protocol):
-    """What the host must know of a device; see `Device`, which has them."""
+@dataclass(frozen=True)
+class Limits:
+    """What planning must know of a device.
 
-    @property
-    def group_rows(self) -> int | None:
-        """Rows after which a call is cut into groups."""
+    Attributes:
+        lane_choices: numbers of lanes that give the same bytes, of which a grid may have any.
+        narrower: numbers of lanes that the end of a grid may be computed with, giving the same bytes.
+        long_lanes: numbers of lanes of a grid for sequences of more than long_tokens, so that these do not set the steps of
+            all others; none where a grid's end can be narrower.
+        group_rows: rows after which a call's requests are cut into groups, so that copying one group's result goes on
+            while the next is computed; None = one group.
+        window: steps of a window, at most; window_cells: lanes × steps of one, at most.
+    """
 
-    @property
-    def lane_choices(self) -> Sequence[int]:
-        """Numbers of lanes that a grid may have."""
-
-    @property
-    def narrower(self) -> Sequence[int]:
-        """Numbers of lanes that the end of a grid may have."""
-
-    @property
-    def long_lanes(self) -> Sequence[int]:
-        """Numbers of lanes for sequences of more than `long_tokens`, in a grid of their own; none where one grid has all."""
-
-    @property
-    def long_tokens(self) -> int:
-        """See `long_lanes`."""
-
-    def windows(self, plan: DirectionPlan) -> list[tuple[int, int, int]]:
-        """(first step, steps, lanes) of each window."""
+    lane_choices: Sequence[int]
+    window: int
+    window_cells: int
+    narrower: Sequence[int] = ()
+    long_lanes: Sequence[int] = ()
+    long_tokens: int = 0
+    group_rows: int | None = None
 
 
 class Host:
     """Prepares calls.
 
     Args:
-        limits: of the device that will run them; asked anew for each call.
+        limits: those of the device that will run them, asked for anew with each plan.
         word_capacity, max_chars: see `WordBook`.
     """
 
-    def __init__(self, limits: Limits, word_capacity: int, max_chars: int) -> None:
+    def __init__(self, limits: Callable[[], Limits], word_capacity: int, max_chars: int) -> None:
         self._limits = limits
         self._book = WordBook(word_capacity, max_chars)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="plan")  # a direction each
@@ -149,7 +142,7 @@ class Host:
 
     def groups(self, text: Text, first: IntArray, stop: IntArray, low: int, high: int, first_row: int) -> list[Group]:
         """Sentences low to high, whose rows begin at first_row, in groups of as many rows as the device takes at once."""
-        limit = self._limits.group_rows
+        limit = self._limits().group_rows
         ends = np.cumsum(stop[low:high] - first[low:high])  # [n] rows up to and with each sentence
         groups = []
         begin = done = 0  # sentences and rows that are in a group
@@ -174,7 +167,7 @@ class Host:
 
         Which of two grids a sequence goes to depends on its own length alone: its bytes do not depend on the batch.
         """
-        limits = self._limits
+        limits = self._limits()
         if not limits.long_lanes:
             return [self._grid(side, limits.lane_choices)]
         long = side.sequences.lengths > limits.long_tokens
@@ -185,9 +178,9 @@ class Host:
         return [self._grid(side.only(~long), limits.lane_choices), self._grid(side.only(long), limits.long_lanes)]
 
     def _grid(self, side: Rows, lane_choices: Sequence[int]) -> PlannedDirection:
-        limits = self._limits
+        limits = self._limits()
         lanes = choose_lanes(side.sequences.lengths, lane_choices)
         plan = plan_direction(side.sequences, lanes, idle_word=BOS_ID, narrower=limits.narrower)
-        windows = np.array(limits.windows(plan), np.int64).reshape(-1, 3)  # first step, steps, lanes
+        windows = np.array(plan.windows(limits.window, limits.window_cells), np.int64).reshape(-1, 3)  # first step, steps, lanes
         index, row, bounds = side.placed(plan.cells, lanes, windows)
         return PlannedDirection(plan, index, row, bounds, side.n_asked)

@@ -10,9 +10,7 @@ from itertools import chain
 
 import numpy as np
 
-from model.engine.sequences import IntArray, WordArray
-
-__all__ = ["SentenceRows", "Text"]
+from model.engine.planning.sequences import IntArray, WordArray
 
 
 @dataclass(frozen=True)

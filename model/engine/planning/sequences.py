@@ -12,8 +12,6 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 WordArray = npt.NDArray[np.int32]
 
-__all__ = ["IntArray", "Rows", "Sequences", "WordArray", "bounded", "ranges", "sentence_rows"]
-
 
 def ranges(first: IntArray, count: IntArray) -> IntArray:
     """first[i], first[i] + 1, …: count[i] numbers for each i, one after the other."""

@@ -19,12 +19,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from model.engine.sequences import IntArray, Sequences, WordArray, ranges
+from model.engine.planning.sequences import IntArray, Sequences, WordArray, ranges
 
 START_SLOT, OPENING_SLOT = 0, 1  # the start state, and the state after the first token of all sequences
 N_SLOTS = 2
-
-__all__ = ["N_SLOTS", "OPENING_SLOT", "START_SLOT", "DirectionPlan", "Moves", "choose_lanes", "plan_direction", "schedule"]
 
 
 class Moves(NamedTuple):
@@ -66,6 +64,16 @@ class DirectionPlan:
         """Lanes × steps that are computed."""
         begins = [0, *(stop for _, stop in self.spans)]
         return sum(lanes * (stop - begin) for begin, (lanes, stop) in zip(begins, self.spans, strict=False))
+
+    def windows(self, steps: int, cells: int) -> list[tuple[int, int, int]]:
+        """(first step, steps, lanes) of each window: so many steps at most, and so many cells where that is a step at least."""
+        windows, first = [], 0
+        for lanes, stop in self.spans:
+            while first < stop:
+                n = min(steps, stop - first, max(1, cells // lanes))
+                windows.append((first, n, lanes))
+                first += n
+        return windows
 
     @property
     def fill(self) -> float:
