@@ -18,8 +18,7 @@ from elmo_store.exports.writing import Writing
 from elmo_store.format.manifest import WeightSet, own_sha256
 from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.reading.store import StoreReader
-from elmo_store.storage.location import Location
-from elmo_store.storage.overlap import check_apart
+from elmo_store.storage.location import Location, check_apart
 
 
 @dataclass(frozen=True)
@@ -133,12 +132,12 @@ def _run(work: Work, record: Record, *, overwrite: bool, take_over: bool, say: C
             with suppress(OSError), target.scratch.held(take_over=take_over, say=say):  # a place that can only be read
                 pass
         return _report(names, [], done)
-    with target.scratch.held(take_over=take_over, say=say) as tenure:
+    with target.scratch.held(take_over=take_over, say=say) as holder:
         standing = target.examine(record.job, names, overwrite=overwrite, deep=True)
         done = None if overwrite else standing.complete(names)
         if done is not None:  # another run has just ended
             return _report(names, [], done)
-        writing = Writing(target, tenure, record)
+        writing = Writing(target, holder, record)
         writing.begin(standing, overwrite=overwrite)
         left = [name for name in names if name not in writing.record.files]
         if left:

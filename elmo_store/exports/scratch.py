@@ -10,14 +10,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from elmo_store.errors import LeaseLostError
-from elmo_store.format.layout import LEASE, LEASES, WORK
+from elmo_store.format.layout import WORK
 from elmo_store.storage.filesystems import is_file_server
-from elmo_store.storage.lease import LAUNCHER_SIGN, WORKER_SIGN
-from elmo_store.storage.lease_holder import Tenure
+from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, WORKER_HEARTBEAT, LeaseHolder
 from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 
 _RUN = re.compile(r"[0-9a-f]{32}")
-_LEASES = frozenset({LEASE, LAUNCHER_SIGN, WORKER_SIGN})
+_LEASES = frozenset({LEASE, LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT})
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Scratch:
         return self.root.is_local or is_file_server(self.root.filesystem)
 
     def holds(self, rel: str) -> bool:
-        """Whether ``rel`` is a lease, a sign of life, or a temporary file of an export to this output."""
+        """Whether ``rel`` is a lease, a heartbeat, or a temporary file of an export to this output."""
         if rel in _LEASES or rel.startswith(f"{LEASES}/{TEMPORARY_PREFIX}"):
             return True
         work, _, rest = rel.partition("/")
@@ -67,21 +66,21 @@ class Scratch:
         return Left(files, tuple(folders))
 
     @contextmanager
-    def held(self, *, take_over: bool, say: Callable[[str], None]) -> Iterator[Tenure]:
+    def held(self, *, take_over: bool, say: Callable[[str], None]) -> Iterator[LeaseHolder]:
         """The lease, and nothing of runs before: what was swept from under a run can't take its name any more.
 
         LeaseHeldError if another run has it.
         """
         try:
-            with Tenure.take(self.root, uuid.uuid4().hex, take_over=take_over, say=say) as tenure:
+            with LeaseHolder.take(self.root, uuid.uuid4().hex, take_over=take_over, say=say) as holder:
                 self._sweep()
                 try:
-                    yield tenure
+                    yield holder
                 finally:
                     with suppress(OSError, LeaseLostError):
-                        tenure.check()
+                        holder.check()
                         self._sweep()
-                    self._remove_folders([f"{WORK}/{tenure.run}", WORK])
+                    self._remove_folders([f"{WORK}/{holder.run}", WORK])
         finally:
             self._remove_folders([LEASES, *(() if self.shared else ("",))])
 

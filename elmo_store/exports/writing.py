@@ -13,7 +13,7 @@ from elmo_store.exports.outputs import ExportRefusedError, Output, Standing
 from elmo_store.exports.record import Record
 from elmo_store.exports.staging import staged
 from elmo_store.format.markers import ObjectRecord
-from elmo_store.storage.lease_holder import Tenure
+from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.root import Root, encoded_json
 
 
@@ -24,14 +24,14 @@ class Writing:
         record: what the record says now.
     """
 
-    def __init__(self, output: Output, tenure: Tenure, record: Record) -> None:
-        self.record = replace(record, run=tenure.run)
-        self._output, self._tenure = output, tenure
+    def __init__(self, output: Output, holder: LeaseHolder, record: Record) -> None:
+        self.record = replace(record, run=holder.run)
+        self._output, self._holder = output, holder
 
     def begin(self, standing: Standing, *, overwrite: bool) -> None:
         """Remove what is to be removed, and put the record; it names the files that are written already."""
         for rel in (*standing.torn, *(standing.whole if overwrite else ())):
-            self._tenure.check()
+            self._holder.check()
             self._output.root.remove(rel)
         if not overwrite and standing.record is not None:
             lines = standing.record.files
@@ -46,7 +46,7 @@ class Writing:
 
         ``left_out``: as of `Record`, when the block ends.
         """
-        self._tenure.check()
+        self._holder.check()
         try:
             with self._apart(rel) if self._output.root.is_local else staged() as path:
                 yield path
@@ -55,13 +55,13 @@ class Writing:
                 self._put_record()
                 self._take_name(path, line)
         except OSError:
-            self._tenure.check()  # a file that was swept from under this run: say who has the output now
+            self._holder.check()  # a file that was swept from under this run: say who has the output now
             raise
 
     def finish(self, names: Sequence[str]) -> None:
         """Say that it is complete. ExportRefusedError if a file or the record is not there any more as it was written."""
         self._output.root.flush()  # `complete` promises all that was written before
-        self._tenure.check()
+        self._holder.check()
         standing = self._output.examine(self.record.job, names, overwrite=False, deep=False)
         if standing.record != self.record or set(standing.whole) != set(names):
             raise ExportRefusedError(f"{self._output.url()} was changed while it was written: give the same command again")
@@ -71,7 +71,7 @@ class Writing:
     @contextmanager
     def _apart(self, rel: str) -> Iterator[str]:
         """Where ``rel`` lies on a local disk until it is whole."""
-        path = self._output.root.path(self._output.temporary(self._tenure.run, rel))
+        path = self._output.root.path(self._output.temporary(self._holder.run, rel))
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         except FileNotFoundError:  # a run that was pushed aside has just removed the folder above, as it was empty
@@ -85,25 +85,25 @@ class Writing:
     def _put_record(self) -> None:
         root, name, data = self._output.root, self._output.record, encoded_json(self.record.to_json())
         if not self._output.scratch.has_folders:
-            self._tenure.check()
+            self._holder.check()
             root.put(name, data)
             return
-        apart = self._output.temporary(self._tenure.run, name)
+        apart = self._output.temporary(self._holder.run, name)
         with self._apart(name) if root.is_local else nullcontext():
             root.put_apart(apart, data)
-            self._tenure.check()
+            self._holder.check()
             root.move(apart, name)
 
     def _take_name(self, path: str, line: ObjectRecord) -> None:
         """Give what lies at ``path`` its name. ExportRefusedError if something else has it."""
         root = self._output.root
-        apart = self._output.temporary(self._tenure.run, line.path)
+        apart = self._output.temporary(self._holder.run, line.path)
         if self._output.scratch.has_folders and not root.is_local:
             root.filesystem.put_file(path, root.path(apart))
-        self._tenure.check()
+        self._holder.check()
         taken = root.move_new(apart, line.path) if self._output.scratch.has_folders else root.put_new_file(line.path, path)
         if taken:
             return
-        self._tenure.check()
+        self._holder.check()
         if root.size(line.path) != line.bytes or self._output.sha256(line.path) != line.sha256:  # but an answer may be lost
             raise ExportRefusedError(f"{root.url(line.path)} was put there by somebody else while this export was written")

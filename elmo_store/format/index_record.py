@@ -12,7 +12,7 @@ from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import converted
-from elmo_store.storage.lease_holder import Tenure
+from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.root import Root
 
 
@@ -41,7 +41,7 @@ def withdraw(root: Root, folder: str) -> None:
     root.sweep(folder)
 
 
-def publish(holder: Tenure, folder: str, facts: Mapping[str, Any], objects: Iterable[ObjectRecord]) -> None:
+def publish(holder: LeaseHolder, folder: str, facts: Mapping[str, Any], objects: Iterable[ObjectRecord]) -> None:
     """Put the record, by which the index is complete. LeaseLostError if another command has taken the store meanwhile."""
     holder.check()
     holder.root.put_json(record_of(folder), {**facts, "objects": [vars(record) for record in objects]})

@@ -28,8 +28,6 @@ SHARDS = "_shards"  # markers of shards
 STRETCHES = "_parts"  # markers of stretches of parts
 IDS = "_ids"  # markers of the id tables
 WORK = "_work"  # scratch of a running job; gone when the store is complete
-LEASES = "_lease"  # who writes; gone when nobody does
-LEASE = "_lease/owner.json"
 
 FOLDERS = (SENTENCES, INDEXES, REJECTS, STATES, ZARR, SHARDS, STRETCHES, IDS, WORK)  # of a store and of its job
 

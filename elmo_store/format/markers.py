@@ -19,7 +19,7 @@ from msgspec import Meta
 from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
 from elmo_store.format.typed import Count, Sha256, converted
-from elmo_store.storage.paths import is_inside
+from elmo_store.storage.filesystems import is_inside
 from elmo_store.storage.root import Root, parse_json
 
 # How an object is compared with its record: not at all; by size; by its stamp, by its bytes where that is another; by its bytes.

@@ -75,7 +75,7 @@ class RunReader:
             descriptors = np.array([file.descriptor for file in files], np.int64)
             short = self._extension.read_runs(descriptors, *columns, share, out)
             if short is not None:
-                raise ShortReadError(runs.rels[short[0]], short[1])
+                raise ShortReadError.before(runs.rels[short[0]], short[1])
             return
         parts = [memoryview(part.data) for part in out.reshape(-1).view(np.uint8).reshape(runs.starts.shape[1], -1)]
         ranges = []
@@ -96,7 +96,7 @@ class RunReader:
         _check(file, rel, size)
         short = self._extension.read_run(file.descriptor, first, step, runs, out)
         if short is not None:
-            raise ShortReadError(rel, short[1])
+            raise ShortReadError.before(rel, short[1])
 
     def _open_one(self, rel: str) -> _File:
         return self._open([rel])[0]
@@ -115,7 +115,7 @@ class RunReader:
 
 def _check(file: _File, rel: str, size: int) -> None:
     if size not in (-1, file.size):
-        raise ShortReadError(rel, -1 - file.size)
+        raise ShortReadError(rel, f"has {file.size} bytes, which can't be")
 
 
 def _files_at_hand() -> int:

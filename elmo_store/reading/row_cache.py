@@ -26,8 +26,7 @@ from elmo_store.forms.runs import cut
 from elmo_store.reading.rows import Array, Int64, Readable
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.text_index import Text
-from elmo_store.storage.location import Location
-from elmo_store.storage.overlap import check_apart
+from elmo_store.storage.location import Location, check_apart
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest

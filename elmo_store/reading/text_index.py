@@ -26,7 +26,7 @@ from elmo_store.format.index_record import publish, read_record, withdraw
 from elmo_store.format.manifest import Manifest, own_sha256
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.reading.sentences import SentenceTable
-from elmo_store.storage.lease_holder import Tenure
+from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 
@@ -162,11 +162,11 @@ def build(
     """
     if not manifest.complete:
         raise StoreError(f"{root} is not complete: run its job again to continue it, then index it")
-    with Tenure.take(root, uuid.uuid4().hex) as holder:
+    with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
         return _build(holder, manifest, sentences, tell)
 
 
-def _build(holder: Tenure, manifest: Manifest, sentences: SentenceTable, tell: Callable[[int], None]) -> dict[str, Any]:
+def _build(holder: LeaseHolder, manifest: Manifest, sentences: SentenceTable, tell: Callable[[int], None]) -> dict[str, Any]:
     root = holder.root
     withdraw(root, layout.TEXT_INDEX)
     objects = []

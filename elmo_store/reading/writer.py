@@ -34,9 +34,8 @@ from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.reading.rows import Readable, text_of_rows
 from elmo_store.reading.sentences import SentenceRecord, encode_index, encode_part, index_fault
-from elmo_store.storage.lease_holder import Tenure
-from elmo_store.storage.location import Location
-from elmo_store.storage.overlap import check_apart
+from elmo_store.storage.lease import LEASES, LeaseHolder
+from elmo_store.storage.location import Location, check_apart
 from elmo_store.storage.root import Root
 
 Int64 = npt.NDArray[np.int64]
@@ -165,7 +164,7 @@ def write_view(
     settings: dict[str, Any] = {"shard_rows": shard_rows, "dtype": dtype, "compression": compression, "checksum": inner_checksum}
     settings["forms"] = None if store_forms is None else tuple(store_forms)
     manifest = _manifest_of(view, numbers, like, settings)
-    with Tenure.take(root, uuid.uuid4().hex) as tenure:
+    with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
         _check_empty(root)  # another one may have written since
         root.put(layout.START_STATE, source.get(layout.START_STATE))
         root.put(layout.INPUTS, encode_inputs(read_inputs(source)))
@@ -174,13 +173,13 @@ def write_view(
         parts = _write_parts(root, manifest, view)
         tables = _write_ids(root, manifest, view)
         shards = checksum(_write_shards(root, manifest, view))
-        tenure.check()
+        holder.check()
         return root, complete_store(root, manifest, shards, [parts], [tables])
 
 
 def _check_empty(root: Root) -> None:
     """StoreError if anything but a lease stands at ``root``."""
-    if any(not rel.startswith(f"{layout.LEASES}/") for rel in root.list()):
+    if any(not rel.startswith(f"{LEASES}/") for rel in root.list()):
         raise StoreError(f"{root} is not empty: give another folder")
 
 

@@ -1,4 +1,6 @@
-"""Which filesystem a location means, opened: options from the environment, names with ``::``, connections for one caller."""
+"""Which filesystem a location means, opened: options from the environment, names with ``::``, connections for one caller; and
+which names stay inside a store.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -17,6 +19,7 @@ ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an e
 FILE_SERVERS = frozenset({"hdfs", "arrow_hdfs", "webhdfs", "webHDFS", "sftp", "ssh", "smb", "ftp"})
 # Those whose connection is for one caller at a time: of two threads that wait for an answer, one may take the other's.
 ONE_CALLER = frozenset({"sftp", "ssh", "ftp"})
+_PLACELESS = frozenset(("", ".", ".."))  # names that a path inside a store has none of
 _CALLS = (
     "cat_file", "cat_ranges", "cat", "info", "ls", "find", "exists", "pipe_file", "mv", "rm_file", "rm", "makedirs",
     "put_file", "get_file",
@@ -93,3 +96,15 @@ def _take_turns(filesystem: AbstractFileSystem) -> None:
 def is_azure(filesystem: AbstractFileSystem) -> bool:
     """Whether it is Azure's: its client takes a bytearray for a series of numbers, and it knows no ranges from the end."""
     return "abfs" in _protocols(filesystem)
+
+
+def is_inside(rel: str) -> bool:
+    """Whether ``rel`` names something inside a root, whatever the filesystem makes of names."""
+    return "\\" not in rel and "\0" not in rel and _PLACELESS.isdisjoint(rel.split("/"))
+
+
+def checked(rel: str) -> str:
+    """``rel`` if it stays inside the root; StoreError otherwise."""
+    if not is_inside(rel):
+        raise StoreError(f"{rel!r} is not a path inside the store: it must be relative, without '..', '.', '\\' or empty names")
+    return rel

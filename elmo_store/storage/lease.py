@@ -1,30 +1,40 @@
-"""Who may write to an output: a lease with an owner and signs of life, on any filesystem.
+"""Who may write to an output: a lease with an owner and heartbeats, on any filesystem.
 
-One object, `layout.LEASE`, names the run that owns the output; its content alone decides. It is put on the condition that there
-is none, and replaced only where its owner is dead, silent for longer than it promised, or pushed aside by the user. Signs of
-life are objects of their own, so that a late one can't bring back a lease that is lost. Who writes looks whether the lease is
-still its own (`check`): a worker of a run that lost it, however late it wakes, finds another name there and stops.
+One object, `LEASE`, names the run that owns the output; its content alone decides. It is put on the condition that there is none,
+and replaced only where its owner is dead, silent for longer than it promised, or pushed aside by the user. Heartbeats are objects
+of their own, so that a late one can't bring back a lease that is lost. A writer checks that the lease is still its own (`check`):
+a worker of a run that lost it, however late it wakes, finds another name there and stops.
 """
 
 import getpass
-import json
+import logging
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Self
 
-from elmo_store.errors import LeaseHeldError, LeaseLostError
-from elmo_store.format.layout import LEASE, LEASES
+import msgspec
+
+from elmo_store.errors import LeaseHeldError, LeaseLostError, StoreError
 from elmo_store.storage.process import Process
-from elmo_store.storage.root import SETTLE_SECONDS, Root
+from elmo_store.storage.root import SETTLE_SECONDS, Root, encoded_json
 
-LAUNCHER_SIGN, WORKER_SIGN = f"{LEASES}/launcher.json", f"{LEASES}/worker.json"
-CLOCKS_DIFFER_SECONDS = 300.0  # two machines' clocks at most; an older sign is old whoever's clock it was written by
+LEASES = "_lease"  # the folder; gone when nobody writes
+LEASE = f"{LEASES}/owner.json"
+LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT = f"{LEASES}/launcher.json", f"{LEASES}/worker.json"
+HEARTBEAT_SECONDS = 10.0
+# How long a run of this machine's processes may be silent before another machine may begin one.
+LOCAL_PATIENCE_SECONDS = 45.0
+CLOCKS_DIFFER_SECONDS = 300.0  # at most; a heartbeat that is older is old by any machine's clock
 WAIT_SECONDS = 120.0  # the longest that a command waits for another run's lease to run out
 _ATTEMPTS = 5
+_UNREADABLE = (FileNotFoundError, NotADirectoryError, ValueError, RecursionError)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class Lease:
     owner: str  # user@host, for people
     process: Process  # the launcher
     since: float  # Unix seconds
-    patience_seconds: float  # without a sign of life for so long it counts as abandoned
+    patience_seconds: float  # without a heartbeat for so long it counts as abandoned
     local: bool  # the launcher's end is the end of all its workers
 
     @classmethod
@@ -43,26 +53,12 @@ class Lease:
         """A lease for ``run``, begun now by this process."""
         return cls(run, _owner(), Process.here(), time.time(), patience_seconds, local)
 
-    def to_json(self) -> dict[str, Any]:
-        """As it stands in the store."""
-        return {**vars(self), "process": vars(self.process)}
-
-    @classmethod
-    def parse(cls, value: Any) -> "Lease":
-        """The inverse of ``to_json``. KeyError or TypeError for anything else."""
-        process = value["process"]
-        return cls(
-            str(value["run"]), str(value["owner"]),
-            Process(str(process["machine"]), int(process["pid"]), str(process["started"])),
-            float(value["since"]), float(value["patience_seconds"]), bool(value["local"]),
-        )  # fmt: skip
-
 
 @dataclass(frozen=True)
-class Signs:
-    """What was last heard of the runs of an output. Times are Unix seconds by the clock of who wrote them."""
+class Heartbeats:
+    """What was last heard of a run. Times are Unix seconds by the writer's clock."""
 
-    said: float | None = None
+    last: float | None = None
     job: str = ""  # the name by which an engine knows the job
     console: str = ""
 
@@ -70,45 +66,45 @@ class Signs:
 def read_lease(root: Root) -> Lease | None:
     """The lease that stands at ``root``; None without one, and for one that can't be read."""
     try:
-        return Lease.parse(root.get_json(LEASE))
-    except (FileNotFoundError, NotADirectoryError, ValueError, KeyError, TypeError, RecursionError, OverflowError):
+        return msgspec.convert(root.get_json(LEASE), Lease)
+    except _UNREADABLE:
         return None
 
 
-def read_signs(root: Root, run: str) -> Signs:
-    """The signs of life of ``run``."""
-    found = [value for name in (LAUNCHER_SIGN, WORKER_SIGN) if (value := _sign(root, name)).get("run") == run]
-    if not found:
-        return Signs()
-    job = next((one for one in found if one.get("job")), {})
-    return Signs(max(float(one.get("said", 0)) for one in found), str(job.get("job", "")), str(job.get("console", "")))
+def read_heartbeats(root: Root, run: str) -> Heartbeats:
+    """The heartbeats of ``run``."""
+    beats = [beat for name in (LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT) if (beat := _heartbeat(root, name)).get("run") == run]
+    if not beats:
+        return Heartbeats()
+    job = next((beat for beat in beats if beat.get("job")), {})
+    return Heartbeats(max(float(beat["said"]) for beat in beats), str(job.get("job", "")), str(job.get("console", "")))
 
 
-def give_sign(root: Root, name: str, run: str, job: str = "", console: str = "") -> None:
-    """Say that ``run`` lives. ``name``: `LAUNCHER_SIGN` or `WORKER_SIGN`."""
-    root.put(name, encoded_sign(run, job, console))
+def put_heartbeat(root: Root, name: str, run: str, job: str = "", console: str = "") -> None:
+    """Say that ``run`` lives. ``name``: `LAUNCHER_HEARTBEAT` or `WORKER_HEARTBEAT`."""
+    root.put(name, encoded_heartbeat(run, job, console))
 
 
-def encoded_sign(run: str, job: str = "", console: str = "") -> bytes:
-    """A sign of life as it stands in the store."""
-    return _encoded({"run": run, "said": time.time(), "job": job, "console": console})
+def encoded_heartbeat(run: str, job: str = "", console: str = "") -> bytes:
+    """A heartbeat of now, as it stands in the store."""
+    return encoded_json({"run": run, "said": time.time(), "job": job, "console": console})
 
 
 def check(root: Root, run: str) -> None:
     """LeaseLostError unless ``run`` owns the output at ``root``."""
-    there = read_lease(root)
-    if there is None or there.run != run:
-        raise LeaseLostError(str(root), run, None if there is None else described(there))
+    lease = read_lease(root)
+    if lease is None or lease.run != run:
+        raise LeaseLostError(str(root), run, None if lease is None else described(lease))
 
 
-def described(lease: Lease, signs: Signs | None = None) -> str:
+def described(lease: Lease, beats: Heartbeats | None = None) -> str:
     """A lease for people: whose, since when, last heard of when, which job."""
     text = f"run {lease.run[:8]} of {lease.owner} (process {lease.process.pid}), since {_clock(lease.since)}"
-    if signs is None:
+    if beats is None:
         return text
-    if signs.job:
-        text += f", job {signs.job}" + (f" ({signs.console})" if signs.console else "")
-    return text + (f", last heard of {max(0.0, time.time() - signs.said):.0f} s ago" if signs.said else ", not heard of")
+    if beats.job:
+        text += f", job {beats.job}" + (f" ({beats.console})" if beats.console else "")
+    return text + (f", last heard of {max(0.0, time.time() - beats.last):.0f} s ago" if beats.last else ", not heard of")
 
 
 def acquire(
@@ -128,81 +124,77 @@ def acquire(
     Raises:
         LeaseHeldError: another run owns the output and lives, or may.
     """
-    data = lease.to_json()
+    data = encoded_json(asdict(lease))
     replaced = False
     for _ in range(_ATTEMPTS):
-        there = read_lease(root)
-        if there is None and root.size(LEASE) is None:
-            if not root.put_new(LEASE, _encoded(data)):
+        current = read_lease(root)
+        if current is None and root.size(LEASE) is None:
+            if not root.put_new(LEASE, data):
                 continue  # another one was quicker
         else:
-            if there is not None and not take_over:
-                _wait_until_abandoned(root, there, wait_seconds, say, sleep)
-            root.put(LEASE, _encoded(data))
+            if current is not None and not take_over:
+                _wait_until_abandoned(root, current, wait_seconds, say, sleep)
+            root.put(LEASE, data)
             sleep(SETTLE_SECONDS)  # of two who replace it at once, both read what the later one wrote
             replaced = True
         now = read_lease(root)
         if now is not None and now.run == lease.run:
             if replaced:  # a late writer of the run before finds nothing to move: it looked at the lease after it wrote
                 root.remove_temporaries()
-            give_sign(root, LAUNCHER_SIGN, lease.run)
+            put_heartbeat(root, LAUNCHER_HEARTBEAT, lease.run)
             return
-    there = read_lease(root)
-    raise LeaseHeldError(str(root), "another run that begins at the same time" if there is None else described(there))
+    current = read_lease(root)
+    raise LeaseHeldError(str(root), "another run that begins at the same time" if current is None else described(current))
 
 
 def release(root: Root, run: str) -> None:
-    """Remove what ``run`` has here: its signs of life, then its lease. Nothing of another run's; doing it again is harmless."""
-    there = read_lease(root)
-    if there is not None and there.run != run:
+    """Remove what ``run`` has here: its heartbeats, then its lease. Nothing of another run's; doing it again is harmless."""
+    current = read_lease(root)
+    if current is not None and current.run != run:
         return
-    for name in (LAUNCHER_SIGN, WORKER_SIGN):
-        if _sign(root, name).get("run") == run:
+    for name in (LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT):
+        if _heartbeat(root, name).get("run") == run:
             root.remove_many([name])
-    if there is not None:
+    if current is not None:
         root.remove_many([LEASE])
 
 
 def _wait_until_abandoned(
-    root: Root, there: Lease, wait_seconds: float, say: Callable[[str], None], sleep: Callable[[float], None]
+    root: Root, current: Lease, wait_seconds: float, say: Callable[[str], None], sleep: Callable[[float], None]
 ) -> None:
-    """Return when the run of ``there`` is known or believed to be dead. LeaseHeldError if it lives, or the wait is too long."""
-    signs = read_signs(root, there.run)
-    if there.process.is_of_this_machine():
-        if there.process.alive():
-            raise LeaseHeldError(str(root), described(there, signs))
-        if there.local:
+    """Return when the run of ``current`` is known or believed to be dead. LeaseHeldError if it lives, or the wait is too long."""
+    beats = read_heartbeats(root, current.run)
+    if current.process.is_of_this_machine():
+        if current.process.alive():
+            raise LeaseHeldError(str(root), described(current, beats))
+        if current.local:
             return
-    heard = max(there.since, signs.said or 0.0)
-    if time.time() - heard > there.patience_seconds + CLOCKS_DIFFER_SECONDS:
+    heard = max(current.since, beats.last or 0.0)
+    if time.time() - heard > current.patience_seconds + CLOCKS_DIFFER_SECONDS:
         return
-    if there.patience_seconds > wait_seconds:
-        raise LeaseHeldError(str(root), described(there, signs))
+    if current.patience_seconds > wait_seconds:
+        raise LeaseHeldError(str(root), described(current, beats))
     say(
-        f"{root} belongs to {described(there, signs)}; waiting {there.patience_seconds:.0f} s for a sign of life "
+        f"{root} belongs to {described(current, beats)}; waiting {current.patience_seconds:.0f} s for a heartbeat "
         "(--take-over does not wait)"
     )
     waited = 0.0
-    while waited < there.patience_seconds:
+    while waited < current.patience_seconds:
         sleep(1.0)
         waited += 1.0
         now = read_lease(root)
         if now is None:
             return
-        if now.run != there.run or read_signs(root, now.run).said != signs.said:
-            raise LeaseHeldError(str(root), described(now, read_signs(root, now.run)))
+        if now.run != current.run or read_heartbeats(root, now.run).last != beats.last:
+            raise LeaseHeldError(str(root), described(now, read_heartbeats(root, now.run)))
 
 
-def _sign(root: Root, name: str) -> dict[str, Any]:
+def _heartbeat(root: Root, name: str) -> dict[str, Any]:
     try:
         value = root.get_json(name)
-    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
+    except _UNREADABLE:
         return {}
     return value if isinstance(value, dict) and isinstance(value.get("said"), int | float) else {}
-
-
-def _encoded(value: dict[str, Any]) -> bytes:
-    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def _clock(seconds: float) -> str:
@@ -213,3 +205,85 @@ def _owner() -> str:
     with suppress(Exception):  # a user without a name, such as a container's
         return f"{getpass.getuser()}@{socket.gethostname()}"
     return f"{os.getuid() if hasattr(os, 'getuid') else '?'}@{socket.gethostname()}"
+
+
+class LeaseHolder:
+    """The lease of ``run`` on ``root``, alive until `end`; as a context it ends with the block."""
+
+    def __init__(self, root: Root, run: str) -> None:
+        self.root, self.run = root, run
+        self._ended = threading.Event()
+        self._job = ("", "")
+        self._thread = threading.Thread(target=self._keep_beating, name="lease", daemon=True)
+
+    @classmethod
+    def take(
+        cls,
+        root: Root,
+        run: str,
+        *,
+        local: bool = True,
+        patience_seconds: float = LOCAL_PATIENCE_SECONDS,
+        take_over: bool = False,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> Self:
+        """Take the lease for ``run`` and keep it alive; arguments as of `Lease.of_this_process` and `acquire`.
+
+        LeaseHeldError if another run has it; OSError if the output can't be written.
+        """
+        acquire(root, Lease.of_this_process(run, local=local, patience_seconds=patience_seconds), take_over=take_over, say=say)
+        holder = cls(root, run)
+        holder._thread.start()
+        return holder
+
+    def check(self) -> None:
+        """LeaseLostError unless the lease is still this run's."""
+        check(self.root, self.run)
+
+    @property
+    def lost_to(self) -> str | None:
+        """Who has the lease in place of this run, None if it is still this run's or nobody's."""
+        try:
+            current = read_lease(self.root)
+        except Exception as error:  # filesystems raise what they like, and the job may have failed for the same reason
+            _log.info("the lease of %s can't be read: %s", self.root, error)
+            return None
+        return None if current is None or current.run == self.run else described(current)
+
+    def say_job(self, job: str, console: str | None) -> None:
+        """From now on heartbeats name the job that an engine knows."""
+        self._job = (job, console or "")
+        self._beat()
+
+    def leave(self) -> None:
+        """No more heartbeats from here, but the lease stays: workers elsewhere go on, or may."""
+        self._ended.set()
+        self._thread.join()
+
+    def end(self) -> None:
+        """Give the lease back, if it is still this run's."""
+        self.leave()
+        try:
+            self._release()
+        except (OSError, StoreError) as error:  # it runs out by itself
+            _log.warning("the lease of %s can't be given back: %s", self.root, error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.end()
+
+    def _release(self) -> None:
+        release(self.root, self.run)
+
+    def _keep_beating(self) -> None:
+        while not self._ended.wait(HEARTBEAT_SECONDS):
+            self._beat()
+
+    def _beat(self) -> None:
+        try:
+            self.check()
+            put_heartbeat(self.root, LAUNCHER_HEARTBEAT, self.run, *self._job)
+        except Exception as error:  # a look that fails must not end the job; a lease that is lost ends it where it writes
+            _log.info("no heartbeat put for %s: %s", self.root, error)

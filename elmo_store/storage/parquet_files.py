@@ -3,6 +3,7 @@
 A footer costs one request, row groups of any number of files one round of them.
 """
 
+import hashlib
 import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmo_store.errors import ShardCorruptError, ShardMissingError
-from elmo_store.format.markers import ObjectRecord
 from elmo_store.storage import parquet_pages
 from elmo_store.storage.ranges import Range, ShortReadError
 from elmo_store.storage.root import Root
@@ -105,15 +105,15 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
     return tables
 
 
-def read_table(root: Root, rel: str, schema: pa.Schema, record: ObjectRecord | None = None) -> pa.Table:
+def read_table(root: Root, rel: str, schema: pa.Schema, sha256: str | None = None) -> pa.Table:
     """The columns of ``schema`` of a small file, read whole by one request.
 
-    ``record``: what its bytes are compared with, if given. ShardMissingError; ShardCorruptError for other bytes, columns that are
+    ``sha256``: of its bytes, if that is known. ShardMissingError; ShardCorruptError for other bytes, columns that are
     missing or of another type, nulls, strings that are not UTF-8, and pages beyond `parquet_pages.check`.
     """
     with errors_name(root, rel):
         data = root.get(rel)
-        if record is not None and ObjectRecord.of(rel, data) != record:
+        if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
             raise ValueError("its record names other bytes")
         metadata = pq.read_metadata(pa.BufferReader(data))
         if problem := schema_problem(metadata.schema.to_arrow_schema(), schema):

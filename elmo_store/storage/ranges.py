@@ -22,9 +22,14 @@ class Range(NamedTuple):
 class ShortReadError(OSError):
     """An object ends before the bytes that were asked for, or has another size than it must. ``rel`` names it."""
 
-    def __init__(self, rel: str, stop: int) -> None:
-        super().__init__(f"{rel} ends before byte {stop}" if stop >= 0 else f"{rel} has {-1 - stop} bytes, which can't be")
+    def __init__(self, rel: str, problem: str) -> None:
+        super().__init__(f"{rel} {problem}")
         self.rel = rel
+
+    @classmethod
+    def before(cls, rel: str, stop: int) -> "ShortReadError":
+        """Of an object that ends before byte ``stop``."""
+        return cls(rel, f"ends before byte {stop}")
 
 
 def merged(ranges: Sequence[Range], gap_bytes: int = MERGE_GAP_BYTES) -> list[list[Range]]:

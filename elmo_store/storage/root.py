@@ -19,8 +19,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import ShardCorruptError, StoreError
-from elmo_store.storage.filesystems import is_azure, is_file_server, names_filesystem, opened
-from elmo_store.storage.paths import checked
+from elmo_store.storage.filesystems import checked, is_azure, is_file_server, names_filesystem, opened
 from elmo_store.storage.process import is_abandoned, temporary_tag
 from elmo_store.storage.ranges import Range, ShortReadError, merged
 
@@ -409,7 +408,7 @@ class Root:
         for group, stop, data in zip(groups, stops, found, strict=True):
             _raise_for(self.url(group[0].rel), data)
             if len(data) < stop - group[0].start:
-                raise ShortReadError(group[0].rel, stop)
+                raise ShortReadError.before(group[0].rel, stop)
             view = memoryview(data)
             for one in group:
                 offset = one.start - group[0].start
@@ -651,5 +650,5 @@ def _read_fully(descriptor: int, one: Range) -> None:
     while done < one.into.nbytes:
         n = os.preadv(descriptor, [one.into[done:]], one.start + done)
         if n == 0:
-            raise ShortReadError(one.rel, one.stop)
+            raise ShortReadError.before(one.rel, one.stop)
         done += n

@@ -74,7 +74,7 @@ def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
             job = embed_job.open_job(options, pipeline_options, loading)
         except JobMismatchError as error:
             raise CommandError(Exit.REFUSED, str(error)) from error
-        if job.settings is None or job.tenure is None:
+        if job.settings is None or job.holder is None:
             return running.complete_already(job.root)
         transform = EmbedCorpus(job.settings)
-        return running.run_to_end("embed", job.tenure, transform, pipeline_options, quiet=options.quiet, wait=not options.no_wait)
+        return running.run_to_end("embed", job.holder, transform, pipeline_options, quiet=options.quiet, wait=not options.no_wait)

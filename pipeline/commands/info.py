@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
 def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
     """Everything of the manifest; bytes by kind of object, shards done and who writes, as the store holds them now."""
-    from elmo_store.storage.lease import described, read_lease, read_signs
+    from elmo_store.storage.lease import described, read_heartbeats, read_lease
 
     sizes = root.sizes()
     folders = {"zarr": "states.zarr", "parquet": "states", "sentences": "sentences", "indexes": "indexes", "rejects": "rejects"}
@@ -69,7 +69,7 @@ def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
         **manifest.to_json(),
         "bytes": {kind: size for kind, size in by_kind.items() if size},
         "shards_done": done,
-        "writer": None if lease is None else described(lease, read_signs(root, lease.run)),
+        "writer": None if lease is None else described(lease, read_heartbeats(root, lease.run)),
     }
 
 

@@ -21,7 +21,7 @@ from elmo_store.format.index_record import IndexRecord, damaged, publish, read_r
 from elmo_store.format.layout import MANIFEST
 from elmo_store.format.layout import VECTOR_INDEX as FOLDER
 from elmo_store.format.markers import ObjectRecord
-from elmo_store.storage.lease_holder import Tenure
+from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from elmo_store.store import Store
@@ -60,11 +60,11 @@ def build(store: Store, tell: Callable[[int, int], None] = lambda done, total: N
 
     LeaseHeldError while another command writes to the store.
     """
-    with Tenure.take(store.root, uuid.uuid4().hex) as holder:
+    with LeaseHolder.take(store.root, uuid.uuid4().hex) as holder:
         return _build(holder, store, tell)
 
 
-def _build(holder: Tenure, store: Store, tell: Callable[[int, int], None]) -> dict[str, Any]:
+def _build(holder: LeaseHolder, store: Store, tell: Callable[[int, int], None]) -> dict[str, Any]:
     import faiss
 
     n, width = store.n_rows, len(store.states) * store.channels

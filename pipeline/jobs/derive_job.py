@@ -19,7 +19,7 @@ from pipeline.jobs.options import COMPRESSIONS, DTYPES, STORES, add_engine_argum
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
     from elmo_store.storage.root import Root
-    from pipeline.jobs.lease_holder import Tenure
+    from pipeline.jobs.lease_holder import LeaseHolder
 
 ManifestOf = Callable[[argparse.Namespace, "Root"], "Manifest"]  # the output's, incomplete, of the options and the source
 
@@ -76,7 +76,7 @@ def _run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Manife
         from elmo_store.storage.root import Root
         from pipeline.jobs import run as running
         from pipeline.jobs.derive_store import DeriveStore
-        from pipeline.jobs.lease_holder import Tenure
+        from pipeline.jobs.lease_holder import LeaseHolder
         from pipeline.runners import preflight as door
         from pipeline.runners.beam_options import is_local
         from transforms.runtime.job_root import JobRoot
@@ -88,22 +88,22 @@ def _run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Manife
         try:
             if _there(source, target, manifest, args.overwrite, complete=True):
                 return running.complete_already(target)
-            tenure = Tenure.begin(
+            holder = LeaseHolder.begin(
                 target, uuid.uuid4().hex, local=is_local(pipeline_options), waits=not args.no_wait, take_over=args.take_over
             )
             try:
                 if _there(source, target, manifest, args.overwrite, complete=True):  # another run has just ended
-                    tenure.end()
+                    holder.end()
                     return running.complete_already(target)
-                resumed = put_start(source, tenure, manifest, overwrite=args.overwrite, waits=not args.no_wait)
+                resumed = put_start(source, holder, manifest, overwrite=args.overwrite, waits=not args.no_wait)
             except BaseException:
-                tenure.end()
+                holder.end()
                 raise
         except JobMismatchError as error:
             raise CommandError(Exit.REFUSED, str(error)) from error
-        workers_root = JobRoot(target, tenure.run, Process.here() if is_local(pipeline_options) else None)
+        workers_root = JobRoot(target, holder.run, Process.here() if is_local(pipeline_options) else None)
         transform = DeriveStore(source, workers_root, resumed=resumed)
-        return running.run_to_end(args.command, tenure, transform, pipeline_options, quiet=args.quiet, wait=not args.no_wait)
+        return running.run_to_end(args.command, holder, transform, pipeline_options, quiet=args.quiet, wait=not args.no_wait)
 
 
 def _source(args: argparse.Namespace) -> "Root":
@@ -158,8 +158,8 @@ def output_manifest(args: argparse.Namespace, there: "Manifest", **changes: Any)
     return made
 
 
-def put_start(source: "Root", tenure: "Tenure", manifest: "Manifest", *, overwrite: bool, waits: bool = True) -> bool:
-    """Put start state and incomplete manifest into the output that ``tenure`` holds; whether an earlier run of the job began it.
+def put_start(source: "Root", holder: "LeaseHolder", manifest: "Manifest", *, overwrite: bool, waits: bool = True) -> bool:
+    """Put start state and incomplete manifest into the output that ``holder`` holds; whether an earlier run of the job began it.
 
     JobMismatchError if another job stands there; CommandError if the output can't be written.
     """
@@ -170,7 +170,7 @@ def put_start(source: "Root", tenure: "Tenure", manifest: "Manifest", *, overwri
     from transforms.runtime.job_root import JobRoot
     from transforms.runtime.work import PLAN, PROBLEM, START
 
-    target = JobRoot(tenure.root, tenure.run)
+    target = JobRoot(holder.root, holder.run)
     resumed = _there(source, target, manifest, overwrite)
     if not resumed:
         clear(target)
@@ -180,7 +180,7 @@ def put_start(source: "Root", tenure: "Tenure", manifest: "Manifest", *, overwri
         target.put(INPUTS, source.get(INPUTS))
         for name in (PLAN, PROBLEM):  # of an earlier run
             target.remove(name)
-        target.put_json(START, {"run": tenure.run, "started": time.time(), "n_pieces": 0, "waits": waits})
+        target.put_json(START, {"run": holder.run, "started": time.time(), "n_pieces": 0, "waits": waits})
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {target} can't be written: {error}") from error
     return resumed

@@ -21,8 +21,7 @@ from elmo_store.format.inputs import encode_inputs
 from elmo_store.format.layout import INPUTS, START_STATE
 from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, write_manifest
 from elmo_store.format.markers import marked_shards
-from elmo_store.storage.location import Location
-from elmo_store.storage.overlap import check_outside
+from elmo_store.storage.location import Location, check_outside
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from model.errors import ModelError
@@ -33,7 +32,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.dry_run import check_size, chosen_states
 from pipeline.jobs.embed_corpus import JobSettings
 from pipeline.jobs.embed_input import STDIN, Input
-from pipeline.jobs.lease_holder import Tenure
+from pipeline.jobs.lease_holder import LeaseHolder
 from pipeline.jobs.model_loading import LoadingModel
 from pipeline.jobs.options import EmbedOptions
 from pipeline.jobs.output import clear, is_same_job, reach, standing
@@ -67,14 +66,14 @@ LIBRARY_BYTES = 2 << 30  # Python, Beam, PyTorch, the engine's tables of words
 
 @dataclass(frozen=True)
 class EmbedJob:
-    """A job that passed the door. ``settings`` and ``tenure`` are None if its store is complete already."""
+    """A job that passed the door. ``settings`` and ``holder`` are None if its store is complete already."""
 
     options: EmbedOptions
     root: Root
     manifest: Manifest
     settings: JobSettings | None
     n_files: int
-    tenure: Tenure | None = None
+    holder: LeaseHolder | None = None
 
 
 def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: LoadingModel | None = None) -> EmbedJob:
@@ -110,19 +109,19 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     if there is not None and there.complete:
         return EmbedJob(options, root, replace(manifest, counts=there.counts, complete=True), None, manifest.input.files)
     local = is_local(pipeline_options)
-    tenure = Tenure.begin(root, uuid.uuid4().hex, local=local, waits=not options.no_wait, take_over=options.take_over)
+    holder = LeaseHolder.begin(root, uuid.uuid4().hex, local=local, waits=not options.no_wait, take_over=options.take_over)
     try:
         there = same_job_there()  # another run may just have ended
         if there is not None and there.complete:
-            tenure.end()
+            holder.end()
             return EmbedJob(options, root, replace(manifest, counts=there.counts, complete=True), None, manifest.input.files)
         if there is None:
-            clear(JobRoot(root, tenure.run))
-        settings = _begin(options, tenure, manifest, there, given, pipeline_options, weights, start)
+            clear(JobRoot(root, holder.run))
+        settings = _begin(options, holder, manifest, there, given, pipeline_options, weights, start)
     except BaseException:
-        tenure.end()
+        holder.end()
         raise
-    return EmbedJob(options, root, manifest, settings, manifest.input.files, tenure)
+    return EmbedJob(options, root, manifest, settings, manifest.input.files, holder)
 
 
 def _check_inputs_outside(options: EmbedOptions, given: Input) -> None:
@@ -137,7 +136,7 @@ def _check_inputs_outside(options: EmbedOptions, given: Input) -> None:
 
 def _begin(
     options: EmbedOptions,
-    tenure: Tenure,
+    holder: LeaseHolder,
     manifest: Manifest,
     there: Manifest | None,
     given: Input,
@@ -146,7 +145,7 @@ def _begin(
     start: StartState,
 ) -> JobSettings:
     """Put the start of a job whose lease is held into the store. ``there``: the manifest of its earlier run."""
-    root = JobRoot(tenure.root, tenure.run)
+    root = JobRoot(holder.root, holder.run)
     if there is None:
         row_bytes = len(manifest.states) * manifest.channels * np.dtype(manifest.dtype).itemsize * len(manifest.forms)
         check_size(options, given, root, row_bytes)
@@ -155,9 +154,9 @@ def _begin(
     local = is_local(pipeline_options)
     state = start if there is None else _start_state_there(root, manifest) or start
     manifest = replace(manifest, start_state=StartStateInfo(state.kind, state.sha256))
-    _put_start(root, tenure.run, manifest, state, None if local else weights, given, waits=not options.no_wait)
+    _put_start(root, holder.run, manifest, state, None if local else weights, given, waits=not options.no_wait)
     weight_bytes = sum(tensor.nbytes for tensor in weights.tensors.values())
-    workers_root = JobRoot(root, tenure.run, Process.here() if local else None)
+    workers_root = JobRoot(root, holder.run, Process.here() if local else None)
     settings = job_settings(options, workers_root, manifest, given, pipeline_options, weight_bytes)
     settings = replace(settings, resumed=there is not None)
     if local and n_local_processes(pipeline_options) == 1:

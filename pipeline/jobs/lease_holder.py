@@ -7,12 +7,10 @@ from functools import partial
 from typing import Self
 
 from elmo_store.errors import LeaseHeldError, StoreError
-from elmo_store.format.layout import LEASE, LEASES, WORK
+from elmo_store.format.layout import WORK
 from elmo_store.format.manifest import read_manifest
 from elmo_store.storage import lease
-from elmo_store.storage import lease_holder as tenure
-from elmo_store.storage.lease import Lease
-from elmo_store.storage.lease_holder import LOCAL_PATIENCE_SECONDS
+from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from transforms.runtime.job_root import again
@@ -38,7 +36,7 @@ def tidy(root: Root) -> None:
             lease.acquire(root, own, wait_seconds=0.0)
         if read_manifest(root).complete:
             root.remove_tree(WORK)
-            root.remove_many([rel for rel in root.list(LEASES) if rel != LEASE])  # signs of the dead
+            root.remove_many([rel for rel in root.list(LEASES) if rel != LEASE])  # heartbeats of the dead
             root.sweep(LEASES)
         lease.release(root, own.run)
 
@@ -46,7 +44,7 @@ def tidy(root: Root) -> None:
         again(remove, local=root.is_local)
 
 
-class Tenure(tenure.Tenure):
+class LeaseHolder(lease.LeaseHolder):
     """The lease of ``run`` on ``root``, as a command takes it."""
 
     @classmethod

@@ -242,7 +242,7 @@ def add_take_over_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--take-over", action="store_true",
         help="take the output from another run at once; what is left of that run stops before its next write (default: refuse "
-        "while it gives signs of life)",
+        "while its heartbeats come)",
     )  # fmt: skip
 
 

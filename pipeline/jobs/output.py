@@ -14,10 +14,11 @@ from elmo_store.errors import (
     StoreVersionError,
 )
 from elmo_store.format.inputs import read_inputs
-from elmo_store.format.layout import FOLDERS, LEASES, MANIFEST, is_ours
+from elmo_store.format.layout import FOLDERS, MANIFEST, is_ours
 from elmo_store.format.manifest import Manifest, read_manifest, write_manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.reading.watched import REPLACE_SECONDS
+from elmo_store.storage.lease import LEASES
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from transforms.runtime.work import PROBLEM, REFUSED

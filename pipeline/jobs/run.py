@@ -12,7 +12,7 @@ from elmo_store.format.markers import marked_shards
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import name_of, say
-from pipeline.jobs.lease_holder import Tenure, tidy
+from pipeline.jobs.lease_holder import LeaseHolder, tidy
 from pipeline.progress.bars import shown
 from pipeline.progress.summary import Totals, next_steps, of_sums, summary
 from transforms.runtime.job_root import again
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 def run_to_end(
     command: str,
-    tenure: Tenure,
+    holder: LeaseHolder,
     transform: "beam.PTransform[Any, Any]",
     options: "PipelineOptions",
     *,
     quiet: bool,
     wait: bool = True,
 ) -> Exit:
-    """Run ``transform``, which completes the store that ``tenure`` holds, and say what came of it.
+    """Run ``transform``, which completes the store that ``holder`` holds, and say what came of it.
 
     ``options``: Beam's. Whatever a runner raises, the store itself tells what is done. Ctrl-C cancels a job that an engine runs.
     Without ``wait`` the command ends when the engine has the job, which keeps the lease; otherwise it is given back at the end.
@@ -46,7 +46,7 @@ def run_to_end(
     from pipeline.runners.local_runner import local_runner
     from pipeline.runners.submission import SubmittedJob, only_prepares, submit
 
-    root = tenure.root
+    root = holder.root
     began = time.perf_counter()
     failure: Exception | None = None
     job: SubmittedJob | None = None
@@ -63,7 +63,7 @@ def run_to_end(
                         print(f"{made}. The store's start stands at {root}.")
                         return Exit.COMPLETE
                     if job.id:
-                        tenure.say_job(job.id, job.console)
+                        holder.say_job(job.id, job.console)
                     if job.id and not (quiet and wait):
                         say_where(root, job, sys.stderr if wait else sys.stdout)
                     if not wait:
@@ -78,11 +78,11 @@ def run_to_end(
         keep = not stopped(root, job, name_of(end))
         return Exit.INCOMPLETE
     finally:
-        holder = tenure.lost_to
-        (tenure.leave if keep else tenure.end)()
-    if holder is not None:
-        raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {holder}; this one stopped")
-    if failure is not None and LeaseLostError.__name__ in str(failure):  # and it has ended, or holder would be it
+        new_owner = holder.lost_to
+        (holder.leave if keep else holder.end)()
+    if new_owner is not None:
+        raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {new_owner}; this one stopped")
+    if failure is not None and LeaseLostError.__name__ in str(failure):  # and it has ended, or new_owner would be it
         raise CommandError(Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped")
     manifest = read_manifest(root)
     if not manifest.complete and problem_of(root).get("kind") == REFUSED:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from elmo_store.format.layout import LEASES
+from elmo_store.storage.lease import LEASES
 from elmo_store.storage.root import Root
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.chaos.filesystem import ChaosFileServer, StorageError, register
 from benchmarks.chaos.job import SmallJob
-from elmo_store.format.layout import LEASE
+from elmo_store.storage.lease import LEASE
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ import pytest
 import elmo_store
 from benchmarks.chaos.filesystem import register
 from elmo_store.errors import JobMismatchError, LeaseLostError
-from elmo_store.format.layout import LEASE, LEASES, MANIFEST, WORK, shard_marker, zarr_states_shard
+from elmo_store.format.layout import MANIFEST, WORK, shard_marker, zarr_states_shard
 from elmo_store.format.manifest import read_manifest, write_manifest
 from elmo_store.format.markers import read_marker
-from elmo_store.storage.lease import LAUNCHER_SIGN, Lease, acquire, read_lease, release
+from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, Lease, acquire, read_lease, release
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
@@ -85,7 +85,7 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
 
     def overtaken(root: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         if text.task.shard == 2:
-            Root(out).put_json(LEASE, Lease("theirs", "them@there", Process("x", 1, "1"), 4e9, 900.0, True).to_json())
+            Root(out).put_json(LEASE, asdict(Lease("theirs", "them@there", Process("x", 1, "1"), 4e9, 900.0, True)))
             monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
         return sound(root, manifest, text, states, plan, stats)
 
@@ -112,7 +112,7 @@ def run_of_a_job(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> 
         patch.setattr(finish_stage, "finish_job", stop)
         assert embed(out) == Exit.INCOMPLETE
     root = JobRoot(Root(out), Root(out).get_json(START)["run"])
-    Root(out).put_json(LEASE, Lease.of_this_process(root.run, local=True, patience_seconds=9.0).to_json())
+    Root(out).put_json(LEASE, asdict(Lease.of_this_process(root.run, local=True, patience_seconds=9.0)))
     monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
     return root
 
@@ -245,7 +245,7 @@ def test_what_a_kill_at_the_very_end_left_is_cleared_by_the_next_command(embed: 
             Root(out).put(f"{WORK}/{name}", b"left")
         if lease is not None:
             acquire(Root(out), lease)
-            Root(out).put_json(LAUNCHER_SIGN, {"run": lease.run, "said": lease.since})
+            Root(out).put_json(LAUNCHER_HEARTBEAT, {"run": lease.run, "said": lease.since})
         assert embed(out) == Exit.COMPLETE
         assert not (out / WORK).exists()
         assert not (out / LEASES).exists()

@@ -72,8 +72,8 @@ def test_a_secret_may_be_named_and_is_looked_up_where_it_is_used(
     assert SECRET not in repr(asked)
     job = open_job(asked, options)
     assert job.settings is not None
-    assert job.tenure is not None
-    with job.tenure:
+    assert job.holder is not None
+    with job.holder:
         pipeline = Pipeline(options=options)
         _ = pipeline | EmbedCorpus(job.settings)
         graph = pipeline.to_runner_api().SerializeToString()

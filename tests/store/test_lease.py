@@ -5,18 +5,28 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import cast
 
 import fsspec
+import msgspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from elmo_store.errors import LeaseHeldError, LeaseLostError
-from elmo_store.format.layout import LEASE
 from elmo_store.storage import lease as leases
-from elmo_store.storage.lease import LAUNCHER_SIGN, Lease, acquire, check, give_sign, read_lease, read_signs, release
+from elmo_store.storage.lease import (
+    LAUNCHER_HEARTBEAT,
+    LEASE,
+    Lease,
+    acquire,
+    check,
+    put_heartbeat,
+    read_heartbeats,
+    read_lease,
+    release,
+)
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 
@@ -125,7 +135,7 @@ def test_a_run_elsewhere_is_replaced_when_it_stayed_silent(disk: Root) -> None:
 def test_a_sign_of_life_ends_the_wait(disk: Root) -> None:
     acquire(disk, of("alive", ELSEWHERE))
     with pytest.raises(LeaseHeldError, match="last heard of 0 s ago"):
-        acquire(disk, of("next"), sleep=Clock(lambda: give_sign(disk, LAUNCHER_SIGN, "alive")))
+        acquire(disk, of("next"), sleep=Clock(lambda: put_heartbeat(disk, LAUNCHER_HEARTBEAT, "alive")))
     check(disk, "alive")
 
 
@@ -140,12 +150,12 @@ def test_nobody_waits_for_a_long_silence(disk: Root) -> None:
 def test_a_launcher_of_an_engine_may_die_and_its_workers_live(disk: Root) -> None:
     acquire(disk, of("engine", ended(), local=False))
     with pytest.raises(LeaseHeldError):
-        acquire(disk, of("next"), sleep=Clock(lambda: give_sign(disk, leases.WORKER_SIGN, "engine")))
+        acquire(disk, of("next"), sleep=Clock(lambda: put_heartbeat(disk, leases.WORKER_HEARTBEAT, "engine")))
 
 
 def test_an_old_sign_needs_no_wait(disk: Root) -> None:
     acquire(disk, replace(of("old", ELSEWHERE), since=time.time() - 1000))
-    disk.put_json(LAUNCHER_SIGN, {"run": "old", "said": time.time() - 1000})
+    disk.put_json(LAUNCHER_HEARTBEAT, {"run": "old", "said": time.time() - 1000})
     clock = Clock()
     acquire(disk, of("next"), sleep=clock)
     assert clock.slept <= 1.0
@@ -154,7 +164,7 @@ def test_an_old_sign_needs_no_wait(disk: Root) -> None:
 def test_of_two_who_replace_a_lease_at_once_one_has_it(disk: Root) -> None:
     acquire(disk, of("dead", ended()))
     # The second one's put comes after the first one's, before the first one looks again.
-    later = Clock(lambda: disk.put_json(LEASE, of("quicker").to_json()))
+    later = Clock(lambda: disk.put_json(LEASE, asdict(of("quicker"))))
     with pytest.raises(LeaseHeldError, match="run quicker"):
         acquire(disk, of("slower"), sleep=later)
     check(disk, "quicker")
@@ -163,18 +173,18 @@ def test_of_two_who_replace_a_lease_at_once_one_has_it(disk: Root) -> None:
 @pytest.mark.parametrize("damage", [b"", b"[", b"[1]", b"{}", b"\xff", b'{"run": 1, "process": 7}', b"[" * 100_000])
 def test_a_lease_that_cannot_be_read_is_nobodys(disk: Root, damage: bytes) -> None:
     disk.put(LEASE, damage)
-    disk.put(LAUNCHER_SIGN, damage)
+    disk.put(LAUNCHER_HEARTBEAT, damage)
     assert read_lease(disk) is None
     with pytest.raises(LeaseLostError):
         check(disk, "any")
     acquire(disk, of("next"), sleep=Clock())
     check(disk, "next")
-    assert read_signs(disk, "next").said is not None
+    assert read_heartbeats(disk, "next").last is not None
 
 
 def test_a_lease_is_read_back_as_it_was_written(disk: Root) -> None:
     lease = Lease.of_this_process("run", local=False, patience_seconds=5.0)
-    assert Lease.parse(json.loads(json.dumps(lease.to_json()))) == lease
+    assert msgspec.convert(json.loads(json.dumps(asdict(lease))), Lease) == lease
 
 
 class OldFileSystem(MemoryFileSystem):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elmo_store.errors import LeaseLostError
-from elmo_store.storage.lease import Lease, acquire, read_signs, release
+from elmo_store.storage.lease import Lease, acquire, read_heartbeats, release
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from transforms.runtime import job_root
@@ -57,10 +57,10 @@ def test_whoever_lost_the_lease_writes_and_removes_nothing(tmp_path: Path) -> No
 
 def test_workers_give_signs_of_life_while_they_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = held(tmp_path)
-    before = read_signs(root, "run").said
-    monkeypatch.setattr(job_root, "SIGN_SECONDS", 0.0)
+    before = read_heartbeats(root, "run").last
+    monkeypatch.setattr(job_root, "HEARTBEAT_SECONDS", 0.0)
     root.put("a", b"")
-    after = read_signs(Root(tmp_path), "run").said
+    after = read_heartbeats(Root(tmp_path), "run").last
     assert before is not None
     assert after is not None
     assert after > before

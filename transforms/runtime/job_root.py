@@ -17,13 +17,13 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 
 from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.storage import lease
-from elmo_store.storage.lease import WORKER_SIGN
+from elmo_store.storage.lease import WORKER_HEARTBEAT
 from elmo_store.storage.process import Process
 from elmo_store.storage.ranges import Range
 from elmo_store.storage.root import Root
 
 FENCE_SECONDS = 1.0  # the lease was looked at so shortly before each write
-SIGN_SECONDS = 20.0  # between two signs of life
+HEARTBEAT_SECONDS = 20.0  # between two heartbeats
 DEADLINE_SECONDS = 60.0  # how long an operation is tried again, elsewhere than on a local disk
 LONGEST_PAUSE_SECONDS = 15.0
 LOCAL_ATTEMPTS = 4
@@ -123,14 +123,14 @@ class JobRoot(Root):
             return
         self._again(partial(lease.check, self, self.run))
         self._looked = time.monotonic()
-        if now - self._signed >= SIGN_SECONDS:
+        if now - self._signed >= HEARTBEAT_SECONDS:
             self._signed = now
-            self._give_sign()
+            self._put_heartbeat()
 
-    def _give_sign(self) -> None:
-        said = lease.read_signs(self, self.run).said
-        if said is None or time.time() - said >= SIGN_SECONDS:  # one of many workers is enough
-            super()._put(WORKER_SIGN, lease.encoded_sign(self.run))
+    def _put_heartbeat(self) -> None:
+        said = lease.read_heartbeats(self, self.run).last
+        if said is None or time.time() - said >= HEARTBEAT_SECONDS:  # one of many workers is enough
+            super()._put(WORKER_HEARTBEAT, lease.encoded_heartbeat(self.run))
 
     def _again(self, work: Callable[[], T]) -> T:
         return again(work, local=self.is_local)
