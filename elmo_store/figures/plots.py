@@ -237,7 +237,7 @@ def _positions(figures: StoreFigures) -> Drawn:
     for place, (name, values) in enumerate(means.items()):
         axes.plot(np.arange(len(values)), values, color=SERIES[place % len(SERIES)], marker=".", label=name)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("place in the sentence, 0 = first")
+    axes.set_xlabel("position in the sentence, from 0")
     axes.set_ylabel("mean norm")
     figure.legend(ncols=5, fontsize=8, loc="outside upper right")
     rows = [(str(i), *(f"{values[i]:.3g}" for values in means.values())) for i in range(vectors.POSITIONS)]
@@ -298,7 +298,7 @@ def _weights(figures: StoreFigures) -> Drawn:
         left += values
     shares.set_yticks(places, [one.name for one in sets])
     shares.invert_yaxis()
-    shares.set_xlabel("s, which is 1 together")
+    shares.set_xlabel("share s of each layer (sums to 1)")
     bars = gammas.barh(places, [one.gamma for one in sets], color=FAINT)
     gammas.bar_label(bars, [f"{one.gamma:.3g}" for one in sets], padding=3, fontsize=8)
     gammas.set_yticks(places, [""] * len(sets))
@@ -367,7 +367,7 @@ PICTURES: Mapping[str, Drawing] = {
         "a state at zero, one direction far from the other, or lines a hundred times as long as the bar", _norms, _has_rows,
     ),
     "positions": Drawing(
-        "Norms by place in the sentence", "level from the second or third word on, and near that at the first",
+        "Norms by position in the sentence", "level from the second or third word on, and near that at the first",
         "a first word far off the rest: the start is cold (start state zero), or belongs to another model", _positions, _has_rows,
     ),
     "cosines": Drawing(

@@ -42,7 +42,7 @@ def write_report(root: Root, output: str | None = None) -> str:
 
 
 def _in_folder(path: str) -> tuple[Root, str]:
-    """A local file as its folder and its name there; of a link what it leads to."""
+    """The folder of a local file and its name there; a link is followed."""
     folder, name = os.path.split(os.path.realpath(path))
     return Root(folder), name
 
@@ -92,14 +92,14 @@ def headline(figures: StoreFigures) -> str:
 
 
 def key_figures(figures: StoreFigures) -> str:
-    """What one wants to know first."""
+    """The key figures."""
     counts, job_seconds = figures.manifest.sizes, figures.job.span_seconds
     found = [
         ("tokens", f"{counts.tokens:,}"),
         ("sentences", f"{counts.sentences:,}"),
         ("records refused", f"{counts.rejected:,}"),
     ]
-    found += [("words cut", f"{counts.words_cut:,}"), ("shards", f"{counts.shards:,}")]
+    found += [("truncated words", f"{counts.words_cut:,}"), ("shards", f"{counts.shards:,}")]
     found += [("first to last shard", duration(job_seconds))] if job_seconds else []
     return '<dl class="key">' + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in found) + "</dl>"
 
@@ -163,10 +163,10 @@ def text(figures: StoreFigures) -> str:
     rows = [
         ("sentences", f"{found.n_sentences:,}, {found.n_blank:,} of them blank or refused"),
         ("tokens", f"{found.n_tokens:,}, {found.n_distinct:,} distinct"),
-        ("sentences that stood before", share(found.n_repeated, sentences, "many: a corpus with duplicates")),
-        ("words cut at 48 bytes", share(found.n_cut, tokens, "many: text without spaces, or addresses")),
-        ("tokens with broken characters", share(found.n_strange, tokens, "any: text that was read in a wrong encoding")),
-        ("commonest words of English", share(found.n_english, tokens, "in English prose 30 to 50%, elsewhere near 0")),
+        ("repeated sentences", share(found.n_repeated, sentences, "many mean that the corpus has duplicates")),
+        ("words truncated at 48 bytes", share(found.n_cut, tokens, "many mean text without spaces, or URLs")),
+        ("tokens with broken characters", share(found.n_strange, tokens, "any means that text was read in a wrong encoding")),
+        ("most common English words", share(found.n_english, tokens, "30 to 50% in English prose, near 0 elsewhere")),
     ]
     said = "The whole text." if whole else f"A sample: {figures.n_parts_read:,} of {counts.parts:,} parts, evenly spaced."
     return f"<p>{said}</p>" + table(rows)
@@ -190,7 +190,7 @@ def refused(figures: StoreFigures) -> str:
 
 
 def sampled(figures: StoreFigures) -> str:
-    """Of how many rows the pictures below are."""
+    """How many rows the pictures below show."""
     n, total = len(figures.vectors.row), figures.vectors.n_rows
     if n < 2:
         return "<p>The store has too few rows for pictures of its vectors.</p>"
