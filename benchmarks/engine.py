@@ -1,56 +1,45 @@
-"""`python -m benchmarks.engine`: the engine against this machine's matrix rate, in one run.
+"""The engine on this machine: ``python -m benchmarks.engine [engine precision scaling paper]`` prints tables (default: `engine`).
 
-Random weights of the published full size, real text, medians. For each precision: (a) the best product that libraries reach
-here, (b) the LSTM's rate counted as if it multiplied everything (151 MFLOP a token at full size), its share of (a), and what
-was really multiplied, (c) tokens/s, (d) a padded torch.nn.LSTM(proj_size) stack, (e) what each saving gains. The whole job,
-text to store, is `python -m benchmarks.job`.
+engine     for each precision, random weights, real text, medians: (a) the best product that libraries reach here, (b) the LSTM's
+           rate counted as if it multiplied everything (151 MFLOP a token at full size), its share of (a), and what was really
+           multiplied, (c) tokens/s, (d) a padded torch.nn.LSTM(proj_size) stack
+precision  how far each precision's states are from float32's, state by state; float32 is tested against float64
+scaling    is time linear in tokens, and memory flat? One call a process, of many sentences or of one endless one
+paper      what GPUs should reach on paper; nothing is computed
 """
 
 import argparse
-import contextlib
 import gc
-import json
-import lzma
+import multiprocessing
 import os
-import platform
 import statistics
+import threading
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
-from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import numpy as np
+import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 
-from benchmarks import gemm, gpu_model
-from benchmarks.data import data_folder
-from benchmarks.processes import peak_resident
-from model.engine import cell, cpu, products, word_vectors
+from benchmarks import gpu_model
+from benchmarks.support import Table, in_turns, machine, median_seconds, options_of, peak_resident
+from benchmarks.texts import SHAPES, Sentences, made_up_text, running_text, take
+from elmo_store.format.layout import state_names
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.files.registry import random_weights
+from model.engine.products import Int8Linear, PackedLinear, onednn_problem
+from model.files.registry import load_model, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.start_state import StartState
 
-PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-SHAPES = {
-    "full": BiLMOptions(3.0, 3.0, True, 512, 4096, 2, "relu", PUBLISHED_FILTERS, 2, 16),
-    "small": BiLMOptions(3.0, 3.0, True, 128, 1024, 2, "relu", PUBLISHED_FILTERS, 1, 16),
-}
-HELD_OUT = data_folder() / "corpus" / "tokenised" / "heldout"
-HELD_OUT_TEXTS = ("wikipedia", "gutenberg")
-# What switches each saving off: a name of a module, and its value while an engine is made and used.
-SAVINGS: dict[str, tuple[ModuleType, str, Any]] = {
-    "table of first-layer gates": (cpu, "TABLE_BYTES", 0),
-    "short words at their own width": (word_vectors, "WIDTH_STEP", 50),
-    "packed products": (products, "onednn_problem", lambda dtype: "switched off"),
-    "the cell in C": (cell, "kernel_module", lambda name, device: "switched off"),
-}
-
-Sentences = list[list[str]]
+SQUARE = 4096
+TABLES = ("engine", "precision", "scaling", "paper")
 
 
 def lstm_flops(options: BiLMOptions) -> float:
@@ -73,16 +62,82 @@ def measure(embedder: Embedder, sentences: Sentences) -> Run:
     """Embed these sentences once."""
     options, before = embedder.options, replace(embedder.stats)
     requests = [SentenceRows(s, 0, len(s)) for s in sentences]
-    tokens = sum(map(len, sentences))
-    started = time.perf_counter()
+    began = time.perf_counter()
     embedder.embed(requests)
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - began
     after = embedder.stats
     p, d = options.projection_dim, options.dim
     row = 2.0 * p * 4 * d  # W_ih · x of one word in one direction
     cell = lstm_flops(options) / 2 - row  # the rest of one token in one direction
-    real = (after.cells_used - before.cells_used) * cell + (after.table_computed - before.table_computed) * row
-    return Run(tokens, seconds, after.seconds_lstm - before.seconds_lstm, real)
+    flops = (after.cells_used - before.cells_used) * cell + (after.table_computed - before.table_computed) * row
+    return Run(sum(map(len, sentences)), seconds, after.seconds_lstm - before.seconds_lstm, flops)
+
+
+def product_rates(settings: EngineSettings, device: torch.device, width: tuple[int, int], rounds: int) -> dict[str, float]:
+    """GFLOP/s of products by name, at the gates' shape (lanes, ``width``: inputs, outputs) and of squares."""
+    rates: dict[str, float] = {}
+    for rows, inputs, outputs in ((settings.lanes or 1, *width), (SQUARE, SQUARE, SQUARE)):
+        flops = 2.0 * rows * inputs * outputs
+        calls = max(1, int(2e10 / flops))  # long enough for the clock
+        works = _products(rows, inputs, outputs, settings, device)
+        taken = in_turns({name: _repeated(work, calls, device) for name, work in works.items()}, rounds)
+        rates |= {f"{name} {rows}×{inputs}→{outputs}": flops * calls / taken[name] / 1e9 for name in works}
+        if packed := works.get("oneDNN packed"):
+            rates[f"oneDNN packed, two streams {rows}×{inputs}→{outputs}"] = _two_streams(packed, calls, flops, rounds)
+    return rates
+
+
+def _products(
+    rows: int, inputs: int, outputs: int, settings: EngineSettings, device: torch.device
+) -> dict[str, Callable[[], object]]:
+    x = torch.randn(rows, inputs).to(device=device, dtype=settings.dtype)
+    weight = (torch.randn(outputs, inputs) * 0.03).to(device)
+    dense = weight.to(settings.dtype)
+    turned = dense.t().contiguous()
+    works: dict[str, Callable[[], object]] = {"torch.mm": lambda: torch.mm(x, turned), "F.linear": lambda: F.linear(x, dense)}
+    if device.type == "cpu" and onednn_problem(settings.dtype) is None:
+        packed = PackedLinear(weight, None, settings.dtype, rows)
+        works["oneDNN packed"] = lambda: packed(x)
+    if settings.precision == "int8":
+        eighth = Int8Linear(weight, None, rows)
+        works["u8 × s8, quantising and scaling included"] = lambda: eighth(x)
+    return works
+
+
+def _repeated(work: Callable[[], object], calls: int, device: torch.device) -> Callable[[], None]:
+    def run() -> None:
+        for _ in range(calls):
+            work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return run
+
+
+def _two_streams(work: Callable[[], object], calls: int, flops: float, rounds: int) -> float:
+    """Both halves of the threads on a product of their own, as the engine's two directions do: GFLOP/s."""
+    threads = torch.get_num_threads()
+    seconds: list[float] = []
+    barrier = threading.Barrier(2)
+
+    def stream() -> None:
+        torch.set_num_threads(max(1, threads // 2))
+        work()
+        for _ in range(rounds):
+            barrier.wait()
+            began = time.perf_counter()
+            for _ in range(calls):
+                work()
+            barrier.wait()
+            seconds.append(time.perf_counter() - began)
+
+    workers = [threading.Thread(target=stream) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    torch.set_num_threads(threads)
+    return 2 * flops * calls / statistics.median(seconds) / 1e9
 
 
 class PlainStack:
@@ -109,226 +164,152 @@ class PlainStack:
                 output = x
                 for layer in direction:
                     output = layer(output)[0]
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
 
 
-def read_text(paths: list[Path]) -> Iterator[list[str]]:
-    """Sentences of files with one tokenised sentence a line, plain or .xz; over and over."""
-    while True:
-        yield from (line.split() for line in read_lines(paths))
-
-
-def read_lines(paths: list[Path]) -> Iterator[str]:
-    """Lines of files, plain or .xz, without their ends."""
-    for path in paths:
-        with lzma.open(path, "rt", encoding="utf-8", newline="\n") if path.suffix == ".xz" else path.open(encoding="utf-8") as f:
-            yield from (line.rstrip("\n") for line in f)
-
-
-def read_held_out() -> Iterator[list[str]] | None:
-    """Sentences of held-out Wikipedia and fiction, where the data folder has them."""
-    return read_text([HELD_OUT / f"{name}.txt.xz" for name in HELD_OUT_TEXTS]) if HELD_OUT.is_dir() else None
-
-
-def take(text: Iterator[list[str]], tokens: int) -> Sentences:
-    """The next sentences, at least so many tokens."""
-    taken, n = [], 0
-    while n < tokens:
-        taken.append(next(text))
-        n += len(taken[-1])
-    return taken
-
-
-def made_up_text() -> Iterator[list[str]]:
-    """Words by Zipf's law, for a machine that has no text at hand; repeats less than real text does."""
-    rng = np.random.default_rng(0)
-    while True:
-        yield [f"w{min(int(k), 200_000)}" for k in rng.zipf(1.3, int(rng.integers(3, 45)))] + ["."]
-
-
-def forget_peak() -> None:
-    """Begin to look for the largest resident memory anew, where the kernel lets us."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-
-
-def peak_gib() -> float:
-    """Largest resident memory of this process since then."""
-    return peak_resident(os.getpid()) / 2**30
-
-
-def machine(device: torch.device) -> str:
-    """The processor's name and what PyTorch makes of it."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    info = Path("/proc/cpuinfo")
-    names = [line.split(":")[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
-    name = names[0] if names else platform.processor()
-    return f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}"
-
-
-def bench_precision(
-    weights: BiLMWeights, precision: str, device: torch.device, args: argparse.Namespace, text: Iterator[list[str]]
-) -> dict[str, Any]:
+def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namespace, text: Iterator[list[str]]) -> None:
     """One precision's part of the table, printed as it is measured."""
-    options = weights.options
-    start = StartState.zero(options)
-    settings = EngineSettings(precision=precision, device=device.type, lanes=args.lanes)  # type: ignore[arg-type]
-    say(f"\n== {precision}")
-    lanes = args.lanes or (128 if device.type == "cpu" else 2048)
-    width = (2 * options.projection_dim, 4 * options.dim)
-    rates = gemm.rates(settings.dtype, device, lanes, width, args.repeats)
-    best_name = max(rates, key=rates.__getitem__)
-    best = rates[best_name]
-    say("(a) GFLOP/s of products")
+    options, device = weights.options, torch.device("cuda" if settings.on_cuda else "cpu")
+    print(f"\n== {settings.precision}\n(a) GFLOP/s of products")
+    rates = product_rates(settings, device, (2 * options.projection_dim, 4 * options.dim), args.repeats)
     for name, rate in sorted(rates.items(), key=lambda item: -item[1]):
-        say(f"    {name:52s} {rate:9.0f}")
-
-    forget_peak()
-    embedder = Embedder(weights, start, settings)
-    cold = measure(embedder, take(text, args.tokens))
-    runs = [measure(embedder, take(text, args.tokens)) for _ in range(args.repeats)]
+        print(f"    {name:60s} {rate:9.0f}", flush=True)
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak begins anew
+    embedder = Embedder(weights, StartState.zero(options), settings)
+    cold, *runs = [measure(embedder, take(text, args.tokens)) for _ in range(args.repeats + 1)]
     per_second = [run.tokens / run.seconds for run in runs]
     tokens_s = statistics.median(per_second)
-    counted = [run.tokens * lstm_flops(options) / run.lstm_seconds / 1e9 for run in runs]
+    best, flops = max(rates.values()), lstm_flops(options)
+    lstm = statistics.median(run.tokens * flops / run.lstm_seconds / 1e9 for run in runs)
     really = statistics.median(run.lstm_flops / run.lstm_seconds / 1e9 for run in runs)
-    whole = tokens_s * lstm_flops(options) / 1e9
-    lstm = statistics.median(counted)
-    stats = embedder.stats
-    say(f"(b) LSTM, counted as {lstm_flops(options) / 1e6:.0f} MFLOP a token: {lstm:.0f} GFLOP/s = {lstm / best:.0%} of (a);")
-    say(f"    really multiplied {really:.0f} GFLOP/s = {really / best:.0%}; whole engine, counted so: {whole / best:.0%}")
-    say(
+    print(f"(b) LSTM, counted as {flops / 1e6:.0f} MFLOP a token: {lstm:.0f} GFLOP/s = {lstm / best:.0%} of (a);")
+    whole = tokens_s * flops / 1e9
+    print(f"    really multiplied {really:.0f} GFLOP/s = {really / best:.0%}; whole engine, counted so: {whole / best:.0%}")
+    print(
         f"(c) engine {tokens_s:,.0f} tokens/s (from {min(per_second):,.0f} to {max(per_second):,.0f}; the first call, tables "
         f"empty, {cold.tokens / cold.seconds:,.0f}); median of {args.repeats} × {args.tokens:,} tokens"
     )
-    if device.type == "cuda":
-        say(gpu_model.beside(options, lanes, precision, machine(device), tokens_s))
-    say(
+    if settings.on_cuda:
+        name = torch.cuda.get_device_name(device)
+        print(gpu_model.beside(options, settings.lanes or 1, settings.precision, name, tokens_s))
+    stats = embedder.stats
+    print(
         f"    lane fill {stats.lane_fill:.1%}, table hits {stats.table_hits:.1%}, word hits {stats.word_hits:.1%}, shared "
-        f"{1 - stats.cells_used / stats.cells_asked:.1%} of cells, peak memory {peak_gib():.2f} GiB"
+        f"{1 - stats.cells_used / stats.cells_asked:.1%} of cells, peak memory {peak_resident(os.getpid()) / 2**30:.2f} GiB",
+        flush=True,
     )
-    found: dict[str, Any] = {
-        "gemm": rates,
-        "lstm_gflops": lstm,
-        "share_of_gemm": lstm / best,
-        "engine_share_of_gemm": whole / best,
-        "really_gflops": really,
-        "tokens_per_second": tokens_s,
-        "cold_tokens_per_second": cold.tokens / cold.seconds,
-        "peak_gib": peak_gib(),
-        "stats": asdict(stats),
-    }
     del embedder
     gc.collect()
     if not args.skip_baseline:
-        found["baseline"] = bench_baseline(options, settings.dtype, device, args, take(text, args.baseline_tokens), tokens_s)
-    if not args.skip_savings:
-        found["savings"] = bench_savings(weights, start, settings, args, text)
-    return found
+        baseline(options, settings.dtype, device, args, [len(s) for s in take(text, args.tokens // 8)], tokens_s)
 
 
-def bench_baseline(
-    options: BiLMOptions,
-    dtype: torch.dtype,
-    device: torch.device,
-    args: argparse.Namespace,
-    sentences: Sentences,
-    engine: float,
-) -> float:
+def baseline(
+    options: BiLMOptions, dtype: torch.dtype, device: torch.device, args: argparse.Namespace, lengths: list[int], engine: float
+) -> None:
     """Tokens/s of the padded stack."""
     stack = PlainStack(options, dtype, device, args.baseline_batch)
-    lengths = [len(s) for s in sentences]
-    say(f"(d) torch.nn.LSTM(proj_size) × {2 * options.n_layers}, batches of {args.baseline_batch}, no characters, no output:")
-    rates = []
+    print(f"(d) torch.nn.LSTM(proj_size) × {2 * options.n_layers}, batches of {args.baseline_batch}, no characters, no output:")
     for name, ordered in (("as they come", lengths), ("sorted by length", sorted(lengths))):
-        seconds = gemm.median_seconds(lambda ordered=ordered: stack.run(ordered), args.repeats, device)  # type: ignore[misc]
-        rates.append(sum(lengths) / seconds)
-        say(f"    sentences {name:18s} {rates[-1]:,.0f} tokens/s; the engine is {engine / rates[-1]:.1f} × as fast")
-    return max(rates)
+        rate = sum(lengths) / median_seconds(lambda ordered=ordered: stack.run(ordered), args.repeats)  # type: ignore[misc]
+        print(f"    sentences {name:18s} {rate:,.0f} tokens/s; the engine is {engine / rate:.1f} × as fast", flush=True)
 
 
-def bench_savings(
-    weights: BiLMWeights,
-    start: StartState,
-    settings: EngineSettings,
-    args: argparse.Namespace,
-    text: Iterator[list[str]],
-) -> dict[str, float]:
-    """What each saving gains: the engine with it and without it, call by call in turn, on the same stretches of text.
+def precision(weights: BiLMWeights, args: argparse.Namespace, text: Iterator[list[str]]) -> None:
+    """How far states in each precision are from those in float32."""
+    requests = [SentenceRows(s, 0, len(s)) for s in take(text, args.tokens)]
 
-    In turn, because a machine that others use drifts by more within minutes than a saving is worth.
-    """
-    parts = [take(text, args.side_tokens) for _ in range(args.repeats + 1)]
-    say(f"(e) tokens/s with and without, {args.repeats} × {args.side_tokens:,} tokens")
-    found: dict[str, float] = {}
-    for name, off in SAVINGS.items():
-        embedder = Embedder(weights, start, settings)
-        with mock.patch.object(*off):
-            plain = Embedder(weights, start, settings)
-        runs = []
-        for part in parts:
-            saving = measure(embedder, part)
-            with mock.patch.object(*off):
-                runs.append([saving, measure(plain, part)])
-        del runs[0], embedder, plain
-        without, with_it = (statistics.median(run[k].tokens / run[k].seconds for run in runs) for k in (1, 0))
-        low, middle, high = statistics.quantiles([run[1].seconds / run[0].seconds - 1 for run in runs], n=4, method="inclusive")
-        found[name] = middle
-        verdict = (
-            f"gains {middle:.0%} (quartiles {low:.0%} … {high:.0%})"
-            if low > 0 or high < 0
-            else f"no gain to be seen ({low:.0%} … {high:.0%})"
-        )
-        gc.collect()
-        say(f"    {name:42s} {with_it:9,.0f} {without:9,.0f}  {verdict}")
-    return found
+    def states(precision: str) -> npt.NDArray[np.float64]:
+        settings = EngineSettings(precision=precision, device=args.device)  # type: ignore[arg-type]
+        return Embedder(weights, StartState.zero(weights.options), settings).embed(requests, dtype="float32").astype(np.float64)
+
+    exact = states("float32")
+    for name in args.precision or ["bfloat16"]:
+        rough = states(name)
+        print(f"\n{name:8s} {'max error':>10s} {'mean error':>10s} {'relative':>10s} {'mean cosine':>12s} {'min cosine':>12s}")
+        for k, state in enumerate(state_names(weights.options.n_layers)):
+            a, b = exact[:, k], rough[:, k]
+            error, cosine = np.abs(b - a), (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
+            relative = np.linalg.norm(b - a) / np.linalg.norm(a)
+            errors = f"{error.max():10.2e} {error.mean():10.2e} {relative:10.2e}"
+            print(f"{state:8s} {errors} {cosine.mean():12.6f} {cosine.min():12.6f}", flush=True)
 
 
-def say(line: str) -> None:
-    """Print at once: a run takes minutes."""
-    print(line, flush=True)
+def scaling(args: argparse.Namespace) -> None:
+    """Each row is a process of its own: its peak of memory over the peak before the call, less the call's result."""
+    what = f"{args.model or args.shape}, precision {(args.precision or ['float32'])[0]}; one call a process"
+    table = Table(what, "call", "tokens", "seconds", "µs/token", "lane fill", "MiB beside the result")
+    context = multiprocessing.get_context("spawn")
+    for endless, sizes in ((False, args.sentences), (True, args.endless)):
+        for tokens in sizes:
+            with context.Pool(1) as pool:
+                seconds, n_bytes, fill = pool.apply(_one_call, (endless, tokens, args))
+            name = "one sentence" if endless else "sentences"
+            table.row(name, tokens, seconds, seconds / tokens * 1e6, f"{fill:.1%}", n_bytes / 2**20)
+
+
+def _one_call(endless: bool, tokens: int, args: argparse.Namespace) -> tuple[float, int, float]:
+    """Seconds, bytes at the peak over those before without the result, share of cells used; warmed up by a small call."""
+    weights = _weights(args)
+    precision: Any = (args.precision or ["float32"])[0]
+    embedder = Embedder(weights, StartState.zero(weights.options), EngineSettings(precision=precision, device=args.device))
+    text = made_up_text()
+    measure(embedder, take(text, 4096))
+    sentences = take(text, tokens)
+    requests = [SentenceRows(words, 0, len(words)) for words in ([list(chain(*sentences))[:tokens]] if endless else sentences)]
+    before, cells, used = peak_resident(os.getpid()), embedder.stats.cells, embedder.stats.cells_used
+    began = time.perf_counter()
+    states = embedder.embed(requests)
+    seconds = time.perf_counter() - began
+    fill = (embedder.stats.cells_used - used) / (embedder.stats.cells - cells)
+    return seconds, max(0, peak_resident(os.getpid()) - before - states.nbytes), fill
+
+
+def _weights(args: argparse.Namespace) -> BiLMWeights:
+    return load_model(args.model)[1] if args.model else random_weights(SHAPES[args.shape])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__.split("\n\n")[0])
+    parser = options_of(__doc__, TABLES)
+    parser.set_defaults(tables=["engine"])
     add = parser.add_argument
     add(
         "--text",
         type=Path,
         nargs="+",
-        help="files of one tokenised sentence a line, plain or .xz (default: see docs/development/data.md)",
+        default=[],
+        help="one tokenised sentence a line, plain or .xz (default: docs/development/data.md)",
     )
-    add("--shape", choices=SHAPES, default="full", help="of the random model: full = 2×4096, projection 512")
-    add("--precision", nargs="+", help="default: float32 bfloat16 on a CPU, and tf32 on a GPU")
-    add("--device", choices=["auto", "cpu", "cuda"], default="auto")
-    add("--lanes", type=int, help="default: 128 on a CPU, 2048 on a GPU")
-    add("--tokens", type=int, help="tokens in a call (default: 32768 on a CPU, 1048576 on a GPU)")
-    add("--side-tokens", type=int, help="tokens in a call for (e) (default: half of --tokens)")
-    add("--baseline-tokens", type=int, help="tokens in a call for (d) (default: an eighth of --tokens)")
-    add("--repeats", type=int, default=5, help="calls of which the median counts")
-    add("--baseline-batch", type=int, default=64, help="sentences in a batch of (d)")
-    add("--skip-baseline", action="store_true")
-    add("--skip-savings", action="store_true")
-    add("--json", type=Path, help="also write the figures here")
-    add("--model-only", action="store_true", help="print what GPUs should reach on paper, and compute nothing")
+    add("--model", help="NAME|FOLDER|URL (default: random weights of --shape)")
+    add("--shape", choices=SHAPES, default="full", help="of random weights: full = 2×4096, projection 512 (default: full)")
+    add("--precision", nargs="+", help="(default: float32 bfloat16, on a GPU tf32 too; bfloat16 against float32)")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="(default: auto)")
+    add("--lanes", type=int, help="(default: 128 on a CPU, 2048 on a GPU)")
+    add("--tokens", type=int, help="in a call (default: 32768 on a CPU, 1048576 on a GPU; 4096 of precision)")
+    add("--repeats", type=int, default=5, help="calls of which the median counts (default: 5)")
+    add("--baseline-batch", type=int, default=64, help="sentences in a batch of (d) (default: 64)")
+    add("--skip-baseline", action="store_true", help="leave (d) out")
+    add("--sentences", type=int, nargs="*", default=[16_384, 65_536, 262_144], help="tokens a call of scaling")
+    add("--endless", type=int, nargs="*", default=[1_000, 10_000, 100_000], help="tokens of one sentence of scaling")
     args = parser.parse_args()
-    if args.model_only:
-        say("\n".join(gpu_model.table(SHAPES[args.shape])))
-        return
-    device = torch.device("cuda" if EngineSettings(device=args.device).on_cuda else "cpu")
-    on_gpu = device.type == "cuda"
-    args.tokens = args.tokens or (1 << 20 if on_gpu else 1 << 15)
-    args.side_tokens = args.side_tokens or args.tokens // 2
-    args.baseline_tokens = args.baseline_tokens or args.tokens // 8
-    held_out = read_held_out()
-    text = read_text(args.text) if args.text else held_out or made_up_text()
-    name = ", ".join(map(str, args.text)) if args.text else "held-out Wikipedia, fiction" if held_out else "made up"
-    say(f"{machine(device)}; PyTorch {torch.__version__}; text: {name}")
-    weights = random_weights(SHAPES[args.shape])
-    found = {"machine": machine(device), "shape": args.shape, "tokens": args.tokens, "repeats": args.repeats}
-    for precision in args.precision or ["float32", *(["tf32"] if on_gpu else []), "bfloat16"]:
-        found[precision] = bench_precision(weights, precision, device, args, text)
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    on_gpu = EngineSettings(device=args.device).on_cuda
+    print(machine())
+    text = running_text(args.text)
+    tokens = args.tokens
+    if "engine" in args.tables:
+        args.tokens = tokens or (1 << 20 if on_gpu else 1 << 15)
+        for name in args.precision or ["float32", *(["tf32"] if on_gpu else []), "bfloat16"]:
+            lanes = args.lanes or (2048 if on_gpu else 128)
+            engine(_weights(args), EngineSettings(precision=name, device=args.device, lanes=lanes), args, text)
+    if "precision" in args.tables:
+        args.tokens = tokens or 4096
+        precision(_weights(args), args, text)
+    if "scaling" in args.tables:
+        scaling(args)
+    if "paper" in args.tables:
+        print("\n".join(gpu_model.table(SHAPES[args.shape])))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What a GPU should reach, on paper: kernels a step, bytes, tokens/s, from shapes and data sheets.
 
-Printed by ``python -m benchmarks.engine --device cuda --model-only``; with a GPU the measured rate stands beside it. A kernel
+Printed by ``python -m benchmarks.engine paper``; where `engine` runs on a GPU the measured rate stands beside it. A kernel
 takes what its arithmetic or its bytes take, whichever is longer, and the gap before it. Both directions share the card: their
 work adds up, and one direction's gaps are filled with the other's work. Weights are read anew each step: both directions' are
 more than a card's cache holds. Words are in the table; the host, the character CNN and the first window are not in it.

@@ -1,11 +1,17 @@
-"""The whole job, text to store: ``python -m benchmarks.job`` prints tokens/s, peak memory, bytes a token and where seconds went.
+"""The whole job: ``python -m benchmarks.job [job memory small-files]`` prints tables, by default `job`.
 
-Each run is the command ``elmo-store embed`` in a process of its own, start of Python and loading of the model included; after
-each the engine alone computes the same tokens in this process, for the ratio. Medians of --runs. ``--shape full`` makes a model
-of the published full size with random weights, and takes --tokens of held-out text.
+job          text to store: tokens/s, peak memory, bytes a token and where seconds went. Each run is the command
+             ``elmo-store embed`` in a process of its own, start of Python and loading of the model included; after each the
+             engine alone computes the same tokens in this process, for the ratio. ``--shape full`` makes a model of the published
+             full size with random weights, and takes --tokens of held-out text; else the default model on examples/sample
+memory       is memory flat? Peaks of the command on little and on much made-up text, which may differ by less than 15%
+small-files  many files of three lines of 25 tokens and shards of 64 rows: the work beside the engine, for a task, a part, a shard
+
+Options that are not its own go to ``elmo-store embed``.
 """
 
 import argparse
+import resource
 import statistics
 import sys
 import tempfile
@@ -14,15 +20,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import elmo_store as stores
-from benchmarks.engine import SHAPES, made_up_text, read_held_out, take
-from benchmarks.processes import elmo_store, machine, run_measured
+from benchmarks.support import Table, machine, options_of, run_measured
+from benchmarks.texts import SAMPLE, SHAPES, made_up_text, running_text, write_lines, write_model
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.files.registry import load_model, random_weights
+from model.files.registry import load_model
 from model.warm import compute_warm
 from pipeline.progress.summary import Totals, all_markers, totals
 
+TABLES = ("job", "memory", "small-files")
 SHARE = 0.85  # of the engine's own rate: what a whole job should reach
-SAMPLE = Path(__file__).resolve().parent.parent / "examples" / "sample"
+MEMORY_LIMIT = 0.15
+LINES, TOKENS_A_LINE, SHARD_ROWS = 3, 25, 64  # of small files
 
 
 @dataclass(frozen=True)
@@ -34,33 +42,19 @@ class JobRun:
     totals: Totals
 
 
-def run_job(inputs: list[str], options: list[str], folder: Path) -> JobRun:
-    """Run ``embed`` once into a folder that is empty."""
-    output = folder / "store"
-    command = elmo_store("embed", *inputs, "--output", str(output), "--overwrite", "--quiet", *options)
-    measured = run_measured(command)
+def run_job(inputs: list[str], options: list[str], output: Path) -> JobRun:
+    """Run ``embed`` once."""
+    measured = run_measured("embed", *inputs, "--output", str(output), "--overwrite", "--quiet", *options)
     store = stores.open(str(output))
-    markers = all_markers(store.root, store.manifest.sizes.shards)
-    return JobRun(measured.seconds, measured.peak_bytes, totals(markers))
-
-
-def made_model_and_text(shape: str, tokens: int, folder: Path) -> tuple[Path, Path]:
-    """Files with random weights of this shape and with so many tokens of held-out text, a sentence a line."""
-    model, text = folder / f"{shape}.safetensors", folder / "text.txt"
-    random_weights(SHAPES[shape]).save_safetensors(model)
-    sentences = take(read_held_out() or made_up_text(), tokens)
-    text.write_text("".join(" ".join(sentence) + "\n" for sentence in sentences), encoding="utf-8")
-    return model, text
+    return JobRun(measured.seconds, measured.peak_bytes, totals(all_markers(store.root, store.manifest.sizes.shards)))
 
 
 class EngineAlone:
     """The engine in this process, for the tokens of a store, a shard's rows a call."""
 
-    def __init__(self, store_url: str, model: str | None, precision: str, device: str, lanes: int | None) -> None:
-        store = stores.open(store_url)
+    def __init__(self, store: stores.Store, model: str | None, settings: EngineSettings) -> None:
         _, self._weights = load_model(model)
-        self._start = compute_warm(self._weights)
-        self._settings = EngineSettings(precision=precision, device=device, lanes=lanes)  # type: ignore[arg-type]
+        self._start, self._settings = compute_warm(self._weights), settings
         self._calls: list[list[SentenceRows]] = [[]]
         rows = 0
         for sentence in store:
@@ -80,83 +74,123 @@ class EngineAlone:
         return time.perf_counter() - began
 
 
-def main() -> int:
-    """Run, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("inputs", nargs="*", help="as for embed (default: examples/sample)")
-    parser.add_argument("--model", help="NAME|FOLDER|URL (default: the default model)")
-    parser.add_argument("--runs", type=int, default=5, help="runs, of which the median is shown (default: 5)")
-    parser.add_argument("--precision", default="float32", help="as for embed (default: float32)")
-    parser.add_argument("--device", default="auto", help="as for embed (default: auto)")
-    parser.add_argument("--lanes", type=int, help="as for embed (default: the engine's choice)")
-    parser.add_argument("--store", default="zarr", help="as for embed (default: zarr)")
-    parser.add_argument("--folder", help="where stores go, removed again (default: the system's)")
-    parser.add_argument("--no-engine", action="store_true", help="leave the engine alone out (default: measured)")
-    parser.add_argument(
-        "--shape", choices=SHAPES, help="random weights of this shape on held-out text (default: --model, inputs)"
-    )
-    parser.add_argument("--tokens", type=int, default=150_000, help="of text with --shape (default: 150000)")
-    args, more = parser.parse_known_args()
-    if args.shape and (args.model or args.inputs):
-        parser.error("--shape makes its own model and text: leave --model and inputs out")
-    options = ["--precision", args.precision, "--device", args.device, "--store", args.store, *more]
+def job(args: argparse.Namespace, folder: Path) -> None:
+    """Command and engine in turn, then medians."""
+    model, inputs = args.model, args.inputs or [str(SAMPLE)]
+    if args.shape:
+        text = write_lines(folder / "text.txt", running_text(), args.tokens or 150_000)
+        model, inputs = str(write_model(folder / "model.safetensors", args.shape)), [str(text), "--input-format", "lines"]
+    options = ["--precision", args.precision, "--device", args.device, *args.options]
     options += ["--lanes", str(args.lanes)] if args.lanes else []
+    options += ["--model", model] if model else []
     shape = f"random weights, {args.shape} size; " if args.shape else ""
-    print(f"{machine()}; {shape}precision {args.precision}, medians of {args.runs} runs", flush=True)
-    with tempfile.TemporaryDirectory(dir=args.folder) as name:
-        model, inputs = args.model, args.inputs or [str(SAMPLE)]
-        if args.shape:
-            made, text = made_model_and_text(args.shape, args.tokens, Path(name))
-            model, inputs = str(made), [str(text), "--input-format", "lines"]
-        options += ["--model", model] if model else []
-        runs, engine, alone = [], [], None
-        for _ in range(args.runs):  # one after the other, so that a slow minute of the machine meets both
-            runs.append(run_job(inputs, options, Path(name)))
-            if not args.no_engine:
-                alone = alone or EngineAlone(str(Path(name) / "store"), model, args.precision, args.device, args.lanes)
-                engine.append(alone.seconds())
-    print("\n".join(table(runs, engine)))
-    return 0
+    print(f"{shape}precision {args.precision}, medians of {args.runs} runs", flush=True)
+    runs, engine, alone = [], [], None
+    settings = EngineSettings(precision=args.precision, device=args.device, lanes=args.lanes)
+    for _ in range(args.runs):  # one after the other, so that a slow minute of the machine meets both
+        runs.append(run_job(inputs, options, folder / "store"))
+        if not args.no_engine:
+            alone = alone or EngineAlone(stores.open(str(folder / "store")), model, settings)
+            engine.append(alone.seconds())
+    print("\n".join(lines_of(runs, engine)))
 
 
-def tokens_for_share(share: float, engine_token_seconds: float, job_token_seconds: float, beside_seconds: float) -> float | None:
-    """Tokens from which on a whole command, fixed costs included, runs at ``share`` of the engine's rate; None if never."""
-    gained = engine_token_seconds - share * job_token_seconds
-    return share * beside_seconds / gained if gained > 0 else None
-
-
-def table(runs: list[JobRun], engine: list[float]) -> list[str]:
+def lines_of(runs: list[JobRun], engine: list[float]) -> list[str]:
     """The lines of the result: medians; ``engine`` seconds of the engine alone, or empty."""
-
-    def median(values: list[float]) -> float:
-        return statistics.median(values)
-
+    median = statistics.median
     tokens = runs[0].totals.tokens
-    seconds = median([run.seconds for run in runs])
+    seconds = median(run.seconds for run in runs)
     spread = f"{min(run.seconds for run in runs):.1f} … {max(run.seconds for run in runs):.1f}"
-    computing = median([run.totals.seconds_computing for run in runs])
+    computing = median(run.totals.seconds_computing for run in runs)
     lines = [
         f"tokens                  {tokens:>12,}",
         f"whole command           {tokens / seconds:>12,.0f} tokens/s   ({seconds:.1f} s, runs {spread} s)",
         f"  while computing       {tokens / computing:>12,.0f} tokens/s   ({computing:.1f} s, reading and writing beside it)",
-        f"  reading shards        {median([run.totals.seconds_reading for run in runs]):>12.2f} s",
-        f"  writing shards        {median([run.totals.seconds_writing for run in runs]):>12.2f} s",
-        f"peak memory             {median([run.peak_bytes for run in runs]) / 2**20:>12,.0f} MiB, all processes",
+        f"  reading shards        {median(run.totals.seconds_reading for run in runs):>12.2f} s",
+        f"  writing shards        {median(run.totals.seconds_writing for run in runs):>12.2f} s",
+        f"peak memory             {median(run.peak_bytes for run in runs) / 2**20:>12,.0f} MiB, all processes",
         f"stored                  {runs[0].totals.bytes / max(1, tokens):>12,.0f} bytes/token",
     ]
     if engine:
-        alone = median(engine)
-        alone_spread = f"{min(engine):.1f} … {max(engine):.1f}"
-        beside = seconds - computing
-        enough = tokens_for_share(SHARE, alone / tokens, computing / tokens, beside)
-        reached = "at no length of text" if enough is None else f"from {enough:,.0f} tokens on"
+        alone, beside = median(engine), seconds - computing
+        gained = (alone - SHARE * computing) / tokens  # seconds a token, beyond what the share leaves
+        reached = f"from {SHARE * beside / gained:,.0f} tokens on" if gained > 0 else "at no length of text"
+        spread = f"{min(engine):.1f} … {max(engine):.1f}"
         lines += [
-            f"engine alone            {tokens / alone:>12,.0f} tokens/s   ({alone:.1f} s, runs {alone_spread} s)",
+            f"engine alone            {tokens / alone:>12,.0f} tokens/s   ({alone:.1f} s, runs {spread} s)",
             f"job / engine            {alone / seconds:>12.1%} whole command, {alone / computing:.1%} while computing",
             f"beside computing        {beside:>12.1f} s          (start of Python, model, warm state, text)",
             f"  so {SHARE:.0%} of the engine {reached}",
         ]
     return lines
+
+
+def memory(args: argparse.Namespace, folder: Path) -> bool:
+    """Both sizes; whether the peaks differ by less than the limit."""
+    table = Table(f"elmo-store embed, {args.model or 'a random biLM of 2 × 64/32'}", "tokens", "seconds", "tokens/s", "peak MiB")
+    model = args.model or str(write_model(folder / "narrow.safetensors", "narrow"))
+    peaks = []
+    for tokens in args.sizes:
+        text = write_lines(folder / f"{tokens}.txt", made_up_text(), tokens)
+        options = ["--input-format", "lines", "--model", model, "--output", str(folder / f"store-{tokens}"), "--quiet"]
+        measured = run_measured("embed", str(text), *options, *args.options)
+        peaks.append(measured.peak_bytes)
+        table.row(f"{tokens:,}", measured.seconds, tokens / measured.seconds, measured.peak_bytes / 2**20)
+    difference = max(peaks) / min(peaks) - 1
+    print(f"the peaks differ by {difference:.1%}; the limit is {MEMORY_LIMIT:.0%}")
+    return difference < MEMORY_LIMIT
+
+
+def small_files(args: argparse.Namespace, folder: Path) -> None:
+    """A whole job on many small files."""
+    table = Table(
+        "small files, a random biLM of 2 × 32/16", "files", "tokens", "shards", "seconds", "user s", "system s", "ms a shard"
+    )
+    (folder / "files").mkdir()
+    for i in range(args.files):
+        lines = (" ".join(f"word{(i * 31 + line * 7 + j * j) % 5000}" for j in range(TOKENS_A_LINE)) for line in range(LINES))
+        (folder / "files" / f"{i:06d}.tok").write_text("".join(line + "\n" for line in lines))
+    model = write_model(folder / "tiny.safetensors", "tiny")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    options = ["--output", str(folder / "of-files"), "--model", str(model), "--shard-rows", str(SHARD_ROWS), "--quiet"]
+    seconds = run_measured("embed", str(folder / "files"), *options, *args.options).seconds
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    tokens = args.files * LINES * TOKENS_A_LINE
+    shards = -(-tokens // SHARD_ROWS)
+    times = (seconds, used.ru_utime - before.ru_utime, used.ru_stime - before.ru_stime)
+    table.row(f"{args.files:,}", tokens, shards, *times, 1000 * seconds / shards)
+
+
+def main() -> int:
+    parser = options_of(__doc__, TABLES)
+    parser.set_defaults(tables=["job"])
+    add = parser.add_argument
+    add("--inputs", nargs="+", help="of job (default: examples/sample)")
+    add("--model", help="NAME|FOLDER|URL (default: the default model; of memory a random one)")
+    add("--runs", type=int, default=5, help="of which the median is shown (default: 5)")
+    add("--precision", default="float32", help="as for embed (default: float32)")
+    add("--device", default="auto", help="as for embed (default: auto)")
+    add("--lanes", type=int, help="as for embed (default: the engine's choice)")
+    add("--folder", help="where stores go, removed again (default: the system's)")
+    add("--no-engine", action="store_true", help="leave the engine alone out (default: measured)")
+    add("--shape", choices=SHAPES, help="random weights of this shape on held-out text (default: --model, --inputs)")
+    add("--tokens", type=int, help="of text with --shape (default: 150000)")
+    add("--sizes", type=int, nargs=2, default=[100_000, 10_000_000], help="tokens of memory (default: 1e5 1e7)")
+    add("--files", type=int, default=8_000, help="of small-files (default: 8000)")
+    args, options = parser.parse_known_args()
+    args.options = options
+    if args.shape and (args.model or args.inputs):
+        parser.error("--shape makes its own model and text: leave --model and --inputs out")
+    print(machine())
+    flat = True
+    with tempfile.TemporaryDirectory(dir=args.folder) as name:
+        if "job" in args.tables:
+            job(args, Path(name))
+        if "memory" in args.tables:
+            flat = memory(args, Path(name))
+        if "small-files" in args.tables:
+            small_files(args, Path(name))
+    return 0 if flat else 1
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Stores of made-up states as wide as the default model's (5 x 128, float16); the 
 rows fit a small machine. --folder keeps the stores and indexes for the next run.
 """
 
-import argparse
 import json
 import os
 import statistics
@@ -13,70 +12,45 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import elmo_store as stores
 from benchmarks.made_stores import Shape, make_store
-from benchmarks.processes import elmo_store, machine, run_measured
+from benchmarks.support import Table, machine, options_of, run_measured, seconds
 from pipeline.explore import ann
 from pipeline.explore.service import Service
 
 TABLES = ("report", "page", "neighbours", "index")
-ROWS_A_SENTENCE = 13.5
 CHANNELS, INDEX_CHANNELS = 128, 16
 SAMPLE_ROWS = 200_000
 ASKED = 20  # tokens whose neighbours are looked for
 LAYERS = 3
 
 
-def made(folder: Path, rows: int, channels: int) -> str:
-    """Where a store of about so many rows lies, made if it is not there."""
-    shape = Shape(round(rows / ROWS_A_SENTENCE), channels=channels, forms=("zarr",))
-    url = str(folder / shape.name)
-    make_store(url, shape)
-    return url
-
-
-def median_ms(work: Callable[[int], Any], rows: list[int]) -> float:
-    """Median milliseconds of ``work`` on each of ``rows``, the first of them once more beforehand."""
-    work(rows[0])
-    taken = []
-    for row in rows:
-        began = time.perf_counter()
-        work(row)
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken) * 1e3
-
-
-def report(folder: Path, rows: list[int]) -> None:
+def report(folder: Path, sizes: list[int]) -> None:
     """Seconds, bytes of the page and peak memory of the command."""
-    print(f"\nelmo-store report, 5 x {CHANNELS} in float16\n{'tokens':>12}{'s':>8}{'page MB':>10}{'peak MB':>10}")
-    for n in rows:
-        url, page = made(folder, n, CHANNELS), folder / "report.html"
-        found = run_measured(elmo_store("report", url, "--output", str(page)))
-        print(f"{n:>12,}{found.seconds:>8.1f}{page.stat().st_size / 1e6:>10.2f}{found.peak_bytes / 1e6:>10,.0f}", flush=True)
+    table = Table(f"elmo-store report, 5 x {CHANNELS} in float16", "tokens", "seconds", "page MB", "peak MB")
+    page = folder / "report.html"
+    for n in sizes:
+        measured = run_measured("report", make_store(folder, Shape.of_tokens(n, CHANNELS)), "--output", str(page))
+        table.row(f"{n:,}", measured.seconds, page.stat().st_size / 1e6, measured.peak_bytes / 1e6)
 
 
 def page(folder: Path, rows: int, rounds: int) -> None:
     """From the start of ``elmo-store explore`` to its page, to the head's facts, and to a sample that is read."""
-    url = made(folder, rows, CHANNELS)
-    print(
-        f"\nelmo-store explore, {rows:,} tokens: seconds after the command's start\n"
-        f"{'page':>8}{'head':>8}{'search':>8}{'sample':>8}"
-    )
+    url = make_store(folder, Shape.of_tokens(rows, CHANNELS))
+    title = f"elmo-store explore, {rows:,} tokens: seconds after the command's start"
+    table = Table(title, "", "page", "head", "search", "sample")
+    command = [sys.executable, "-m", "elmo_store", "explore", url]
     runs = []
     for _ in range(rounds):
         began = time.perf_counter()
-        command = subprocess.Popen(
-            elmo_store("explore", url), stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"}
-        )
+        explorer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
         try:
-            assert command.stdout is not None
-            address, _, token = command.stdout.readline().split(": ", 1)[1].strip().partition("#")
+            assert explorer.stdout is not None
+            address, _, token = explorer.stdout.readline().split(": ", 1)[1].strip().partition("#")
             times = []
             for path in ("", "api/about", "api/search?q=the"):
                 _get(address + path, token)
@@ -85,9 +59,9 @@ def page(folder: Path, rows: int, rounds: int) -> None:
                 time.sleep(0.05)
             runs.append([*times, time.perf_counter() - began])
         finally:
-            command.terminate()
-            command.wait(60)
-    print("".join(f"{statistics.median(values):>8.2f}" for values in zip(*runs, strict=True)), flush=True)
+            explorer.terminate()
+            explorer.wait(60)
+    table.row("median", *(statistics.median(values) for values in zip(*runs, strict=True)))
 
 
 def _get(address: str, token: str) -> bytes:
@@ -97,64 +71,50 @@ def _get(address: str, token: str) -> bytes:
         return data
 
 
-def neighbours(folder: Path, rows: int) -> None:
-    """Exact neighbours over the sample: of each layer alone, and as a slider moves, by a mix."""
-    store = stores.open(made(folder, rows, CHANNELS))
-    service = Service(store, SAMPLE_ROWS)
-    service.wait()
-    size = service.about()["sample"]
-    asked = np.random.default_rng(0).integers(0, store.n_rows, ASKED).tolist()
-    layers = median_ms(lambda row: service.neighbours(str(row), None), asked)
-    mix = median_ms(lambda row: service.neighbours(str(row), [0.2, 0.5, 0.3], layers=False), asked)
-    print(f"\nexact neighbours of a token over {size:,} occurrences in memory, 5 x {CHANNELS}: median ms of {ASKED}")
-    print(f"{'a layer':>10}{'a move of a slider':>22}\n{layers / LAYERS:>10.0f}{mix:>22.0f}", flush=True)
-
-
-def index(folder: Path, rows: int) -> None:
-    """Neighbours by the approximate index over all rows."""
-    url = made(folder, rows, INDEX_CHANNELS)
-    store = stores.open(url)
-    built = ""
-    if not (Path(url) / ann.INDEX).exists():
-        began = time.perf_counter()
-        ann.build(store, lambda done, of: None)
-        built = f", built in {time.perf_counter() - began:,.0f} s"
-    service = Service(store, 512)
+def neighbours(store: stores.Store, title: str, sample_rows: int, approximate: bool) -> None:
+    """Of each layer alone, and as a slider moves, by a mix."""
+    service = Service(store, sample_rows)
     service.wait()
     asked = np.random.default_rng(0).integers(0, store.n_rows, ASKED).tolist()
-    layers = median_ms(lambda row: service.neighbours(str(row), None, approximate=True), asked)
-    mix = median_ms(lambda row: service.neighbours(str(row), [0.2, 0.5, 0.3], layers=False, approximate=True), asked)
-    print(f"\nneighbours by the index over {service.about()['index']:,} rows, 5 x {INDEX_CHANNELS}{built}: median ms of {ASKED}")
-    print(f"{'a layer':>10}{'a move of a slider':>22}\n{layers / LAYERS:>10.0f}{mix:>22.0f}", flush=True)
+    about = service.about()
+
+    def median_ms(mix: list[float] | None) -> float:
+        service.neighbours(str(asked[0]), mix, approximate=approximate, layers=mix is None)
+        times = [
+            seconds(lambda row=row: service.neighbours(str(row), mix, approximate=approximate, layers=mix is None))  # type: ignore[misc]
+            for row in asked
+        ]
+        return statistics.median(times) * 1e3
+
+    rows = about["index"] if approximate else about["sample"]
+    table = Table(f"{title}: median ms of {ASKED}", "rows", "a layer", "a move of a slider")
+    table.row(f"{rows:,}", median_ms(None) / LAYERS, median_ms([0.2, 0.5, 0.3]))
 
 
-def main() -> int:
-    """Make what is missing, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)} (default: all)")
+def main() -> None:
+    parser = options_of(__doc__, TABLES)
     parser.add_argument("--tokens", type=int, default=10**6, help="of the store that is looked at (default: 10^6)")
     parser.add_argument("--index-tokens", type=int, default=10**7, help="of the store that is indexed (default: 10^7)")
     parser.add_argument("--rounds", type=int, default=3, help="starts of the explorer, of which the median is shown (default: 3)")
     parser.add_argument("--folder", type=Path, help="where stores lie, kept for the next run (default: a temporary one)")
     args = parser.parse_args()
-    for name in args.tables:
-        if name not in TABLES:
-            parser.error(f"no table {name!r}: known are {', '.join(TABLES)}")
-    wanted = args.tables or TABLES
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         print(machine())
-        if "report" in wanted:
+        if "report" in args.tables:
             report(folder, [args.tokens // 10, args.tokens])
-        if "page" in wanted:
+        if "page" in args.tables:
             page(folder, args.tokens, args.rounds)
-        if "neighbours" in wanted:
-            neighbours(folder, args.tokens)
-        if "index" in wanted:
-            index(folder, args.index_tokens)
-    return 0
+        if "neighbours" in args.tables:
+            store = stores.open(make_store(folder, Shape.of_tokens(args.tokens, CHANNELS)))
+            neighbours(store, f"exact neighbours of a token over occurrences in memory, 5 x {CHANNELS}", SAMPLE_ROWS, False)
+        if "index" in args.tables:
+            store = stores.open(make_store(folder, Shape.of_tokens(args.index_tokens, INDEX_CHANNELS)))
+            if not (Path(store.url) / ann.INDEX).exists():
+                print(f"\nindex built in {seconds(lambda: ann.build(store, lambda done, of: None)):,.0f} s")
+            neighbours(store, f"neighbours by the index, 5 x {INDEX_CHANNELS}", 512, True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

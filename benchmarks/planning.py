@@ -9,7 +9,6 @@ faster than that waits for its host. What writers do is not here: it goes on bes
 (`benchmarks.compression`).
 """
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -22,8 +21,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.engine import made_up_text, read_held_out, take
-from benchmarks.processes import machine
+from benchmarks.support import Table, machine, options_of
+from benchmarks.texts import running_text, take
 from elmo_store.storage.root import Root
 from model.characters import char_ids
 from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, LONG_TOKENS, TABLE_ROWS, WINDOW
@@ -47,10 +46,10 @@ def put_parts(root: Root, sentences: list[list[str]]) -> list[ShardTask]:
     slices: list[PartSlice] = []
     rows = 0
     for first in range(0, len(sentences), PART_SENTENCES):
-        some = sentences[first : first + PART_SENTENCES]
-        lengths = [len(sentence) for sentence in some]
+        part = sentences[first : first + PART_SENTENCES]
+        lengths = [len(sentence) for sentence in part]
         sink = BytesIO()
-        table = {"tokens": pa.array(some, pa.list_(pa.string())), "n_tokens": pa.array(lengths, pa.int32())}
+        table = {"tokens": pa.array(part, pa.list_(pa.string())), "n_tokens": pa.array(lengths, pa.int32())}
         pq.write_table(pa.table(table), sink, compression="zstd")
         name = f"part-{first}.parquet"
         root.put(name, sink.getvalue())
@@ -97,18 +96,14 @@ class Call:
 def part_seconds(root: Root, tasks: list[ShardTask], call: Call) -> dict[str, float]:
     """Seconds of each part of the host's work for one call, one after the other."""
     times = [time.perf_counter()]
-
-    def now() -> None:
-        times.append(time.perf_counter())
-
     text = call.read(root, tasks)
-    now()
+    times.append(time.perf_counter())
     prepared = call.plan(text)
-    now()
+    times.append(time.perf_counter())
     call.find_slots(prepared)
-    now()
+    times.append(time.perf_counter())
     call.spell(prepared)
-    now()
+    times.append(time.perf_counter())
     names = ["parts read, shards cut out", "words numbered, both directions planned", "slots of the gate tables"]
     names += ["character ids of new words"] if call.new_words else []
     return {name: times[i + 1] - times[i] for i, name in enumerate(names)}
@@ -126,13 +121,12 @@ def pipelined_seconds(root: Root, tasks: list[ShardTask], calls: list[Call]) -> 
 
 
 def main() -> None:
-    """Measure, print."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.planning", description=(__doc__ or "").split("\n\n")[0])
+    parser = options_of(__doc__)
     parser.add_argument("--tokens", type=int, default=1_000_000, help="of text, one call (default: 1000000)")
     parser.add_argument("--lanes", type=int, default=LANES, help=f"of the grid (default: {LANES})")
     parser.add_argument("--repeats", type=int, default=7, help="of which the median counts (default: 7)")
     args = parser.parse_args()
-    sentences = take(read_held_out() or made_up_text(), args.tokens)
+    sentences = take(running_text(), args.tokens)
     tokens = sum(map(len, sentences))
     print(f"{machine()}; {tokens:,} tokens, {len(sentences):,} sentences, {args.lanes:,} lanes; medians of {args.repeats}")
     with tempfile.TemporaryDirectory() as folder:
@@ -140,24 +134,20 @@ def main() -> None:
         tasks = put_parts(root, sentences)
         del sentences
         firsts = [Call.first(args.lanes) for _ in range(2 * args.repeats)]
-        report("a first call, every word new", [part_seconds(root, tasks, call) for call in firsts[::2]], tokens)
-        print(line("calls one after another, two threads", pipelined_seconds(root, tasks, firsts[1::2]), tokens))
+        parts = [part_seconds(root, tasks, call) for call in firsts[::2]]
+        report("a first call, every word new", parts, pipelined_seconds(root, tasks, firsts[1::2]), tokens)
         known = replace(firsts[0], new_words=False)
-        report("a later call, words known", [part_seconds(root, tasks, known) for _ in range(args.repeats)], tokens)
-        print(line("calls one after another, two threads", pipelined_seconds(root, tasks, [known] * args.repeats), tokens))
+        parts = [part_seconds(root, tasks, known) for _ in range(args.repeats)]
+        report("a later call, words known", parts, pipelined_seconds(root, tasks, [known] * args.repeats), tokens)
 
 
-def report(name: str, runs: list[dict[str, float]], tokens: int) -> None:
-    """Print medians of each part, and of all."""
-    print(f"\n{name}")
-    for part in runs[0]:
-        print(line(part, statistics.median(run[part] for run in runs), tokens))
-    print(line("all, one thread", statistics.median(sum(run.values()) for run in runs), tokens))
-
-
-def line(name: str, seconds: float, tokens: int) -> str:
-    """One line of the table."""
-    return f"    {name:42s} {seconds:8.3f} s {tokens / seconds / 1e6:8.2f} M tokens/s"
+def report(name: str, runs: list[dict[str, float]], pipelined: float, tokens: int) -> None:
+    """Medians of each part, of all, and of calls one after another."""
+    table = Table(name, "", "seconds", "M tokens/s", label_width=44)
+    medians = {part: statistics.median(run[part] for run in runs) for part in runs[0]}
+    medians["all, one thread"] = statistics.median(sum(run.values()) for run in runs)
+    for part, seconds in {**medians, "calls one after another, two threads": pipelined}.items():
+        table.row(part, seconds, tokens / seconds / 1e6)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,23 @@
-"""Reading a store beside plain files and HDF5: ``python -m benchmarks.store`` prints tables.
+"""Reading a store: ``python -m benchmarks.store [local open loader s3 encodings]`` prints tables.
 
 Stores of made-up states (benchmarks.made_stores) of a narrow model, 5 states x 16 channels in float16; the same sentences in
 HDF5, one dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of --rounds,
 other sentences each round. --folder keeps the files for the next run: 10^6 sentences take 10 GB and ten minutes to make.
+
+local      random sentences out of memory and off the disk beside HDF5, scans of all states beside reading the files
+open       a fresh process that opens a store and reads one sentence; a dataset of all its sentences
+loader     mixed features by a DataLoader of two workers, in random order
+s3         requests and bytes of a sentence on an S3-compatible server on loopback (needs moto[server] and s3fs)
+encodings  what dtypes and compressions cost and save, with the states that the default model gives for examples/sample
 """
 
-import argparse
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,15 +25,24 @@ from typing import Any
 import numpy as np
 
 import elmo_store as stores
-from benchmarks.made_stores import Shape, make_hdf5, make_store
-from benchmarks.processes import machine
+from benchmarks.made_stores import MEAN_TOKENS, EndlessRows, Shape, make_hdf5, make_store
+from benchmarks.support import Table, in_turns, machine, options_of, run_measured, seconds
+from benchmarks.texts import SAMPLE
 from elmo_store.format import layout
+from elmo_store.forms import shards as forms
+from tests.s3_server import Traffic, counted, server
 
-TABLES = ("local", "open", "loader", "s3", "chunks")
+TABLES = ("local", "open", "loader", "s3", "encodings")
 CHANNELS = 16
 SCANNED = 10**6  # sentences of a scan, at most
 BATCH = 256  # sentences of a call of read_sentences
 WIDE = Shape(20_000, channels=512, forms=("zarr",))  # 1,024-wide layers, as of the published models
+# Few sentences, since moto reads the whole object for each range of it; wide, so that vectors outweigh the tables that lead to
+# them, and narrow as on the local disk.
+REMOTE = (Shape(600, channels=512, forms=("zarr",)), Shape(600, channels=512, forms=("parquet",)), Shape(2_000))
+REMOTE_SENTENCES, REMOTE_BATCH = 6, 16
+ENCODED_SENTENCES, ENCODED_SAMPLES = 7_500, 192
+ENCODINGS = (("float32", "none"), ("float16", "none"), ("float16", "zstd"), ("float16", "blosc"), ("int8", "none"))
 
 OPEN = """
 import pathlib, sys, time
@@ -39,57 +53,26 @@ store = open_store(sys.argv[1])
 rows = store.sentence(int(sys.argv[2])).read()
 done = time.perf_counter()
 peak = next(line.split()[1] for line in pathlib.Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
-print(imported - began, done - imported, int(peak) / 1024, len(rows))
+print(imported - began, done - imported, int(peak) / 1024)
 """
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    """Of one call."""
-    began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
+def one_by_one(store: stores.Store, random: np.random.Generator, n: int, raw: bool = False) -> None:
+    """Random sentences, others at every call."""
+    for number in random.integers(0, len(store), n).tolist():
+        sentence = store.sentence(number)
+        _ = sentence.read_raw() if raw else sentence.read()
 
 
-def in_turns(
-    works: dict[str, Callable[[], Any]], rounds: int, prepare: Mapping[str, Callable[[], Any]] | None = None
-) -> dict[str, float]:
-    """Median seconds of each, all of them called once a round, after one round that does not count; each is prepared first."""
-    taken: dict[str, list[float]] = {name: [] for name in works}
-    for number in range(rounds + 1):
-        for name, work in works.items():
-            if prepare is not None:
-                prepare[name]()
-            spent = seconds(work)
-            if number:
-                taken[name].append(spent)
-    return {name: statistics.median(values) for name, values in taken.items()}
+def batched(store: stores.Store, random: np.random.Generator, n: int, raw: bool = False) -> None:
+    numbers = random.integers(0, len(store), n).tolist()
+    for start in range(0, n, BATCH):
+        store.read_sentences(numbers[start : start + BATCH], raw=raw)
 
 
-def drawn(random: np.random.Generator, size: int, n: int) -> list[int]:
-    """Numbers of sentences, others for every round, so that nobody meets a sentence again."""
-    numbers: list[int] = random.integers(0, size, n).tolist()
-    return numbers
-
-
-def one_by_one(store: stores.Store, random: np.random.Generator, n: int) -> None:
-    for number in drawn(random, len(store), n):
-        store.sentence(number).read()
-
-
-def batched(store: stores.Store, random: np.random.Generator, n: int) -> None:
-    numbers = drawn(random, len(store), n)
-    for start in range(0, len(numbers), BATCH):
-        store.read_sentences(numbers[start : start + BATCH])
-
-
-def scan(store: stores.Store, sentences: int) -> None:
-    for batch in store.batches(1024, stop=sentences):
-        batch.states[:1]
-
-
-def read_plainly(paths: list[Path]) -> None:
-    for path in paths:
-        path.read_bytes()
+def scan(store: stores.Store, sentences: int | None = None, raw: bool = False) -> None:
+    for batch in store.batches(1024, stop=sentences, raw=raw):
+        _ = batch.states[:1]
 
 
 def state_files(url: str, form: str) -> list[Path]:
@@ -99,8 +82,9 @@ def state_files(url: str, form: str) -> list[Path]:
 
 
 def in_memory(paths: list[Path]) -> None:
-    """Let the page cache hold the files."""
-    read_plainly(paths)
+    """Let the page cache hold the files, by reading them."""
+    for path in paths:
+        path.read_bytes()
 
 
 def from_disk(paths: list[Path]) -> None:
@@ -114,72 +98,64 @@ def local(folder: Path, sizes: list[int], rounds: int, samples: int) -> None:
     """Random sentences out of memory and off the disk, and scans."""
     import h5py
 
-    print("\nlocal disk: random sentences/s (one by one; 256 a call), scans of all states beside reading the files' bytes")
-    columns = f"{'one by one':>11}{'x HDF5':>8}{'batched':>10}{'x HDF5':>8}{'scan MB/s':>11}{'of plain':>10}"
-    print(f"{'sentences':>10} {'from':<7}{'form':<9}{columns}")
+    title = f"local disk: random sentences/s (one by one; {BATCH} a call), scans of all states beside reading the files' bytes"
+    columns = ("one by one", "x HDF5", "batched", "x HDF5", "scan MB/s", "of plain")
+    table = Table(title, f"{'sentences':>10} {'from':<7}form", *columns, label_width=26)
     for size in sizes:
-        url = made(folder, Shape(size, CHANNELS))
-        hdf5_path = folder / f"{size}x{CHANNELS}.hdf5"
-        make_hdf5(hdf5_path, size, CHANNELS)
+        url, hdf5_path = make_store(folder, Shape(size, CHANNELS)), make_hdf5(folder, size, CHANNELS)
         random = np.random.default_rng(4)
         for place, prepare in (("memory", in_memory), ("disk", from_disk)):
-            few = samples if place == "memory" else samples // 3
+            n = samples if place == "memory" else samples // 3
             with h5py.File(hdf5_path, "r") as hdf5:
-
-                def from_hdf5(file: Any = hdf5, size: int = size, few: int = few, random: np.random.Generator = random) -> None:
-                    for number in drawn(random, size, few):
-                        file[str(number)][...]
-
-                works: dict[str, Callable[[], Any]] = {"hdf5": from_hdf5}
+                works: dict[str, Callable[[], Any]] = {"hdf5": partial(_read_hdf5, hdf5, size, random, n)}
                 files = {"hdf5": [hdf5_path]}
                 for form in layout.FORMS:
                     store = stores.open(url, form=form)
                     for name, work in ((f"{form} one", one_by_one), (f"{form} batched", batched)):
-                        works[name] = partial(work, store, random, few)
+                        works[name] = partial(work, store, random, n)
                         files[name] = state_files(url, form)
                 taken = in_turns(works, rounds, {name: partial(prepare, paths) for name, paths in files.items()})
-            of_hdf5 = taken["hdf5"] / few
-            print(f"{size:>10,} {place:<7}{'hdf5':<9}{1 / of_hdf5:>11,.0f}{1:>8.1f}")
+            head, hdf5_seconds = f"{size:>10,} {place:<7}", taken["hdf5"]
+            table.row(f"{head}hdf5", n / hdf5_seconds, "1", "", "", "", "")
             for form in layout.FORMS:
-                one, many = taken[f"{form} one"] / few, taken[f"{form} batched"] / few
-                line = f"{size:>10,} {place:<7}{form:<9}{1 / one:>11,.0f}{of_hdf5 / one:>8.1f}"
-                line += f"{1 / many:>10,.0f}{of_hdf5 / many:>8.1f}"
-                if place == "memory":
-                    rates = scan_rates(url, form, rounds)
-                    line += f"{rates[0]:>11,.0f}{rates[1]:>10.0%}"
-                print(line, flush=True)
+                one, many = taken[f"{form} one"], taken[f"{form} batched"]
+                rates = scan_rates(url, form, rounds) if place == "memory" else ("", "")
+                table.row(f"{head}{form}", n / one, hdf5_seconds / one, n / many, hdf5_seconds / many, *rates)
 
 
-def scan_rates(url: str, form: str, rounds: int) -> tuple[float, float]:
+def _read_hdf5(file: Any, size: int, random: np.random.Generator, n: int) -> None:
+    for number in random.integers(0, size, n).tolist():
+        file[str(number)][...]
+
+
+def scan_rates(url: str, form: str, rounds: int) -> tuple[float, str]:
     """MB/s of a scan of all states, and its share of the rate at which the files' bytes are read."""
-    store = stores.open(url, form=form)
-    paths = state_files(url, form)
+    store, paths = stores.open(url, form=form), state_files(url, form)
     sentences = min(len(store), SCANNED)
-    taken = in_turns({"scan": lambda: scan(store, sentences), "plain": lambda: read_plainly(paths)}, rounds)
-    rows = store.sentence(sentences - 1).span[1]
-    of_states = rows * len(store.states) * store.channels * store.dtype.itemsize
-    of_files = sum(path.stat().st_size for path in paths)
-    rate = of_states / taken["scan"]
-    return rate / 1e6, rate / (of_files / taken["plain"])
+    taken = in_turns({"scan": partial(scan, store, sentences), "plain": partial(in_memory, paths)}, rounds)
+    rate = store.sentence(sentences - 1).span[1] * _row_bytes(store) / taken["scan"]
+    plain = sum(path.stat().st_size for path in paths) / taken["plain"]
+    return rate / 1e6, f"{rate / plain:.0%}"
+
+
+def _row_bytes(store: stores.Store) -> int:
+    return len(store.states) * store.channels * store.dtype.itemsize
 
 
 def opening(folder: Path, sizes: list[int], rounds: int) -> None:
     """A process that opens a store and reads one sentence; a dataset of all its sentences."""
     from elmo_store.torch import SentenceDataset
 
-    print("\na fresh process: import, then opening and the first sentence; SentenceDataset of all sentences")
-    print(f"{'sentences':>10}{'import ms':>12}{'open+first ms':>15}{'peak MB':>10}{'dataset ms':>12}")
+    title = "a fresh process: import, then opening and the first sentence; SentenceDataset of all sentences"
+    table = Table(title, "sentences", "import ms", "open+first ms", "peak MB", "dataset ms")
     for size in sizes:
-        url = made(folder, Shape(size, CHANNELS))
-        runs = []
-        for _ in range(rounds):
-            command = [sys.executable, "-c", OPEN, url, str(size // 2)]
-            found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-            runs.append([float(value) for value in found])
-        imported, first, peak, _ = (statistics.median(values) for values in zip(*runs, strict=True))
+        url = make_store(folder, Shape(size, CHANNELS))
+        command = [sys.executable, "-c", OPEN, url, str(size // 2)]
+        runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(rounds)]
+        imported, first, peak = (statistics.median(map(float, values)) for values in zip(*runs, strict=True))
         store = stores.open(url)
-        ready = statistics.median(seconds(partial(SentenceDataset, store)) for _ in range(rounds))
-        print(f"{size:>10,}{imported * 1e3:>12.0f}{first * 1e3:>15.1f}{peak * 1.048576:>10.0f}{ready * 1e3:>12.2f}", flush=True)
+        dataset = statistics.median(seconds(partial(SentenceDataset, store)) for _ in range(rounds))
+        table.row(f"{size:,}", imported * 1e3, first * 1e3, peak * 1.048576, dataset * 1e3)
 
 
 def loader(folder: Path, rounds: int) -> None:
@@ -189,10 +165,9 @@ def loader(folder: Path, rounds: int) -> None:
 
     from elmo_store.torch import ScalarMix, SentenceDataset, collate
 
-    url = made(folder, WIDE)
-    mix = ScalarMix(n_layers=3)
-    print("\nDataLoader of 2 workers, 5 x 512 states in float16, shuffled, 64 sentences a batch, mixed to 1,024 in float32")
-    print(f"{'items':<22}{'tokens/s':>10}")
+    url, mix = make_store(folder, WIDE), ScalarMix(n_layers=3)
+    title = "DataLoader of 2 workers, 5 x 512 states in float16, shuffled, 64 sentences a batch, mixed to 1,024 in float32"
+    table = Table(title, "items", "tokens/s")
     for name, text in (("vectors", False), ("vectors and text", True)):
         rates = []
         for _ in range(rounds):
@@ -206,56 +181,112 @@ def loader(folder: Path, rounds: int) -> None:
                         tokens, began = 0, time.perf_counter()
                     tokens += int(batch["mask"].sum())
             rates.append(tokens / (time.perf_counter() - began))
-        print(f"{name:<22}{statistics.median(rates):>10,.0f}", flush=True)
+        table.row(name, statistics.median(rates))
 
 
-def made(folder: Path, shape: Shape) -> str:
-    """Where the store of this shape lies, made if it is not there."""
-    url = str(folder / shape.name)
-    make_store(url, shape)
-    return url
+def remote(folder: Path) -> None:
+    """Copy stores to a server on loopback; rounds, requests and bytes of cold and of warm sentences."""
+    import fsspec
+
+    title = "S3-compatible server on loopback, medians: a cold sentence (a store just opened), a warm one beside it"
+    table = Table(title, "states     form     sentence", "in sequence", "requests", "bytes", "of wanted", "ms", label_width=30)
+    with server() as bucket:
+        for shape in REMOTE:
+            filesystem = fsspec.filesystem("s3", skip_instance_cache=False)
+            url = f"{bucket}/{shape.name}"
+            filesystem.put(make_store(folder, shape), url, recursive=True)
+            traffic = counted(stores.open(url).root.filesystem)
+            for form in shape.forms:
+                for name, values in remote_reads(url, form, traffic).items():
+                    table.row(f"5 x {shape.channels:<7}{form:<9}{name}", *values)
+            filesystem.rm(url, recursive=True)
 
 
-def main() -> int:
-    """Make what is missing, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", help=f"of {', '.join(TABLES)} (default: all)")
+def remote_reads(url: str, form: str, traffic: Traffic) -> dict[str, tuple[float, ...]]:
+    """Rounds, requests, bytes, bytes / bytes wanted and ms of a cold and of a warm sentence, and of a batch."""
+
+    def once(work: Callable[[], Any]) -> tuple[float, ...]:
+        traffic.reset()
+        began = time.perf_counter()
+        wanted = work().nbytes
+        spent = time.perf_counter() - began
+        return traffic.rounds, traffic.requests, traffic.bytes, traffic.bytes / wanted, spent * 1e3
+
+    size = len(stores.open(url))
+    cold, warm = [], []
+    for number in np.random.default_rng(5).integers(0, size - 1, REMOTE_SENTENCES).tolist():
+        store = stores.open(url, form=form)
+        cold.append(once(partial(_sentence, store, number)))
+        warm.append(once(partial(_sentence, store, number + 1)))
+    store = stores.open(url, form=form)
+    many = np.random.default_rng(6).integers(0, size - 1, REMOTE_BATCH)
+    store.read_sentences(many)
+    batch = once(lambda: store.read_sentences(many + 1).states)
+    medians = {name: tuple(map(statistics.median, zip(*runs, strict=True))) for name, runs in (("cold", cold), ("warm", warm))}
+    return {**medians, f"{REMOTE_BATCH} a call": batch}
+
+
+def _sentence(store: stores.Store, number: int) -> Any:
+    return store.sentence(number).read()
+
+
+def encodings(folder: Path, rounds: int) -> None:
+    """Bytes of a token, encoding a shard from float32, scans and random sentences in memory."""
+    sample = folder / "sample"
+    run_measured("embed", str(SAMPLE), "--output", str(sample), "--dtype", "float32", "--quiet")
+    states = stores.open(sample).read()
+    columns = ("bytes a token", "encode", "GB/s", "scan", "one by one", f"{BATCH} at once")
+    table = Table(
+        f"encodings, 5 x {states.shape[2]} channels, in tokens/s; GB/s of plain states", "form", *columns, label_width=30
+    )
+    for form in layout.FORMS:
+        for dtype, compression in ENCODINGS:
+            shape = Shape(ENCODED_SENTENCES, states.shape[2], dtype, (form,), compression=compression)
+            store = stores.open(make_store(folder, shape, states))
+            for raw in (False, True) if dtype == "int8" else (False,):
+                table.row(f"{form}, {dtype}, {'raw' if raw else compression}", *_encoding(store, states, rounds, raw))
+
+
+def _encoding(store: stores.Store, states: Any, rounds: int, raw: bool) -> tuple[float, ...]:
+    m, random = store.manifest, np.random.default_rng(0)
+    objects = [rel for shard in range(m.sizes.shards) for rel in forms.shard_objects(m, shard) if "/token/" not in rel]
+    n = m.shard_range(0)[1]
+    rows = EndlessRows(states if m.is_int8 else states.astype(m.dtype))[0:n]
+    shard = (rows, ["w"] * n, np.zeros(n, np.int64), np.zeros(n, np.int32))
+    works: dict[str, Callable[[], object]] = {
+        "encode": lambda: forms.encode_shard(m, 0, *shard),
+        "scan": lambda: scan(store, raw=raw),
+        "one": lambda: one_by_one(store, random, ENCODED_SAMPLES, raw),
+        "many": lambda: batched(store, random, ENCODED_SAMPLES, raw),
+    }
+    taken = in_turns(works, rounds)
+    sampled = ENCODED_SAMPLES * MEAN_TOKENS
+    size = sum(store.root.size(rel) or 0 for rel in objects) / store.n_tokens
+    rates = (n / taken["encode"], rows.nbytes / taken["encode"] / 1e9, store.n_tokens / taken["scan"])
+    return size, *rates, sampled / taken["one"], sampled / taken["many"]
+
+
+def main() -> None:
+    parser = options_of(__doc__, TABLES)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10**4, 10**5, 10**6], help="sentences (default: 10^4 10^5 10^6)")
     parser.add_argument("--rounds", type=int, default=3, help="of which the median is shown (default: 3)")
     parser.add_argument("--samples", type=int, default=3000, help="random sentences a round (default: 3000)")
     parser.add_argument("--folder", type=Path, help="where stores lie, kept for the next run (default: a temporary one)")
-    parser.add_argument("--make", action="store_true", help="make the stores and stop")
     args = parser.parse_args()
-    for name in args.tables:
-        if name not in TABLES:
-            parser.error(f"no table {name!r}: known are {', '.join(TABLES)}")
-    wanted = args.tables or TABLES
+    print(f"{machine()}; medians of {args.rounds} rounds", flush=True)
     with tempfile.TemporaryDirectory() as scratch:
         folder = args.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        if args.make:
-            for size in args.sizes:
-                made(folder, Shape(size, CHANNELS))
-                make_hdf5(folder / f"{size}x{CHANNELS}.hdf5", size, CHANNELS)
-            made(folder, WIDE)
-            return 0
-        print(f"{machine()}; medians of {args.rounds} rounds", flush=True)
-        if "local" in wanted:
-            local(folder, args.sizes, args.rounds, args.samples)
-        if "open" in wanted:
-            opening(folder, args.sizes, args.rounds)
-        if "loader" in wanted:
-            loader(folder, args.rounds)
-        if "s3" in wanted:
-            from benchmarks.store_remote import remote
-
-            remote(folder)
-        if "chunks" in wanted:
-            from benchmarks.store_chunks import chunk_sizes
-
-            chunk_sizes(folder, args.rounds)
-    return 0
+        works = {
+            "local": lambda: local(folder, args.sizes, args.rounds, args.samples),
+            "open": lambda: opening(folder, args.sizes, args.rounds),
+            "loader": lambda: loader(folder, args.rounds),
+            "s3": lambda: remote(folder),
+            "encodings": lambda: encodings(folder, args.rounds),
+        }
+        for name in args.tables:
+            works[name]()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

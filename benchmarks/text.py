@@ -6,11 +6,11 @@ The text is the sample of the repository, repeated. The first table is one proce
 reading stage of plain text through Beam's local runner, with so many processes of each; their starts are in the seconds.
 """
 
-import argparse
 import bz2
 import csv
 import gzip
 import io
+import itertools
 import json
 import lzma
 import tempfile
@@ -23,27 +23,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from benchmarks.support import Table, machine, options_of
+from benchmarks.texts import SAMPLE
 from elmo_store.storage.root import Root
 from transforms.inputs.records import ReadSettings, Sentence
 from transforms.readers import read_split
 from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.tokenise import TokeniseTasks
 
-SAMPLE = Path(__file__).parent.parent / "examples/sample"
-
 
 def paragraphs(n_bytes: int) -> list[str]:
     """Paragraphs of running text of about ``n_bytes`` in all."""
     own = [p for path in sorted(SAMPLE.glob("*.txt")) for p in path.read_text("utf-8").split("\n") if p.strip()]
-    found: list[str] = []
+    taken: list[str] = []
     size = 0
-    while size < n_bytes:
-        for paragraph in own:
-            found.append(paragraph)
-            size += len(paragraph.encode()) + 2
-            if size >= n_bytes:
-                break
-    return found
+    for paragraph in itertools.cycle(own):
+        if size >= n_bytes:
+            return taken
+        taken.append(paragraph)
+        size += len(paragraph.encode()) + 2
+    return taken
 
 
 def files(folder: Path, texts: list[str]) -> Iterator[tuple[str, str, Path]]:
@@ -80,23 +79,21 @@ def files(folder: Path, texts: list[str]) -> Iterator[tuple[str, str, Path]]:
 def formats(megabytes: float) -> None:
     texts = paragraphs(int(megabytes * 1e6))
     n_bytes = sum(len(text.encode()) + 2 for text in texts)
-    print(f"{n_bytes / 1e6:.1f} MB of text, one process")
-    print(f"{'format':<14}{'tokenizer':<12}{'MB/s':>8}{'tokens/s':>12}")
+    table = Table(f"{n_bytes / 1e6:.1f} MB of text, one process", "format", "tokenizer", "MB/s", "tokens/s")
     with tempfile.TemporaryDirectory() as folder:
         for name, kind, path in files(Path(folder), texts):
             for tokenizer in ("auto",) if kind in ("conll", "conllu") else ("ptb", "whitespace"):
                 settings = ReadSettings(tokenizer=tokenizer)
                 (split,) = plan_splits([str(path)], kind, settings, range_bytes=1 << 40)
-
                 began = time.perf_counter()
                 tokens = sum(len(record.tokens) for record in read_split(split, settings) if isinstance(record, Sentence))
-                seconds = time.perf_counter() - began
-                print(f"{name:<14}{tokenizer:<12}{n_bytes / seconds / 1e6:>8.2f}{tokens / seconds:>12,.0f}")
+                spent = time.perf_counter() - began
+                table.row(name, tokenizer, n_bytes / spent / 1e6, tokens / spent)
 
 
 def stage(megabytes: float, processes: list[int]) -> None:
-    print(f"\n{megabytes:g} MB of plain text, the whole stage: read, tokenise, write scratch parts")
-    print(f"{'processes':<11}{'s':>8}{'MB/s':>8}{'tokens/s':>12}{'× first':>9}")
+    title = f"{megabytes:g} MB of plain text, the whole stage: read, tokenise, write scratch parts"
+    table = Table(title, "processes", "seconds", "MB/s", "tokens/s", "× first")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.txt"
         block = ("\n\n".join(paragraphs(4_000_000)) + "\n\n").encode()
@@ -105,7 +102,7 @@ def stage(megabytes: float, processes: list[int]) -> None:
                 file.write(block)
         settings = ReadSettings()
         tasks = list(read_tasks(plan_splits([str(path)], "text", settings)))
-        one = 0.0
+        first = 0.0
         for n in processes:
             root = Root(Path(folder) / f"store-{n}")
             pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
@@ -113,20 +110,19 @@ def stage(megabytes: float, processes: list[int]) -> None:
             began = time.perf_counter()
             result = pipeline.run()
             result.wait_until_finish()
-            seconds = time.perf_counter() - began
+            spent = time.perf_counter() - began
             counted = {counter.key.metric.name: counter.committed for counter in result.metrics().query()["counters"]}
-            one = one or seconds
-            size = path.stat().st_size
-            rate = counted["tokens_read"] / seconds
-            print(f"{n:<11}{seconds:>8.1f}{size / seconds / 1e6:>8.2f}{rate:>12,.0f}{one / seconds:>9.2f}")
+            first = first or spent
+            table.row(f"{n}", spent, path.stat().st_size / spent / 1e6, counted["tokens_read"] / spent, first / spent)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--megabytes", type=float, default=8, help="of text, of each format (default: 8)")
     parser.add_argument("--processes", default="", metavar="1,2", help="also the whole stage, with so many processes each")
     parser.add_argument("--text-megabytes", type=float, default=1000, help="of the whole stage's text (default: 1000)")
     args = parser.parse_args()
+    print(machine())
     if args.megabytes:
         formats(args.megabytes)
     if args.processes:

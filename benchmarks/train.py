@@ -7,8 +7,6 @@ and recipe are the default model's. The product rate is that of one step's gates
 each: what a training loop that did nothing but its products would reach.
 """
 
-import argparse
-import json
 import statistics
 import time
 from dataclasses import replace
@@ -17,9 +15,10 @@ from model.training.memory import keep_freed_memory
 
 keep_freed_memory()
 
-import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from benchmarks.support import Table, machine, options_of  # noqa: E402
+from benchmarks.texts import made_up_text, made_up_words, take  # noqa: E402
 from model.engine.products import PackedLinear  # noqa: E402
 from model.files.registry import SMALL_OPTIONS  # noqa: E402
 from model.options import BiLMOptions  # noqa: E402
@@ -28,18 +27,6 @@ from model.training.corpus import Corpus, Epoch  # noqa: E402
 from model.training.trainer import Recipe, Trainer  # noqa: E402
 
 TYPES = 100_000
-
-
-def made_up_text(sentences: int, seed: int = 0) -> Corpus:
-    """Sentences of about 23 words, Zipf-distributed over TYPES words of 1 to 12 letters."""
-    generator = np.random.default_rng(seed)
-    letters = np.array(list("etaoinshrdlcumwfgypbvk"))
-    words = ["".join(generator.choice(letters, size=length)) for length in generator.integers(1, 13, TYPES)]
-    words = [f"{word}{i}" if i > 2000 else word for i, word in enumerate(words)]
-    lengths = generator.poisson(23, sentences).clip(2, 100)
-    rank = (np.exp(generator.random(int(lengths.sum())) * np.log(TYPES)) - 1).astype(np.int64)
-    text = np.split(np.array(words, dtype=object)[rank], np.cumsum(lengths)[:-1])
-    return Corpus.encode((list(sentence) for sentence in text), TYPES, list(dict.fromkeys(words)))
 
 
 def flop_per_position(options: BiLMOptions, sampled: int) -> float:
@@ -69,18 +56,6 @@ def product_rate(options: BiLMOptions, lanes: int, seconds: float) -> float:
     return done * 2.0 * lanes * 2 * p * 4 * d / seconds
 
 
-def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--batches", type=int, default=20, help="measured in a round, after 5 to warm up (default: 20)")
-    found.add_argument("--rounds", type=int, default=3, help="(default: 3)")
-    found.add_argument("--lanes", type=int, default=256, help="(default: 256)")
-    found.add_argument("--sampled", type=int, default=1024, help="negatives (default: 1024)")
-    found.add_argument("--dim", type=int, default=1024, help="cells of a layer (default: 1024)")
-    found.add_argument("--projection", type=int, default=128, help="outputs of a layer and direction (default: 128)")
-    found.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
-    return found
-
-
 def measured(trainer: Trainer, epoch: Epoch, batches: range) -> dict[str, float]:
     """One round: what these batches took."""
     began, cpu, before = time.perf_counter(), time.process_time(), trainer.progress.tokens
@@ -95,11 +70,19 @@ def measured(trainer: Trainer, epoch: Epoch, batches: range) -> dict[str, float]
 
 
 def main() -> None:
-    """Measure; print a table, and one line of JSON after it."""
-    args = parser().parse_args()
+    parser = options_of(__doc__)
+    parser.add_argument("--batches", type=int, default=20, help="measured in a round, after 5 to warm up (default: 20)")
+    parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
+    parser.add_argument("--lanes", type=int, default=256, help="(default: 256)")
+    parser.add_argument("--sampled", type=int, default=1024, help="negatives (default: 1024)")
+    parser.add_argument("--dim", type=int, default=1024, help="cells of a layer (default: 1024)")
+    parser.add_argument("--projection", type=int, default=128, help="outputs of a layer and direction (default: 128)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
+    args = parser.parse_args()
     options = replace(SMALL_OPTIONS, dim=args.dim, projection_dim=args.projection)
     recipe = Recipe(lanes=args.lanes, sampled=args.sampled)
-    corpus = made_up_text((args.batches + 6) * args.lanes * recipe.unroll // 20)
+    text = take(made_up_text(TYPES), (args.rounds * args.batches + 6) * args.lanes * recipe.unroll)
+    corpus = Corpus.encode(iter(text), TYPES, made_up_words(TYPES).tolist())
     epoch = Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed)
     trainer = Trainer.fresh(options, recipe, corpus, args.device)
     for index in range(5):
@@ -108,13 +91,12 @@ def main() -> None:
     rounds = [measured(trainer, epoch, range(first, first + args.batches)) for first in starts]
     row = {name: statistics.median(measures[name] for measures in rounds) for name in rounds[0]}
     row["gflop_per_s"] = flop_per_position(options, args.sampled) * recipe.lanes * recipe.unroll / row["ms_per_batch"] / 1e6
-    rate = product_rate(options, args.lanes, seconds=1.0) if args.device == "cpu" else None
-    if rate is not None:
-        row["share_of_product_rate"] = row["gflop_per_s"] * 1e9 / rate
-    print("| " + " | ".join(row) + " |\n|" + "---|" * len(row))
-    print("| " + " | ".join(f"{value:,.2f}" for value in row.values()) + " |")
-    shape = {"dim": args.dim, "projection": args.projection, "lanes": args.lanes, "sampled": args.sampled}
-    print(json.dumps({**shape, "threads": torch.get_num_threads(), "product_gflop_per_s": rate and rate / 1e9, **row}))
+    if args.device == "cpu":
+        row["product_gflop_per_s"] = product_rate(options, args.lanes, seconds=1.0) / 1e9
+        row["share_of_product_rate"] = row["gflop_per_s"] / row["product_gflop_per_s"]
+    table = Table(f"{machine()}; {args.dim}/{args.projection}, {args.lanes} lanes, {args.sampled} negatives", "", "median")
+    for name, value in row.items():
+        table.row(name, value)
 
 
 if __name__ == "__main__":

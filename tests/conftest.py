@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.data import data_folder
+from tests.data import data_folder
 from tests.gcs_server import gcs as gcs
 from tests.s3_server import s3_url as s3_url  # one server a session, for every folder's tests
 from tests.sftp_server import sftp as sftp
@@ -33,7 +33,7 @@ def shared_dir() -> Path:
     """The folder of goldens, corpus and evaluation sets (docs/development/data.md); tests that need them skip without."""
     path = data_folder()
     if not (path / "golden" / "options.json").is_file():
-        pytest.skip(f"no goldens in {path}: `python -m benchmarks.data goldens` fetches them, or set ELMO_STORE_DATA")
+        pytest.skip(f"no goldens in {path}: `python -m tests.data goldens` fetches them, or set ELMO_STORE_DATA")
     return path
 
 

@@ -1,10 +1,117 @@
-"""A real S3-compatible server on loopback, for every test folder: the fixture `s3_url`. Needs moto[server] and s3fs."""
+"""A real S3-compatible server on loopback, for every test folder: the fixture `s3_url`; and a count of what a reader asks it for.
 
+Needs moto[server] and s3fs. A request's round is counted by its place among the calls of the filesystem: what one call of
+`cat_ranges` or `cat` asks for is under way together, so it counts as one request in sequence, however many ranges it has.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
+from fsspec.asyn import sync_wrapper
 
-from benchmarks.s3 import server
+BUCKET = "elmo"
+SECONDS_TO_START = 120
+
+
+@dataclass
+class Traffic:
+    """Since the counters were last set to zero: rounds of requests, one after the other; requests in all; bytes received."""
+
+    rounds: int = 0
+    requests: int = 0
+    bytes: int = 0
+
+    def reset(self) -> None:
+        """Begin to count anew."""
+        self.rounds = self.requests = self.bytes = 0
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """``s3://elmo`` on a server of its own, found by AWS_ENDPOINT_URL while the context lasts."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    endpoint = f"http://127.0.0.1:{port}"
+    settings = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_CONFIG_FILE": os.devnull,  # never the user's own credentials
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    }
+    before = {name: os.environ.get(name) for name in (*settings, "AWS_PROFILE", "AWS_SESSION_TOKEN")}
+    os.environ.update(settings)
+    for name in before.keys() - settings.keys():
+        os.environ.pop(name, None)
+    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait(endpoint, process)
+        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT"), timeout=30).close()
+        yield f"s3://{BUCKET}"
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def counted(filesystem: Any) -> Traffic:
+    """Count from now on what this filesystem (s3fs) is asked for by `cat_file`, `cat` and `cat_ranges`."""
+    traffic = Traffic()
+    fetch = filesystem._cat_file
+
+    async def counting_fetch(*args: Any, **kwargs: Any) -> bytes:
+        data: bytes = await fetch(*args, **kwargs)
+        traffic.requests += 1
+        traffic.bytes += len(data)
+        return data
+
+    filesystem._cat_file = counting_fetch
+    filesystem.cat_file = sync_wrapper(counting_fetch, obj=filesystem)
+    for name in ("cat_file", "cat", "cat_ranges"):
+        _count_rounds(filesystem, name, traffic)
+    return traffic
+
+
+def _count_rounds(filesystem: Any, name: str, traffic: Traffic) -> None:
+    call = getattr(filesystem, name)
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        before = traffic.requests
+        result = call(*args, **kwargs)
+        traffic.rounds += traffic.requests > before
+        return result
+
+    setattr(filesystem, name, counting)
+
+
+def _wait(endpoint: str, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise RuntimeError(f"moto_server ended with {process.returncode}: is moto[server] installed?")
+        try:
+            urllib.request.urlopen(endpoint, timeout=5).close()
+            return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    raise RuntimeError(f"moto_server did not answer on {endpoint} within {SECONDS_TO_START} s")
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import data
+from tests import data
 
 
 def wheel(folder: Path, contents: dict[str, bytes]) -> Path:

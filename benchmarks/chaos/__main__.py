@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.chaos import damage, fuzz, hostile, kills, network, overlaps, storage
 from benchmarks.chaos.job import Found
-from benchmarks.processes import machine
+from benchmarks.support import machine
 
 
 def main() -> int:

@@ -13,8 +13,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from benchmarks.chaos.job import OBJECTS, Command, Found, SmallJob, contents
-from benchmarks.s3 import BUCKET, server
 from elmo_store.storage.root import Root
+from tests.s3_server import BUCKET, server
 
 RUNS_AT_MOST = 25
 BUFFER_BYTES = 16 << 10

@@ -1,7 +1,7 @@
 """States in 8 bits: whole numbers, and for each state of each row the scale that they are multiplied by.
 
-docs/store-format.md has the form; `benchmarks.int8_form` chose it. Everything works row by row and is the same however rows are
-cut into blocks.
+docs/store-format.md has the form, docs/development/performance.md what it loses. Everything works row by row and is the same
+however rows are cut into blocks.
 """
 
 from collections.abc import Callable, Iterator, Sequence

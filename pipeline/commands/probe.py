@@ -1,6 +1,7 @@
 """``elmo-store probe``: what a model's layers know, by a downstream task over precomputed stores."""
 
 import argparse
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from pipeline.cli.touched import Touched
 from pipeline.jobs.options import json_object
 
 if TYPE_CHECKING:
+    from pipeline.probing.probe import TaggingTask
     from pipeline.probing.results import Result
 
 LOADS = "PyTorch"
@@ -49,40 +51,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="span-f1 scores the spans of IOB2 labels (default: span-f1 if all labels are O, B-… or I-…, else accuracy)",
     )  # fmt: skip
     tag.add_argument(
-        "--features", metavar="NAME,…",
-        help='of x, layer 1, …, layer L (top), average, mix; "top" is the last layer (default: all these); also projection '
-        "(of all layers, learned), [x; mix], h (a BiLSTM over x) and [h; mix]",
-    )  # fmt: skip
-    tag.add_argument(
         "--given-column", metavar="NAME|N",
         help="also a baseline that knows this column alone: for chunks the part of speech (default: none)",
     )  # fmt: skip
-    tag.add_argument(
-        "--control", action="store_true",
-        help="also the control task: a label drawn at random for each word type; one training a feature (default: off)",
-    )  # fmt: skip
-    tag.add_argument(
-        "--logistic", action="store_true",
-        help="also a converged logistic regression on each mix; needs scikit-learn (default: off)",
-    )  # fmt: skip
-    learning = tag.add_argument_group("learning, the same for every feature")
-    learning.add_argument(
-        "--tagger", choices=("linear", "bilstm"), default="linear", help="what stands on the vectors (default: linear)"
-    )
-    learning.add_argument("--hidden", type=int, default=64, metavar="N", help="BiLSTM units a direction (default: 64)")
-    learning.add_argument("--epochs", type=int, default=10, metavar="N", help="passes over the training set (default: 10)")
-    learning.add_argument("--batch", type=int, default=32, metavar="N", help="sentences in a step (default: 32)")
-    learning.add_argument("--learning-rate", type=float, default=0.003, metavar="R", help="Adam's highest (default: 0.003)")
-    learning.add_argument("--mix-learning-rate", type=float, default=0.03, metavar="R", help="of γ and w (default: 0.03)")
-    learning.add_argument("--dropout", type=float, default=0.1, metavar="P", help="on the vectors (default: 0.1)")
-    learning.add_argument(
-        "--layer-norm", choices=("none", "token", "batch"), default="none",
-        help="of each layer before mixing: per token, or over a whole batch as AllenNLP's do_layer_norm (default: none)",
-    )  # fmt: skip
-    learning.add_argument("--l2", type=float, default=0.001, metavar="λ", help="of λ‖w‖² on the learned mix (default: 0.001)")
-    learning.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one (default: auto)"
-    )
+    add_tagging(tag)
     tag.add_argument("--plot", metavar="FILE", help="the learned s and γ as a bar plot, .svg, .png or .pdf (default: none)")
     tag.add_argument(
         "--mix-weights", metavar="FILE",
@@ -107,6 +79,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the stores (default: {})"
         )
         task.add_argument("--quiet", action="store_true", help="no line for each training, only the table (default: off)")
+
+
+def add_tagging(parser: argparse.ArgumentParser) -> None:
+    """What is measured of a tagging task, and how its taggers learn."""
+    parser.add_argument(
+        "--features", metavar="NAME,…",
+        help='of x, layer 1, …, layer L (top), average, mix; "top" is the last layer (default: all these); also projection '
+        "(of all layers, learned), [x; mix], h (a BiLSTM over x) and [h; mix]",
+    )  # fmt: skip
+    parser.add_argument(
+        "--control", action="store_true",
+        help="also the control task: a label drawn at random for each word type; one training a feature (default: off)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--logistic", action="store_true",
+        help="also a converged logistic regression on each mix; needs scikit-learn (default: off)",
+    )  # fmt: skip
+    learning = parser.add_argument_group("learning, the same for every feature")
+    learning.add_argument(
+        "--tagger", choices=("linear", "bilstm"), default="linear", help="what stands on the vectors (default: linear)"
+    )
+    learning.add_argument("--hidden", type=int, default=64, metavar="N", help="BiLSTM units a direction (default: 64)")
+    learning.add_argument("--epochs", type=int, default=10, metavar="N", help="passes over the training set (default: 10)")
+    learning.add_argument("--batch", type=int, default=32, metavar="N", help="sentences in a step (default: 32)")
+    learning.add_argument("--learning-rate", type=float, default=0.003, metavar="R", help="Adam's highest (default: 0.003)")
+    learning.add_argument("--mix-learning-rate", type=float, default=0.03, metavar="R", help="of γ and w (default: 0.03)")
+    learning.add_argument("--dropout", type=float, default=0.1, metavar="P", help="on the vectors (default: 0.1)")
+    learning.add_argument(
+        "--layer-norm", choices=("none", "token", "batch"), default="none",
+        help="of each layer before mixing: per token, or over a whole batch as AllenNLP's do_layer_norm (default: none)",
+    )  # fmt: skip
+    learning.add_argument("--l2", type=float, default=0.001, metavar="λ", help="of λ‖w‖² on the learned mix (default: 0.001)")
+    learning.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one (default: auto)"
+    )
 
 
 def check(args: argparse.Namespace) -> None:
@@ -153,46 +160,37 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
 def tag(args: argparse.Namespace) -> "Result":
     """Train and score a tagger for each feature and seed."""
-    import torch
-
-    from pipeline.probing.probe import Checks, TaggingTask, run_tagging
-    from pipeline.probing.tagger import TaggerSettings, TaggingRun
+    from pipeline.probing.probe import TaggingTask
 
     task = TaggingTask(
-        args.name or "tag",
-        args.train,
-        args.train_labels,
-        args.test,
-        args.test_labels,
-        column=args.column,
-        file_format=args.labels_format,
-        metric=args.metric,
-        given=args.given_column,
-    )
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if args.device == "auto" else args.device
-    settings = TaggerSettings(
-        args.tagger,
-        args.hidden,
-        args.epochs,
-        args.batch,
-        args.learning_rate,
-        args.mix_learning_rate,
-        args.dropout,
-        args.layer_norm,
-        args.l2,
-        device,
-    )
+        args.name or "tag", args.train, args.train_labels, args.test, args.test_labels, column=args.column,
+        file_format=args.labels_format, metric=args.metric, given=args.given_column,
+    )  # fmt: skip
+    return run_task(task, args)
 
-    def tell(metric: str, run: TaggingRun) -> None:
+
+def run_task(task: "TaggingTask", args: argparse.Namespace) -> "Result":
+    """`run_tagging` with the options of `add_tagging`, ``seeds`` and ``quiet``; a line for each training on standard error."""
+    import torch
+
+    from pipeline.probing.probe import Checks, run_tagging
+    from pipeline.probing.tagger import TaggerSettings, TaggingRun
+
+    names = [field.name for field in dataclasses.fields(TaggerSettings)]
+    settings = TaggerSettings(**{name: getattr(args, name) for name in names})
+    if args.device == "auto":
+        settings = dataclasses.replace(settings, device="cuda" if torch.cuda.is_available() else "cpu")
+
+    def on_progress(metric: str, run: TaggingRun) -> None:
         learned = f"  s {' '.join(f'{share:.3f}' for share in run.s)}" if run.s else ""
         learned += "" if run.gamma is None else f"  γ {run.gamma:.3f}"
-        line = f"{run.feature:<14} seed {run.seed}  {metric} {100 * run.score:.2f}  {run.seconds:.0f} s{learned}"
+        line = f"{task.name}: {run.feature:<14} seed {run.seed}  {metric} {100 * run.score:.2f}  {run.seconds:.0f} s{learned}"
         if not args.quiet:
             print(line, file=sys.stderr, flush=True)
 
     return run_tagging(
         task, asked=args.features, seeds=args.seeds, settings=settings, checks=Checks(args.control, args.logistic),
-        storage_options=args.storage_options, tell=tell,
+        storage_options=args.storage_options, on_progress=on_progress,
     )  # fmt: skip
 
 
@@ -209,11 +207,7 @@ def report(args: argparse.Namespace, result: "Result") -> None:
     """Print the table and bars, and write the files that were asked for."""
     from pipeline.probing import results
 
-    print(results.markdown([result]))
-    if result.differences:
-        print(f"\n{results.differences(result)}")
-    if result.mixes:
-        print(f"\n{results.bars(result)}")
+    print(results.text([result]))
     try:
         if args.json:
             _write(args.json, results.as_json([result]))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from elmo_store.store import open as open_store
@@ -95,14 +96,14 @@ def run_tagging(
     settings: TaggerSettings,
     checks: Checks | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    tell: Callable[[str, TaggingRun], None] = lambda *_: None,
+    on_progress: Callable[[str, TaggingRun], None] = lambda *_: None,
 ) -> Result:
     """Train and score a tagger for each feature and seed; baselines beside it.
 
     Args:
         asked: features, see `chosen_features`.
         seeds: how many, from 0.
-        tell: called after each training with the metric's name.
+        on_progress: called after each training with the metric's name.
 
     Raises:
         LabelError: label files that can't be used or don't fit their store.
@@ -120,19 +121,16 @@ def run_tagging(
     metric: Metric = task.metric or ("span-f1" if is_iob2(label for s in train.sentences for label in s.labels) else "accuracy")
     wanted = chosen_features(asked, train.vectors.n_layers)
 
-    def told(run: TaggingRun) -> None:
-        tell(metric, run)
-
     runs = probe_tagging(
         (train.vectors, train.sentences), (test.vectors, test.sentences), metric=metric, seeds=range(seeds),
-        settings=settings, features=wanted, tell=told,
+        settings=settings, features=wanted, on_progress=partial(on_progress, metric),
     )  # fmt: skip
     control: list[TaggingRun] = []
     if checks.control:
         random_train, random_test = baselines.control_labels(train.sentences, test.sentences, seed=0)
         control = probe_tagging(
             (train.vectors, random_train), (test.vectors, random_test), metric="accuracy", seeds=[0], settings=settings,
-            features=wanted, tell=told,
+            features=wanted, on_progress=partial(on_progress, metric),
         )  # fmt: skip
     logistic = _logistic(train, test, wanted, runs, metric) if checks.logistic else {}
     return tagging_result(

@@ -140,6 +140,12 @@ def sense_result(task: str, runs: Sequence[SenseRun]) -> Result:
     return Result(task, ("nearest occurrence", "nearest sense mean"), rows, None, tuple(asdict(run) for run in runs))
 
 
+def text(results: Sequence[Result]) -> str:
+    """The table of all tasks, then the differences and the learned mix of each that has them."""
+    found = [markdown(results), *(part for result in results for part in (differences(result), bars(result)))]
+    return "\n\n".join(filter(None, found))
+
+
 def markdown(results: Sequence[Result]) -> str:
     """One table, in percent: a row for each feature, a column for each score of each task."""
     heads = [f"{result.task}, {column}" for result in results for column in result.columns]

@@ -206,9 +206,9 @@ def probe_tagging(
     seeds: Sequence[int],
     settings: TaggerSettings,
     features: Sequence[Feature],
-    tell: Callable[[TaggingRun], None] = lambda run: None,
+    on_progress: Callable[[TaggingRun], None] = lambda run: None,
 ) -> list[TaggingRun]:
-    """Train a tagger for each feature and seed, and score it on the test set; ``tell`` is called after each."""
+    """Train a tagger for each feature and seed, and score it on the test set; ``on_progress`` is called after each."""
     numbers = label_numbers(train[1])
     names = list(numbers)
     learned = LabelledStates(*train, numbers)
@@ -225,5 +225,5 @@ def probe_tagging(
             if model.has_mix:
                 gamma = model.mix.gamma.item()
             runs.append(TaggingRun(feature.name, seed, found, time.perf_counter() - began, w, s, gamma))
-            tell(runs[-1])
+            on_progress(runs[-1])
     return runs

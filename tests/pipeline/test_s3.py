@@ -10,13 +10,13 @@ import fsspec
 import pytest
 
 import elmo_store
-from benchmarks.scale import count_requests, manifest_of
 from elmo_store.format.manifest import write_manifest
 from elmo_store.format.markers import read_marker
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from pipeline.progress.snapshot import ProgressReader
+from tests.job_stages import count_requests, manifest_of
 from tests.pipeline.support import digests, remote_digests
 from tests.pipeline.test_embed_job import broken_writer
 from transforms.stages import embed as embed_stage

@@ -154,8 +154,8 @@ def make_store(
     file = {"url": "input.txt", "format": "lines", "guessed": True, "bytes": 123, "version": "mtime=1", "pieces": 1}
     root.put(layout.INPUTS, encode_inputs([file]))
     zarr_form.create(root, manifest)
-    written = _write_sentences(root, manifest, tokens, starts, parts)
-    tables = _write_ids(root, manifest)
+    written = write_sentences(root, manifest, tokens, starts, parts)
+    tables = write_ids(root, manifest)
     markers = [write_shard(root, manifest, shard, stored, row_tokens, sentence, index) for shard in range(manifest.sizes.shards)]
     complete = complete_store(root, manifest, checksum(markers), [written], [tables])
     if not manifest.complete:
@@ -189,7 +189,7 @@ def _put(root: Root, objects: Iterable[tuple[str, bytes | bytearray]]) -> tuple[
     return tuple(records)
 
 
-def _write_ids(root: Root, manifest: Manifest) -> IdsMarker:
+def write_ids(root: Root, manifest: Manifest) -> IdsMarker:
     n, bits = manifest.sizes.sentences, layout.id_bits(manifest.sizes.sentences)
     pairs = ids.hashes(f"doc.txt:{i}" for i in range(n))
     tables = encode_id_tables(pairs, np.arange(n), bits, range(1 << bits))
@@ -198,7 +198,7 @@ def _write_ids(root: Root, manifest: Manifest) -> IdsMarker:
     return marker
 
 
-def _write_sentences(
+def write_sentences(
     root: Root, manifest: Manifest, tokens: list[list[str]], starts: list[int], parts: Sequence[int]
 ) -> StretchMarker:
     first = 0

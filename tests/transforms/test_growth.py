@@ -1,4 +1,4 @@
-"""What one worker does alone does not grow with the shards: counted in requests, on the stages of `benchmarks.scale`."""
+"""What one worker does alone does not grow with the shards: counted in requests, on the stages of `tests.job_stages`."""
 
 import subprocess
 import sys
@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks import scale
 from elmo_store.format.layout import zarr_states_shard
 from elmo_store.format.manifest import write_manifest
 from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 from pipeline.progress.snapshot import ProgressReader
+from tests import job_stages
 from transforms.runtime.results import Outcome
 from transforms.runtime.work import START
 from transforms.stages.done import Checked, check, check_tasks
@@ -25,17 +25,17 @@ REQUESTS = ("get", "put", "size", "sizes", "get_many", "remove", "stamp")
 def begun(tmp_path: Path, shards: int, files: int) -> Root:
     """A job of so many shards whose input is read."""
     source, root = Root(tmp_path / f"input-{shards}"), Root(tmp_path / f"store-{shards}")
-    scale.put_input(source, 0, files, shards * scale.SHARD_ROWS // scale.TOKENS_A_LINE // files)
-    write_manifest(root, scale.manifest_of(root))
+    job_stages.put_input(source, 0, files, shards * job_stages.SHARD_ROWS // job_stages.TOKENS_A_LINE // files)
+    write_manifest(root, job_stages.manifest_of(root))
     root.put_json(START, {"started": time.time(), "n_pieces": 1, "n_bytes": 1})
-    assert scale.door(f"{source}/", {}, root) == 1
-    scale.read_all(root, root, {})
+    assert job_stages.preflight(f"{source}/", {}, root) == 1
+    job_stages.read_all(root, root, {})
     return root
 
 
 def written(root: Root) -> None:
-    numbers, tasks = scale.plan(root, False)
-    scale.write_all(root, tasks, numbers)
+    numbers, tasks = job_stages.plan(root, False)
+    job_stages.write_all(root, tasks, numbers)
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, work: Any) -> Counter[str]:
@@ -58,9 +58,9 @@ def test_requests_of_plan_finish_and_a_look_do_not_grow(tmp_path: Path, monkeypa
     found: dict[str, list[Counter[str]]] = {"plan": [], "resumed plan": [], "look": [], "finish": []}
     for shards in (16, 64):
         root = begun(tmp_path, shards, 8)
-        found["plan"].append(counted(monkeypatch, lambda root=root: scale.plan_alone(root, False)))
+        found["plan"].append(counted(monkeypatch, lambda root=root: job_stages.plan_alone(root, False)))
         written(root)
-        found["resumed plan"].append(counted(monkeypatch, lambda root=root: scale.plan_alone(root, True)))
+        found["resumed plan"].append(counted(monkeypatch, lambda root=root: job_stages.plan_alone(root, True)))
         found["look"].append(counted(monkeypatch, lambda root=root: ProgressReader(root).look()))
         total = sum((check(task, root) for task in check_tasks(Outcome(), root)), Checked())
         assert (total.n_missing, total.faulty) == (0, ())

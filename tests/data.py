@@ -1,4 +1,4 @@
-"""Where goldens, corpus and evaluation sets lie, and how the goldens are had: ``python -m benchmarks.data goldens``.
+"""Where goldens, corpus and evaluation sets lie, and how the goldens are had: ``python -m tests.data goldens``.
 
 One setting names the folder: ELMO_STORE_DATA, by default `data` in the cache (elmo-store in $XDG_CACHE_HOME or ~/.cache).
 docs/development/data.md says what belongs there.
@@ -68,7 +68,7 @@ def fetch_goldens(folder: Path) -> None:
 
 def main() -> int:
     """Fetch; 0 where the goldens lie in their place, 3 where they could not be had."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.data", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.data", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("what", choices=("goldens", "where"), help="goldens = fetch them; where = print the folder")
     args = parser.parse_args()
     folder = data_folder()
