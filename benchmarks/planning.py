@@ -23,14 +23,15 @@ import pyarrow.parquet as pq
 
 from benchmarks.support import Table, machine, options_of
 from benchmarks.texts import running_text, take
+from elmo_store.format.markers import PartRange
 from elmo_store.storage.root import Root
 from model.characters import char_ids
 from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, LONG_TOKENS, TABLE_ROWS, WINDOW
 from model.engine.gates import GateTable
 from model.engine.planning.host import Host, Limits, Prepared
 from model.engine.planning.text import Text
-from transforms.stages.plan import PartSlice, ShardTask, shard_tasks
-from transforms.stages.shard_text import PartReader, call_text, read_shard
+from transforms.stages.plan import ShardTask, shard_tasks
+from transforms.stages.shards import call_text, part_reader, read_shard
 
 SHARD_ROWS = 49_152  # as a job's
 PART_SENTENCES = 16_384
@@ -43,7 +44,7 @@ def gpu_limits(lanes: int) -> Limits:
 
 def put_parts(root: Root, sentences: list[list[str]]) -> list[ShardTask]:
     """Scratch parts of these sentences as a job writes them, and the tasks of all their shards."""
-    slices: list[PartSlice] = []
+    slices: list[tuple[str, PartRange]] = []
     rows = 0
     for first in range(0, len(sentences), PART_SENTENCES):
         part = sentences[first : first + PART_SENTENCES]
@@ -53,7 +54,7 @@ def put_parts(root: Root, sentences: list[list[str]]) -> list[ShardTask]:
         pq.write_table(pa.table(table), sink, compression="zstd")
         name = f"part-{first}.parquet"
         root.put(name, sink.getvalue())
-        slices.append(PartSlice(len(slices), name, first, rows, sum(lengths)))
+        slices.append((name, PartRange(len(slices), first, len(part), rows, sum(lengths))))
         rows += sum(lengths)
     return list(shard_tasks(slices, rows, SHARD_ROWS))
 
@@ -73,7 +74,7 @@ class Call:
 
     def read(self, root: Root, tasks: list[ShardTask]) -> Text:
         """Parts read, shards cut out."""
-        reader = PartReader(root)
+        reader = part_reader(root)
         return call_text([read_shard(reader, task, boundaries=False) for task in tasks])
 
     def plan(self, text: Text) -> Prepared:

@@ -29,10 +29,9 @@ from elmo_store.format.manifest import write_manifest
 from elmo_store.storage.root import Root
 from pipeline.progress.snapshot import ProgressReader
 from tests import job_stages
-from transforms.runtime.results import Outcome
+from transforms.runtime.results import Outcome, total
 from transforms.runtime.work import START
-from transforms.stages.done import Checked, CheckTask, check, check_tasks, left_to_do
-from transforms.stages.finish import finish_job
+from transforms.stages.finish import CheckTask, check, check_tasks, finish_job, left_to_do
 from transforms.stages.plan import ShardTask
 
 
@@ -69,7 +68,7 @@ def _measured(work: Callable[..., Any], arguments: Sequence[Any]) -> Cost:
     return Cost(seconds, n[0], peak_resident(os.getpid()), value)
 
 
-def last_step(root: Root, checked: Checked) -> bool:
+def last_step(root: Root, checked: Outcome) -> bool:
     return finish_job(root, checked).complete
 
 
@@ -101,12 +100,12 @@ def step(place: str, options: dict[str, Any], shards: int, files: int, served: s
     yield "watch, a look", measured(look, root), ""
     yield "resume: plan", measured(job_stages.plan_alone, root, True), ""
     yield "resume: a check", measured(left_in, tasks[0], root), f"one of {len(tasks)} tasks that workers share"
-    by_room: dict[str, list[CheckTask]] = {}
+    by_folder: dict[str, list[CheckTask]] = {}
     for task in check_tasks(Outcome(), root):
-        by_room.setdefault(task.room, []).append(task)
-    for room, of_room in by_room.items():
-        yield f"finish: {room}", measured(check, of_room[0], root), f"one of {len(of_room)} tasks that workers share"
-    checked = sum((check(task, fill) for of_room in by_room.values() for task in of_room), Checked())
+        by_folder.setdefault(task.folder, []).append(task)
+    for folder, of_folder in by_folder.items():
+        yield f"finish: {folder}", measured(check, of_folder[0], root), f"one of {len(of_folder)} tasks that workers share"
+    checked = total(check(task, fill) for of_folder in by_folder.values() for task in of_folder)
     yield "finish: last step", measured(last_step, root, checked), ""
     yield "watch, complete", measured(look, root), ""
     fill.remove_tree()

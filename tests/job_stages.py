@@ -14,15 +14,12 @@ from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStat
 from elmo_store.storage.root import Root
 from model.options import BiLMOptions
 from transforms.inputs.records import ReadSettings, describe_files
-from transforms.stages.index_ids import merge_ids, runs_to_do
-from transforms.stages.number import number_parts
-from transforms.stages.plan import ShardTask
-from transforms.stages.plan_shards import NUMBER, SHARDS, plan_job
+from transforms.stages.number import merge_ids, number_parts, runs_to_do
+from transforms.stages.plan import NUMBER, SHARDS, ShardTask, plan_job
 from transforms.stages.scratch import tokenise_task
-from transforms.stages.shard_text import PartReader, read_shard
+from transforms.stages.shards import part_reader, read_shard, write_shard
 from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.unpack import listed_tasks, write_tasks
-from transforms.stages.write import write_shard
 
 SHARD_ROWS, CHANNELS, TOKENS_A_LINE = 256, 8, 16
 READ = ReadSettings(tokenizer="whitespace")
@@ -109,10 +106,10 @@ def write_all(root: Root, tasks: Sequence[Sequence[ShardTask]], numbers: Sequenc
     plan_id = json.loads(root.get("_work/plan.json"))["id"]
 
     def write(batch: Sequence[ShardTask]) -> None:
-        reader = PartReader(root)
+        read_part = part_reader(root)
         for task in batch:
             states = np.zeros((task.n_rows, len(manifest.states), CHANNELS), np.float16)
-            write_shard(root, manifest, read_shard(reader, task, False), states, plan_id, {"tokens": task.n_rows})
+            write_shard(root, manifest, read_shard(read_part, task, False), states, plan_id, {"tokens": task.n_rows})
 
     with ThreadPoolExecutor(WRITERS) as pool:
         list(pool.map(write, tasks))

@@ -4,11 +4,8 @@ import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.storage.root import Root
-from transforms.stages.copy_parts import CopyParts
-from transforms.stages.derive import DeriveShards
-from transforms.stages.done import FindDone
-from transforms.stages.finish import FinishStore
-from transforms.stages.plan_derived import PARTS, SHARDS, SHARDS_PER_TASK, PlanDerived
+from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, CopyParts, DeriveShards, PlanDerived
+from transforms.stages.finish import FindDone, FinishStore
 
 
 class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):

@@ -13,12 +13,10 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.storage.root import Root
 from transforms.inputs.records import ReadSettings, ReadTask
-from transforms.stages.done import FindDone
 from transforms.stages.embed import EmbedSettings, EmbedShards
-from transforms.stages.finish import FinishStore
-from transforms.stages.index_ids import IndexIds
-from transforms.stages.number import NumberParts
-from transforms.stages.plan_shards import NUMBER, SHARDS, PlanShards
+from transforms.stages.finish import FindDone, FinishStore
+from transforms.stages.number import IndexIds, NumberParts
+from transforms.stages.plan import NUMBER, SHARDS, PlanShards
 from transforms.stages.tokenise import TokeniseTasks
 from transforms.stages.unpack import UnpackStreams, listed_tasks
 

@@ -44,8 +44,9 @@ from pipeline.runners.workers import workers_of
 from transforms.inputs.records import ReadSettings, Split, describe_files, input_fingerprint
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, PROGRESS, START
-from transforms.stages.embed import EmbedSettings, build_ahead, engine_dtype
+from transforms.stages.embed import EmbedSettings, build_ahead
 from transforms.stages.plan import shards_per_call
+from transforms.stages.shard_worker import engine_dtype
 from transforms.stages.split import read_tasks
 from transforms.stages.unpack import write_tasks
 from transforms.text.tokenizers import describe

@@ -13,7 +13,7 @@ from elmo_store.storage import lease
 from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
-from transforms.runtime.job_root import again
+from transforms.runtime.job_root import retry
 
 # How long a run may be silent before another one may begin: a command that waits says something every 10 s, workers of an engine
 # when they write; an engine may take its time to start any.
@@ -41,7 +41,7 @@ def tidy(root: Root) -> None:
         lease.release(root, own.run)
 
     with suppress(OSError, StoreError):  # LeaseHeldError: whoever has it is not done, or will be believed dead later
-        again(remove, local=root.is_local)
+        retry(remove, local=root.is_local)
 
 
 class LeaseHolder(lease.LeaseHolder):
@@ -62,7 +62,7 @@ class LeaseHolder(lease.LeaseHolder):
             raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
 
     def _release(self) -> None:
-        again(partial(lease.release, self.root, self.run), local=self.root.is_local)
+        retry(partial(lease.release, self.root, self.run), local=self.root.is_local)
 
 
 def _say(text: str) -> None:

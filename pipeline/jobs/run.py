@@ -15,7 +15,7 @@ from pipeline.cli.signals import name_of, say
 from pipeline.jobs.lease_holder import LeaseHolder, tidy
 from pipeline.progress.bars import shown
 from pipeline.progress.summary import Totals, next_steps, of_sums, summary
-from transforms.runtime.job_root import again
+from transforms.runtime.job_root import retry
 from transforms.runtime.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY, WORK
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ def left_summary(root: Root) -> tuple[Totals, Totals] | None:
     """What the last stage left for this command: sums over all shards, and over those of this run. Taken away."""
     left = None
     with suppress(OSError, StoreError, ValueError):  # the store is complete without it
-        left = again(partial(root.get_json, SUMMARY), local=root.is_local)
+        left = retry(partial(root.get_json, SUMMARY), local=root.is_local)
     with suppress(OSError, StoreError):  # the next command removes it
-        again(partial(root.remove_tree, WORK), local=root.is_local)
+        retry(partial(root.remove_tree, WORK), local=root.is_local)
     if left is None:
         return None
     return of_sums(left["everything"], int(left["bytes"])), of_sums(left["this_run"], 0)

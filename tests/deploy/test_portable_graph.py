@@ -81,9 +81,8 @@ import sys
 import apache_beam as beam
 from elmo_store.storage.root import Root
 from pipeline.runners.beam_options import pipeline_options
-from transforms.stages.index_ids import IndexIds
-from transforms.stages.number import NumberParts
-from transforms.stages.plan_shards import NUMBER, PlanShards
+from transforms.stages.number import IndexIds, NumberParts
+from transforms.stages.plan import NUMBER, PlanShards
 from transforms.inputs.records import ReadSettings
 from transforms.stages.unpack import listed_tasks
 from transforms.stages.tokenise import TokeniseTasks

@@ -15,7 +15,7 @@ from benchmarks.chaos.filesystem import register
 from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.format.layout import MANIFEST, WORK, shard_marker, zarr_states_shard
 from elmo_store.format.manifest import read_manifest, write_manifest
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import PartRange, read_marker
 from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, Lease, acquire, read_lease, release
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
@@ -26,13 +26,14 @@ from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
 from transforms.runtime.job_root import JobRoot
+from transforms.runtime.problems import IncompleteJobError
+from transforms.runtime.results import Outcome, total
 from transforms.runtime.work import PLAN, START
-from transforms.stages import embed as embed_stage
 from transforms.stages import finish as finish_stage
-from transforms.stages import plan_shards
-from transforms.stages.done import left_to_do
-from transforms.stages.plan import PartSlice, ShardTask
-from transforms.stages.problems import IncompleteJobError
+from transforms.stages import plan as plan_stage
+from transforms.stages import shard_worker
+from transforms.stages.finish import check, check_tasks, left_to_do
+from transforms.stages.plan import ShardTask
 
 
 def held_elsewhere(out: Path, run: str = "theirs") -> None:
@@ -81,7 +82,7 @@ def test_a_complete_store_has_neither_lease_nor_scratch(embed: Command, out: Pat
 def test_a_run_that_is_pushed_aside_stops_and_says_so(
     embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sound = embed_stage.write_shard
+    sound = shard_worker.write_shard
 
     def overtaken(root: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         if text.task.shard == 2:
@@ -89,7 +90,7 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
             monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
         return sound(root, manifest, text, states, plan, stats)
 
-    monkeypatch.setattr(embed_stage, "write_shard", overtaken)
+    monkeypatch.setattr(shard_worker, "write_shard", overtaken)
     assert embed(out) == Exit.REFUSED
     assert "another run took" in capsys.readouterr().err
     root = Root(out)
@@ -125,18 +126,15 @@ def read_settings() -> Any:
 
 
 def finish(root: Root) -> None:
-    from transforms.runtime.results import Outcome
-    from transforms.stages.done import check, check_tasks
-
-    found = sum((check(task, root) for task in check_tasks(Outcome(), root)), start=finish_stage.Checked())
+    found = total(check(task, root) for task in check_tasks(Outcome(), root))
     finish_stage.finish_job(root, found)
 
 
 def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: JobRoot, everything: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     root = run_of_a_job
     before = everything()
-    again = list(plan_shards.plan_job(root, read_settings(), 4, 1, False))
-    assert [one.tag for one in again].count(plan_shards.SHARDS) >= 1
+    again = list(plan_stage.plan_job(root, read_settings(), 4, 1, False))
+    assert [one.tag for one in again].count(plan_stage.SHARDS) >= 1
     assert everything() == before
     # While it writes, the job ends: the copy must not bring `complete: false` back, nor undo the consolidated metadata.
 
@@ -145,20 +143,20 @@ def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: JobRoot, everythi
         return False
 
     with monkeypatch.context() as patch:
-        patch.setattr(plan_shards, "is_planned", ends_meanwhile)
+        patch.setattr(plan_stage, "is_planned", ends_meanwhile)
         with pytest.raises(LeaseLostError):
-            list(plan_shards.plan_job(root, read_settings(), 4, 1, False))
+            list(plan_stage.plan_job(root, read_settings(), 4, 1, False))
     store = elmo_store.open(root.url())
     assert store.manifest.complete
     store.verify()
-    assert list(plan_shards.plan_job(root, read_settings(), 4, 1, False)) == []
+    assert list(plan_stage.plan_job(root, read_settings(), 4, 1, False)) == []
     finish(Root(root.url()))  # a second copy of the last stage, too
     store.verify()
 
 
 def test_a_late_look_for_what_is_done_removes_no_marker(run_of_a_job: JobRoot) -> None:
     root = run_of_a_job
-    tasks = [ShardTask(shard, 64 * shard, 64, (PartSlice(0, "", 0, 0, 1),)) for shard in range(4)]
+    tasks = [ShardTask(shard, 64 * shard, 64, (("", PartRange(0, 0, 1, 0, 1)),)) for shard in range(4)]
     root.put(zarr_states_shard(1), b"half")  # the worker of shard 1 is just writing it
     before = [root.get(shard_marker(shard)) for shard in range(4)]
     assert [[task.shard for task in batch] for batch in left_to_do(tasks, root, 8)] == [[1]]
@@ -256,11 +254,8 @@ def test_what_a_kill_at_the_very_end_left_is_cleared_by_the_next_command(embed: 
 
 
 def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(run_of_a_job: JobRoot) -> None:
-    from transforms.runtime.results import Outcome
-    from transforms.stages.done import check, check_tasks
-
-    failed = Outcome(n_done=5, n_failed=1, errors=("shard 3, writing: OSError: reset",))
-    found = sum((check(task, run_of_a_job) for task in check_tasks(failed, run_of_a_job)), start=finish_stage.Checked())
+    failed = Outcome(errors=("shard 3, writing: OSError: reset",))
+    found = total(check(task, run_of_a_job) for task in check_tasks(failed, run_of_a_job))
     finish_stage.finish_job(run_of_a_job, found)
     assert elmo_store.open(run_of_a_job.url()).manifest.complete
 

@@ -16,7 +16,6 @@ from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
 from transforms.stages import derive as derive_stages
-from transforms.stages import mix as mix_stages
 
 W = {"in": {"w": [0.3, -1.0, 2.0], "gamma": 1.7}, "out": {"s": [0.25, 0.25, 0.5], "gamma": 0.5}}
 
@@ -180,5 +179,5 @@ def test_a_value_that_float16_cannot_hold_is_named() -> None:
     states = np.full((3, 5, 4), 2.0, np.float32)
     sets = (elmo_store.format.manifest.WeightSet("big", (1.0, 0.0, 0.0), 1e6),)
     with pytest.raises(ValueError, match="'big' gives a value that float16"):
-        mix_stages.mix_rows(states, sets, layer_norm=False, dtype="float16")
-    assert mix_stages.mix_rows(states, sets, layer_norm=False, dtype="float32").max() == pytest.approx(2e6)
+        derive_stages.mix_rows(states, sets, layer_norm=False, dtype="float16")
+    assert derive_stages.mix_rows(states, sets, layer_norm=False, dtype="float32").max() == pytest.approx(2e6)

@@ -22,8 +22,7 @@ from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, SentenceStream
 from pipeline.jobs.output import clear
 from tests.store.support import Written, make_store
-from transforms.stages.copy_parts import copy_marked
-from transforms.stages.derive import _DeriveShards
+from transforms.stages.derive import _DeriveShards, copy_marked
 
 LENGTHS = (9,) * 24  # 216 rows in 14 shards
 AGAIN = "open it again"

@@ -1,5 +1,6 @@
 """The worker of stage C by itself: cutting, overlap, bounded memory, failures that stay with their shard."""
 
+import pickle
 import subprocess
 import sys
 import threading
@@ -15,18 +16,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elmo_store.format.layout import state_names
-from elmo_store.format.markers import ShardMarker, write_marker
+from elmo_store.format.manifest import write_manifest
+from elmo_store.format.markers import PartRange, ShardMarker, write_marker
 from elmo_store.storage.lease import Lease, acquire
 from elmo_store.storage.root import Root
 from model.engine.planning.text import Text
 from model.errors import DeviceLostError
-from transforms.runtime.health import WorkerBrokenError, WorkerError
-from transforms.runtime.work import DEVICE
-from transforms.stages import embed as stage
-from transforms.stages.embed import BiLMHandler, EmbedSettings, ShardWorker
-from transforms.stages.plan import PartSlice, ShardTask
-from transforms.stages.shard_text import PartReader, ShardText, call_text, read_shard
+from tests.store.support import make_manifest
+from transforms.runtime.work import DEVICE, PLAN
+from transforms.runtime.worker import WorkerBrokenError, WorkerError
+from transforms.stages import embed, shard_worker
+from transforms.stages.embed import BiLMHandler, EmbedSettings, build_ahead, load_engine
+from transforms.stages.plan import ShardTask
+from transforms.stages.shard_worker import ShardWorker
+from transforms.stages.shards import ShardText, call_text, part_reader, read_shard
 
 SENTENCES = [["a", "b", "c"], [], ["d"], ["e", "f"]]
 
@@ -83,17 +86,12 @@ def put_part(root: Root, sentences: Sequence[Sequence[str]]) -> None:
 
 
 def task(shard: int, first: int, n: int, n_rows: int = 6) -> ShardTask:
-    return ShardTask(shard, first, n, (PartSlice(0, "_work/parts/p.parquet", 10, 0, n_rows),))
+    return ShardTask(shard, first, n, (("_work/parts/p.parquet", PartRange(0, 10, 4, 0, n_rows)),))
 
 
-def worker(root: Root, engine: Engine, *, device: str = "cpu", **settings: Any) -> ShardWorker:
-    """A ShardWorker around ``engine``, nothing loaded. ``device``: as asked for."""
-    made: ShardWorker = object.__new__(ShardWorker)
-    given = EmbedSettings(root, "run", "sha256:", "", {"device": device}, **settings)
-    made._prepare(given, engine)  # type: ignore[arg-type]
-    vars(made)["_manifest"] = type("M", (), {"boundaries": False, "dtype": "float16", "states": state_names(2)})()
-    vars(made)["_plan"] = "plan"
-    return made
+def worker(root: Root, engine: Engine, **settings: Any) -> ShardWorker:
+    """A ShardWorker around ``engine``, nothing loaded."""
+    return ShardWorker(root, "run", engine, **settings)  # type: ignore[arg-type]
 
 
 class Marker:
@@ -101,10 +99,17 @@ class Marker:
         self.stats = {"tokens": 1.0, "seconds_writing": 0.0, "finished": 1.0}
 
 
+def put_job(root: Root) -> None:
+    """What a worker reads of its job, and one part."""
+    put_part(root, SENTENCES)
+    write_manifest(root, make_manifest(lengths=(3, 0, 1, 2), parts=(4,)))
+    root.put_json(PLAN, {"id": "plan"})
+
+
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
     root = Root(tmp_path)
-    put_part(root, SENTENCES)
+    put_job(root)
     return root
 
 
@@ -119,7 +124,7 @@ def root(tmp_path: Path) -> Root:
 def test_a_shard_s_text_is_cut_to_its_rows(
     root: Root, first: int, n: int, tokens: list[str], sentence: list[int], index: list[int]
 ) -> None:
-    text = read_shard(PartReader(root), task(0, first, n), boundaries=False)
+    text = read_shard(part_reader(root), task(0, first, n), boundaries=False)
     assert text.tokens == tokens
     assert text.sentence.tolist() == sentence
     assert text.index.tolist() == index
@@ -132,7 +137,7 @@ def test_a_shard_s_text_is_cut_to_its_rows(
 
 
 def test_boundary_rows_are_shown_as_such_and_are_no_tokens(root: Root) -> None:
-    text = read_shard(PartReader(root), task(0, 3, 6, n_rows=12), boundaries=True)
+    text = read_shard(part_reader(root), task(0, 3, 6, n_rows=12), boundaries=True)
     assert text.tokens == ["c", "</S>", "<S>", "d", "</S>", "<S>"]
     assert text.n_tokens == 2
     assert text.index.tolist() == [3, 4, 0, 1, 2, 0]
@@ -140,15 +145,25 @@ def test_boundary_rows_are_shown_as_such_and_are_no_tokens(root: Root) -> None:
 
 def test_a_part_that_is_shorter_than_the_plan_says_is_refused(root: Root) -> None:
     with pytest.raises(ValueError, match="changed after the plan"):
-        read_shard(PartReader(root), task(0, 4, 9, n_rows=20), boundaries=False)
+        read_shard(part_reader(root), task(0, 4, 9, n_rows=20), boundaries=False)
 
 
-def test_few_parts_are_kept_at_hand(root: Root) -> None:
-    reader = PartReader(root, at_hand=1)
+def test_few_parts_are_kept_at_hand(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     root.put("_work/parts/q.parquet", root.get("_work/parts/p.parquet"))
-    for name in ("p", "q", "p"):
-        reader.read(PartSlice(0, f"_work/parts/{name}.parquet", 0, 0, 6))
-    assert list(reader._parts) == ["_work/parts/p.parquet"]
+    got: list[str] = []
+    real = Root.get
+
+    def get(self: Root, rel: str) -> bytes:
+        got.append(rel[-9:])
+        return real(self, rel)
+
+    monkeypatch.setattr(Root, "get", get)
+    for at_hand, expected in ((1, ["p.parquet", "q.parquet", "p.parquet"]), (2, ["p.parquet", "q.parquet"])):
+        got.clear()
+        read_part = part_reader(root, at_hand)
+        for name in ("p", "p", "q", "p"):
+            read_part(f"_work/parts/{name}.parquet")
+        assert got == expected
 
 
 def test_a_bad_shard_is_reported_and_the_others_are_written(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +174,7 @@ def test_a_bad_shard_is_reported_and_the_others_are_written(root: Root, monkeypa
         assert plan == "plan"
         return Marker()
 
-    monkeypatch.setattr(stage, "write_shard", write)
+    monkeypatch.setattr(shard_worker, "write_shard", write)
     engine = Engine(fail=["d"])
     results = worker(root, engine, shards_at_once=3).run([task(0, 0, 2), task(1, 3, 1), task(2, 4, 2), task(3, 90, 5)])
     errors = {result.shard: result.error for result in results}
@@ -181,7 +196,7 @@ def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(root: Root, mon
     write_marker(root, ShardMarker(1, 2, 2, (), "another", {"run": "run"}))
     write_marker(root, ShardMarker(2, 4, 1, (), "plan", {"run": "an earlier one, found damaged"}))
     root.put("_shards/00003.json", b"{")
-    monkeypatch.setattr(stage, "write_shard", lambda *_: Marker())
+    monkeypatch.setattr(shard_worker, "write_shard", lambda *_: Marker())
     engine = Engine()
     results = worker(root, engine).run([task(0, 0, 2), task(1, 2, 2), task(2, 4, 1), task(3, 5, 1)])
     assert [(result.shard, result.error) for result in results] == [(0, None), (1, None), (2, None), (3, None)]
@@ -198,7 +213,7 @@ def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, mon
             raise PermissionError("the credentials have expired")
         return Marker()
 
-    monkeypatch.setattr(stage, "write_shard", write)
+    monkeypatch.setattr(shard_worker, "write_shard", write)
     one = worker(root, Engine())
     tasks = [task(shard, 0, 2) for shard in range(40)]
     with pytest.raises(
@@ -218,10 +233,10 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
         said.append(stats["device"])
         return Marker()
 
-    monkeypatch.setattr(stage, "write_shard", write)
+    monkeypatch.setattr(shard_worker, "write_shard", write)
     on_gpu, on_cpu = Engine(), Engine()
     on_gpu.device, on_gpu.hardware = "cuda", "cuda NVIDIA A100"
-    first, second = worker(root, on_gpu, device="auto"), worker(root, on_cpu, device="auto")
+    first, second = worker(root, on_gpu, claims_device=True), worker(root, on_cpu, claims_device=True)
     assert not first.run([])  # no work, no say
     assert not root.exists(DEVICE)
     for shard in (0, 1):
@@ -230,24 +245,57 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
         second.run([task(2, 0, 2)])
     another_card = Engine()
     another_card.device, another_card.hardware = "cuda", "cuda NVIDIA H100"
-    for asked in ("auto", "cuda"):
-        with pytest.raises(WorkerError, match=r"computes on cuda NVIDIA H100, and shards of .* A100: .* --device cuda"):
-            worker(root, another_card, device=asked).run([task(2, 0, 2)])
+    with pytest.raises(WorkerError, match=r"computes on cuda NVIDIA H100, and shards of .* A100: .* --device cuda"):
+        worker(root, another_card, claims_device=True).run([task(2, 0, 2)])
     assert (said, on_cpu.calls, another_card.calls) == (["cuda NVIDIA A100, 64 lanes"] * 2, [], [])
-    assert not any(result.error for result in worker(root, on_cpu, device="cpu").run([task(2, 0, 2)]))  # the job's identity
+    assert not any(result.error for result in worker(root, on_cpu).run([task(2, 0, 2)]))  # the job's identity says cpu
 
 
-@pytest.mark.parametrize(("device", "calls"), [("cpu", [2, 2]), ("cuda", [4])])
+@pytest.mark.parametrize(
+    ("asked", "device", "sizes"), [("auto", "cpu", (1, 1)), ("auto", "cuda", (2, 3)), ("cpu", "cpu", (1, 1))]
+)
 def test_a_worker_takes_the_sizes_of_what_it_computes_on(
-    root: Root, monkeypatch: pytest.MonkeyPatch, device: str, calls: list[int]
+    root: Root, monkeypatch: pytest.MonkeyPatch, asked: str, device: str, sizes: tuple[int, int]
 ) -> None:
-    monkeypatch.setattr(stage, "write_shard", lambda *_: Marker())
     engine = Engine()
     engine.device = device
-    on_it = worker(root, engine, device="auto", shards_at_once=1, cuda_shards_at_once=2, writers=1, cuda_writers=3)
-    on_it.run([task(0, 0, 2), task(1, 2, 2)])
+    monkeypatch.setattr(embed, "load_engine", lambda settings: engine)
+    settings = EmbedSettings(
+        root, "run", "sha256:", "", {"device": asked}, shards_at_once=1, cuda_shards_at_once=2, writers=1, cuda_writers=3
+    )
+    made = BiLMHandler(settings, asked, {}).load_model()
+    assert (made._shards_at_once, made._writers._max_workers) == sizes
+    assert made._claims_device == (asked != "cpu")
+
+
+@pytest.mark.parametrize(("at_once", "calls"), [(1, [2, 2]), (2, [4])])
+def test_a_call_has_so_many_shards(root: Root, monkeypatch: pytest.MonkeyPatch, at_once: int, calls: list[int]) -> None:
+    monkeypatch.setattr(shard_worker, "write_shard", lambda *_: Marker())
+    engine = Engine()
+    worker(root, engine, shards_at_once=at_once).run([task(0, 0, 2), task(1, 2, 2)])
     assert engine.calls == calls
-    assert on_it._writers._max_workers == (3 if device == "cuda" else 1)
+
+
+def test_an_engine_that_the_launcher_builds_is_taken_by_the_worker_of_its_process_alone(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Any] = []
+    loaded: list[str] = []
+
+    def build(*_: Any) -> Engine:
+        built.append(Engine())
+        return built[-1]
+
+    monkeypatch.setattr(embed, "Embedder", build)
+    monkeypatch.setattr(embed, "_apart", lambda weights: weights)
+    monkeypatch.setattr(embed, "load_weights", lambda *_: loaded.append("weights"))
+    monkeypatch.setattr(embed, "load_start_state", lambda *_: loaded.append("start state"))
+    settings = EmbedSettings(root, "run", "sha256:", "", {})
+    build_ahead(settings, None, None)  # type: ignore[arg-type]
+    assert load_engine(pickle.loads(pickle.dumps(settings))) is built[0]
+    assert not loaded
+    assert load_engine(EmbedSettings(root, "another run", "sha256:", "", {})) is built[1]
+    assert loaded == ["weights", "start state"]
 
 
 def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,7 +304,7 @@ def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root
             raise OSError("reset")
         return Marker()
 
-    monkeypatch.setattr(stage, "write_shard", write)
+    monkeypatch.setattr(shard_worker, "write_shard", write)
     results = worker(root, Engine()).run([task(shard, 0, 2) for shard in range(12)])
     assert [bool(result.error) for result in results] == [bool(shard % 3) for shard in range(12)]
     results = worker(root, Engine(fail=["a"])).run([task(shard, 0, 2) for shard in range(9)])
@@ -266,12 +314,13 @@ def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root
 @pytest.mark.parametrize("of_an_engine", [True, False])
 def test_a_lost_device_ends_the_process_where_an_engine_starts_another(tmp_path: Path, of_an_engine: bool) -> None:
     root = Root(tmp_path)
-    put_part(root, SENTENCES)
+    put_job(root)
     acquire(root, Lease.of_this_process("run", local=True, patience_seconds=9.0))
     code = f"""
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from model.errors import DeviceLostError
+from tests.store.support import make_manifest
 from tests.transforms.test_embed_worker import Engine, task, worker
 from transforms.runtime.job_root import JobRoot
 root = JobRoot(Root({str(tmp_path)!r}), "run", None if {of_an_engine} else Process.here())
@@ -293,7 +342,7 @@ def test_computing_goes_on_while_the_last_shard_is_written_with_bounded_memory(
         waiting.acquire()
         return Marker()
 
-    monkeypatch.setattr(stage, "write_shard", write)
+    monkeypatch.setattr(shard_worker, "write_shard", write)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(worker(root, engine).run, [task(k, 0, 2) for k in range(6)])
         end = time.monotonic() + 10
@@ -319,7 +368,7 @@ def test_several_shards_go_to_the_engine_in_one_call_and_its_numbers_are_shared(
         assert len(states) == text.task.n_rows
         return Marker()
 
-    monkeypatch.setattr(stage, "write_shard", write)
+    monkeypatch.setattr(shard_worker, "write_shard", write)
     engine = Engine()
     worker(root, engine, shards_at_once=2).run([task(0, 0, 4), task(1, 4, 2)])
     assert engine.calls == [6]

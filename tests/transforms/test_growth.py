@@ -14,10 +14,9 @@ from elmo_store.format.manifest import write_manifest
 from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 from pipeline.progress.snapshot import ProgressReader
 from tests import job_stages
-from transforms.runtime.results import Outcome
+from transforms.runtime.results import Outcome, total
 from transforms.runtime.work import START
-from transforms.stages.done import Checked, check, check_tasks
-from transforms.stages.finish import finish_job
+from transforms.stages.finish import check, check_tasks, finish_job
 
 REQUESTS = ("get", "put", "size", "sizes", "get_many", "remove", "stamp")
 
@@ -62,9 +61,9 @@ def test_requests_of_plan_finish_and_a_look_do_not_grow(tmp_path: Path, monkeypa
         written(root)
         found["resumed plan"].append(counted(monkeypatch, lambda root=root: job_stages.plan_alone(root, True)))
         found["look"].append(counted(monkeypatch, lambda root=root: ProgressReader(root).look()))
-        total = sum((check(task, root) for task in check_tasks(Outcome(), root)), Checked())
-        assert (total.n_missing, total.faulty) == (0, ())
-        found["finish"].append(counted(monkeypatch, lambda root=root, total=total: finish_job(root, total)))
+        outcome = total(check(task, root) for task in check_tasks(Outcome(), root))
+        assert (outcome.n_missing, outcome.faulty) == (0, ())
+        found["finish"].append(counted(monkeypatch, lambda root=root, outcome=outcome: finish_job(root, outcome)))
     for what, (few, many) in found.items():
         assert few == many, what
         assert 0 < few.total() < 40, what
@@ -79,13 +78,11 @@ def test_what_a_killed_writer_left_is_gone_in_the_end(tmp_path: Path) -> None:
     ]
     for path in left:
         path.write_bytes(b"half")
-    assert finish_job(root, sum((check(task, root) for task in check_tasks(Outcome(), root)), Checked())).complete
+    assert finish_job(root, total(check(task, root) for task in check_tasks(Outcome(), root))).complete
     assert not any(path.exists() for path in left)
 
 
 def test_stages_that_only_count_load_no_pytorch() -> None:
-    stages = [
-        f"transforms.stages.{name}" for name in ("tokenise", "unpack", "plan_shards", "done", "number", "index_ids", "finish")
-    ]
+    stages = [f"transforms.stages.{name}" for name in ("tokenise", "unpack", "plan", "number", "finish")]
     code = f"import sys, {', '.join(stages)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

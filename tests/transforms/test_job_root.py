@@ -15,7 +15,7 @@ from elmo_store.storage.lease import Lease, acquire, read_heartbeats, release
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from transforms.runtime import job_root
-from transforms.runtime.job_root import RETRIES, JobRoot, again
+from transforms.runtime.job_root import JobRoot, RetryCount, retries_of, retry
 
 
 def held(folder: Path, run: str = "run") -> JobRoot:
@@ -58,7 +58,6 @@ def test_whoever_lost_the_lease_writes_and_removes_nothing(tmp_path: Path) -> No
 def test_workers_put_heartbeats_while_they_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = held(tmp_path)
     before = read_heartbeats(root, "run").last
-    monkeypatch.setattr(job_root, "FENCE_SECONDS", 60.0)  # the heartbeat is a write too, which looks at the lease
     monkeypatch.setattr(job_root, "HEARTBEAT_SECONDS", 0.0)
     root.put("a", b"")
     after = read_heartbeats(Root(tmp_path), "run").last
@@ -82,18 +81,18 @@ class Failing:
 
 
 def test_what_may_pass_is_tried_again_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    RETRIES.taken()
+    count = RetryCount()
     work = Failing(OSError("reset"), TimeoutError(), ConnectionError())
-    assert again(work, local=True) == b"answer"
-    assert (work.calls, RETRIES.taken(), RETRIES.taken()) == (4, 3, 0)
+    assert retry(work, local=True, count=count) == b"answer"
+    assert (work.calls, count.take(), count.take()) == (4, 3, 0)
 
     class HttpError(Exception):  # filesystems have errors of their own
         pass
 
     monkeypatch.setattr(job_root, "LONGEST_PAUSE_SECONDS", 0.01)
     work = Failing(*[HttpError("503")] * 20)
-    assert again(work, local=False) == b"answer"
-    assert (work.calls, RETRIES.taken()) == (21, 20)
+    assert retry(work, local=False, count=count) == b"answer"
+    assert (work.calls, count.take()) == (21, 20)
 
 
 def test_an_outage_is_waited_for_until_the_deadline_and_then_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +101,7 @@ def test_an_outage_is_waited_for_until_the_deadline_and_then_told(monkeypatch: p
     work = Failing(*[OSError(f"down {i}") for i in range(1000)])
     began = time.monotonic()
     with pytest.raises(OSError, match="down"):
-        again(work, local=False)
+        retry(work, local=False)
     assert time.monotonic() - began < 10
     assert work.calls > 3
 
@@ -115,7 +114,7 @@ def test_an_outage_is_waited_for_until_the_deadline_and_then_told(monkeypatch: p
 def test_what_no_repetition_mends_is_told_at_once(error: Exception) -> None:
     work = Failing(error)
     with pytest.raises(type(error)):
-        again(work, local=False)
+        retry(work, local=False)
     assert work.calls == 1
 
 
@@ -149,18 +148,46 @@ def test_every_operation_of_a_worker_s_root_is_tried_again(tmp_path: Path, monke
         assert not failures, name
 
 
-def test_a_process_ends_with_its_launcher(tmp_path: Path) -> None:
-    code = "import pickle, sys, time; root = pickle.load(open(sys.argv[1], 'rb')); print('ready', flush=True); time.sleep(60)"
+LATE_WORKER = """
+import pickle, sys, threading, time
+roots = [pickle.loads(open(sys.argv[1], "rb").read()) for _ in range(3)]
+print(threading.active_count())
+for root in roots:
+    root.size("a")
+print(threading.active_count(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_process_that_uses_a_root_ends_with_its_launcher(tmp_path: Path) -> None:
+    """It is watched by one thread, which a root that is only unpickled does not start."""
     launcher = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     of = Process.of(launcher.pid)
     (tmp_path / "root").write_bytes(pickle.dumps(JobRoot(Root(tmp_path), "run", of)))
-    with subprocess.Popen([sys.executable, "-c", code, tmp_path / "root"], stdout=subprocess.PIPE) as worker:
+    with subprocess.Popen([sys.executable, "-c", LATE_WORKER, tmp_path / "root"], stdout=subprocess.PIPE) as worker:
         assert worker.stdout is not None
-        assert worker.stdout.readline() == b"ready\n"
-        assert worker.poll() is None
-        launcher.kill()
         try:
+            assert [worker.stdout.readline() for _ in range(2)] == [b"1\n", b"2\n"]
+            assert worker.poll() is None
+            launcher.kill()
             assert worker.wait(20) == 1
         finally:
             worker.kill()
+            launcher.kill()
             launcher.wait()
+
+
+def test_retries_are_counted_where_they_happen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two roots of a process, one of them a copy as a worker has it: each counts its own, and a root of no run nothing."""
+    root = held(tmp_path)
+    copy: JobRoot = pickle.loads(pickle.dumps(root))
+    real, failures = Root.size, [OSError("reset")] * 2
+
+    def torn(self: Root, rel: str) -> int | None:
+        if failures:
+            raise failures.pop()
+        return real(self, rel)
+
+    monkeypatch.setattr(Root, "size", torn)
+    assert copy.size("a") is None
+    assert [retries_of(one).take() for one in (root, copy, copy, Root(tmp_path))] == [0, 2, 0, 0]

@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from elmo_store.format import layout
 from elmo_store.format.ids import hashes
 from elmo_store.format.layout import SENTENCES_SCHEMA, ids_marker, rejects_part, sentences_part
-from elmo_store.format.manifest import write_manifest
-from elmo_store.format.markers import IdsMarker, read_stretch_marker, write_marker
+from elmo_store.format.manifest import read_manifest, write_manifest
+from elmo_store.format.markers import IdsMarker, PartRange, read_stretch_marker, write_marker
 from elmo_store.forms.zarr_form import read_sentence_chunks
 from elmo_store.storage.root import Root
 from tests.store.support import make_manifest
+from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, TaskResult, WholeFile
 from transforms.runtime.work import PLAN, id_hashes
 from transforms.stages import plan
-from transforms.stages.index_ids import merge_ids, runs_to_do
-from transforms.stages.number import NumberTask, is_numbered, number_parts
-from transforms.stages.plan import PartCounts, PartPlan, Stretch, make_plan, stretches
+from transforms.stages.number import is_numbered, merge_ids, number_parts, runs_to_do
+from transforms.stages.plan import PartGroup, PartPlan, make_plan, part_groups
 
 SENTENCES = [["a", "b"], [], ["c"], []]
 N_SENTENCES, N_ROWS = 54, 203  # of the corpus, whose part 7 is `SENTENCES`
@@ -34,11 +34,22 @@ N_SENTENCES, N_ROWS = 54, 203  # of the corpus, whose part 7 is `SENTENCES`
 @pytest.fixture
 def root(tmp_path: Path) -> Root:
     root = Root(tmp_path)
-    write_manifest(root, make_manifest(lengths=(N_ROWS, *[0] * (N_SENTENCES - 1)), parts=(N_SENTENCES,), shard_rows=64))
+    put_manifest(root)
+    root.put_json(PLAN, {"id": "plan", "resumed": False})
     return root
 
 
-def task(root: Root, *, rejects: bool = False, boundaries: bool = False, ids: tuple[str, ...] = ("", "", "x", "")) -> NumberTask:
+def put_manifest(root: Root, boundaries: bool = False) -> None:
+    lengths = (N_ROWS, *[0] * (N_SENTENCES - 1))
+    manifest = make_manifest(lengths=lengths, parts=(N_SENTENCES,), shard_rows=64)
+    write_manifest(root, replace(manifest, boundaries=boundaries))
+
+
+def numbered(root: Root, task: PartGroup) -> bool:
+    return is_numbered(root, read_manifest(root), "plan", task)
+
+
+def task(root: Root, *, rejects: bool = False, ids: tuple[str, ...] = ("", "", "x", "")) -> PartGroup:
     table = pa.table(
         {
             "id": list(ids),
@@ -57,16 +68,16 @@ def task(root: Root, *, rejects: bool = False, boundaries: bool = False, ids: tu
         reject = {"sentence": 3, "id": "", "source": "s3://bucket/folder/a.txt", "position": 3}
         reject |= {"ordinal": -1, "within": -1, "reason": "bad", "raw": "\u2028é"}
         root.put("_work/rejects/x.jsonl", (json.dumps(reject, ensure_ascii=False) + "\n").encode())
-    counts = PartCounts(
+    scratch = ScratchPart(
         "_work/parts/x.parquet", "_work/rejects/x.jsonl" if rejects else "",
-        4, 3, 2, int(rejects), 0, 100, 30, hashlib.sha256(sink.getvalue()).hexdigest(),
+        4, 3, 2, int(rejects), 0, len(sink.getvalue()), hashlib.sha256(sink.getvalue()).hexdigest(),
     )  # fmt: skip
-    part = PartPlan(7, counts, first_sentence=50, first_row=200, n_rows=counts.n_rows(boundaries))
-    return NumberTask(Stretch(3, (part,), (), 1, 1), boundaries, N_SENTENCES, N_ROWS)  # its sentences begin no chunk
+    part = PartPlan(scratch, 100, 30, PartRange(7, first_sentence=50, n_sentences=4, first_row=200, n_rows=3))
+    return PartGroup(3, (part,), (), 1, 1)  # its sentences begin no chunk
 
 
 def test_numbers_go_on_from_where_the_part_begins(root: Root) -> None:
-    assert number_parts(root, task(root)).n_sentences == 4
+    number_parts(root, task(root))
     table = pq.read_table(BytesIO(root.get(sentences_part(7))))
     assert table.schema.equals(SENTENCES_SCHEMA)
     assert table["sentence"].to_pylist() == [50, 51, 52, 53]
@@ -77,7 +88,8 @@ def test_numbers_go_on_from_where_the_part_begins(root: Root) -> None:
 
 
 def test_boundaries_add_two_rows_to_sentences_that_have_tokens(root: Root) -> None:
-    number_parts(root, task(root, boundaries=True))
+    put_manifest(root, boundaries=True)
+    number_parts(root, task(root))
     table = pq.read_table(BytesIO(root.get(sentences_part(7))), columns=["first_row"])
     assert table["first_row"].to_pylist() == [200, 204, 204, 207]
 
@@ -92,31 +104,33 @@ def test_rejects_get_the_sentence_they_hold_the_place_of(root: Root) -> None:
 
 
 def test_a_part_that_was_numbered_is_known_by_its_place_and_text(root: Root) -> None:
-    root.put_json(PLAN, {"id": "plan"})
     done = task(root)
-    assert not is_numbered(root, done)
+    assert not numbered(root, done)
     number_parts(root, done)
-    assert is_numbered(root, done)
-    assert not is_numbered(root, task(root, boundaries=True))
-    assert not is_numbered(root, task(root, ids=("", "", "y", "")))
+    assert numbered(root, done)
+    put_manifest(root, boundaries=True)
+    assert not numbered(root, done)
+    put_manifest(root)
+    assert numbered(root, done)
+    assert not numbered(root, task(root, ids=("", "", "y", "")))
     done = task(root)
     root.remove(id_hashes(0, 3))
-    assert not is_numbered(root, done)
+    assert not numbered(root, done)
     write_marker(root, IdsMarker(0, 0, 1, (), plan="other"))
-    assert not is_numbered(root, done)
+    assert not numbered(root, done)
     write_marker(root, IdsMarker(0, 0, 1, (), plan="plan"))  # the hashes have become tables
-    assert is_numbered(root, done)
+    assert numbered(root, done)
     root.remove(ids_marker(0))
     number_parts(root, done)
-    assert is_numbered(root, done)
+    assert numbered(root, done)
     root.put(sentences_part(7), root.get(sentences_part(7))[:-3])
-    assert not is_numbered(root, done)
+    assert not numbered(root, done)
 
 
 def test_a_resumed_task_writes_nothing_that_an_earlier_run_wrote(root: Root) -> None:
-    root.put_json(PLAN, {"id": "plan"})
     first = number_parts(root, task(root))
-    again = replace(task(root), resumed=True)
+    again = task(root)
+    root.put_json(PLAN, {"id": "plan", "resumed": True})
     before = {rel: root.stamp(rel) for rel in root.list()}
     assert number_parts(root, again) == first
     assert {rel: root.stamp(rel) for rel in root.list()} == before
@@ -139,35 +153,41 @@ def test_a_scratch_part_that_changed_is_refused_by_name(root: Root) -> None:
         number_parts(root, given)
 
 
-def counts_of(n_sentences: int, n_tokens: int) -> PartCounts:
-    return PartCounts("x", "", n_sentences, n_tokens, min(n_sentences, n_tokens), 0, 0, 0, 0, "0" * 64)
+def result(number: int, part: ScratchPart) -> TaskResult:
+    task = ReadTask(number, (WholeFile(number, "a.txt", "lines", FileIdentity(1, "v")),))
+    return TaskResult(task, ReadSettings(), (part,), part.n_sentences, 0, 1, "whitespace")
+
+
+def part_of(n_sentences: int, n_tokens: int) -> ScratchPart:
+    return ScratchPart("x", "", n_sentences, n_tokens, min(n_sentences, n_tokens), 0, 0, 9, "0" * 64)
 
 
 @given(st.lists(st.integers(0, 12), max_size=30), st.integers(1, 9), st.integers(1, 20), st.integers(1, 5))
-def test_stretches_tile_the_parts_and_the_chunks(sizes: list[int], chunk: int, most: int, most_parts: int) -> None:
+def test_groups_tile_the_parts_and_the_chunks(sizes: list[int], chunk: int, most: int, most_parts: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "STRETCH_SENTENCES", most)
-        patch.setattr(plan, "STRETCH_PARTS", most_parts)
-        parts = make_plan([counts_of(n, n) for n in sizes], shard_rows=4, boundaries=False).parts
-        found = stretches(parts, sum(sizes), chunk)
-    assert [part.part for one in found for part in one.parts] == list(range(len(sizes)))
+        patch.setattr(plan, "GROUP_SENTENCES", most)
+        patch.setattr(plan, "GROUP_PARTS", most_parts)
+        parts = make_plan([result(i, part_of(n, n)) for i, n in enumerate(sizes)], shard_rows=4, boundaries=False).parts
+        found = part_groups(parts, sum(sizes), chunk)
+    assert [part.range.part for one in found for part in one.parts] == list(range(len(sizes)))
     assert [c for one in found for c in range(one.first_chunk, one.stop_chunk)] == list(range(-(-(sum(sizes) + 1) // chunk)))
     for one in found:
         assert len(one.parts) <= most_parts
-        held = {s for p in (*one.parts, *one.after) for s in range(p.first_sentence, p.first_sentence + p.counts.n_sentences)}
+        ranges = [part.range for part in (*one.parts, *one.after)]
+        held = {s for p in ranges for s in range(p.first_sentence, p.first_sentence + p.n_sentences)}
         needed = {s for c in range(one.first_chunk, one.stop_chunk) for s in range(c * chunk, (c + 1) * chunk) if s < sum(sizes)}
         assert needed <= held
-        first = one.parts[0].first_sentence if one.parts else 0
+        first = one.parts[0].range.first_sentence if one.parts else 0
         assert all(first <= c * chunk for c in range(one.first_chunk, one.stop_chunk))
 
 
 @settings(max_examples=25, deadline=None)  # each example writes a store's worth of files
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(1, 7), st.integers(1, 4), st.integers(1, 9))
 def test_any_parts_give_the_same_starts_and_ids(
-    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], per_part: int, parts_of_stretch: int, chunk: int
+    tmp_path_factory: pytest.TempPathFactory, lengths: list[int], per_part: int, parts_of_group: int, chunk: int
 ) -> None:
     root = Root(tmp_path_factory.mktemp("numbered"))
-    counts = []
+    parts = []
     for part in range(0, len(lengths), per_part):
         own = lengths[part : part + per_part]
         table = pa.table(
@@ -186,19 +206,19 @@ def test_any_parts_give_the_same_starts_and_ids(
         root.put(f"_work/parts/{part}.parquet", sink.getvalue())
         digest = hashlib.sha256(sink.getvalue()).hexdigest()
         nonempty = sum(n > 0 for n in own)
-        counts.append(PartCounts(f"_work/parts/{part}.parquet", "", len(own), sum(own), nonempty, 0, 0, part, 0, digest))
-    corpus = make_plan(counts, shard_rows=16, boundaries=True)
-    manifest = make_manifest(lengths=lengths, parts=[c.n_sentences for c in counts], boundaries=True, sentence_chunk=chunk)
+        parts.append(ScratchPart(f"_work/parts/{part}.parquet", "", len(own), sum(own), nonempty, 0, 0, 9, digest))
+    corpus = make_plan([result(i, part) for i, part in enumerate(parts)], shard_rows=16, boundaries=True)
+    manifest = make_manifest(lengths=lengths, parts=[part.n_sentences for part in parts], boundaries=True, sentence_chunk=chunk)
     write_manifest(root, manifest)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "STRETCH_PARTS", parts_of_stretch)
+        patch.setattr(plan, "GROUP_PARTS", parts_of_group)
         patch.setattr(layout, "IDS_OF_TABLE", 4)
-        found = stretches(corpus.parts, len(lengths), chunk)
-        for one in found:
-            number_parts(root, NumberTask(one, True, corpus.n_sentences, corpus.n_rows))
-            assert read_stretch_marker(root, one.number) is not None
+        found = part_groups(corpus.parts, len(lengths), chunk)
         bits = layout.id_bits(len(lengths))
-        root.put_json(PLAN, {"id": "p", "n_stretches": len(found), "n_id_runs": 1 << bits})
+        root.put_json(PLAN, {"id": "p", "n_part_groups": len(found), "n_id_runs": 1 << bits, "resumed": False})
+        for one in found:
+            number_parts(root, one)
+            assert read_stretch_marker(root, one.number) is not None
         write_manifest(root, manifest.__class__(**{**vars(manifest), "complete": False}))
         assert list(runs_to_do(root)) == list(range(1 << bits))
         for run in runs_to_do(root):

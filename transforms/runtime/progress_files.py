@@ -1,7 +1,7 @@
-"""What workers say of how far they are: one small object a process, put now and then, so that a look at a job of any size is a
-listing and a few reads.
+"""How far workers are: one small object a process, put now and then, so that a look at a job of any size is a listing and a few
+reads.
 
-Nothing depends on it but what the user sees: what is done is said by markers.
+Nothing depends on it but what the user sees: markers say what is done.
 """
 
 import os
@@ -20,7 +20,7 @@ SECONDS = 2.0  # between two puts of a process
 _CALLS = 1000  # of the engine that are remembered one by one
 
 
-class _Said:
+class _Report:
     """An object that is put at most every `SECONDS`."""
 
     def __init__(self, root: Root, kind: str) -> None:
@@ -35,7 +35,7 @@ class _Said:
             self._root.put_json(self._name, value | {"said": time.time()})
 
 
-class ReadProgress(_Said):
+class ReadProgress(_Report):
     """Bytes of the input that this process has read and tokenised, and the tokens in them."""
 
     def __init__(self, root: Root) -> None:
@@ -57,8 +57,8 @@ class ReadProgress(_Said):
         return {"bytes": self._bytes + n_bytes, "tokens": self._tokens, "tasks": self._tasks}
 
 
-class ShardProgress(_Said):
-    """Shards that this process has written in this run, or found written, as ranges; and what its calls of the engine came to."""
+class ShardProgress(_Report):
+    """Ranges of the shards that this process wrote or saw written, and what its calls of the engine came to."""
 
     def __init__(self, root: Root) -> None:
         super().__init__(root, "shards")
@@ -67,7 +67,7 @@ class ShardProgress(_Said):
         self._calls: dict[float, int] = {}  # begin (Unix seconds) → tokens
         self._ended = 0.0
 
-    def found(self, shards: Iterable[int]) -> None:
+    def written_before(self, shards: Iterable[int]) -> None:
         """Shards that an earlier run wrote."""
         with self._lock:
             for shard in shards:
@@ -83,8 +83,8 @@ class ShardProgress(_Said):
             self._calls[began] = int(stats.get("call_tokens", stats.get("tokens", 0)))
             self._put(self._value(), at_once=False)
 
-    def last(self) -> None:
-        """What was not said yet; when a task ends."""
+    def flush(self) -> None:
+        """Put what was not put yet; when a task ends."""
         with self._lock:
             self._put(self._value(), at_once=True)
 

@@ -3,13 +3,18 @@
 Small and picklable: numbers and a few errors, however large the corpus.
 """
 
+import traceback
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import apache_beam as beam
 
+from elmo_store.format.markers import checksum_of_runs
+
 NAMESPACE = "elmo_store"  # of every Beam counter of this package
 ERRORS_SHOWN = 5
+SHARDS_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -17,73 +22,67 @@ class ShardResult:
     """What became of one shard: numbers for the counters, and the error if it is not in the store."""
 
     shard: int
-    n_rows: int
     error: str | None = None
     stats: Mapping[str, float] = field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class NumberResult:
-    """A stretch of final parts, or a run of id tables, that is in the store."""
-
-    number: int
-    n_sentences: int
-    n_retries: int = 0  # of storage, that no result before told
+    @classmethod
+    def failed(cls, shard: int, doing: str, error: Exception, n_retries: int) -> "ShardResult":
+        """A shard that is not in the store because of ``error``."""
+        last = traceback.extract_tb(error.__traceback__)[-1:]
+        line = f" ({last[0].filename}:{last[0].lineno})" if last else ""
+        return cls(shard, f"{doing}: {type(error).__name__}: {error}{line}", {"storage_retries": n_retries})
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the tasks of one run came to."""
+    """What tasks of a run came to, and what a look at the store found: digests of runs of shards, sums over shards' markers."""
 
-    n_done: int = 0
-    n_failed: int = 0
-    errors: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()  # a few of them
     n_retries: int = 0  # of storage
+    digests: tuple[tuple[int, str], ...] = ()  # first shard of a run, digest of its markers
+    n_missing: int = 0
+    missing: tuple[int, ...] = ()  # a few of these shards
+    faulty: tuple[str, ...] = ()  # part groups and runs of id tables whose objects are not what their markers say: a few
+    n_bytes: int = 0
+    everything: Counter[str] = field(default_factory=Counter)  # sums of the markers' numbers
+    this_run: Counter[str] = field(default_factory=Counter)  # of those that this run wrote
+    devices: frozenset[str] = frozenset()  # what computed the shards, as far as their markers say
 
     def __add__(self, other: "Outcome") -> "Outcome":
-        errors = tuple(sorted({*self.errors, *other.errors}))[:ERRORS_SHOWN]
-        n_retries = self.n_retries + other.n_retries
-        return Outcome(self.n_done + other.n_done, self.n_failed + other.n_failed, errors, n_retries)
+        return Outcome(
+            tuple(sorted({*self.errors, *other.errors}))[:ERRORS_SHOWN],
+            self.n_retries + other.n_retries,
+            self.digests + other.digests,
+            self.n_missing + other.n_missing,
+            tuple(sorted(self.missing + other.missing)[:SHARDS_SHOWN]),
+            tuple(sorted(self.faulty + other.faulty)[:SHARDS_SHOWN]),
+            self.n_bytes + other.n_bytes,
+            self.everything + other.everything,
+            self.this_run + other.this_run,
+            self.devices | other.devices,
+        )
+
+    @property
+    def checksum(self) -> str:
+        """Over all shards, as the manifest has it."""
+        return checksum_of_runs(digest for _, digest in sorted(self.digests))
 
 
-def outcome_of(result: ShardResult | NumberResult) -> Outcome:
-    """One result as an outcome."""
-    if isinstance(result, NumberResult):
-        return Outcome(1, n_retries=result.n_retries)
-    n_retries = int(result.stats.get("storage_retries", 0))
-    if result.error is not None:
-        return Outcome(0, 1, (f"shard {result.shard}, {result.error}",), n_retries)
-    return Outcome(1, n_retries=n_retries)
+def total(outcomes: Iterable[Outcome]) -> Outcome:
+    """The sum of ``outcomes``; Beam combines with it."""
+    return sum(outcomes, Outcome())
 
 
-class CombineOutcomes(beam.CombineFn):
-    """Sums outcomes; of the errors a few are kept."""
-
-    def create_accumulator(self) -> Outcome:
-        """Nothing yet."""
-        return Outcome()
-
-    def add_input(self, mutable_accumulator: Outcome, element: Outcome) -> Outcome:
-        """One more."""
-        return mutable_accumulator + element
-
-    def merge_accumulators(self, accumulators: Iterable[Outcome]) -> Outcome:
-        """Sum of sums."""
-        return sum(accumulators, Outcome())
-
-    def extract_output(self, accumulator: Outcome) -> Outcome:
-        """The sum."""
-        return accumulator
-
-
-def count(result: ShardResult) -> None:
-    """Add one shard's numbers to the Beam counters; seconds as whole milliseconds."""
+def counted(result: ShardResult) -> Outcome:
+    """Add one shard's numbers to the Beam counters (seconds as whole milliseconds); returns what it came to."""
     add("shards_failed" if result.error else "shards_written", 1)
     for name, value in result.stats.items():
         if "seconds" in name:
             add(name.replace("seconds", "milliseconds"), 1000 * value)
         elif isinstance(value, int | float):
             add(name, value)
+    errors = () if result.error is None else (f"shard {result.shard}, {result.error}",)
+    return Outcome(errors, int(result.stats.get("storage_retries", 0)))
 
 
 def add(counter: str, value: float) -> None:

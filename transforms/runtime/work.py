@@ -14,13 +14,13 @@ BAD = "_work/bad"  # by stage A: a file for each task some of whose input can't 
 PROGRESS = "_work/progress"  # by workers: how far each is
 DEVICE = "_work/device"  # by the first worker that computes, unless the job is for CPUs: "cpu", or "cuda" and the card's name
 PLAN = "_work/plan.json"  # by stage B: the sizes of the corpus
-IDS = "_work/ids"  # by the number tasks: hashes of ids, a file for each stretch of parts and each run of id tables
+IDS = "_work/ids"  # by the number tasks: hashes of ids, a file for each part group and each run of id tables
 SUMMARY = "_work/summary.json"  # by stage D, for a launcher that waits: sums over the markers of all shards
 PROBLEM = "_work/problem.json"  # by stage D or the launcher, when work is left: why, and which kind of problem
 REFUSED, STOPPED = "refused", "stopped"  # kinds: too many of the input's records were refused; Ctrl-C or a signal
 SHARDS = "_shards"  # by stage C: one marker a shard
 
 
-def id_hashes(run: int, stretch: int) -> str:
-    """Hashes of the ids of a stretch that belong to a run of id tables: uint64 (high, low, sentence) for each."""
-    return f"{IDS}/{run:03d}/{stretch:05d}"
+def id_hashes(run: int, group: int) -> str:
+    """Hashes of the ids of a part group that belong to a run of id tables: uint64 (high, low, sentence) for each."""
+    return f"{IDS}/{run:03d}/{group:05d}"

@@ -1,42 +1,133 @@
-"""Shards of one store into the shards of another that follows from it: mixed, or converted to other numbers and forms.
+"""A store from another one: mixed, or converted to other numbers and forms.
 
-Shards of the target are those of its source, row for row, so each is a function of one source shard.
+Sizes, sentences and ids come from the source, marker by marker. Shards of the target are those of its source, row for row, so
+each is a function of one source shard; what to make of it stands in the target's manifest.
 """
 
+import hashlib
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
+import numpy as np
+import numpy.typing as npt
+from apache_beam.pvalue import DoOutputsTuple, PBegin, PCollection, TaggedOutput
 
 import elmo_store
-from elmo_store.errors import LeaseLostError
+from elmo_store.errors import LeaseLostError, ShardMissingError
+from elmo_store.format import layout
 from elmo_store.format.int8 import Array, Int8Rows
-from elmo_store.format.manifest import Manifest, read_manifest
+from elmo_store.format.manifest import Manifest, WeightSet, read_manifest
+from elmo_store.format.markers import (
+    STAMPS,
+    ObjectRecord,
+    joined_stamps,
+    marked,
+    read_ids_marker,
+    read_stretch_marker,
+    write_marker,
+)
+from elmo_store.forms import zarr_form
+from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.reading.sentences import read_index
 from elmo_store.reading.writer import rows_as
 from elmo_store.storage.root import Root
-from transforms.runtime.health import Health
-from transforms.runtime.job_root import RETRIES, again
+from transforms.runtime.job_root import retries_of, retry
 from transforms.runtime.progress_files import ShardProgress
-from transforms.runtime.results import ShardResult, count
-from transforms.stages.mix import mixed_rows
-from transforms.stages.plan import ShardTask
-from transforms.stages.plan_derived import plan_id
-from transforms.stages.shard_text import PartReader, read_shard
-from transforms.stages.write import write_shard
+from transforms.runtime.results import Outcome, ShardResult, counted
+from transforms.runtime.work import PLAN
+from transforms.runtime.worker import Health
+from transforms.stages.plan import SHARDS, ShardTask, grouped, is_planned, shard_tasks, shards_per_task, write_plan
+from transforms.stages.shards import part_reader, read_shard, write_shard
+
+PARTS = "parts"
+SHARDS_PER_TASK = 8
+ROWS_AT_ONCE = 2048  # rows mixed in float32 at a time: bounds the memory of the intermediate layers
+
+CopyTask = tuple[str, int]  # the markers' folder, and the marker's number
 
 
-class DeriveShards(beam.PTransform[PCollection[list[ShardTask]], PCollection[ShardResult]]):
-    """Lists of shard tasks → shards in the target, spread over the workers. The target's manifest says what they hold."""
+class PlanDerived(beam.PTransform[PBegin, DoOutputsTuple]):
+    """`PARTS`: markers whose objects are to copy; `SHARDS`: lists of shard tasks that are still to do."""
+
+    def __init__(self, source: Root, target: Root, *, resumed: bool) -> None:
+        super().__init__()
+        self._job = (source, target, resumed)
+
+    def expand(self, begin: PBegin) -> Any:  # DoOutputsTuple: Beam warns of that as a hint
+        """Wire `plan_derived`."""
+        return begin | "Job" >> beam.Create([self._job]) | "Plan" >> beam.FlatMapTuple(plan_derived).with_outputs(PARTS, SHARDS)
+
+
+class CopyParts(beam.PTransform[PCollection[CopyTask], PCollection[Outcome]]):
+    """Numbers of markers → copies of all that they name, spread over the workers."""
 
     def __init__(self, source: Root, target: Root) -> None:
         super().__init__()
         self._roots = (source, target)
 
-    def expand(self, tasks: PCollection[list[ShardTask]]) -> PCollection[ShardResult]:
+    def expand(self, tasks: PCollection[CopyTask]) -> PCollection[Outcome]:
+        """Wire `copy_marked`."""
+        return tasks | "Spread parts" >> beam.Reshuffle() | "Copy" >> beam.Map(copy_marked, *self._roots)
+
+
+class DeriveShards(beam.PTransform[PCollection[list[ShardTask]], PCollection[Outcome]]):
+    """Lists of shard tasks → shards in the target, spread over the workers."""
+
+    def __init__(self, source: Root, target: Root) -> None:
+        super().__init__()
+        self._roots = (source, target)
+
+    def expand(self, tasks: PCollection[list[ShardTask]]) -> PCollection[Outcome]:
         """Wire the worker."""
         return tasks | "Spread shards" >> beam.Reshuffle() | "Derive" >> beam.ParDo(_DeriveShards(*self._roots))
+
+
+def plan_id(manifest: Manifest) -> str:
+    """What all shards of such a store follow from: its job."""
+    return hashlib.sha256(json.dumps(dict(manifest.job), sort_keys=True).encode()).hexdigest()[:32]
+
+
+def plan_derived(source: Root, target: Root, resumed: bool) -> Iterable[Any]:
+    """Empty arrays into the target, and the copies and shards that are still to do."""
+    manifest = read_manifest(target)
+    if manifest.complete:
+        return
+    counts = manifest.sizes
+    groups, tables = marked(source, layout.STRETCHES), marked(source, layout.IDS)
+    if not is_planned(target, plan_id(manifest)):
+        zarr_form.create(target, manifest)
+        write_plan(target, plan_id(manifest), counts, n_groups=len(groups), n_id_runs=len(tables), resumed=resumed)
+    yield from (TaggedOutput(PARTS, (layout.STRETCHES, number)) for number in groups)
+    yield from (TaggedOutput(PARTS, (layout.IDS, number)) for number in tables)
+    parts = [(layout.sentences_part(part.part), part) for part in read_index(source, read_manifest(source))]
+    tasks = shard_tasks(parts, counts.rows, manifest.shard_rows)
+    for batch in grouped(tasks, shards_per_task(counts.shards, most=SHARDS_PER_TASK)):
+        yield TaggedOutput(SHARDS, batch)
+
+
+def copy_marked(task: CopyTask, source: Root, target: Root) -> Outcome:
+    """Copy every object that a marker names, then the marker. Doing it again overwrites the same with the same.
+
+    ShardMissingError if the source has no such marker; ValueError if an object is not what the marker says.
+    """
+    folder, number = task
+    read: Any = read_stretch_marker if folder == layout.STRETCHES else read_ids_marker
+    marker = read(source, number)
+    if marker is None:
+        raise ShardMissingError(f"{source.url(f'{folder}/{number:05d}.json')} is missing: the source is damaged, verify it")
+    stamps = []
+    for record in marker.objects:
+        data = retry(partial(source.get, record.path), local=source.is_local, count=retries_of(target))
+        if ObjectRecord.of(record.path, data) != record:
+            raise ValueError(f"{source.url(record.path)} is not what its marker says: the source is damaged, verify it")
+        stamps.append(target.put_stamped(record.path, data))
+    write_marker(target, replace(marker, plan=str(target.get_json(PLAN)["id"]), stats={STAMPS: joined_stamps(stamps)}))
+    return Outcome(n_retries=retries_of(target).take())
 
 
 class _DeriveShards(beam.DoFn):
@@ -46,16 +137,16 @@ class _DeriveShards(beam.DoFn):
         self._source, self._target = source, target
 
     def setup(self) -> None:
-        """Open the source once a worker; what to make stands in the target's manifest."""
+        """Open the source once a worker."""
         self._store = elmo_store.open(str(self._source), storage_options=self._source.storage_options)
         self._source.confirm(now=True)  # after it was opened: it is the launcher's
-        self._reader = PartReader(self._source)
+        self._read_part = part_reader(self._source)
         self._progress = ShardProgress(self._target)
         self._health = Health()
         self._manifest: Manifest | None = None
 
-    def process(self, element: list[ShardTask]) -> Iterator[ShardResult]:
-        """Results of the shards of one list."""
+    def process(self, element: list[ShardTask]) -> Iterator[Outcome]:
+        """Outcomes of the shards of one list."""
         if self._manifest is None:
             self._manifest = read_manifest(self._target)
         for task in element:
@@ -65,30 +156,69 @@ class _DeriveShards(beam.DoFn):
                 raise
             except Exception as error:  # whatever it is, it must not take the other shards down
                 self._health.failed("deriving", error)
-                said = f"deriving: {type(error).__name__}: {error}"
-                result = ShardResult(task.shard, task.n_rows, said, {"storage_retries": RETRIES.taken()})
+                result = ShardResult.failed(task.shard, "deriving", error, retries_of(self._target).take())
                 self._health.check()
-            if result.error is None:
-                self._health.well()
+            else:
+                self._health.succeeded()
                 self._progress.done(task.shard, result.stats)
-            count(result)
-            yield result
-        self._progress.last()
+            yield counted(result)
+        self._progress.flush()
 
     def _derive(self, task: ShardTask, manifest: Manifest) -> ShardResult:
         began = time.perf_counter()
-        text = read_shard(self._reader, task, manifest.boundaries)
+        text = read_shard(self._read_part, task, manifest.boundaries)
         mixes = manifest.kind == "mix" and self._store.manifest.kind == "states"
-        rows = again(partial(self._read, task, manifest, mixes), local=self._source.is_local)
+        retries = retries_of(self._target)
+        rows = retry(partial(self._read, task, manifest, mixes), local=self._source.is_local, count=retries)
         was_read = time.perf_counter()
         made = rows if isinstance(rows, Int8Rows) or not mixes else mixed_rows(rows, manifest)
         computed = time.perf_counter()
         stats = {"tokens": text.n_tokens, "seconds_reading": was_read - began, "seconds_computing": computed - was_read}
         write_shard(self._target, manifest, text, made, plan_id(manifest), stats)
-        stats |= {"seconds_writing": time.perf_counter() - computed, "storage_retries": RETRIES.taken()}
-        return ShardResult(task.shard, task.n_rows, None, stats)
+        stats |= {"seconds_writing": time.perf_counter() - computed, "storage_retries": retries.take()}
+        return ShardResult(task.shard, None, stats)
 
     def _read(self, task: ShardTask, manifest: Manifest, mixes: bool) -> Array | Int8Rows:
         """The source's rows: all states as numbers for a mix, otherwise those of the target as it stores them."""
         rows = slice(task.first_row, task.first_row + task.n_rows)
         return self._store.read(rows=rows) if mixes else rows_as(self._store, manifest.dtype, rows, manifest.states)
+
+
+def mixed_rows(states: npt.NDArray[Any], target: Manifest) -> npt.NDArray[Any]:
+    """Rows [n, 2L+1, p] as the mixed store ``target`` wants them: [n, k, 2p], in float32 where it quantises them."""
+    if target.mix is None:
+        raise ValueError("the target is not a mixed store")
+    dtype = "float32" if target.is_int8 else target.dtype
+    return mix_rows(states, target.mix.weight_sets, layer_norm=target.mix.layer_norm, dtype=dtype)
+
+
+def mix_rows(states: npt.NDArray[Any], weight_sets: Sequence[WeightSet], *, layer_norm: bool, dtype: str) -> npt.NDArray[Any]:
+    """Mix rows with every weight set.
+
+    Args:
+        states: [n, 2L+1, p], float16 or float32.
+        weight_sets: k sets of L+1 weights each.
+        layer_norm: whether each layer of each token is first shifted and scaled over its channels.
+        dtype: of the result, "float16" or "float32"; the mix itself is computed in float32.
+
+    Returns:
+        [n, k, 2p].
+
+    Raises:
+        ValueError: a result does not fit the dtype (float16 ends at 65,504).
+    """
+    mixes = [ScalarMix.of(weights, "token" if layer_norm else "none") for weights in weight_sets]
+    mixed = np.empty((len(states), len(mixes), 2 * states.shape[2]), dtype)
+    for first in range(0, len(states), ROWS_AT_ONCE):
+        rows = states[first : first + ROWS_AT_ONCE]  # [rows, 2L+1, p]
+        for column, mix in enumerate(mixes):
+            with np.errstate(over="ignore"):  # reported below, with its place
+                mixed[first : first + len(rows), column] = mix(states=rows)
+    finite = np.isfinite(mixed)
+    if not finite.all():
+        row, column, _ = (int(axis) for axis in np.argwhere(~finite)[0])
+        raise ValueError(
+            f"weight set {weight_sets[column].name!r} gives a value that {dtype} can't hold (row {row} of its shard): "
+            "mix to --dtype float32, or look at gamma"
+        )
+    return mixed

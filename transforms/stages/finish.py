@@ -1,72 +1,211 @@
 """Stage D: is everything there? Then the last small objects, the complete manifest, and the scratch area goes.
 
-Doing it again is harmless: every step overwrites what it wrote before.
+Nobody reads all markers alone: a look at what earlier runs wrote (`FindDone`) and the last look at everything are both tasks of a
+few hundred shards. Finishing again is harmless: every step overwrites what it wrote before.
 """
 
+import os
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
-from elmo_store.format.layout import IDS, REJECTS, SENTENCE_IDS, SENTENCES, STRETCHES, ZARR, is_ours
+from elmo_store.errors import ShardCorruptError
+from elmo_store.format.layout import IDS, REJECTS, SENTENCE_IDS, SENTENCES, SHARDS, STRETCHES, ZARR, is_ours, zarr_states_shard
 from elmo_store.format.manifest import Manifest, read_manifest
-from elmo_store.format.markers import IdsMarker, StretchMarker, read_ids_marker, read_stretch_marker
+from elmo_store.format.markers import (
+    CHECKSUM_RUN,
+    IdsMarker,
+    ShardMarker,
+    StretchMarker,
+    Verify,
+    marker_fault,
+    read_ids_marker,
+    read_marker,
+    read_stretch_marker,
+    run_digest,
+    stamped_fault,
+    stamped_objects,
+    total_bytes,
+)
 from elmo_store.reading.writer import complete_store
-from elmo_store.storage.root import Root
-from transforms.runtime.job_root import RETRIES, JobRoot, writable
-from transforms.runtime.results import CombineOutcomes, NumberResult, ShardResult, outcome_of
+from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from transforms.runtime.job_root import JobRoot, retries_of, writable
+from transforms.runtime.problems import stop
+from transforms.runtime.progress_files import ShardProgress
+from transforms.runtime.results import SHARDS_SHOWN, Outcome, total
 from transforms.runtime.work import PLAN, START, SUMMARY, WORK
-from transforms.stages.done import IO_THREADS, CheckAll, Checked, remove_half_written
-from transforms.stages.problems import stop
+from transforms.stages.plan import IO_THREADS, ShardTask, grouped
 
+ID_RUNS_OF_TASK = 16  # runs of id tables that one task looks at
 M = TypeVar("M", StretchMarker, IdsMarker)
 
 
-class FinishStore(beam.PTransform[PCollection[ShardResult | NumberResult], PCollection[bool]]):
-    """Results of all tasks → True, once the store is complete. IncompleteJobError if work is left."""
+class FindDone(beam.PTransform[PCollection[list[ShardTask]], PCollection[list[ShardTask]]]):
+    """Lists of shard tasks → what is left of them, after those that an earlier run did. For jobs that are resumed."""
+
+    def __init__(self, root: Root, most_shards_per_task: int) -> None:
+        super().__init__()
+        self._arguments = (root, most_shards_per_task)
+
+    def expand(self, tasks: PCollection[list[ShardTask]]) -> PCollection[list[ShardTask]]:
+        """Wire `left_to_do`."""
+        return tasks | "Spread checks" >> beam.Reshuffle() | "Check" >> beam.FlatMap(left_to_do, *self._arguments)
+
+
+class FinishStore(beam.PTransform[PCollection[Outcome], PCollection[bool]]):
+    """Outcomes of all tasks → True, once the store is complete. IncompleteJobError if work is left."""
 
     def __init__(self, root: Root) -> None:
         super().__init__()
         self._root = root
 
-    def expand(self, results: PCollection[ShardResult | NumberResult]) -> PCollection[bool]:
-        """Wire `finish_job`, which runs once."""
+    def expand(self, outcomes: PCollection[Outcome]) -> PCollection[bool]:
+        """Wire `check_tasks` and `check`, which many workers run, and `finish_job`, which runs once."""
         return (
-            results
-            | "Outcomes" >> beam.Map(outcome_of)
-            | "All outcomes" >> beam.CombineGlobally(CombineOutcomes())
-            | "All shards" >> CheckAll(self._root)
-            | "Complete" >> beam.Map(lambda found, root: finish_job(root, found).complete, self._root).with_output_types(bool)
+            outcomes
+            | "All outcomes" >> beam.CombineGlobally(total).with_output_types(Outcome)
+            | "Runs of markers" >> beam.FlatMap(check_tasks, self._root).with_output_types(CheckTask)
+            | "Spread runs of markers" >> beam.Reshuffle()
+            | "Look" >> beam.Map(check, self._root).with_output_types(Outcome)
+            | "All looks" >> beam.CombineGlobally(total).with_output_types(Outcome)
+            | "Complete" >> beam.Map(lambda outcome, root: finish_job(root, outcome).complete, self._root).with_output_types(bool)
         )
 
 
-def finish_job(root: Root, found: Checked) -> Manifest:
+def left_to_do(tasks: Sequence[ShardTask], root: Root, most_shards_per_task: int) -> Iterator[list[ShardTask]]:
+    """Those of ``tasks`` without a valid marker of this very plan, in lists. Nothing is removed: a later look may be a late one.
+
+    On a local disk every byte is hashed; elsewhere an object whose stamp is that of the put is not read.
+    """
+    plan = str(root.get_json(PLAN)["id"])
+    done = done_shards(root, plan, [task.shard for task in tasks], "sha256" if root.is_local else "stamp")
+    progress = ShardProgress(root)
+    progress.written_before(sorted(done))
+    progress.flush()
+    yield from grouped((task for task in tasks if task.shard not in done), most_shards_per_task)
+
+
+def done_shards(root: Root, plan: str, shards: Sequence[int], verify: Verify) -> dict[int, ShardMarker]:
+    """Markers of those of ``shards`` that this very plan wrote and that are as their markers say.
+
+    ``plan``: the id of the plan; a shard of another plan counts as not done. A marker or an object that is missing, cut or
+    changed means "do it again", never an error. ``verify``: as in ``elmo_store.format.markers``; "none" looks at no object.
+    """
+
+    def valid(shard: int) -> ShardMarker | None:
+        try:
+            marker = read_marker(root, shard)
+        except ShardCorruptError:
+            return None
+        if marker is None or marker.plan != plan:
+            return None
+        return None if marker_fault(root, marker, verify) else marker
+
+    with ThreadPoolExecutor(IO_THREADS) as pool:
+        return {shard: marker for shard, marker in zip(shards, pool.map(valid, shards), strict=True) if marker}
+
+
+@dataclass(frozen=True)
+class CheckTask:
+    """Markers of ``folder`` to look at when all work is over; the first task carries what the work came to."""
+
+    first: int
+    stop: int
+    outcome: Outcome | None = None
+    folder: str = SHARDS  # or STRETCHES, IDS
+
+
+def check_tasks(outcome: Outcome, root: Root) -> Iterator[CheckTask]:
+    """The plan's shards in runs, of which there is one at least, which carries ``outcome``; its part groups and id tables."""
+    plan = root.get_json(PLAN) if root.exists(PLAN) else {}  # no plan: the store is complete already
+    n_shards = int(plan.get("n_shards", 0))
+    for first in range(0, max(1, n_shards), CHECKSUM_RUN):
+        yield CheckTask(first, min(first + CHECKSUM_RUN, n_shards), outcome if first == 0 else None)
+    for folder, n, size in ((STRETCHES, plan.get("n_part_groups", 0), 1), (IDS, plan.get("n_id_runs", 0), ID_RUNS_OF_TASK)):
+        for first in range(0, n, size):
+            yield CheckTask(first, min(first + size, n), folder=folder)
+
+
+def check(task: CheckTask, root: Root) -> Outcome:
+    """Read a run of markers, and look whether their objects are still those that their writers put."""
+    numbers = range(task.first, task.stop)
+    if task.folder != SHARDS:
+        faulty = (f"{task.folder}/{number:05d}" for number in numbers if not _is_sound(root, task.folder, number))
+        return Outcome(faulty=tuple(faulty)[:SHARDS_SHOWN])
+    outcome = task.outcome or Outcome()
+    if not numbers:
+        return outcome
+    plan, began = str(root.get_json(PLAN)["id"]), float(root.get_json(START)["started"])
+    # What stands there must be what the marker's writer put: a late worker of another run may have come after it.
+    done = done_shards(root, plan, numbers, "stamp")
+    missing = [shard for shard in numbers if shard not in done]
+    if root.is_local:
+        for shard in numbers:
+            remove_half_written(os.path.dirname(root.path(zarr_states_shard(shard))))
+    return outcome + Outcome(
+        n_retries=retries_of(root).take(),
+        digests=((task.first, run_digest(done.values())),),
+        n_missing=len(missing),
+        missing=tuple(missing[:SHARDS_SHOWN]),
+        n_bytes=total_bytes(list(done.values())),
+        everything=_sums(done.values()),
+        this_run=_sums(marker for marker in done.values() if float(marker.stats.get("finished", 0)) >= began),
+        devices=frozenset(str(marker.stats["device"]) for marker in done.values() if "device" in marker.stats),
+    )
+
+
+def _sums(markers: Iterable[ShardMarker]) -> Counter[str]:
+    sums: Counter[str] = Counter()
+    for marker in markers:
+        sums.update({name: value for name, value in marker.stats.items() if isinstance(value, int | float)})
+    return sums
+
+
+def _is_sound(root: Root, folder: str, number: int) -> bool:
+    """Whether a part group or a run of id tables is as its marker says; the marker of one that is not is removed."""
+    marker: StretchMarker | IdsMarker | None
+    marker = read_stretch_marker(root, number) if folder == STRETCHES else read_ids_marker(root, number)
+    if marker is None:
+        return False
+    with ThreadPoolExecutor(IO_THREADS) as pool:
+        sound = not any(pool.map(lambda stamped: stamped_fault(root, stamped[0], stamped[1], "stamp"), stamped_objects(marker)))
+    if not sound:
+        root.remove(marker.path)  # the next run looks at sizes only
+    return sound
+
+
+def finish_job(root: Root, outcome: Outcome) -> Manifest:
     """Complete the store at ``root``. IncompleteJobError, also left in the scratch area for the launcher, if work is left."""
     manifest = read_manifest(root)
     if manifest.complete:  # a runner that runs the last step twice; the first time may not have come to its end
         if writable(root):
             _end_run(root)
         return manifest
-    counts, plan = manifest.sizes, root.get_json(PLAN)
-    if found.n_missing:  # what failed in one attempt may have succeeded in another
-        stop(root, _problem(found, counts.shards))
-    if found.faulty:
-        stop(root, [f"{', '.join(found.faulty)} are not in the store as their markers say: run the same command again"])
-    stretches = _markers(root, plan["n_stretches"], read_stretch_marker)
+    plan = root.get_json(PLAN)
+    if outcome.n_missing:  # what failed in one attempt may have succeeded in another
+        shown = ", ".join(map(str, outcome.missing)) + (" …" if outcome.n_missing > len(outcome.missing) else "")
+        missing = f"{outcome.n_missing} of {manifest.sizes.shards} shards are not in the store as their markers say ({shown})"
+        stop(root, [missing, *outcome.errors])
+    if outcome.faulty:
+        stop(root, [f"{', '.join(outcome.faulty)} are not in the store as their markers say: run the same command again"])
+    groups = _markers(root, plan["n_part_groups"], read_stretch_marker)
     tables = _markers(root, plan["n_id_runs"], read_ids_marker)
-    _remove_half_written(root)
+    if root.is_local:  # not in the folders that hold one shard each: they are many, `check` looks there
+        remove_half_written(root.path(), but=root.path(f"{ZARR}/states/c"))
     if plan["resumed"]:
-        _remove_strays(root, [*stretches, *tables])
+        _remove_strays(root, [*groups, *tables])
     waits = root.get_json(START).get("waits", False)
-    complete = complete_store(root, with_device(manifest, found.devices), found.checksum, stretches, tables)
-    n_retries = found.outcome.n_retries + int(plan.get("retries", 0)) + RETRIES.taken()
-    this_run = found.this_run + Counter(retries=n_retries)
+    complete = complete_store(root, with_device(manifest, outcome.devices), outcome.checksum, groups, tables)
+    n_retries = outcome.n_retries + int(plan.get("retries", 0)) + retries_of(root).take()
+    this_run = outcome.this_run + Counter(retries=n_retries)
     if waits:  # the launcher, who removes it
-        root.put_json(SUMMARY, {"bytes": found.n_bytes, "everything": found.everything, "this_run": this_run})
+        root.put_json(SUMMARY, {"bytes": outcome.n_bytes, "everything": outcome.everything, "this_run": this_run})
     _end_run(root, keep=SUMMARY if waits else "")
     return complete
 
@@ -74,8 +213,8 @@ def finish_job(root: Root, found: Checked) -> Manifest:
 def with_device(manifest: Manifest, devices: Collection[str]) -> Manifest:
     """``manifest`` with what its shards were computed on, as their markers say: cards and lanes show in the last bits.
 
-    ``device`` is told where workers found out for themselves what they have, ``gpu`` wherever it was one; more than one of
-    either is told.
+    ``device`` is named where workers found out for themselves what they have, ``gpu`` wherever it was one; of either all are
+    named.
     """
     computed_on = {name.partition(" ") for device in devices for name in device.split("; ") if name}
     job = dict(manifest.job)
@@ -96,34 +235,33 @@ def _end_run(root: Root, keep: str = "") -> None:
         root.release()
 
 
-def _remove_half_written(root: Root) -> None:
-    """Remove the temporary files of writers that were killed; object stores have none.
-
-    Not in the folders that hold one shard each: there are as many as shards, and workers look there (`transforms.stages.done`).
-    """
-    if root.is_local:
-        remove_half_written(root.path(), but=root.path(f"{ZARR}/states/c"))
+def remove_half_written(folder: str, *, but: str = "") -> None:
+    """Remove the temporary files that killed writers left in ``folder`` of this machine and below it, ``but`` for one folder."""
+    try:
+        entries = os.scandir(folder)
+    except FileNotFoundError:
+        return
+    with entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.path != but:
+                    remove_half_written(entry.path, but=but)
+            elif entry.name.startswith(TEMPORARY_PREFIX):
+                with suppress(FileNotFoundError):
+                    os.remove(entry.path)
 
 
 def _remove_strays(root: Root, markers: Sequence[StretchMarker | IdsMarker]) -> None:
     """Remove what an earlier plan of this job left beside its parts and id tables: the input may have changed since."""
     known = {marker.path for marker in markers} | {record.path for marker in markers for record in marker.objects}
-    rooms = (SENTENCES, SENTENCE_IDS, REJECTS, f"{ZARR}/sentence_start/c", STRETCHES, IDS)
-    root.remove_many([rel for room in rooms for rel in root.list(room) if is_ours(rel) and rel not in known])
+    folders = (SENTENCES, SENTENCE_IDS, REJECTS, f"{ZARR}/sentence_start/c", STRETCHES, IDS)
+    root.remove_many([rel for folder in folders for rel in root.list(folder) if is_ours(rel) and rel not in known])
 
 
 def _markers(root: Root, n: int, read: Callable[[Root, int], M | None]) -> list[M]:
     """The markers 0 … ``n``, which workers have just seen."""
     with ThreadPoolExecutor(IO_THREADS) as pool:
-        markers = list(pool.map(lambda number: read(root, number), range(n)))
-    there = [marker for marker in markers if marker is not None]
-    if len(there) < n:
+        markers = [marker for marker in pool.map(lambda number: read(root, number), range(n)) if marker is not None]
+    if len(markers) < n:
         stop(root, ["markers of parts or ids have gone while they were counted: run the same command again"])
-    return there
-
-
-def _problem(found: Checked, n_shards: int) -> list[str]:
-    """Which shards are missing, and what went wrong with some of them."""
-    shown = ", ".join(map(str, found.missing)) + (" …" if found.n_missing > len(found.missing) else "")
-    lines = [f"{found.n_missing} of {n_shards} shards are not in the store as their markers say ({shown})", *found.outcome.errors]
-    return lines
+    return markers

@@ -1,14 +1,17 @@
-"""Scratch parts → final parts: global sentence numbers, first rows and positions; and where each sentence's rows begin.
+"""Stage C, beside the shards: scratch parts → final parts with global sentence numbers, first rows, positions and ids; then the
+sorted tables of the ids' hashes.
 
-A stretch of consecutive parts is one task. What it writes is a function of the scratch parts and their place in the plan, so
-that doing it again gives the same bytes. A marker says that it was done.
+A part group is one task. What it writes is a function of the scratch parts and their place in the plan, so that doing it again
+gives the same bytes. Its ids go to the scratch area as hashes, a file for each run of id tables. A run of tables is the other
+kind of task: it merges its file of every group, so that a sort of any size is done by many workers, and no id travels between
+stages.
 """
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
@@ -24,8 +27,7 @@ from elmo_store.format import ids, layout
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import (
     STAMPS,
-    ObjectRecord,
-    PartRange,
+    IdsMarker,
     StretchMarker,
     joined_stamps,
     put_marked,
@@ -35,176 +37,148 @@ from elmo_store.format.markers import (
 )
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
+from elmo_store.reading.writer import encode_id_tables
 from elmo_store.storage.root import Root
-from transforms.runtime.job_root import RETRIES
-from transforms.runtime.results import NumberResult
+from transforms.runtime.job_root import retries_of
+from transforms.runtime.results import Outcome
 from transforms.runtime.work import PLAN, id_hashes
-from transforms.stages.plan import Int64, PartPlan, Stretch, row_starts, sentence_rows
+from transforms.stages.plan import IO_THREADS, Int64, PartGroup, PartPlan, id_runs, row_starts, sentence_rows
 
-IO_THREADS = 16
-ID_RUNS = 256  # most runs of id tables: so many files of hashes a stretch leaves
-
-
-@dataclass(frozen=True)
-class NumberTask:
-    """One stretch of parts to number."""
-
-    stretch: Stretch
-    boundaries: bool
-    n_sentences: int  # of the corpus
-    n_rows: int
-    resumed: bool = False  # an earlier run may have done it
-
-    @property
-    def identity(self) -> str:
-        """A hash of all that the final parts, the chunks of ``sentence_start`` and the ids follow from."""
-        parts = [[*vars(p.counts).values(), p.first_sentence, p.first_row] for p in (*self.stretch.parts, *self.stretch.after)]
-        stretch = [self.stretch.number, self.stretch.first_chunk, self.stretch.stop_chunk]
-        text = json.dumps([parts, stretch, self.boundaries, self.n_sentences, self.n_rows])
-        return hashlib.sha256(text.encode()).hexdigest()
+Hashes = npt.NDArray[np.uint64]
 
 
-class NumberParts(beam.PTransform[PCollection[NumberTask], PCollection[NumberResult]]):
+class NumberParts(beam.PTransform[PCollection[PartGroup], PCollection[Outcome]]):
     """Every part gets its final numbers, spread over the workers."""
 
     def __init__(self, root: Root) -> None:
         super().__init__()
         self._root = root
 
-    def expand(self, tasks: PCollection[NumberTask]) -> PCollection[NumberResult]:
+    def expand(self, groups: PCollection[PartGroup]) -> PCollection[Outcome]:
         """Wire `number_parts`."""
         return (
-            tasks
+            groups
             | "Spread parts" >> beam.Reshuffle()
-            | "Number" >> beam.Map(lambda task, root: number_parts(root, task), self._root)
+            | "Number" >> beam.Map(lambda group, root: number_parts(root, group), self._root)
         )
 
 
-def is_numbered(root: Root, task: NumberTask) -> bool:
-    """Whether the final parts of ``task`` are in the store already, whole and from the same scratch parts.
+class IndexIds(beam.PTransform[PCollection[Outcome], PCollection[Outcome]]):
+    """What became of all part groups that were to do → what becomes of the runs of id tables."""
 
-    A request an object, so this is for many workers.
-    """
-    try:
-        marker = read_stretch_marker(root, task.stretch.number)
-    except StoreError:
-        return False
-    if marker is None or marker.plan != task.identity:
-        return False
-    plan = root.get_json(PLAN)["id"]
+    def __init__(self, root: Root) -> None:
+        super().__init__()
+        self._root = root
 
-    def has_hashes(run: int) -> bool:
-        return root.exists(id_hashes(run, task.stretch.number)) or is_merged(root, run, plan)
-
-    with ThreadPoolExecutor(IO_THREADS) as pool:
-        there = pool.map(lambda one: root.size(one.path) == one.bytes, marker.objects)
-        return all(there) and all(pool.map(has_hashes, range(id_runs(task.n_sentences))))
+    def expand(self, numbered: PCollection[Outcome]) -> PCollection[Outcome]:
+        """Wire `runs_to_do` and `merge_ids`."""
+        return (
+            numbered
+            | "All numbered" >> beam.combiners.Count.Globally()
+            | "Runs" >> beam.FlatMap(lambda _, root: runs_to_do(root), self._root)
+            | "Spread runs" >> beam.Reshuffle()
+            | "Merge" >> beam.Map(lambda run, root: merge_ids(root, run), self._root)
+        )
 
 
-def is_merged(root: Root, run: int, plan: str) -> bool:
-    """Whether the run of id tables is written, by this very plan; then nobody needs the hashes that it was made of."""
-    try:
-        marker = read_ids_marker(root, run)
-    except StoreError:
-        return False
-    return marker is not None and marker.plan == plan
-
-
-def number_parts(root: Root, task: NumberTask) -> NumberResult:
-    """Write the final parts (and rejects) of a stretch, its chunks of ``sentence_start``, its ids' hashes; then the marker.
+def number_parts(root: Root, group: PartGroup) -> Outcome:
+    """Write the final parts (and rejects) of a group, its chunks of ``sentence_start``, its ids' hashes; then the marker.
 
     Nothing is written of what an earlier run has done.
     """
-    if task.resumed and is_numbered(root, task):
-        n_sentences = sum(part.counts.n_sentences for part in task.stretch.parts)
-        return NumberResult(task.stretch.number, n_sentences, RETRIES.taken())
-    manifest = read_manifest(root)
-    written: tuple[list[ObjectRecord], list[str]] = ([], [])
-    ranges: list[PartRange] = []
+    manifest, plan = read_manifest(root), root.get_json(PLAN)
+    if plan["resumed"] and is_numbered(root, manifest, plan["id"], group):
+        return Outcome(n_retries=retries_of(root).take())
+    records, stamps = [], []
     starts: list[Int64] = []
-    hashes: list[npt.NDArray[np.uint64]] = [np.zeros((0, 3), np.uint64)]
-    for part in task.stretch.parts:
-        table = number_table(_scratch(root, part), part, task.boundaries)
-        files = [(layout.sentences_part(part.part), encode_part(table))]
-        if part.counts.rejects:
-            files.append((layout.rejects_part(part.part), number_rejects(root.get(part.counts.rejects), part)))
-        _extend(written, put_marked(root, files))
-        ranges.append(PartRange(part.part, part.first_sentence, table.num_rows, part.first_row, part.n_rows))
+    hashes: list[Hashes] = [np.zeros((0, 3), np.uint64)]
+    for part in group.parts:
+        table = number_table(_scratch_table(root, part), part, manifest.boundaries)
+        files = [(layout.sentences_part(part.range.part), encode_part(table))]
+        if part.scratch.rejects:
+            files.append((layout.rejects_part(part.range.part), number_rejects(root.get(part.scratch.rejects), part)))
+        part_records, part_stamps = put_marked(root, files)
+        records += part_records
+        stamps += part_stamps
         starts.append(table["first_row"].to_numpy())
         numbers = table["sentence"].to_numpy().astype(np.uint64)
         hashes.append(np.column_stack([ids.hashes(table["id"].to_pylist()), numbers]))
-    _extend(written, put_marked(root, _starts(root, manifest, task, starts)))
-    _put_hashes(root, task, np.concatenate(hashes))
-    stats = {STAMPS: joined_stamps(written[1])}
-    write_marker(root, StretchMarker(task.stretch.number, tuple(ranges), tuple(written[0]), task.identity, stats))
-    return NumberResult(task.stretch.number, sum(one.n_sentences for one in ranges), RETRIES.taken())
+    chunk_records, chunk_stamps = put_marked(root, _start_chunks(root, manifest, group, starts))
+    _put_hashes(root, group, manifest.sizes.sentences, np.concatenate(hashes))
+    stats = {STAMPS: joined_stamps(stamps + chunk_stamps)}
+    ranges = tuple(part.range for part in group.parts)
+    objects = (*records, *chunk_records)
+    write_marker(root, StretchMarker(group.number, ranges, objects, identity(group, manifest), stats))
+    return Outcome(n_retries=retries_of(root).take())
 
 
-def _scratch(root: Root, part: PartPlan) -> pa.Table:
+def identity(group: PartGroup, manifest: Manifest) -> str:
+    """A hash of all that the final parts, the chunks of ``sentence_start`` and the ids of ``group`` follow from."""
+    parts = []
+    for part in (*group.parts, *group.after):
+        scratch = part.scratch
+        counts = [scratch.n_sentences, scratch.n_tokens, scratch.n_nonempty, scratch.n_rejected, scratch.n_words_cut]
+        offsets = [part.position_offset, part.ordinal_offset]
+        first = [part.range.first_sentence, part.range.first_row]
+        parts.append([scratch.path, scratch.rejects, *counts, *offsets, scratch.sha256, *first])
+    numbers = [group.number, group.first_chunk, group.stop_chunk]
+    text = json.dumps([parts, numbers, manifest.boundaries, manifest.sizes.sentences, manifest.sizes.rows])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def is_numbered(root: Root, manifest: Manifest, plan: str, group: PartGroup) -> bool:
+    """Whether the final parts of ``group`` are in the store already, whole and from the same scratch parts.
+
+    ``plan``: the id of the plan. A request an object, so this is for many workers.
+    """
+    try:
+        marker = read_stretch_marker(root, group.number)
+    except StoreError:
+        return False
+    if marker is None or marker.plan != identity(group, manifest):
+        return False
+
+    def has_hashes(run: int) -> bool:
+        return root.exists(id_hashes(run, group.number)) or is_merged(root, run, plan)
+
+    with ThreadPoolExecutor(IO_THREADS) as pool:
+        whole = pool.map(lambda record: root.size(record.path) == record.bytes, marker.objects)
+        return all(whole) and all(pool.map(has_hashes, range(id_runs(manifest.sizes.sentences))))
+
+
+def _scratch_table(root: Root, part: PartPlan) -> pa.Table:
     """A scratch part. ValueError if it is not the one that was planned."""
-    scratch = root.get(part.counts.scratch)
-    if hashlib.sha256(scratch).hexdigest() != part.counts.sha256:
+    data = root.get(part.scratch.path)
+    if hashlib.sha256(data).hexdigest() != part.scratch.sha256:
         raise ValueError(
-            f"{root.url(part.counts.scratch)} is not what its marker says (sha256 differs): remove "
+            f"{root.url(part.scratch.path)} is not what its marker says (sha256 differs): remove "
             f"{root.url('_work')} and run the same command again"
         )
-    return pq.read_table(BytesIO(scratch), use_threads=False)
-
-
-def _extend(lists: tuple[list[ObjectRecord], list[str]], more: tuple[list[ObjectRecord], list[str]]) -> None:
-    lists[0].extend(more[0])
-    lists[1].extend(more[1])
-
-
-def _starts(root: Root, manifest: Manifest, task: NumberTask, starts: list[Int64]) -> Iterator[tuple[str, bytes]]:
-    """The chunks of ``sentence_start`` that begin in this stretch; the last may need sentences of the parts behind it."""
-    stretch, size = task.stretch, manifest.sentence_chunk
-    starts = starts.copy()
-    for part in stretch.after:
-        lengths = _scratch(root, part)["n_tokens"].to_numpy().astype(np.int64)
-        starts.append(row_starts(sentence_rows(lengths, task.boundaries), part.first_row))
-    entries = np.concatenate([*starts, np.array([task.n_rows], np.int64)])  # the last one counts at the corpus' end only
-    first = stretch.parts[0].first_sentence if stretch.parts else 0
-    for chunk in range(stretch.first_chunk, stretch.stop_chunk):
-        stop = min((chunk + 1) * size, task.n_sentences + 1)
-        yield zarr_form.encode_sentence_chunk(manifest, chunk, entries[chunk * size - first : stop - first])
-
-
-def id_runs(n_sentences: int) -> int:
-    """Runs of id tables that are merged apart: as many as there are tables, at most 256."""
-    return min(1 << layout.id_bits(n_sentences), ID_RUNS)
-
-
-def _put_hashes(root: Root, task: NumberTask, hashes: npt.NDArray[np.uint64]) -> None:
-    """Hashes of ids [n, 3] (high, low, sentence), a file for each run of id tables; also where it is empty."""
-    runs = id_runs(task.n_sentences)
-    run_of = ids.tables_of(hashes[:, 0], runs.bit_length() - 1)
-    for run in range(runs):
-        root.put(id_hashes(run, task.stretch.number), hashes[run_of == run].astype("<u8").tobytes())
+    return pq.read_table(BytesIO(data), use_threads=False)
 
 
 def number_table(scratch: pa.Table, part: PartPlan, boundaries: bool) -> pa.Table:
     """The final columns of one scratch table."""
     n_tokens = scratch["n_tokens"].to_numpy().astype(np.int64)
-    position = scratch["position"].to_numpy().astype(np.int64) + part.counts.position_offset
-    rows = sentence_rows(n_tokens, boundaries)
+    position = scratch["position"].to_numpy().astype(np.int64) + part.position_offset
+    first = part.range.first_sentence
     return pa.table(
         {
-            "sentence": np.arange(part.first_sentence, part.first_sentence + len(n_tokens), dtype=np.int64),
-            "id": pa.array(list(_ids(scratch, position, part.counts.ordinal_offset)), pa.string()),
+            "sentence": np.arange(first, first + len(n_tokens), dtype=np.int64),
+            "id": pa.array(list(_sentence_ids(scratch, position, part.ordinal_offset)), pa.string()),
             "source": scratch["source"],
             "position": position,
-            "first_row": row_starts(rows, part.first_row),
+            "first_row": row_starts(sentence_rows(n_tokens, boundaries), part.range.first_row),
             "n_tokens": n_tokens.astype(np.int32),
             "tokens": scratch["tokens"],
         }
     ).cast(layout.SENTENCES_SCHEMA)
 
 
-def _ids(scratch: pa.Table, position: Any, ordinal_offset: int) -> Iterator[str]:
+def _sentence_ids(scratch: pa.Table, positions: Any, ordinal_offset: int) -> Iterator[str]:
     columns = (scratch[name].to_pylist() for name in ("id", "source", "ordinal", "within"))
-    for own, source, ordinal, within, place in zip(*columns, position.tolist(), strict=True):
-        yield sentence_id(own, source, place if ordinal < 0 else ordinal + ordinal_offset, within)
+    for own, source, ordinal, within, position in zip(*columns, positions.tolist(), strict=True):
+        yield sentence_id(own, source, position if ordinal < 0 else ordinal + ordinal_offset, within)
 
 
 def sentence_id(own: str, source: str, place: int, within: int) -> str:
@@ -219,10 +193,76 @@ def number_rejects(scratch: bytes, part: PartPlan) -> bytes:
     for line in scratch.decode().split("\n")[:-1]:  # splitlines would also split at U+2028
         reject = json.loads(line)
         local = reject.pop("sentence")
-        reject["position"] += part.counts.position_offset
+        reject["position"] += part.position_offset
         ordinal, within = reject.pop("ordinal"), reject.pop("within")
-        place = reject["position"] if ordinal < 0 else ordinal + part.counts.ordinal_offset
+        place = reject["position"] if ordinal < 0 else ordinal + part.ordinal_offset
         reject["id"] = sentence_id(reject["id"], reject["source"], place, within)
-        reject = {"sentence": part.first_sentence + local, **reject}
+        reject = {"sentence": part.range.first_sentence + local, **reject}
         lines.append(json.dumps(reject, ensure_ascii=False) + "\n")
     return "".join(lines).encode()
+
+
+def _start_chunks(root: Root, manifest: Manifest, group: PartGroup, starts: list[Int64]) -> Iterator[tuple[str, bytes]]:
+    """The chunks of ``sentence_start`` that begin in this group; the last may need sentences of the parts behind it."""
+    size, sizes = manifest.sentence_chunk, manifest.sizes
+    after = []
+    for part in group.after:
+        lengths = _scratch_table(root, part)["n_tokens"].to_numpy().astype(np.int64)
+        after.append(row_starts(sentence_rows(lengths, manifest.boundaries), part.range.first_row))
+    entries = np.concatenate([*starts, *after, np.array([sizes.rows], np.int64)])  # the last counts at the corpus' end only
+    first = group.parts[0].range.first_sentence if group.parts else 0
+    for chunk in range(group.first_chunk, group.stop_chunk):
+        stop = min((chunk + 1) * size, sizes.sentences + 1)
+        yield zarr_form.encode_sentence_chunk(manifest, chunk, entries[chunk * size - first : stop - first])
+
+
+def _put_hashes(root: Root, group: PartGroup, n_sentences: int, hashes: Hashes) -> None:
+    """Hashes of ids [n, 3] (high, low, sentence), a file for each run of id tables; also where it is empty."""
+    runs = id_runs(n_sentences)
+    run_of_hash = ids.tables_of(hashes[:, 0], runs.bit_length() - 1)
+    for run in range(runs):
+        root.put(id_hashes(run, group.number), hashes[run_of_hash == run].astype("<u8").tobytes())
+
+
+def runs_to_do(root: Root) -> Iterable[int]:
+    """The runs of id tables that this plan has not written yet; none of a complete store."""
+    if read_manifest(root).complete:
+        return []
+    plan = root.get_json(PLAN)
+    return [run for run in range(plan["n_id_runs"]) if not is_merged(root, run, plan["id"])]
+
+
+def is_merged(root: Root, run: int, plan: str) -> bool:
+    """Whether the run of id tables is written, by this very plan; then nobody needs the hashes that it was made of."""
+    try:
+        marker = read_ids_marker(root, run)
+    except StoreError:
+        return False
+    return marker is not None and marker.plan == plan
+
+
+def merge_ids(root: Root, run: int) -> Outcome:
+    """Write the id tables of one run, then their marker; remove what they were made of.
+
+    The one worker that removes the scratch area would have too much to do: there are up to 256 files a part group.
+    FileNotFoundError if some of them are missing, unless a second copy of this task has just removed them.
+    """
+    plan = root.get_json(PLAN)
+    n_sentences = read_manifest(root).sizes.sentences
+    bits = layout.id_bits(n_sentences)
+    tables_of_run = (1 << bits) // id_runs(n_sentences)
+    sources = [id_hashes(run, group) for group in range(plan["n_part_groups"])]
+    try:
+        data = b"".join(root.get_many(sources))
+    except FileNotFoundError:
+        if not is_merged(root, run, plan["id"]):
+            raise
+        return Outcome(n_retries=retries_of(root).take())
+    rows = np.frombuffer(data, "<u8").reshape(-1, 3).astype(np.uint64)  # [n, (high, low, sentence)]
+    tables = range(run * tables_of_run, (run + 1) * tables_of_run)
+    records, stamps = put_marked(root, encode_id_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables))
+    stats = {STAMPS: joined_stamps(stamps)}
+    write_marker(root, IdsMarker(run, tables.start, len(tables), tuple(records), str(plan["id"]), stats))
+    with suppress(FileNotFoundError):  # a second copy of this task was faster; what it left goes with the scratch area
+        root.remove_many(sources)
+    return Outcome(n_retries=retries_of(root).take())

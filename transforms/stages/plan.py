@@ -1,18 +1,43 @@
-"""From counts of scratch parts to final numbers and shard tasks: pure functions over small descriptors, no I/O.
+"""Stage B: from counts of scratch parts to final numbers, sizes, empty arrays, and the tasks of numbering and embedding.
 
 Vocabulary: a *part* is a piece of the tokenised corpus in input order; a *row* is one token of the dense token axis (with
 ``boundaries``: also one for BOS and one for EOS of every sentence that has tokens); a *shard* is a fixed number of consecutive
-rows. A sentence never straddles two parts; it may straddle two shards, and is then computed by both and cut.
+rows; a *part group* is a run of consecutive parts that one worker numbers. A sentence never straddles two parts; it may straddle
+two shards, and is then computed by both and cut. Tasks are pointers; many workers find out which of them an earlier run has done
+(`transforms.stages.finish`, `transforms.stages.number`).
 """
 
+import hashlib
+import json
+import time
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
 
+import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
+from apache_beam.pvalue import DoOutputsTuple, PCollection, TaggedOutput
 
-from transforms.inputs.records import TaskResult
+from elmo_store.format.layout import FORMS, STATES, ZARR, id_bits
+from elmo_store.format.manifest import Counts, Manifest, read_manifest, write_manifest
+from elmo_store.format.markers import PartRange
+from elmo_store.forms import zarr_form
+from elmo_store.storage.root import Root
+from transforms.inputs.records import ReadSettings, ReadTask, ScratchPart, TaskResult
+from transforms.runtime.job_root import retries_of, run_of
+from transforms.runtime.problems import stop_for_bad_files, stop_for_rejects
+from transforms.runtime.work import PLAN
+from transforms.stages.scratch import first_sentences, marked_result
+from transforms.stages.unpack import all_tasks
+
+NUMBER, SHARDS = "number", "shards"
+IO_THREADS = 16
+ID_RUNS = 256  # most runs of id tables: so many files of hashes a part group leaves
+GROUP_SENTENCES, GROUP_TOKENS, GROUP_PARTS = 1 << 18, 1 << 22, 512  # a part group is closed where it reaches one of them
 
 Int64 = npt.NDArray[np.int64]
 
@@ -22,45 +47,13 @@ class PlanError(ValueError):
 
 
 @dataclass(frozen=True)
-class PartCounts:
-    """What stage A says about one scratch part (counts only; its text stays where it is)."""
+class PartPlan:
+    """A scratch part with its final numbers."""
 
-    scratch: str  # path of the scratch part, relative to the store
-    rejects: str  # path of its scratch rejects, "" without any
-    n_sentences: int
-    n_tokens: int
-    n_nonempty: int  # sentences that have at least one token
-    n_rejected: int
-    n_words_cut: int
+    scratch: ScratchPart
     position_offset: int  # what its local positions lack (the lines of earlier ranges of the same file)
     ordinal_offset: int  # what its local ordinals lack (their paragraphs)
-    sha256: str
-
-    def n_rows(self, boundaries: bool) -> int:
-        """Rows of the token axis: its tokens, with ``boundaries`` also BOS and EOS of each sentence that has tokens."""
-        return self.n_tokens + (2 * self.n_nonempty if boundaries else 0)
-
-
-@dataclass(frozen=True)
-class PartPlan:
-    """A part with its final numbers: the work of one number task."""
-
-    part: int
-    counts: PartCounts
-    first_sentence: int
-    first_row: int
-    n_rows: int
-
-
-@dataclass(frozen=True)
-class PartSlice:
-    """A part that a shard needs: where its tokens stand, and the rows that it spans on the token axis."""
-
-    part: int
-    scratch: str
-    first_sentence: int
-    first_row: int
-    n_rows: int
+    range: PartRange  # its sentences and rows, counted over the corpus
 
 
 @dataclass(frozen=True)
@@ -70,53 +63,11 @@ class ShardTask:
     shard: int
     first_row: int
     n_rows: int
-    slices: tuple[PartSlice, ...]
+    parts: tuple[tuple[str, PartRange], ...]  # where the tokens stand, relative to the store, and the rows that they span
 
 
 @dataclass(frozen=True)
-class CorpusPlan:
-    """All parts in input order, and the sizes of the whole corpus."""
-
-    parts: tuple[PartPlan, ...]
-    n_sentences: int
-    n_tokens: int
-    n_rows: int
-    n_rejected: int
-    n_words_cut: int
-    shard_rows: int
-
-    @property
-    def n_shards(self) -> int:
-        """Shards of ``shard_rows`` rows; the last one may be shorter. A corpus without tokens has none."""
-        return -(-self.n_rows // self.shard_rows)
-
-    def shard_tasks(self, skip: Collection[int] = ()) -> Iterator[ShardTask]:
-        """The shards that are still to do, in order. ``skip``: shards that are done."""
-        slices = [PartSlice(p.part, p.counts.scratch, p.first_sentence, p.first_row, p.n_rows) for p in self.parts]
-        return shard_tasks(slices, self.n_rows, self.shard_rows, skip)
-
-
-def shard_tasks(parts: Sequence[PartSlice], n_rows: int, shard_rows: int, skip: Collection[int] = ()) -> Iterator[ShardTask]:
-    """The shards of ``n_rows`` rows that lie in ``parts`` (all of them, in input order), but for those in ``skip``."""
-    starts = [part.first_row for part in parts]
-    for shard in range(-(-n_rows // shard_rows)):
-        if shard in skip:
-            continue
-        first = shard * shard_rows
-        stop = min(first + shard_rows, n_rows)
-        # Parts without rows share their start with the part after them: bisect_right passes over them.
-        index = bisect_right(starts, first) - 1
-        slices = []
-        while index < len(parts) and parts[index].first_row < stop:
-            part = parts[index]
-            if part.n_rows and part.first_row + part.n_rows > first:
-                slices.append(part)
-            index += 1
-        yield ShardTask(shard, first, stop - first, tuple(slices))
-
-
-@dataclass(frozen=True)
-class Stretch:
+class PartGroup:
     """Consecutive parts that one worker numbers, with the chunks of ``sentence_start`` that begin among their sentences.
 
     ``after``: the parts behind them whose first sentences fill up the last of these chunks.
@@ -129,11 +80,68 @@ class Stretch:
     stop_chunk: int
 
 
-STRETCH_SENTENCES, STRETCH_TOKENS, STRETCH_PARTS = 1 << 18, 1 << 22, 512  # a stretch is closed where it reaches one of them
+@dataclass(frozen=True)
+class CorpusPlan:
+    """All parts in input order, and the sizes of the whole corpus."""
+
+    parts: tuple[PartPlan, ...]
+    counts: Counts
 
 
-def stretches(parts: Sequence[PartPlan], n_sentences: int, chunk_entries: int) -> list[Stretch]:
-    """All parts in order, cut into stretches; there is always one, because ``sentence_start`` always has an entry.
+def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: bool) -> CorpusPlan:
+    """Number the parts of ``results`` (of all tasks, in any order) by prefix sums; positions go on from range to range of a file.
+
+    PlanError for a shard size below 1, or a part with counts that can't be.
+    """
+    if shard_rows < 1:
+        raise PlanError(f"a shard of {shard_rows} rows can't hold anything: give --shard-rows of 1 or more")
+    parts: list[PartPlan] = []
+    sentence = row = 0
+    offsets: dict[str, tuple[int, int]] = {}  # of the next range of each file
+    for result in sorted(results, key=lambda result: (result.task.index, result.task.blob)):
+        url = result.task.splits[0].url
+        position, ordinal = offsets.get(url, (0, 0))
+        offsets[url] = position + result.n_positions, ordinal + result.n_ordinals
+        for scratch in result.parts:
+            if not 0 <= scratch.n_nonempty <= scratch.n_sentences or scratch.n_nonempty > scratch.n_tokens:
+                raise PlanError(
+                    f"scratch part {scratch.path} counts {scratch.n_sentences} sentences, {scratch.n_nonempty} with tokens, "
+                    f"{scratch.n_tokens} tokens, which can't be: remove the output with --overwrite and run again"
+                )
+            n_rows = scratch.n_tokens + (2 * scratch.n_nonempty if boundaries else 0)
+            parts.append(PartPlan(scratch, position, ordinal, PartRange(len(parts), sentence, scratch.n_sentences, row, n_rows)))
+            sentence, row = sentence + scratch.n_sentences, row + n_rows
+    counts = Counts(
+        sentences=sentence,
+        tokens=sum(part.scratch.n_tokens for part in parts),
+        rows=row,
+        rejected=sum(part.scratch.n_rejected for part in parts),
+        words_cut=sum(part.scratch.n_words_cut for part in parts),
+        parts=len(parts),
+        shards=-(-row // shard_rows),
+    )
+    return CorpusPlan(tuple(parts), counts)
+
+
+def shard_tasks(parts: Sequence[tuple[str, PartRange]], n_rows: int, shard_rows: int) -> Iterator[ShardTask]:
+    """The shards of ``n_rows`` rows that lie in ``parts`` (all of them, in input order)."""
+    starts = [part.first_row for _, part in parts]
+    for shard in range(-(-n_rows // shard_rows)):
+        first = shard * shard_rows
+        stop = min(first + shard_rows, n_rows)
+        # Parts without rows share their start with the part after them: bisect_right passes over them.
+        index = bisect_right(starts, first) - 1
+        needed = []
+        while index < len(parts) and starts[index] < stop:
+            _, part = parts[index]
+            if part.n_rows and part.first_row + part.n_rows > first:
+                needed.append(parts[index])
+            index += 1
+        yield ShardTask(shard, first, stop - first, tuple(needed))
+
+
+def part_groups(parts: Sequence[PartPlan], n_sentences: int, chunk_entries: int) -> list[PartGroup]:
+    """All parts in order, cut into groups; there is always one, because ``sentence_start`` always has an entry.
 
     Args:
         parts: of the whole corpus, in input order.
@@ -141,81 +149,34 @@ def stretches(parts: Sequence[PartPlan], n_sentences: int, chunk_entries: int) -
         chunk_entries: entries of a chunk of ``sentence_start``.
     """
     runs: list[list[PartPlan]] = [[]]
-    held_sentences = held_tokens = 0
+    n_held = tokens_held = 0
     for part in parts:
-        if held_sentences >= STRETCH_SENTENCES or held_tokens >= STRETCH_TOKENS or len(runs[-1]) >= STRETCH_PARTS:
+        if n_held >= GROUP_SENTENCES or tokens_held >= GROUP_TOKENS or len(runs[-1]) >= GROUP_PARTS:
             runs.append([])
-            held_sentences = held_tokens = 0
+            n_held = tokens_held = 0
         runs[-1].append(part)
-        held_sentences, held_tokens = held_sentences + part.counts.n_sentences, held_tokens + part.counts.n_tokens
+        n_held, tokens_held = n_held + part.scratch.n_sentences, tokens_held + part.scratch.n_tokens
     n_chunks = -(-(n_sentences + 1) // chunk_entries)
-    found = []
-    first_chunk = 0
+    groups = []
+    first_chunk = first_after = 0
     for number, run in enumerate(runs):
-        stop = run[-1].first_sentence + run[-1].counts.n_sentences if run else 0  # the sentence after its last
+        first_after += len(run)
+        stop = run[-1].range.first_sentence + run[-1].range.n_sentences if run else 0  # the sentence after its last
         stop_chunk = n_chunks if number == len(runs) - 1 else -(-stop // chunk_entries)
         after = []
-        place = run[-1].part + 1 if run else 0
-        while stop_chunk > first_chunk and place < len(parts) and parts[place].first_sentence < stop_chunk * chunk_entries:
-            after.append(parts[place])
-            place += 1
-        found.append(Stretch(number, tuple(run), tuple(after), first_chunk, stop_chunk))
+        if stop_chunk > first_chunk:
+            for part in islice(parts, first_after, None):
+                if part.range.first_sentence >= stop_chunk * chunk_entries:
+                    break
+                after.append(part)
+        groups.append(PartGroup(number, tuple(run), tuple(after), first_chunk, stop_chunk))
         first_chunk = stop_chunk
-    return found
+    return groups
 
 
-def part_counts(results: Iterable[TaskResult]) -> list[PartCounts]:
-    """Every scratch part of ``results`` in input order; positions go on from split to split of the same file."""
-    counts: list[PartCounts] = []
-    positions: dict[str, int] = {}
-    ordinals: dict[str, int] = {}
-    for result in sorted(results, key=lambda result: (result.task.index, result.task.blob)):
-        url = result.task.splits[0].url
-        counts += [
-            PartCounts(
-                scratch=part.path,
-                rejects=part.rejects,
-                n_sentences=part.n_sentences,
-                n_tokens=part.n_tokens,
-                n_nonempty=part.n_nonempty,
-                n_rejected=part.n_rejected,
-                n_words_cut=part.n_words_cut,
-                position_offset=positions.get(url, 0),
-                ordinal_offset=ordinals.get(url, 0),
-                sha256=part.sha256,
-            )
-            for part in result.parts
-        ]
-        positions[url] = positions.get(url, 0) + result.n_positions
-        ordinals[url] = ordinals.get(url, 0) + result.n_ordinals
-    return counts
-
-
-def make_plan(parts: Sequence[PartCounts], *, shard_rows: int, boundaries: bool) -> CorpusPlan:
-    """Number ``parts`` (in input order) by prefix sums. PlanError for a shard size below 1 or a part without sentences."""
-    if shard_rows < 1:
-        raise PlanError(f"a shard of {shard_rows} rows can't hold anything: give --shard-rows of 1 or more")
-    planned: list[PartPlan] = []
-    sentence = row = 0
-    for number, counts in enumerate(parts):
-        if not 0 <= counts.n_nonempty <= counts.n_sentences or counts.n_nonempty > counts.n_tokens:
-            raise PlanError(
-                f"scratch part {counts.scratch} counts {counts.n_sentences} sentences, {counts.n_nonempty} with tokens, "
-                f"{counts.n_tokens} tokens, which can't be: remove the output with --overwrite and run again"
-            )
-        n_rows = counts.n_rows(boundaries)
-        planned.append(PartPlan(number, counts, sentence, row, n_rows))
-        sentence += counts.n_sentences
-        row += n_rows
-    return CorpusPlan(
-        parts=tuple(planned),
-        n_sentences=sentence,
-        n_tokens=sum(counts.n_tokens for counts in parts),
-        n_rows=row,
-        n_rejected=sum(counts.n_rejected for counts in parts),
-        n_words_cut=sum(counts.n_words_cut for counts in parts),
-        shard_rows=shard_rows,
-    )
+def id_runs(n_sentences: int) -> int:
+    """Runs of id tables that are merged apart: as many as there are tables, at most 256."""
+    return min(1 << id_bits(n_sentences), ID_RUNS)
 
 
 def sentence_rows(n_tokens: Int64, boundaries: bool) -> Int64:
@@ -225,7 +186,7 @@ def sentence_rows(n_tokens: Int64, boundaries: bool) -> Int64:
 
 def row_starts(rows: Int64, first_row: int) -> Int64:
     """First row of each sentence [n] of a part whose first row is ``first_row``."""
-    return first_row + np.concatenate([np.zeros(1, np.int64), np.cumsum(rows, dtype=np.int64)[:-1]])[: len(rows)]
+    return first_row + np.cumsum(rows, dtype=np.int64) - rows
 
 
 def cut(rows: Int64, part_first_row: int, first: int, stop: int) -> tuple[Int64, Int64, Int64]:
@@ -259,11 +220,147 @@ def shards_per_call(shard_rows: int, row_bytes: int, *, most_rows: int, most_byt
 
 def grouped(tasks: Iterator[ShardTask], size: int) -> Iterator[list[ShardTask]]:
     """Consecutive tasks in lists of ``size``: the batches that RunInference gets as they are."""
-    batch: list[ShardTask] = []
-    for task in tasks:
-        batch.append(task)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
+    while batch := list(islice(tasks, size)):
         yield batch
+
+
+class PlanShards(beam.PTransform[PCollection[int], DoOutputsTuple]):
+    """Retries of storage, once all is tokenised → `NUMBER`: part groups to number, `SHARDS`: lists of shard tasks.
+
+    ``max_reject_rate``: the share of the records that are not blank whose refusal ends the job when it is exceeded.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        read: ReadSettings,
+        *,
+        most_shards_per_task: int,
+        workers: int,
+        resumed: bool,
+        max_reject_rate: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self._arguments = (root, read, most_shards_per_task, workers, resumed, max_reject_rate)
+
+    def expand(self, n_retries: PCollection[int]) -> Any:  # DoOutputsTuple: Beam warns of that as a hint
+        """Wire `plan_job`."""
+        return n_retries | "Plan" >> beam.FlatMap(_plan_after, self._arguments).with_outputs(NUMBER, SHARDS)
+
+
+def _plan_after(n_retries: int, arguments: tuple[Root, ReadSettings, int, int, bool, float]) -> Iterable[Any]:
+    return plan_job(*arguments, n_retries)
+
+
+def plan_job(
+    root: Root,
+    read: ReadSettings,
+    most_shards_per_task: int,
+    workers: int,
+    resumed: bool,
+    max_reject_rate: float = 1.0,
+    n_retries: int = 0,
+) -> Iterable[Any]:
+    """Sizes into the manifest, empty arrays into the store, and the tasks; of a job that is resumed some may be done.
+
+    IncompleteJobError if input files can't be read, or too many records were refused.
+    """
+    manifest = read_manifest(root)
+    if manifest.complete:
+        return
+    stop_for_bad_files(root)
+    plan = corpus_plan(root, manifest, read)
+    stop_for_rejects(root, [part.scratch for part in plan.parts], max_reject_rate)
+    manifest = replace(manifest, counts=plan.counts)
+    identity = id_of_plan(manifest, plan)
+    groups = part_groups(plan.parts, plan.counts.sentences, manifest.sentence_chunk)
+    check_room(root, manifest)
+    if not is_planned(root, identity):
+        write_manifest(root, manifest)
+        zarr_form.create(root, manifest)
+        write_plan(
+            root, identity, plan.counts,
+            n_groups=len(groups), n_id_runs=id_runs(plan.counts.sentences), resumed=resumed, n_retries=n_retries,
+        )  # fmt: skip
+    yield from (TaggedOutput(NUMBER, group) for group in groups)
+    tasks = shard_tasks([(part.scratch.path, part.range) for part in plan.parts], plan.counts.rows, manifest.shard_rows)
+    size = shards_per_task(plan.counts.shards, most=most_shards_per_task, workers=workers)
+    yield from (TaggedOutput(SHARDS, batch) for batch in grouped(tasks, size))
+
+
+def corpus_plan(root: Root, manifest: Manifest, read: ReadSettings) -> CorpusPlan:
+    """The plan that the markers of all reading tasks give: a GET a task. RuntimeError for a task without one."""
+
+    def result(task: ReadTask) -> TaskResult:
+        marked = marked_result(root, task, read)  # the task itself has just looked whether its parts are there
+        if marked is None:
+            raise RuntimeError(f"task {task.name} ({task.splits[0].url}) is not tokenised: run the same command again")
+        return marked
+
+    with ThreadPoolExecutor(IO_THREADS) as pool:
+        results = list(pool.map(result, all_tasks(root)))
+    if read.max_sentences:
+        results = list(first_sentences(root, results, read.max_sentences))
+    return make_plan(results, shard_rows=manifest.shard_rows, boundaries=manifest.boundaries)
+
+
+def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:
+    """A short hash of what all shards' bytes follow from: the parts in order, the model, and every setting of the job."""
+    settings = [manifest.states, manifest.dtype, manifest.precision, manifest.job.get("cell")]
+    settings += [manifest.boundaries, manifest.shard_rows, manifest.chunk_rows]
+    forms = [form for form in FORMS if form in manifest.forms]
+    digest = hashlib.sha256()
+    for value in (
+        manifest.model.fingerprint,
+        manifest.start_state.sha256,
+        json.dumps(settings),
+        json.dumps([forms, manifest.compression, manifest.checksum]),
+        *(part.scratch.sha256 for part in plan.parts),
+    ):
+        digest.update(value.encode() + b"\0")
+    return digest.hexdigest()[:32]
+
+
+def write_plan(
+    root: Root, identity: str, counts: Counts, *, n_groups: int, n_id_runs: int, resumed: bool, n_retries: int = 0
+) -> None:
+    """Leave the sizes of the job in the scratch area: the stages behind the plan, and whoever watches, read them there."""
+    root.put_json(
+        PLAN,
+        {"id": identity, "run": run_of(root)}
+        | {"n_tokens": counts.tokens, "n_rows": counts.rows, "n_shards": counts.shards}
+        | {"n_parts": counts.parts, "n_part_groups": n_groups, "n_id_runs": n_id_runs}
+        | {"planned": time.time(), "retries": n_retries + retries_of(root).take(), "resumed": resumed},
+    )
+
+
+def check_room(root: Root, manifest: Manifest) -> None:
+    """RuntimeError before the first shard if the states of ``manifest`` can't have room at ``root``, as far as that can be known.
+
+    Compressed vectors are counted half: how far they shrink is known when they are there.
+    """
+    row_bytes = manifest.row_bytes * len(manifest.forms)
+    least = manifest.sizes.rows * row_bytes // (1 if manifest.compression == "none" else 2)
+    free = root.free_bytes()
+    if free is None or free >= least:
+        return
+    least -= sum(sum(root.sizes(folder).values()) for folder in (STATES, f"{ZARR}/states"))  # by an earlier run
+    if free < least:
+        raise RuntimeError(
+            f"the output {root} has {free:,} bytes free and its states take {least:,} more: make room "
+            "and run the same command again, or give another --output, or fewer --states"
+        )
+
+
+def is_planned(root: Root, identity: str) -> bool:
+    """Whether this run has written this plan already: a runner may run the step twice, the second time late.
+
+    What follows from the plan may be written or finished by then, and nothing of it is touched.
+    """
+    if not run_of(root):
+        return False
+    try:
+        plan = root.get_json(PLAN)
+    except (FileNotFoundError, ValueError):
+        return False
+    return bool(plan.get("run") == run_of(root) and plan.get("id") == identity)

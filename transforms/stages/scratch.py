@@ -33,7 +33,7 @@ from transforms.inputs.records import (
     together,
 )
 from transforms.readers import cut_short, open_split
-from transforms.runtime.job_root import again, may_pass
+from transforms.runtime.job_root import is_transient, retries_of, retry
 from transforms.runtime.progress_files import read_progress
 from transforms.runtime.work import READ, WORK
 from transforms.text import tokenizers
@@ -98,14 +98,15 @@ def finished_task(
         read_progress(root).done(done)
         return done, None
     local = "://" not in task.splits[0].url
-    result = again(partial(tokenise_task, root, task, settings, storage_options), local=local, passing=_may_pass)
+    work = partial(tokenise_task, root, task, settings, storage_options)
+    result = retry(work, local=local, count=retries_of(root), transient=_is_transient)
     return result, time.perf_counter() - began
 
 
-def _may_pass(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     """Whether an input that could not be read may be readable the next time. What concerns the store was tried again already."""
     cause = error.__cause__
-    return isinstance(error, InputError) and not error.also and cause is not None and may_pass(cause)
+    return isinstance(error, InputError) and not error.also and cause is not None and is_transient(cause)
 
 
 def tokenise_task(

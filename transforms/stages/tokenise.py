@@ -15,9 +15,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InputError, ReadSettings, ReadTask, TaskResult
-from transforms.runtime.job_root import RETRIES
+from transforms.runtime.job_root import retries_of
+from transforms.runtime.problems import note_bad_files
 from transforms.runtime.results import add
-from transforms.stages.problems import note_bad_files
 from transforms.stages.scratch import finished_task
 
 _WAITING = 4  # tasks that wait for a process, a process
@@ -26,7 +26,7 @@ _WAITING = 4  # tasks that wait for a process, a process
 class TokeniseTasks(beam.PTransform[PCollection[ReadTask], PCollection[int]]):
     """Tasks of the input → scratch parts in the store; for each task how often storage was asked again.
 
-    A task some of whose files can't be read leaves word of them (`transforms.stages.problems`), so that the plan names them all.
+    A task some of whose files can't be read leaves word of them (`transforms.runtime.problems`), so that the plan names them all.
 
     ``processes``: of each worker. More than 1 is for a runner that runs in one process of this machine: Python tokenises on
     one core a process, and the engine is not at work yet.
@@ -101,8 +101,8 @@ def _finished(task: ReadTask, root: Root, settings: ReadSettings, options: Mappi
         result, seconds = finished_task(task, root, settings, options)
     except InputError as error:
         note_bad_files(root, task.name, error)
-        return _Finished(None, None, RETRIES.taken())
-    return _Finished(result, seconds, RETRIES.taken())
+        return _Finished(None, None, retries_of(root).take())
+    return _Finished(result, seconds, retries_of(root).take())
 
 
 def count(finished: _Finished) -> int:

@@ -32,8 +32,8 @@ from transforms.inputs.records import (
 )
 from transforms.readers.csv import csv_blobs
 from transforms.readers.jsonl import HEAD_BYTES, is_array, json_blobs
+from transforms.runtime.problems import note_bad_files
 from transforms.runtime.work import BLOBS, TASK_LIST, UNPACKED
-from transforms.stages.problems import note_bad_files
 from transforms.text.paragraphs import SAMPLE_BYTES, line_ends_of
 
 BLOB_BYTES = 8 << 20

@@ -1,0 +1,178 @@
+"""One shard: the text that it needs, cut to its rows; and its states to the store, in one put an object, then the marker.
+
+Words are read in Arrow's dictionary encoding, which is how Parquet keeps them: Python touches distinct words only. The marker
+comes last: whatever happens before it, the shard counts as not done, and doing it again overwrites the same objects.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elmo_store.format.int8 import Array, Int8Rows
+from elmo_store.format.layout import BOS_TOKEN, EOS_TOKEN
+from elmo_store.format.manifest import Manifest
+from elmo_store.format.markers import STAMPS, ShardMarker, joined_stamps, put_marked, write_marker
+from elmo_store.forms import shards as forms
+from elmo_store.storage.root import Root
+from model.engine.planning.sequences import bounded, ranges
+from model.engine.planning.text import Text
+from transforms.runtime.job_root import run_of
+from transforms.stages.plan import Int64, ShardTask, cut, sentence_rows
+
+PARTS_AT_HAND = 4
+# Of the numbers in a marker's stats, those that are no sum over shards.
+NOT_SUMMED = frozenset({"finished", "call_began", "call_tokens"})
+
+
+@dataclass(frozen=True, eq=False)
+class PartWords:
+    """The sentences of a part as numbers."""
+
+    lengths: Int64  # [n] tokens of each sentence
+    offsets: Int64  # [n + 1] where each begins in words
+    words: npt.NDArray[np.int32]  # place in the vocabulary of each token
+    vocabulary: npt.NDArray[np.object_]  # [V] distinct words
+
+
+@dataclass(frozen=True, eq=False)
+class Excerpt:
+    """Sentences of one part, and which of their rows a shard holds."""
+
+    part: PartWords
+    words: npt.NDArray[np.int32]  # [Σ lengths]
+    lengths: Int64  # [n]
+    first: Int64  # [n]
+    stop: Int64  # [n]
+
+    @property
+    def n_boundaries(self) -> int:
+        """How many of the rows are BOS or EOS, if these are rows."""
+        held = (self.lengths > 0) & (self.stop > self.first)
+        return int((held & (self.first == 0)).sum() + (held & (self.stop == self.lengths + 2)).sum())
+
+    def tokens(self, boundaries: bool) -> npt.NDArray[np.object_]:
+        """The token of each row that the shard holds: [Σ (stop - first)]."""
+        vocabulary = self.part.vocabulary
+        if not boundaries:
+            begins = np.cumsum(self.lengths) - self.lengths
+            return vocabulary[self.words[ranges(begins + self.first, self.stop - self.first)]]
+        bos, eos = len(vocabulary), len(vocabulary) + 1  # as words of their own behind the vocabulary
+        sentences = bounded(self.words, self.lengths, bos, eos)
+        rows = sentences.words[ranges(sentences.offsets[:-1] + self.first, self.stop - self.first)]  # [rows]
+        return np.append(vocabulary, np.array([BOS_TOKEN, EOS_TOKEN], object))[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class ShardText:
+    """What the engine computes for one shard, and what the store says about each of its rows."""
+
+    task: ShardTask
+    excerpts: list[Excerpt]  # in row order; Σ (stop - first) = task.n_rows
+    boundaries: bool  # whether BOS and EOS are rows
+    sentence: Int64  # [n_rows] sentence of each row, counted over the corpus
+    index: npt.NDArray[np.int32]  # [n_rows] row within its sentence
+    n_tokens: int  # rows that are tokens (not BOS or EOS)
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """[n_rows], made when a writer asks, in its thread: the device waits for the rest only."""
+        tokens: list[str] = np.concatenate([excerpt.tokens(self.boundaries) for excerpt in self.excerpts]).tolist()
+        return tokens
+
+
+def part_reader(root: Root, at_hand: int = PARTS_AT_HAND) -> Callable[[str], PartWords]:
+    """A function from a part's path to its words, which keeps the last few: neighbouring shards share parts. For one thread."""
+    return lru_cache(at_hand)(lambda path: part_words(root.get(path)))
+
+
+def part_words(data: bytes) -> PartWords:
+    """The words of a part, a Parquet file with the columns ``tokens`` and ``n_tokens``."""
+    table = pq.read_table(
+        BytesIO(data), columns=["tokens", "n_tokens"], use_threads=False, read_dictionary=["tokens.list.element"]
+    )
+    tokens = table.unify_dictionaries()["tokens"].combine_chunks()
+    lengths = table["n_tokens"].to_numpy().astype(np.int64)
+    words: pa.DictionaryArray = tokens.flatten()  # of the sentences themselves: an array may hold more
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    vocabulary = words.dictionary.to_numpy(zero_copy_only=False)
+    return PartWords(lengths, offsets, words.indices.to_numpy().astype(np.int32, copy=False), vocabulary)
+
+
+def read_shard(read_part: Callable[[str], PartWords], task: ShardTask, boundaries: bool) -> ShardText:
+    """The sentences of ``task``, cut to its rows. ValueError if the parts don't hold the rows that the plan says."""
+    excerpts: list[Excerpt] = []
+    sentences: list[Int64] = []
+    for path, part_range in task.parts:
+        part = read_part(path)
+        rows = sentence_rows(part.lengths, boundaries)
+        held, first, stop = cut(rows, part_range.first_row, task.first_row, task.first_row + task.n_rows)
+        lengths = part.lengths[held]
+        words = part.words[ranges(part.offsets[held], lengths)]  # [Σ lengths]
+        excerpts.append(Excerpt(part, words, lengths, first, stop))
+        sentences.append(np.repeat(part_range.first_sentence + held, stop - first))
+    n_rows = sum(map(len, sentences))
+    if n_rows != task.n_rows:
+        raise ValueError(
+            f"shard {task.shard} needs {task.n_rows} rows and its parts {[path for path, _ in task.parts]} hold "
+            f"{n_rows}: the scratch parts changed after the plan was made; run again with --overwrite"
+        )
+    index = np.concatenate([ranges(excerpt.first, excerpt.stop - excerpt.first) for excerpt in excerpts]).astype(np.int32)
+    n_boundaries = sum(excerpt.n_boundaries for excerpt in excerpts) if boundaries else 0
+    return ShardText(task, excerpts, boundaries, np.concatenate(sentences), index, n_rows - n_boundaries)
+
+
+def call_text(shards: Sequence[ShardText]) -> Text:
+    """The text of several shards as the engine takes it: one vocabulary, of the words that they use.
+
+    Shards of one part share its vocabulary, so that Python meets a word once a part and call.
+    """
+    excerpts = [excerpt for shard in shards for excerpt in shard.excerpts]
+    vocabulary: list[str] = []
+    numbers: dict[int, npt.NDArray[np.int32]] = {}  # id of a part → place in the call's vocabulary of its words
+    for key, part in {id(excerpt.part): excerpt.part for excerpt in excerpts}.items():
+        used = np.zeros(len(part.vocabulary), bool)
+        for excerpt in excerpts:
+            if excerpt.part is part:
+                used[excerpt.words] = True
+        numbers[key] = np.cumsum(used, dtype=np.int32) + np.int32(len(vocabulary) - 1)
+        vocabulary += part.vocabulary[used].tolist()
+    words = [numbers[id(excerpt.part)][excerpt.words] for excerpt in excerpts]
+    offsets = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(excerpt.lengths for excerpt in excerpts)]))
+    none = np.zeros(0, np.int64)
+    first = np.concatenate([none, *(excerpt.first for excerpt in excerpts)])
+    stop = np.concatenate([none, *(excerpt.stop for excerpt in excerpts)])
+    return Text(vocabulary, np.concatenate([np.zeros(0, np.int32), *words]), offsets, first, stop)
+
+
+def write_shard(
+    root: Root, manifest: Manifest, text: ShardText, states: Array | Int8Rows, plan: str, stats: Mapping[str, Any]
+) -> ShardMarker:
+    """Write ``states`` [n_rows, 2L+1, p] of one shard in every form of the store (see `forms.encode_shard`), and its marker.
+
+    Idempotent: the same states give the same bytes under the same names. ``plan``: the id of the plan that the shard follows
+    from. Seconds of encoding and putting, when it was done (Unix seconds), the worker process (host:pid), its run and the
+    stamps of the objects are added to ``stats``.
+    """
+    began = time.perf_counter()
+    task = text.task
+    records, stamps = put_marked(root, forms.encode_shard(manifest, task.shard, states, text.tokens, text.sentence, text.index))
+    timed: dict[str, float | str] = {
+        "seconds_writing": time.perf_counter() - began,
+        "finished": time.time(),
+        "worker": f"{socket.gethostname()}:{os.getpid()}",
+        "run": run_of(root),
+        STAMPS: joined_stamps(stamps),
+    }
+    marker = ShardMarker(task.shard, task.first_row, task.n_rows, tuple(records), plan, {**stats, **timed})
+    write_marker(root, marker)
+    return marker
