@@ -16,14 +16,13 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from model.errors import WeightsError
 from model.files.locate import replacing
 from model.options import DIRECTIONS, BiLMOptions
-
-Array = npt.NDArray[np.float32]
 
 
 def _cell(direction: int, layer: int) -> str:
@@ -32,89 +31,66 @@ def _cell(direction: int, layer: int) -> str:
 
 def layout(options: BiLMOptions, *, has_projection: bool) -> dict[str, tuple[int, ...]]:
     """Published names and shapes; ``has_projection``: whether CNN_proj stands in the file, which it need not where n = p."""
-    n, p, d, chars = options.n_filters, options.projection_dim, options.dim, options.char_embedding_dim
-    shapes: dict[str, tuple[int, ...]] = {"char_embed": (options.n_characters - 1, chars)}
-    for i, (width, count) in enumerate(options.filters):
-        shapes[f"CNN/W_cnn_{i}"] = (1, width, chars, count)
-        shapes[f"CNN/b_cnn_{i}"] = (count,)
-    for k in range(options.n_highway):
-        for part in ("transform", "carry"):
-            shapes[f"CNN_high_{k}/W_{part}"] = (n, n)
-            shapes[f"CNN_high_{k}/b_{part}"] = (n,)
+    tensors = {name: torch.empty(shape, device="meta") for name, shape in options.tensor_shapes().items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in published(tensors, options).items()}
     # bilm-tf makes no projection where the filters are as many as it would be wide.
-    if n != p or has_projection:
-        shapes["CNN_proj/W_proj"] = (n, p)
-        shapes["CNN_proj/b_proj"] = (p,)
-    for direction in range(len(DIRECTIONS)):
-        for layer in range(1, options.n_layers + 1):
-            cell = _cell(direction, layer)
-            shapes[f"{cell}/W_0"] = (2 * p, 4 * d)
-            shapes[f"{cell}/B"] = (4 * d,)
-            shapes[f"{cell}/W_P_0"] = (d, p)
+    if options.n_filters == options.projection_dim and not has_projection:
+        del shapes["CNN_proj/W_proj"], shapes["CNN_proj/b_proj"]
     return shapes
 
 
-def canonical(published: Mapping[str, Array], options: BiLMOptions) -> dict[str, Array]:
-    """Published arrays under canonical names, turned to torch's orientation."""
+def canonical(arrays: Mapping[str, Tensor], options: BiLMOptions) -> dict[str, Tensor]:
+    """Published tensors under canonical names, turned to torch's orientation."""
     p = options.projection_dim
-    no_row = np.zeros((1, options.char_embedding_dim), np.float32)
-    arrays = {"char_embed": np.concatenate([no_row, published["char_embed"]])}  # [262, chars]
+    tensors = {"char_embed": F.pad(arrays["char_embed"], (0, 0, 1, 0))}  # [262, chars]
     for i in range(len(options.filters)):
-        arrays[f"conv{i}.weight"] = published[f"CNN/W_cnn_{i}"][0].transpose(2, 1, 0)  # [f, chars, w]
-        arrays[f"conv{i}.bias"] = published[f"CNN/b_cnn_{i}"]
+        tensors[f"conv{i}.weight"] = arrays[f"CNN/W_cnn_{i}"][0].permute(2, 1, 0)  # [f, chars, w]
+        tensors[f"conv{i}.bias"] = arrays[f"CNN/b_cnn_{i}"]
     for k in range(options.n_highway):
         for part in ("transform", "carry"):
-            arrays[f"highway{k}.{part}.weight"] = published[f"CNN_high_{k}/W_{part}"].T
-            arrays[f"highway{k}.{part}.bias"] = published[f"CNN_high_{k}/b_{part}"]
-    if "CNN_proj/W_proj" in published:
-        arrays["proj.weight"] = published["CNN_proj/W_proj"].T
-        arrays["proj.bias"] = published["CNN_proj/b_proj"]
-    else:
-        arrays["proj.weight"] = np.eye(p, dtype=np.float32)
-        arrays["proj.bias"] = np.zeros(p, np.float32)
+            tensors[f"highway{k}.{part}.weight"] = arrays[f"CNN_high_{k}/W_{part}"].t()
+            tensors[f"highway{k}.{part}.bias"] = arrays[f"CNN_high_{k}/b_{part}"]
+    has_projection = "CNN_proj/W_proj" in arrays
+    tensors["proj.weight"] = arrays["CNN_proj/W_proj"].t() if has_projection else torch.eye(p)
+    tensors["proj.bias"] = arrays["CNN_proj/b_proj"] if has_projection else torch.zeros(p)
     for r, direction in enumerate(DIRECTIONS):
         for layer in range(1, options.n_layers + 1):
             cell, name = _cell(r, layer), f"lstm.{direction}{layer}"
-            weight = _swap_gates(published[f"{cell}/W_0"].T)  # [4d, 2p]
-            arrays[f"{name}.weight_ih"] = weight[:, :p]
-            arrays[f"{name}.weight_hh"] = weight[:, p:]
-            arrays[f"{name}.bias"] = _swap_gates(published[f"{cell}/B"])
-            arrays[f"{name}.weight_proj"] = published[f"{cell}/W_P_0"].T
+            weight = _swap_gates(arrays[f"{cell}/W_0"].t())  # [4d, 2p]
+            tensors[f"{name}.weight_ih"], tensors[f"{name}.weight_hh"] = weight[:, :p], weight[:, p:]
+            tensors[f"{name}.bias"] = _swap_gates(arrays[f"{cell}/B"])
+            tensors[f"{name}.weight_proj"] = arrays[f"{cell}/W_P_0"].t()
+    return {name: tensor.contiguous() for name, tensor in tensors.items()}
+
+
+def published(tensors: Mapping[str, Tensor], options: BiLMOptions) -> dict[str, Tensor]:
+    """The way back of `canonical`."""
+    arrays = {"char_embed": tensors["char_embed"][1:]}
+    for i in range(len(options.filters)):
+        arrays[f"CNN/W_cnn_{i}"] = tensors[f"conv{i}.weight"].permute(2, 1, 0)[None]  # [1, w, chars, f]
+        arrays[f"CNN/b_cnn_{i}"] = tensors[f"conv{i}.bias"]
+    for k in range(options.n_highway):
+        for part in ("transform", "carry"):
+            arrays[f"CNN_high_{k}/W_{part}"] = tensors[f"highway{k}.{part}.weight"].t()
+            arrays[f"CNN_high_{k}/b_{part}"] = tensors[f"highway{k}.{part}.bias"]
+    arrays["CNN_proj/W_proj"], arrays["CNN_proj/b_proj"] = tensors["proj.weight"].t(), tensors["proj.bias"]
+    for r, direction in enumerate(DIRECTIONS):
+        for layer in range(1, options.n_layers + 1):
+            cell, name = _cell(r, layer), f"lstm.{direction}{layer}"
+            weight = torch.cat([tensors[f"{name}.weight_ih"], tensors[f"{name}.weight_hh"]], dim=1)  # [4d, 2p]
+            arrays[f"{cell}/W_0"] = _swap_gates(weight).t()
+            arrays[f"{cell}/B"] = _swap_gates(tensors[f"{name}.bias"])
+            arrays[f"{cell}/W_P_0"] = tensors[f"{name}.weight_proj"].t()
     return arrays
 
 
-def published_arrays(arrays: Mapping[str, Array], options: BiLMOptions) -> dict[str, Array]:
-    """The way back of `canonical`."""
-    published = {"char_embed": arrays["char_embed"][1:]}
-    for i in range(len(options.filters)):
-        published[f"CNN/W_cnn_{i}"] = arrays[f"conv{i}.weight"].transpose(2, 1, 0)[None]  # [1, w, chars, f]
-        published[f"CNN/b_cnn_{i}"] = arrays[f"conv{i}.bias"]
-    for k in range(options.n_highway):
-        for part in ("transform", "carry"):
-            published[f"CNN_high_{k}/W_{part}"] = arrays[f"highway{k}.{part}.weight"].T
-            published[f"CNN_high_{k}/b_{part}"] = arrays[f"highway{k}.{part}.bias"]
-    published["CNN_proj/W_proj"] = arrays["proj.weight"].T
-    published["CNN_proj/b_proj"] = arrays["proj.bias"]
-    for r, direction in enumerate(DIRECTIONS):
-        for layer in range(1, options.n_layers + 1):
-            cell, name = _cell(r, layer), f"lstm.{direction}{layer}"
-            weight = np.concatenate([arrays[f"{name}.weight_ih"], arrays[f"{name}.weight_hh"]], axis=1)  # [4d, 2p]
-            published[f"{cell}/W_0"] = _swap_gates(weight).T
-            published[f"{cell}/B"] = _swap_gates(arrays[f"{name}.bias"])
-            published[f"{cell}/W_P_0"] = arrays[f"{name}.weight_proj"].T
-    return published
+def _swap_gates(tensor: Tensor) -> Tensor:
+    """Both ways between TensorFlow's gates (input, new, forget, output) and torch's (input, forget, cell, output), axis 0."""
+    first, second, third, fourth = tensor.chunk(4)
+    return torch.cat([first, third, second, fourth])
 
 
-def _swap_gates(array: Array) -> Array:
-    """Both ways between TensorFlow's gates (input, new, forget, output) and torch's (input, forget, cell, output).
-
-    The gates lie along axis 0.
-    """
-    first, second, third, fourth = np.split(array, 4)
-    return np.concatenate([first, third, second, fourth])
-
-
-def read(path: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
+def read(path: Path, options: BiLMOptions) -> dict[str, Tensor]:
     """Canonical tensors of a published file.
 
     Raises:
@@ -129,18 +105,17 @@ def read(path: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
             name: _read_dataset(file, path, name, shape)
             for name, shape in layout(options, has_projection=file.get("CNN_proj", getlink=True) is not None).items()
         }
-    return {name: torch.from_numpy(np.ascontiguousarray(a)) for name, a in canonical(arrays, options).items()}
+    return canonical(arrays, options)
 
 
-def write(path: Path, options: BiLMOptions, tensors: Mapping[str, torch.Tensor]) -> None:
+def write(path: Path, options: BiLMOptions, tensors: Mapping[str, Tensor]) -> None:
     """Write canonical tensors as a published file, whole or not at all; reading it back gives the same bits."""
-    arrays = published_arrays({name: tensor.numpy() for name, tensor in tensors.items()}, options)
     with replacing(path) as temporary, h5py.File(temporary, "w") as file:
-        for name, array in arrays.items():
-            file.create_dataset(name, data=array, dtype=np.float32)
+        for name, tensor in published(tensors, options).items():
+            file.create_dataset(name, data=tensor.numpy(), dtype=np.float32)
 
 
-def _read_dataset(file: h5py.File, path: Path, name: str, shape: tuple[int, ...]) -> Array:
+def _read_dataset(file: h5py.File, path: Path, name: str, shape: tuple[int, ...]) -> Tensor:
     dataset = _own_dataset(file, path, name)
     # The shape is checked before anything is read: a file can't make us allocate more than the options say.
     if dataset.shape != shape:
@@ -151,7 +126,7 @@ def _read_dataset(file: h5py.File, path: Path, name: str, shape: tuple[int, ...]
     if dataset.dtype.kind != "f":
         raise WeightsError(f"{path}: dataset {name!r} is {dataset.dtype}, not floating point")
     try:
-        return np.asarray(dataset[()], dtype=np.float32)
+        return torch.from_numpy(np.asarray(dataset[()], dtype=np.float32))
     except OSError as error:
         raise WeightsError(f"{path}: dataset {name!r} can't be read ({error}); the weights file is damaged") from error
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from model.errors import WeightsError
-from model.files.hdf5 import Array, canonical, layout
+from model.files.hdf5 import canonical, layout
 from model.options import BiLMOptions
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
@@ -75,7 +75,7 @@ def read(index: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
         raise WeightsError(f"{index} holds no lm/char_embed: it is no checkpoint of a biLM that bilm-tf made")
     has_projection = "CNN_proj/W_proj" in named
     arrays = {name: _tensor(index, named, name, shape) for name, shape in layout(options, has_projection=has_projection).items()}
-    return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in canonical(arrays, options).items()}
+    return canonical(arrays, options)
 
 
 def dataset_name(variable: str) -> str:
@@ -89,7 +89,7 @@ def dataset_name(variable: str) -> str:
     return name
 
 
-def _tensor(index: Path, named: Mapping[str, tuple[str, _Entry]], dataset: str, shape: tuple[int, ...]) -> Array:
+def _tensor(index: Path, named: Mapping[str, tuple[str, _Entry]], dataset: str, shape: tuple[int, ...]) -> torch.Tensor:
     if dataset not in named:
         raise WeightsError(f"{index} lacks the variable that bilm-tf dumps as {dataset!r}, which the options call for")
     name, entry = named[dataset]
@@ -109,7 +109,7 @@ def _tensor(index: Path, named: Mapping[str, tuple[str, _Entry]], dataset: str, 
         data = file.read(entry.n_bytes)
     if len(data) != entry.n_bytes or _masked(data) != entry.crc:
         raise WeightsError(f"{paths[0]}: the bytes of {name!r} are cut or damaged: copy the checkpoint again")
-    return np.frombuffer(data, "<f4").reshape(shape).astype(np.float32)
+    return torch.from_numpy(np.frombuffer(data, "<f4").reshape(shape).astype(np.float32))
 
 
 def _index_bytes(index: Path) -> bytes:
