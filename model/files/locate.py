@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -56,17 +56,26 @@ def foreign_kind(names: Collection[str]) -> Kind | None:
     return Kind.CHECKPOINT if any(name.endswith(".index") for name in names) else None
 
 
+@contextmanager
+def _reaching(url: str) -> Iterator[None]:
+    """Errors of a filesystem, each of which has its own, become UnknownModelError."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:
+        raise UnknownModelError(
+            f"{url} can't be read ({type(error).__name__}: {error}); check address, network and credentials"
+        ) from error
+
+
 def fetch(url: str, storage_options: dict[str, Any] | None = None) -> Path:
     """The local path of one file, copied to the cache when remote. UnknownModelError if it is not there."""
     filesystem, path = _filesystem(url, storage_options)
-    try:
+    with _reaching(url):
         if not filesystem.isfile(path):
             raise UnknownModelError(f"there is no file {url}, or it can't be reached")
         return _fetch(filesystem, path)
-    except ModelError:
-        raise
-    except Exception as error:  # each filesystem has errors of its own
-        raise _unreachable(url, error) from error
 
 
 def find(folder_or_url: str, storage_options: dict[str, Any] | None = None) -> ModelFiles:
@@ -81,18 +90,8 @@ def find(folder_or_url: str, storage_options: dict[str, Any] | None = None) -> M
         WeightsError: a file in a format that can run code when read, or a folder without weights.
     """
     filesystem, path = _filesystem(folder_or_url, storage_options)
-    if _is_local(filesystem):
+    with nullcontext() if _is_local(filesystem) else _reaching(folder_or_url):
         return _find(folder_or_url, filesystem, path.rstrip("/"))
-    try:
-        return _find(folder_or_url, filesystem, path.rstrip("/"))
-    except ModelError:
-        raise
-    except Exception as error:  # each filesystem has errors of its own
-        raise _unreachable(folder_or_url, error) from error
-
-
-def _unreachable(url: str, error: Exception) -> UnknownModelError:
-    return UnknownModelError(f"{url} can't be read ({type(error).__name__}: {error}); check address, network and credentials")
 
 
 def _find(folder_or_url: str, filesystem: Any, path: str) -> ModelFiles:

@@ -25,24 +25,6 @@ _PUBLISHED_BASE = "https://allennlp.s3.amazonaws.com/models/elmo/"
 
 
 @dataclass(frozen=True)
-class _Published:
-    shape: str  # folder, and stem of the file names
-    description: str
-    n_bytes: int
-
-
-# Peters et al. 2018; English, trained on the 1 Billion Word Benchmark, the last one on 5.5 billion tokens.
-_PUBLISHED = {
-    "small": _Published("2x1024_128_2048cnn_1xhighway", "published, 2 × 1024/128, 13.6M parameters", 54_373_184),
-    "medium": _Published("2x2048_256_2048cnn_1xhighway", "published, 2 × 2048/256, 28.0M parameters", 112_000_000),
-    "original": _Published("2x4096_512_2048cnn_2xhighway", "published, 2 × 4096/512, 93.6M parameters", 374_403_392),
-    "original-5.5b": _Published(
-        "2x4096_512_2048cnn_2xhighway_5.5B", "published, 2 × 4096/512, trained on 5.5 billion tokens", 374_403_392
-    ),
-}
-
-
-@dataclass(frozen=True)
 class ModelInfo:
     """One line of `elmo-store models`.
 
@@ -59,6 +41,25 @@ class ModelInfo:
     bytes: int
 
 
+def _published() -> dict[str, ModelInfo]:
+    """The models of Peters et al. 2018: English, trained on the 1 Billion Word Benchmark, the last one on 5.5 billion tokens."""
+    models = (
+        ("small", "2x1024_128_2048cnn_1xhighway", "published, 2 × 1024/128, 13.6M parameters", 54_373_184),
+        ("medium", "2x2048_256_2048cnn_1xhighway", "published, 2 × 2048/256, 28.0M parameters", 112_000_000),
+        ("original", "2x4096_512_2048cnn_2xhighway", "published, 2 × 4096/512, 93.6M parameters", 374_403_392),
+        (
+            "original-5.5b",
+            "2x4096_512_2048cnn_2xhighway_5.5B",
+            "published, 2 × 4096/512, trained on 5.5 billion tokens",
+            374_403_392,
+        ),
+    )
+    return {
+        name: ModelInfo(name, description, f"{_PUBLISHED_BASE}{shape}/elmo_{shape}_weights.hdf5", n_bytes)
+        for name, shape, description, n_bytes in models
+    }
+
+
 def available_models() -> list[ModelInfo]:
     """Every model that has a name: packaged ones first, then the generated one, then the published ones."""
     models = [
@@ -66,8 +67,7 @@ def available_models() -> list[ModelInfo]:
         for folder in packaged_folders()
     ]
     models.append(ModelInfo(RANDOM_SMALL, "random weights, 2 × 1024/128: for trying things out", "generated", 0))
-    models += [ModelInfo(name, m.description, _published_url(m), m.n_bytes) for name, m in _PUBLISHED.items()]
-    return models
+    return [*models, *_published().values()]
 
 
 def card_language(spec: str | None = None) -> str:
@@ -77,7 +77,7 @@ def card_language(spec: str | None = None) -> str:
     models are English.
     """
     name = spec or DEFAULT_MODEL
-    if name in _PUBLISHED:
+    if name in _published():
         return "English"
     packaged = _PACKAGED / name / "README.md"
     card = packaged if packaged.is_file() else Path(name) / "README.md"
@@ -112,8 +112,8 @@ def load_model(spec: str | None = None) -> tuple[str, BiLMWeights]:
         return spec, BiLMWeights.load_safetensors(packaged[spec] / "weights.safetensors")
     if spec == RANDOM_SMALL:
         return spec, random_weights(SMALL_OPTIONS)
-    if spec in _PUBLISHED:
-        return spec, BiLMWeights.load(_published_url(_PUBLISHED[spec]))
+    if spec in (published := _published()):
+        return spec, BiLMWeights.load(published[spec].where)
     try:
         weights = BiLMWeights.load(spec)
     except UnknownModelError as error:
@@ -145,7 +145,7 @@ def model_options(spec: str | None = None) -> BiLMOptions:
         return SMALL_OPTIONS
     path = {folder.name: folder for folder in packaged_folders()}.get(name, Path(name))
     file = path if path.suffix == ".safetensors" else path / "weights.safetensors"
-    stored = safetensors.stored_options(file) if name not in _PUBLISHED and file.is_file() else None
+    stored = safetensors.stored_options(file) if name not in _published() and file.is_file() else None
     return stored or load_model(spec)[1].options
 
 
@@ -193,10 +193,6 @@ def _description(folder: Path) -> str:
     card = folder / "README.md"
     lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
     return next((line.strip() for line in lines if line.strip() and not line.startswith("#")), "packaged")
-
-
-def _published_url(model: _Published) -> str:
-    return f"{_PUBLISHED_BASE}{model.shape}/elmo_{model.shape}_weights.hdf5"
 
 
 def name_of(spec: str) -> str:

@@ -16,7 +16,6 @@ from safetensors.torch import save
 
 from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
-from model.files.locate import replacing
 from model.options import MOST_OPTIONS_BYTES, BiLMOptions
 
 _LEXICON = "lexicon"
@@ -91,20 +90,3 @@ def encode(
     if lexicon is not None:
         stored[_LEXICON] = torch.frombuffer(bytearray(lexicon.to_bytes()), dtype=torch.uint8)
     return save(stored, metadata={"options": json.dumps(options.to_dict())})
-
-
-def write(
-    path: Path,
-    options: BiLMOptions,
-    tensors: Mapping[str, torch.Tensor],
-    dtype: Literal["float32", "float16"],
-    lexicon: Lexicon | None = None,
-) -> None:
-    """Write the file whole or not at all.
-
-    Raises:
-        WeightsError: a value that float16 can't hold.
-    """
-    data = encode(options, tensors, dtype, lexicon)
-    with replacing(path) as temporary:
-        temporary.write_bytes(data)

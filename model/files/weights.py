@@ -17,7 +17,7 @@ import torch
 
 from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
-from model.files import hdf5, safetensors
+from model.files import hdf5, locate, safetensors
 from model.options import MOST_OPTIONS_BYTES, BiLMOptions
 
 
@@ -99,8 +99,6 @@ class BiLMWeights:
             UnknownModelError: nothing is there.
             WeightsError, OptionsError: what is there can't be used.
         """
-        from model.files import locate  # here, because it needs fsspec and most callers give local paths
-
         if folder_or_url.lower().endswith(".zip"):
             with tempfile.TemporaryDirectory() as unpacked:
                 locate.unpack(locate.fetch(folder_or_url, storage_options), Path(unpacked), folder_or_url)
@@ -111,12 +109,7 @@ class BiLMWeights:
             return cls.load_safetensors(files.weights, options)
         if options is None:
             raise OptionsError(f"{folder_or_url} has no options.json; HDF5 weights can't be read without one")
-        return cls.load_hdf5(files.weights, options)
-
-    @classmethod
-    def load_hdf5(cls, path: str | Path, options: BiLMOptions) -> "BiLMWeights":
-        """Load a published weights.hdf5; see `model.files.hdf5` for its layout."""
-        return cls(options, hdf5.read(Path(path), options))
+        return cls(options, hdf5.read(files.weights, options))
 
     @classmethod
     def load_safetensors(cls, path: str | Path, options: BiLMOptions | None = None) -> "BiLMWeights":
@@ -146,11 +139,13 @@ class BiLMWeights:
 
     def save_safetensors(self, path: str | Path, dtype: Literal["float32", "float16"] = "float32") -> None:
         """Write one file, the options in its metadata; float16 halves it and makes another model (new fingerprint)."""
-        safetensors.write(Path(path), self.options, self.tensors, dtype, self.lexicon)
+        data = self.to_safetensors(dtype)
+        with locate.replacing(Path(path)) as temporary:
+            temporary.write_bytes(data)
 
-    def to_safetensors(self) -> bytes:
-        """The float32 file of `save_safetensors` as bytes."""
-        return safetensors.encode(self.options, self.tensors, "float32", self.lexicon)
+    def to_safetensors(self, dtype: Literal["float32", "float16"] = "float32") -> bytes:
+        """The file of `save_safetensors` as bytes. WeightsError: a value that float16 can't hold."""
+        return safetensors.encode(self.options, self.tensors, dtype, self.lexicon)
 
 
 def read_options(path: str | Path) -> BiLMOptions:

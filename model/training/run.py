@@ -134,7 +134,7 @@ def run(trainer: Trainer, folder: Path, settings: RunSettings = RunSettings()) -
             if over or now - meter.seconds >= settings.report_seconds:
                 report = meter.report(trainer, settings.hours, now)
                 settings.on_progress(report)
-                _add_to_curve(folder / CURVE, report, trainer.schedule.factor(tokens))
+                _add_to_curve(folder / CURVE, report, trainer.recipe.rate_factor(tokens))
             heldout = settings.heldout
             if heldout and (tokens // heldout.every > measured_tokens // heldout.every or over == "tokens"):
                 with clock.stopped():

@@ -1,6 +1,6 @@
 """The training loop: batches in, parameters changed, one direction on each thread.
 
-Recipe (a run's settings), schedule (the learning rate by tokens), optimiser, loop. The network's parameters change at
+Recipe (a run's settings, with the learning rate by tokens), optimiser, loop. The network's parameters change at
 every batch: AdamW, or Adagrad as published; the softmax's rows have an optimiser of their own (`softmax.SoftmaxRows`).
 
 On a CPU the two directions run side by side, each on a thread of its own with no parallelism inside its products: their
@@ -70,27 +70,12 @@ class Recipe:
     decay_tokens: int = 0
     max_tokens: int | None = None
 
-
-@dataclass(frozen=True)
-class Schedule:
-    """The learning rate by tokens: rise, stay, fall to zero in a straight line.
-
-    Attributes:
-        warmup: tokens of the rise from zero.
-        total: tokens after which the rate is zero; None while no end is known: the rate stays.
-        decay_tokens: tokens of the fall, before `total`.
-    """
-
-    warmup: int
-    total: int | None
-    decay_tokens: int
-
-    def factor(self, tokens: int) -> float:
-        """What the learning rate is multiplied by after so many tokens."""
+    def rate_factor(self, tokens: int) -> float:
+        """What the learning rates are multiplied by after so many tokens: they rise, stay, and fall in a straight line."""
         rise = min(1.0, (tokens + 1) / self.warmup) if self.warmup else 1.0
-        if self.total is None or not self.decay_tokens:
+        if self.max_tokens is None or not self.decay_tokens:
             return rise
-        return rise * min(1.0, max(0.0, (self.total - tokens) / self.decay_tokens))
+        return rise * min(1.0, max(0.0, (self.max_tokens - tokens) / self.decay_tokens))
 
 
 def make_optimiser(
@@ -210,11 +195,6 @@ class Trainer:
             [network.zero_state(recipe.lanes) for _ in DIRECTIONS],
         )
 
-    @property
-    def schedule(self) -> Schedule:
-        """The learning rate by tokens, as the recipe has it now."""
-        return Schedule(self.recipe.warmup, self.recipe.max_tokens, self.recipe.decay_tokens)
-
     def train(self) -> Iterator[StepReport]:
         """Train batch by batch from where `progress` stands, without end; the caller stops asking.
 
@@ -255,7 +235,7 @@ class Trainer:
     def step(self, prepared: Prepared) -> StepReport:
         """Train on one batch."""
         batch, device = prepared.batch, self.network.device
-        factor = self.schedule.factor(self.progress.tokens)
+        factor = self.recipe.rate_factor(self.progress.tokens)
         negatives = prepared.negatives and prepared.negatives.to(device)
         inputs, targets, weights = (torch.from_numpy(part).to(device) for part in (batch.inputs, batch.targets, batch.weights))
         rows, row_of = prepared.rows.to(device), prepared.row_of.to(device)

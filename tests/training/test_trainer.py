@@ -217,7 +217,7 @@ def test_a_run_ends_where_it_was_told_to_and_leaves_checkpoint_and_curve(
     ended = run.run(trainer, folder, run.RunSettings(on_progress=lambda report: lines.append(report.line()), report_seconds=0.0))
     assert ended == "tokens"
     assert 1500 <= trainer.progress.tokens < 1500 + recipe.lanes * recipe.unroll
-    assert trainer.schedule.factor(trainer.progress.tokens) == 0.0
+    assert trainer.recipe.rate_factor(trainer.progress.tokens) == 0.0
     assert "| sampled loss " in lines[-1]
     assert "perplexity" not in lines[-1]
     assert "tokens/s" in lines[-1]
