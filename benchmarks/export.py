@@ -21,7 +21,7 @@ import elmo_store as stores
 from benchmarks.made_stores import Shape, make_store, pool, starts
 from benchmarks.support import Table, machine, options_of, run_measured, seconds
 from elmo_store.exports import FORMATS, export
-from elmo_store.exports.vectors import AllLayers
+from elmo_store.exports.vectors import all_layers
 from elmo_store.format.layout import state_names
 
 PLAIN_BYTES = 1 << 22  # of a write
@@ -60,7 +60,7 @@ def write_by_h5py(folder: Path, sentences: int, channels: int, name: str) -> Non
     import h5py
 
     layers = np.empty((3, ROWS, 2 * channels), np.float32)
-    AllLayers(state_names(2), channels).fill(pool(channels)[:ROWS].astype(np.float16), layers)
+    all_layers(state_names(2), channels).fill(pool(channels)[:ROWS].astype(np.float16), layers)
     edges = starts(sentences).tolist()
     with h5py.File(folder / "plain.hdf5", "w") as file:
         for number in range(sentences):

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from elmo_store.errors import StoreError
-from elmo_store.exports.stream import Block, blocks
-from elmo_store.exports.work import WholeFile, Work
+from elmo_store.exports.work import Block, WholeFile, Work
 from elmo_store.storage.root import encoded_json
 
+NAME = "data-{:05d}-of-{:05d}.arrow"
 INFO, STATE = "dataset_info.json", "state.json"
 
 
@@ -25,27 +25,20 @@ def files(work: Work) -> list[str]:
     """Names of the files; the two that make a dataset of them come last. StoreError for vectors called as another column."""
     if clash := {"id", "tokens"}.intersection(work.vectors.names):
         raise StoreError(f"the weight set {min(clash)!r} would have the name of another column: export another, or mix anew")
-    return [*_data_files(work), INFO, STATE]
-
-
-def _data_files(work: Work) -> list[str]:
-    n = len(work.ranges())
-    return [f"data-{number:05d}-of-{n:05d}.arrow" for number in range(n)]
+    return [*work.file_ranges(NAME), INFO, STATE]
 
 
 def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
     """Write the files of these names."""
-    wanted, schema = set(names), _schema(work)
-    for name, (first, stop) in zip(_data_files(work), work.ranges(), strict=True):
-        if name not in wanted:
-            continue
+    schema, ranges = _schema(work), work.file_ranges(NAME)
+    for name in (name for name in names if name in ranges):
         with whole_file(name) as path, pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
-            for block in blocks(work.store, work.vectors, work.settings.dtype, first, stop):
+            for block in work.blocks(*ranges[name]):
                 stream.write_batch(_batch(block, schema))
-                work.tell(int(block.offsets[-1]))
+                work.on_progress(int(block.offsets[-1]))
     info = {"description": "Written by elmo-store export", "features": _features(work)}
     for name, value in ((INFO, info), (STATE, _state(work))):
-        if name in wanted:
+        if name in names:
             with whole_file(name) as path:
                 Path(path).write_bytes(encoded_json(value))
 
@@ -87,7 +80,7 @@ def _features(work: Work) -> dict[str, Any]:
 def _state(work: Work) -> dict[str, Any]:
     what = json.dumps([work.store_sha256, work.settings.to_json()], sort_keys=True)
     return {
-        "_data_files": [{"filename": name} for name in _data_files(work)],
+        "_data_files": [{"filename": name} for name in work.file_ranges(NAME)],
         "_fingerprint": hashlib.sha256(what.encode()).hexdigest()[:16],
         "_format_columns": None,
         "_format_kwargs": {},

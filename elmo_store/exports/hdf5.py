@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from elmo_store.errors import StoreError
-from elmo_store.exports.stream import blocks
-from elmo_store.exports.work import WholeFile, Work, document_of
+from elmo_store.exports.work import WholeFile, Work
 from elmo_store.reading.rows import Array
 from elmo_store.reading.sentences import SentenceRecord
 
@@ -31,7 +30,7 @@ def files(work: Work) -> list[str]:
 
 
 def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
-    """Write the files of these names, those that are not there yet."""
+    """Write the files of these names."""
     import h5py
 
     with ExitStack() as stack:
@@ -47,12 +46,10 @@ def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
 
 def _sentences(work: Work, *, text: bool, axes: str = "knd") -> Iterator[tuple[int, SentenceRecord | None, Array]]:
     """Number, record and vectors of every sentence."""
-    settings = work.settings
-    stop = work.store.n_sentences
-    for block in blocks(work.store, work.vectors, settings.dtype, 0, stop, text=text, axes=axes):
-        for number, one in block:
-            yield number, block.records[number - block.first] if text else None, one
-        work.tell(int(block.offsets[-1]))
+    for block in work.blocks(0, work.store.n_sentences, text=text, axes=axes):
+        for number, vectors in block:
+            yield number, block.records[number - block.first] if text else None, vectors
+        work.on_progress(int(block.offsets[-1]))
 
 
 def _allennlp(work: Work, file: "h5py.File") -> None:
@@ -105,12 +102,28 @@ def _in_documents(work: Work, *, axes: str) -> Iterator[tuple[str, int, bool, Ar
     document, place = None, 0
     for _, record, vectors in _sentences(work, text=True, axes=axes):
         assert record is not None
-        one = document_of(record, work.settings.documents)
-        if "\0" in one:
-            raise StoreError(f"document {one!r} has a NUL in its name, which HDF5 can't hold: embed it under another name")
-        begins = one != document
-        document, place = one, 0 if begins else place + 1
-        yield one, place, begins, vectors
+        name = document_of(record, work.settings.documents)
+        if "\0" in name:
+            raise StoreError(f"document {name!r} has a NUL in its name, which HDF5 can't hold: embed it under another name")
+        begins = name != document
+        document, place = name, 0 if begins else place + 1
+        yield name, place, begins, vectors
+
+
+def document_of(record: SentenceRecord, how: str) -> str:
+    """The document that a sentence belongs to. ``how``: "id" (without its last ``:NUMBER``) or "source" (its file's name).
+
+    StoreError for an id that names no document.
+    """
+    if how == "source":
+        return record.source.rpartition("/")[2]
+    document, _, number = record.id.rpartition(":")
+    if not document or not number.isascii() or not number.isdigit():
+        raise StoreError(
+            f"the id of sentence {record.index}, {record.id!r}, is not DOCUMENT:NUMBER: give such ids when the text is embedded, "
+            "or take the files as documents (documents: source)"
+        )
+    return document
 
 
 def _twice(document: str, place: int) -> StoreError:
@@ -143,8 +156,6 @@ def _layer_labels(work: Work) -> list[str]:
 
 def _by_words(work: Work, opened: dict[int, "h5py.File"]) -> None:
     """A file a layer, datasets [n, 2p] by the words with tabs between them; of several sentences of the same words the first."""
-    if not opened:
-        return
     some = next(iter(opened.values()))
     for _, record, vectors in _sentences(work, text=True):
         assert record is not None

@@ -12,8 +12,7 @@ from io import BytesIO
 import numpy as np
 
 from elmo_store.errors import StoreError
-from elmo_store.exports.stream import ahead, blocks
-from elmo_store.exports.work import WholeFile, Work
+from elmo_store.exports.work import WholeFile, Work, ahead
 
 PIECE_BYTES = 1 << 23  # that the file gets at a time
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip file's clock can show
@@ -43,12 +42,12 @@ def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
                     place += file.write(info.FileHeader()) + file.write(head) + file.write(vectors)
                     archive.filelist.append(info)
                 archive.start_dir = place
-                work.tell(rows)
+                work.on_progress(rows)
 
 
 def _entries(work: Work) -> Iterator[tuple[list[tuple[zipfile.ZipInfo, bytes, memoryview]], int]]:
     """Block by block: what its entries say of themselves, the head of each array and its numbers; and how many rows they are."""
-    for block in blocks(work.store, work.vectors, work.settings.dtype, 0, work.store.n_sentences, text=False):
+    for block in work.blocks(0, work.store.n_sentences, text=False):
         entries = []
         for number, vectors in block:  # [1, n, 2p], which lies in one piece
             head, data = npy_head(vectors[0].shape, vectors.dtype.str), vectors.reshape(-1).view(np.uint8).data

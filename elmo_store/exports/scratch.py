@@ -66,13 +66,13 @@ class Scratch:
         return Left(files, tuple(folders))
 
     @contextmanager
-    def held(self, *, take_over: bool, say: Callable[[str], None]) -> Iterator[LeaseHolder]:
+    def held(self, *, take_over: bool, on_wait: Callable[[str], None]) -> Iterator[LeaseHolder]:
         """The lease, and nothing of runs before: what was swept from under a run can't take its name any more.
 
         LeaseHeldError if another run has it.
         """
         try:
-            with LeaseHolder.take(self.root, uuid.uuid4().hex, take_over=take_over, say=say) as holder:
+            with LeaseHolder.take(self.root, uuid.uuid4().hex, take_over=take_over, say=on_wait) as holder:
                 self._sweep()
                 try:
                     yield holder

@@ -11,32 +11,32 @@ from typing import BinaryIO
 import numpy as np
 
 from elmo_store.exports.npz import npy_head
-from elmo_store.exports.stream import blocks
 from elmo_store.exports.work import WholeFile, Work
+
+NAME = "{:06d}.tar"
 
 
 def files(work: Work) -> list[str]:
     """Names of the files."""
-    return [f"{number:06d}.tar" for number in range(len(work.ranges()))]
+    return list(work.file_ranges(NAME))
 
 
 def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
     """Write the files of these names."""
-    wanted = set(names)
-    for name, (first, stop) in zip(files(work), work.ranges(), strict=True):
-        if name in wanted:
-            with whole_file(name) as path, open(path, "wb") as file:
-                _write_file(work, file, first, stop)
+    ranges = work.file_ranges(NAME)
+    for name in names:
+        with whole_file(name) as path, open(path, "wb") as file:
+            _write_file(work, file, *ranges[name])
 
 
 def _write_file(work: Work, file: BinaryIO, first: int, stop: int) -> None:
-    for block in blocks(work.store, work.vectors, work.settings.dtype, first, stop):
+    for block in work.blocks(first, stop):
         for record, (_, vectors) in zip(block.records, block, strict=True):
-            one = np.ascontiguousarray(vectors[0] if work.vectors.single else vectors)
+            array = np.ascontiguousarray(vectors[0] if work.vectors.single else vectors)
             facts = {"sentence": record.index, "id": record.id, "tokens": record.tokens}
             _put(file, f"{record.index:09d}.json", json.dumps(facts, ensure_ascii=False).encode("utf-8", "surrogatepass"))
-            _put(file, f"{record.index:09d}.npy", npy_head(one.shape, one.dtype.str), one.reshape(-1).view(np.uint8).data)
-        work.tell(int(block.offsets[-1]))
+            _put(file, f"{record.index:09d}.npy", npy_head(array.shape, array.dtype.str), array.reshape(-1).view(np.uint8).data)
+        work.on_progress(int(block.offsets[-1]))
     file.write(bytes(2 * tarfile.BLOCKSIZE))  # the end of an archive
 
 

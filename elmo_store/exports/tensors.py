@@ -13,31 +13,30 @@ from typing import Any
 
 import numpy as np
 
-from elmo_store.exports.stream import blocks
 from elmo_store.exports.work import WholeFile, Work
 from elmo_store.reading.rows import Int64
 
+NAME = "vectors-{:05d}-of-{:05d}.safetensors"
 TYPES = {"float16": "F16", "float32": "F32"}
 _MOST = 10**18  # bytes: a number of as many digits as any that a header will hold
 
 
 def files(work: Work) -> list[str]:
     """Names of the files."""
-    n = len(work.ranges())
-    return [f"vectors-{number:05d}-of-{n:05d}.safetensors" for number in range(n)]
+    return list(work.file_ranges(NAME))
 
 
 def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
     """Write the files of these names."""
-    wanted = set(names)
-    for name, (first, stop) in zip(files(work), work.ranges(), strict=True):
-        if name in wanted:
-            with whole_file(name) as path:
-                _write_file(work, path, first, stop)
+    ranges = work.file_ranges(NAME)
+    for name in names:
+        with whole_file(name) as path:
+            _write_file(work, path, *ranges[name])
 
 
 def _write_file(work: Work, path: str, first: int, stop: int) -> None:
-    offsets = work.offsets(first, stop)
+    spans = work.store._inner(work.store._spans(range(first, stop)))
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(spans[:, 1] - spans[:, 0])])
     n_rows = int(offsets[-1])
     sizes = [8 * len(offsets), 8 * (n_rows + 1), n_rows * work.row_bytes]
     head_bytes = len(_header(work, first, offsets, [*sizes, _MOST]))
@@ -47,12 +46,12 @@ def _write_file(work: Work, path: str, first: int, stop: int) -> None:
         file.write(offsets.astype("<i8").tobytes())
         file.seek(int(starts[2]))
         text, lengths = bytearray(), [np.zeros(1, np.int64)]  # a file's: its tokens as objects would be ten times as large
-        for block in blocks(work.store, work.vectors, work.settings.dtype, first, stop, axes="nkd"):
+        for block in work.blocks(first, stop, axes="nkd"):
             file.write(block.values.reshape(-1).view(np.uint8).data)
             tokens = [token.encode("utf-8", "surrogatepass") for record in block.records for token in record.tokens]
             text += b"".join(tokens)
             lengths.append(np.fromiter(map(len, tokens), np.int64, len(tokens)))
-            work.tell(len(block.values))
+            work.on_progress(len(block.values))
         file.write(text)
         file.seek(int(starts[1]))
         file.write(np.cumsum(np.concatenate(lengths)).astype("<i8").tobytes())

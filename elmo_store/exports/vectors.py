@@ -3,170 +3,135 @@
 Everything works row by row, so that it is the same however rows are cut into blocks.
 """
 
-from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from elmo_store.errors import StoreError
+from elmo_store.exports.formats import Settings
 from elmo_store.format import layout
 from elmo_store.format.halves import ROWS_AT_ONCE, assign
 from elmo_store.format.manifest import WeightSet
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.reading.rows import Array
+from elmo_store.reading.store import StoreReader
+
+Fill = Callable[[Array, Array], None]
 
 
-class Vectors(ABC):
+@dataclass(frozen=True)
+class Vectors:
     """K vectors a token.
 
     Attributes:
         names: of the K.
         width: numbers of each.
         reads: names of the states that are read for them.
+        fill: fills its second argument [K, n, width], of any float dtype and strides, from states [n, len(reads), channels].
         single: whether there is one by its nature (a mix, one layer), so that a file's axis of layers falls away.
     """
 
     names: tuple[str, ...]
     width: int
     reads: tuple[str, ...]
-    single = False
-
-    @abstractmethod
-    def fill(self, states: Array, out: Array) -> None:
-        """Fill ``out`` [K, n, width], of any float dtype and strides, from ``states`` [n, len(reads), channels]."""
+    fill: Fill
+    single: bool = False
 
 
-class AllLayers(Vectors):
-    """Layers 0 … L: [x; x], [fwd j; bwd j]."""
-
-    def __init__(self, states: tuple[str, ...], channels: int) -> None:
-        self.reads, self.width = states, 2 * channels
-        self.names = tuple(f"layer_{layer}" for layer in range(_n_layers(states) + 1))
-
-    def fill(self, states: Array, out: Array) -> None:
-        """See `Vectors.fill`."""
-        channels = self.width // 2
-        for layer in range(len(self.names)):
-            forward, backward = (0, 0) if layer == 0 else (2 * layer - 1, 2 * layer)
-            assign(out[layer, :, :channels], states[:, forward])
-            assign(out[layer, :, channels:], states[:, backward])
-
-
-class TopLayer(Vectors):
-    """Layer L alone, which a store may have without the others (`embed --states`). ``n_layers``: L of the model, if known."""
-
-    single = True
-
-    def __init__(self, states: tuple[str, ...], channels: int, n_layers: int | None) -> None:
-        last = n_layers or _n_layers(states)
-        self.width, self.names, self.reads = 2 * channels, (f"layer_{last}",), (f"fwd{last}", f"bwd{last}")
-        missing = [name for name in self.reads if name not in states]
-        if missing:
-            raise StoreError(f"the top layer can't be made: the store has no state {missing[0]}, but {', '.join(states)}")
-
-    def fill(self, states: Array, out: Array) -> None:
-        """See `Vectors.fill`."""
-        channels = self.width // 2
-        assign(out[0, :, :channels], states[:, 0])
-        assign(out[0, :, channels:], states[:, 1])
+def vectors_of(store: StoreReader, settings: Settings, weights: WeightSet | None) -> Vectors:
+    """The vectors that ``settings`` and the weights of a mix ask for. StoreError for those that the store can't give."""
+    states, channels, hub = store.states, store.channels, settings.format == "tfhub"
+    if store.manifest.kind == "mix":
+        if hub:
+            raise StoreError(f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from")
+        if weights is not None:
+            raise StoreError("the store is mixed already: give weights for the store that it came from")
+        if settings.weight_set not in (None, *states):
+            raise StoreError(f"no weight set {settings.weight_set!r} in the store: it has {', '.join(states)}")
+        sets = states if settings.weight_set is None else (settings.weight_set,)
+        return Vectors(sets, channels, sets, _copied([(place,) for place in range(len(sets))]), single=len(sets) == 1)
+    if settings.layers == "top":
+        return _top_layer(store)
+    if settings.layers == "all" and not hub:
+        return all_layers(states, channels)
+    layer_norm = settings.weights is not None and settings.weights["layer_norm"]
+    one = _average(states, channels) if weights is None else _mixed(states, channels, weights, layer_norm)
+    return _hub_names(all_layers(states, channels), one) if hub else one
 
 
-class AverageLayer(Vectors):
+def all_layers(states: tuple[str, ...], channels: int) -> Vectors:
+    """Layers 0 … L: [x; x], [fwd j; bwd j]. StoreError unless there is every state of a biLM."""
+    layers = range(_n_layers(states) + 1)
+    halves = [(2 * layer - 1, 2 * layer) if layer else (0, 0) for layer in layers]
+    return Vectors(tuple(f"layer_{layer}" for layer in layers), 2 * channels, states, _copied(halves))
+
+
+def _top_layer(store: StoreReader) -> Vectors:
+    """Layer L of the model alone, which a store may have without the others (`embed --states`)."""
+    lstm = store.manifest.model.options.get("lstm")
+    known = lstm.get("n_layers") if isinstance(lstm, dict) else None
+    last = known if isinstance(known, int) and known > 0 else _n_layers(store.states)
+    reads = (f"fwd{last}", f"bwd{last}")
+    missing = [name for name in reads if name not in store.states]
+    if missing:
+        raise StoreError(f"the top layer can't be made: the store has no state {missing[0]}, but {', '.join(store.states)}")
+    return Vectors((f"layer_{last}",), 2 * store.channels, reads, _copied([(0, 1)]), single=True)
+
+
+def _average(states: tuple[str, ...], channels: int) -> Vectors:
     """The plain mean of layers 0 … L, in float32, as ``numpy.average(layers, axis=0)``."""
+    n_layers = _n_layers(states) + 1
 
-    single = True
-
-    def __init__(self, states: tuple[str, ...], channels: int) -> None:
-        _n_layers(states)
-        self.reads, self.width, self.names = states, 2 * channels, ("average",)
-
-    def fill(self, states: Array, out: Array) -> None:
-        """See `Vectors.fill`."""
-        channels = self.width // 2
-        memory = np.empty((3, min(ROWS_AT_ONCE, len(states)), channels), np.float32)
-        for first in range(0, len(states), ROWS_AT_ONCE):  # so that they stay in the processor's caches
-            rows = states[first : first + ROWS_AT_ONCE]
-            halves, one = memory[:2, : len(rows)], memory[2, : len(rows)]  # [2, rows, channels], [rows, channels]
-            assign(one, rows[:, 0])
-            halves[:] = one
-            for place in range(1, len(self.reads)):
-                assign(one, rows[:, place])
-                halves[(place - 1) % 2] += one
+    def fill(values: Array, out: Array) -> None:
+        memory = np.empty((3, min(ROWS_AT_ONCE, len(values)), channels), np.float32)
+        for first in range(0, len(values), ROWS_AT_ONCE):  # so that they stay in the processor's caches
+            rows = values[first : first + ROWS_AT_ONCE]
+            halves, state = memory[:2, : len(rows)], memory[2, : len(rows)]  # [2, rows, channels], [rows, channels]
+            assign(state, rows[:, 0])
+            halves[:] = state
+            for place in range(1, len(states)):
+                assign(state, rows[:, place])
+                halves[(place - 1) % 2] += state
             for half, total in enumerate(halves):
-                total /= np.float32((len(self.reads) + 1) // 2)
+                total /= np.float32(n_layers)
                 out[0, first : first + len(rows), half * channels : (half + 1) * channels] = total
 
+    return Vectors(("average",), 2 * channels, states, fill, single=True)
 
-class Mix(Vectors):
+
+def _mixed(states: tuple[str, ...], channels: int, weights: WeightSet, layer_norm: bool) -> Vectors:
     """γ Σ_j s_j h_j, in float32."""
+    mix = ScalarMix.of(weights, "token" if layer_norm else "none")
+    if len(mix.s) != _n_layers(states) + 1:
+        raise StoreError(f"{len(mix.s)} weights for {_n_layers(states) + 1} layers: they belong to different models")
 
-    single = True
+    def fill(values: Array, out: Array) -> None:
+        out[0] = mix(states=values)
 
-    def __init__(self, states: tuple[str, ...], channels: int, mix: ScalarMix, name: str) -> None:
-        if len(mix.s) != _n_layers(states) + 1:
-            raise StoreError(f"{len(mix.s)} weights for {_n_layers(states) + 1} layers: they belong to different models")
-        self.reads, self.width, self.names, self._mix = states, 2 * channels, (name,), mix
-
-    def fill(self, states: Array, out: Array) -> None:
-        """See `Vectors.fill`."""
-        out[0] = self._mix(states=states)
+    return Vectors((weights.name,), 2 * channels, states, fill, single=True)
 
 
-class MixedColumns(Vectors):
-    """What a store of mixes holds: the columns of these weight sets."""
-
-    def __init__(self, sets: tuple[str, ...], channels: int) -> None:
-        self.names = self.reads = sets
-        self.width, self.single = channels, len(sets) == 1
-
-    def fill(self, states: Array, out: Array) -> None:
-        """See `Vectors.fill`."""
-        for place in range(len(self.names)):
-            assign(out[place], states[:, place])
-
-
-class HubNames(Vectors):
+def _hub_names(layers: Vectors, mixed: Vectors) -> Vectors:
     """Layers 0 … L and, last, their average or mix: what TensorFlow Hub's module gives names to."""
 
-    def __init__(self, states: tuple[str, ...], channels: int, mixed: Vectors) -> None:
-        self._layers, self._mixed = AllLayers(states, channels), mixed
-        self.reads, self.width, self.names = states, 2 * channels, (*self._layers.names, "elmo")
+    def fill(values: Array, out: Array) -> None:
+        layers.fill(values, out[:-1])
+        mixed.fill(values, out[-1:])
 
-    def fill(self, states: Array, out: Array) -> None:
-        """See `Vectors.fill`."""
-        self._layers.fill(states, out[:-1])
-        self._mixed.fill(states, out[-1:])
+    return Vectors((*layers.names, "elmo"), layers.width, layers.reads, fill)
 
 
-def vectors_of(
-    states: tuple[str, ...],
-    channels: int,
-    kind: str,
-    n_layers: int | None,
-    layers: str | None,
-    mix: tuple[WeightSet, bool] | None,
-    weight_set: str | None,
-) -> Vectors:
-    """The vectors that are asked for.
+def _copied(places: Sequence[Sequence[int]]) -> Fill:
+    """Vector k is the states at ``places[k]``, one beside the other."""
 
-    Args:
-        states, channels, kind: of the store.
-        n_layers: L of its model, if that is known.
-        layers: "all", "top", "average", or None with a mix.
-        mix: the weight set and whether layers are normalised first.
-        weight_set: the one to take, of a store of mixes.
-    """
-    if kind == "mix":
-        if mix is not None:
-            raise StoreError("the store is mixed already: give weights for the store that it came from")
-        if weight_set is not None and weight_set not in states:
-            raise StoreError(f"no weight set {weight_set!r} in the store: it has {', '.join(states)}")
-        return MixedColumns(states if weight_set is None else (weight_set,), channels)
-    if mix is not None:
-        weights, layer_norm = mix
-        return Mix(states, channels, ScalarMix.of(weights, "token" if layer_norm else "none"), weights.name)
-    if layers == "top":
-        return TopLayer(states, channels, n_layers)
-    return AllLayers(states, channels) if layers == "all" else AverageLayer(states, channels)
+    def fill(values: Array, out: Array) -> None:
+        channels = values.shape[2]
+        for vector, own in zip(out, places, strict=True):
+            for half, place in enumerate(own):
+                assign(vector[:, half * channels : (half + 1) * channels], values[:, place])
+
+    return fill
 
 
 def _n_layers(states: tuple[str, ...]) -> int:

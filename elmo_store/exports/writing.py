@@ -9,11 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
-from elmo_store.exports.outputs import ExportRefusedError, Output, Standing
-from elmo_store.exports.record import Record
-from elmo_store.exports.staging import staged
+from elmo_store.exports.outputs import ExportRefusedError, Output, Record, Standing
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.storage.lease import LeaseHolder
+from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root, encoded_json
 
 
@@ -48,7 +47,7 @@ class Writing:
         """
         self._holder.check()
         try:
-            with self._apart(rel) if self._output.root.is_local else staged() as path:
+            with self._apart(rel) if self._output.root.is_local else _on_this_machine() as path:
                 yield path
                 line = ObjectRecord(rel, os.path.getsize(path), Root(os.path.dirname(path)).sha256(os.path.basename(path)))
                 self.record = replace(self.record, files={**self.record.files, rel: line}, left_out=dict(left_out))
@@ -107,3 +106,10 @@ class Writing:
         self._holder.check()
         if root.size(line.path) != line.bytes or self._output.sha256(line.path) != line.sha256:  # but an answer may be lost
             raise ExportRefusedError(f"{root.url(line.path)} was put there by somebody else while this export was written")
+
+
+@contextmanager
+def _on_this_machine() -> Iterator[str]:
+    """A path for a file that is made here and then sent."""
+    with scratch_folder() as folder:
+        yield str(folder / "file")

@@ -13,7 +13,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -81,9 +81,10 @@ def scratch_folder() -> Iterator[Path]:
         for entry in entries:
             if not entry.name.startswith(_FOLDER_PREFIX) or not _TAG.match(entry.name, len(_FOLDER_PREFIX)):
                 continue
-            status = entry.stat(follow_symlinks=False)
-            if status.st_uid == os.getuid() and is_abandoned(entry.name.removeprefix(_FOLDER_PREFIX), status.st_mtime):
-                shutil.rmtree(entry.path, ignore_errors=True)  # another command may be doing the same
+            with suppress(FileNotFoundError):  # its process, or another command, may have just removed it
+                status = entry.stat(follow_symlinks=False)
+                if status.st_uid == os.getuid() and is_abandoned(entry.name.removeprefix(_FOLDER_PREFIX), status.st_mtime):
+                    shutil.rmtree(entry.path, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{_FOLDER_PREFIX}{temporary_tag()}") as folder:
         yield Path(folder)
 

@@ -139,8 +139,8 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
                 overwrite=args.overwrite,
                 take_over=args.take_over,
                 storage_options=args.storage_options,
-                tell=lambda tokens: bar.update(tokens) and None,
-                say=lambda text: print(text, file=sys.stderr, flush=True),
+                on_progress=lambda tokens: bar.update(tokens) and None,
+                on_wait=lambda text: print(text, file=sys.stderr, flush=True),
             )
     except (JobMismatchError, ExportRefusedError, LeaseHeldError, LeaseLostError) as error:
         raise CommandError(Exit.REFUSED, str(error)) from error

@@ -14,8 +14,9 @@ import pytest
 import elmo_store
 from elmo_store.errors import JobMismatchError, StoreError
 from elmo_store.exports import FORMATS, export
+from elmo_store.exports.hdf5 import document_of
 from elmo_store.exports.outputs import ExportRefusedError
-from elmo_store.exports.work import Work, document_of
+from elmo_store.exports.work import Work
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.store import Store
@@ -162,7 +163,7 @@ def test_an_interrupted_folder_is_continued(store: Store, tmp_path: Path, name: 
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        export(store, tmp_path / "out", name, file_bytes=SMALL, tell=stop_in_the_middle)
+        export(store, tmp_path / "out", name, file_bytes=SMALL, on_progress=stop_in_the_middle)
     there = sorted(one.name for one in (tmp_path / "out").iterdir())
     assert 1 < len(there) < len(expected)  # the record, and files that are whole
     assert all((tmp_path / "out" / one).read_bytes() == expected[one] for one in there if one != "export.json")
@@ -180,7 +181,7 @@ def test_an_interrupted_file_leaves_nothing_behind(store: Store, tmp_path: Path)
 
     for name in ("allennlp", "npz"):
         with pytest.raises(KeyboardInterrupt):
-            export(store, tmp_path / f"out.{name}", name, tell=stop)
+            export(store, tmp_path / f"out.{name}", name, on_progress=stop)
         assert [one.name for one in tmp_path.iterdir()] == [f"out.{name}.export.json"]
         assert export(store, tmp_path / f"out.{name}", name).written == (f"out.{name}",)
         (tmp_path / f"out.{name}").unlink()
@@ -230,11 +231,12 @@ def test_files_hold_whole_sentences_and_all_of_them(tmp_path: Path) -> None:
 def _ranges(store: Store, n_rows: int) -> list[tuple[int, int]]:
     from elmo_store.exports.formats import Settings
     from elmo_store.exports.outputs import Output
-    from elmo_store.exports.vectors import AllLayers
+    from elmo_store.exports.vectors import all_layers
 
     settings = Settings("webdataset", "all", dtype="float16", file_bytes=n_rows * 2 * 3 * 16)
-    vectors = AllLayers(store.states, store.channels)
-    return Work(store, vectors, settings, Output(store.url, None, folder=True), lambda tokens: None).ranges()
+    vectors = all_layers(store.states, store.channels)
+    work = Work(store, vectors, settings, Output(store.url, None, folder=True), lambda tokens: None)
+    return list(work.file_ranges("{}").values())
 
 
 def test_on_an_object_store(store: Store, tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """Whose an export is: killed, overtaken, torn, and beside records and files that others made."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +19,7 @@ from elmo_store.errors import LeaseHeldError, LeaseLostError, OverlapError
 from elmo_store.exports import FORMATS, export
 from elmo_store.exports.outputs import ExportRefusedError
 from elmo_store.exports.writing import Writing
-from elmo_store.storage.process import Process
+from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from elmo_store.store import Store
 from pipeline.main import main
@@ -118,7 +120,7 @@ def test_a_run_that_was_overtaken_fails_by_name_and_damages_nothing(store: Store
 
     layers = "average" if name == "npz" else "all"
     error = _overtaken(
-        lambda wait: export(store, folder.url("both/out"), name, layers=layers, tell=lambda _: wait(), **options), second
+        lambda wait: export(store, folder.url("both/out"), name, layers=layers, on_progress=lambda _: wait(), **options), second
     )
     assert isinstance(error, LeaseLostError), repr(error)
     assert "may not write" in str(error)
@@ -169,7 +171,7 @@ def test_a_live_run_refuses_the_command_and_take_over_pushes_it_aside(
         assert "add --take-over" in capsys.readouterr().err
         assert main([*command, "--take-over"]) == 0
 
-    error = _overtaken(lambda wait: export(store, tmp_path / "out", "bilm", tell=lambda _: wait()), second)
+    error = _overtaken(lambda wait: export(store, tmp_path / "out", "bilm", on_progress=lambda _: wait()), second)
     assert isinstance(error, LeaseLostError)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.export.json"]
 
@@ -258,12 +260,9 @@ def test_an_upload_that_was_torn_is_written_again(
 def test_what_a_dead_process_staged_for_a_remote_output_is_swept(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from elmo_store.exports import staging
-
-    monkeypatch.setattr(staging.tempfile, "tempdir", str(tmp_path))
-    with staging.staged() as path:
-        alive = Path(path).parent
-        dead = tmp_path / alive.name.replace(f"-{Process.here().pid}-", "-999999999-")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with scratch_folder() as alive:
+        dead = tmp_path / alive.name.replace(f".{os.getpid()}.", ".999999999.")
         other = tmp_path / "elmo-store-export-notes"
         for folder in (dead, other):
             folder.mkdir()
