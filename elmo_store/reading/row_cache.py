@@ -21,7 +21,7 @@ import numpy as np
 
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
-from elmo_store.format.int8 import Int8Rows
+from elmo_store.format.int8 import Empty, Int8Rows
 from elmo_store.forms.runs import cut
 from elmo_store.reading.rows import Array, Int64, Readable
 from elmo_store.reading.sentences import SentenceRecord
@@ -54,9 +54,7 @@ class CachedStore(Readable):
                 f"max_bytes={max_bytes}: {BLOCK_ROWS} rows of {store.url} take {block_bytes * len(store.states):,} bytes"
             )
         self.store, self.folder, self.max_bytes = store, folder, max_bytes
-        self.url = store.url
-        self.states, self.channels, self.dtype, self.boundaries = store.states, store.channels, store.dtype, store.boundaries
-        self.is_int8 = store.is_int8
+        self._is_as(store)
         self.n_sentences, self.n_tokens, self.n_rows = store.n_sentences, store.n_tokens, store.n_rows
         own = folder / _hash(f"{store.manifest.checksums.shards} {BLOCK_ROWS}")
         self._folders = [own / _hash(state) for state in store.states]
@@ -87,19 +85,20 @@ class CachedStore(Readable):
     def _tokens(self, first: int, stop: int) -> list[str]:
         return self.store._tokens(first, stop)
 
-    def _read(self, states: Sequence[int], spans: Int64) -> Array:
-        return self._read_raw(states, spans).floats() if self.is_int8 else self._read_as_kept(states, spans)
-
-    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
-        rows = self._read_as_kept(states, spans)  # [rows, states, channels + 4] bytes
-        scale = np.ascontiguousarray(rows[..., self.channels :]).view("<f4")[..., 0]
-        return Int8Rows(rows[..., : self.channels].view(np.int8), scale)
+    def _read(self, states: Sequence[int], spans: Int64, raw: bool = False, empty: Empty = np.empty) -> Any:
+        rows = self._read_as_kept(states, spans)
+        if not self.is_int8:
+            return rows
+        scale = np.ascontiguousarray(rows[..., self.channels :]).view("<f4")[..., 0]  # [rows, states, channels + 4] bytes
+        of_bytes = Int8Rows(rows[..., : self.channels].view(np.int8), scale)
+        return of_bytes if raw else of_bytes.floats()
 
     def _fetch(self, states: Sequence[int], spans: Int64) -> Array:
         """Rows of the store itself, as they are kept."""
         if not self.is_int8:
-            return self.store._read(states, spans)
-        values, scale = self.store._read_raw(states, spans)
+            rows: Array = self.store._read(states, spans)
+            return rows
+        values, scale = self.store._read(states, spans, raw=True)
         scale_bytes = np.ascontiguousarray(scale, "<f4")[..., None].view(np.uint8)
         return np.concatenate([values.view(np.uint8), scale_bytes], axis=-1)
 

@@ -4,10 +4,10 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, TypeVar, overload
+from functools import cached_property
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from elmo_store.reading.text_index import Text, words
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Int64 = npt.NDArray[np.int64]
 Span = tuple[int, int]  # first row, and the row after the last
-R = TypeVar("R", Array, Int8Rows)
 TOKENS_SHOWN = 200  # of a sentence, in a notebook
 BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 
@@ -108,15 +107,17 @@ class Sentence:
 
         ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them.
         """
-        store = self._store
-        first, stop = self.span if boundaries else store.without_boundaries(self.span)
-        return store._read_span(store.state_indices(states), first, stop)
+        return self._read(states, boundaries, raw=False)
 
     def read_raw(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Int8Rows:
         """`read` of an int8 store, as it stores them: whole numbers and their scales. StoreError of another store."""
+        self._store._check_raw()
+        return self._read(states, boundaries, raw=True)
+
+    def _read(self, states: Sequence[str] | str | None, boundaries: bool, raw: bool) -> Any:
         store = self._store
-        first, stop = self.span if boundaries else store.without_boundaries(self.span)
-        return store._int8()._read_raw_span(store.state_indices(states), first, stop)
+        span = self.span if boundaries else store.without_boundaries(self.span)
+        return store._read(store.state_indices(states), np.array([span], np.int64), raw)
 
     def __getitem__(self, state: str) -> Array:
         return self.read((state,))[:, 0]
@@ -225,26 +226,21 @@ class Readable(ABC):
         """Number of the first sentence that has each text, None without one."""
 
     @abstractmethod
-    def _read(self, states: Sequence[int], spans: Int64) -> Array:
-        """Rows of the states with these indices, one of the spans [n, 2] after the other: [rows, len(states), channels]."""
+    def _read(self, states: Sequence[int], spans: Int64, raw: bool = False, empty: Empty = np.empty) -> Any:
+        """Rows of the states with these indices, one of the spans [n, 2] after the other: [rows, len(states), channels].
 
-    def _read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Array:
-        """`_read` of one span, if possible into an array that ``empty`` gives."""
-        return self._read(states, np.array([[first, stop]], np.int64))
+        ``raw``: of what is stored in 8 bits, `Int8Rows`. ``empty`` may be asked for the array that they are read into.
+        """
 
-    @abstractmethod
-    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
-        """`_read` of what is stored in 8 bits, as it is stored."""
-
-    def _read_raw_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Int8Rows:
-        """`_read_raw` of one span, if possible into an array that ``empty`` gives."""
-        return self._read_raw(states, np.array([[first, stop]], np.int64))
-
-    def _int8(self) -> "Readable":
-        """Itself. StoreError if it is not stored in 8 bits."""
-        if not self.is_int8:
+    def _check_raw(self, raw: bool = True) -> None:
+        """StoreError if ``raw`` rows are wanted of what is not stored in 8 bits."""
+        if raw and not self.is_int8:
             raise StoreError(f"{self.url} holds {self.dtype}, no int8 with scales: read its numbers as they are")
-        return self
+
+    def _is_as(self, store: "Readable") -> None:
+        """Take over what a view of ``store`` has in common with it."""
+        self.url, self.states, self.channels, self.dtype = store.url, store.states, store.channels, store.dtype
+        self.is_int8, self.boundaries = store.is_int8, store.boundaries
 
     @abstractmethod
     def _tokens(self, first: int, stop: int) -> list[str]:
@@ -346,27 +342,24 @@ class Readable(ABC):
             IndexError: no such row.
             ShardMissingError, ShardCorruptError: naming the object.
         """
-        indices = self.state_indices(states)
-        return self._of_rows(rows, partial(self._read, indices), partial(self._read_span, indices))
+        return self._read_rows(states, rows, raw=False)
 
     def read_raw(self, states: Sequence[str] | str | None = None, rows: Rows | None = None) -> Int8Rows:
         """`read` of an int8 store, as it stores them: int8 [rows, len(states), channels] and their scales [rows, len(states)].
 
         ``read_raw(…).floats()`` is what `read` gives. Raises what `read` does; StoreError of a store in another dtype.
         """
-        indices = self._int8().state_indices(states)
-        return self._of_rows(rows, partial(self._read_raw, indices), partial(self._read_raw_span, indices))
+        self._check_raw()
+        return self._read_rows(states, rows, raw=True)
 
-    def _of_rows(self, rows: Rows | None, read: Callable[[Int64], R], read_span: Callable[[int, int], R]) -> R:
-        """What ``rows`` choose, by reading spans of rows or one span."""
-        if rows is None:
-            return read_span(0, self.n_rows)
-        chosen = _chosen(rows, self.n_rows, "row", self.url)
+    def _read_rows(self, states: Sequence[str] | str | None, rows: Rows | None, raw: bool) -> Any:
+        indices = self.state_indices(states)
+        chosen = range(self.n_rows) if rows is None else _chosen(rows, self.n_rows, "row", self.url)
         if isinstance(chosen, int):
-            return read_span(chosen, chosen + 1)[0]
+            return self._read(indices, np.array([[chosen, chosen + 1]], np.int64), raw)[0]
         if isinstance(chosen, range) and chosen.step < 0:
-            return read(_row_spans(chosen[::-1]))[::-1]
-        return read(_row_spans(chosen))
+            return self._read(indices, _row_spans(chosen[::-1]), raw)[::-1]
+        return self._read(indices, _row_spans(chosen), raw)
 
     def tokens(self, rows: slice | None = None) -> list[str]:
         """The token of each row; with boundaries "<S>" and "</S>" for BOS and EOS."""
@@ -394,10 +387,9 @@ class Readable(ABC):
         wanted = self._find(list(ids)) if ids is not None else np.asarray(numbers, np.int64).tolist()
         spans = self._spans(wanted)
         kept = spans if boundaries else self._inner(spans)
-        indices = self.state_indices(states)
-        if raw:
-            return Batch(self, wanted, spans, _offsets(kept), *self._int8()._read_raw(indices, kept))
-        return Batch(self, wanted, spans, _offsets(kept), self._read(indices, kept))
+        self._check_raw(raw)
+        rows = self._read(self.state_indices(states), kept, raw)
+        return Batch(self, wanted, spans, _offsets(kept), *(rows if raw else (rows,)))
 
     def batches(
         self,
@@ -420,18 +412,19 @@ class Readable(ABC):
         first = max(first, 0)
         if first >= last:
             return
+        self._check_raw(raw)
         indices = self.state_indices(states)
         most_rows = BLOCK_BYTES // max(1, len(indices) * self.channels * self.dtype.itemsize)
-        read: Callable[[int, int, Empty], Any] = partial(self._read_span, indices)
-        if raw:
-            read = partial(self._int8()._read_raw_span, indices)
+
+        def read(start: int, end: int, empty: Empty) -> Any:
+            return self._read(indices, np.array([[start, end]], np.int64), raw, empty)
+
         for numbers, spans, rows in scan.batches(range(first, last), n_sentences, most_rows, self._spans, read):
             kept = spans
             if self.boundaries and not boundaries:
                 kept, base = self._inner(spans), int(spans[0, 0])
                 rows = rows[np.concatenate([np.arange(a - base, b - base) for a, b in kept.tolist()])]
-            of_rows = rows if isinstance(rows, Int8Rows) else (rows,)
-            yield Batch(self, numbers, spans, _offsets(kept), *of_rows)
+            yield Batch(self, numbers, spans, _offsets(kept), *(rows if raw else (rows,)))
 
     def _inner(self, spans: Int64) -> Int64:
         """`without_boundaries` of each of the spans [n, 2]."""

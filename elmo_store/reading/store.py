@@ -8,12 +8,12 @@ import numpy as np
 
 from elmo_store.errors import ShardMissingError
 from elmo_store.format import layout
-from elmo_store.format.int8 import Empty, Int8Rows
+from elmo_store.format.int8 import Empty
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
 from elmo_store.forms.runs import cut
 from elmo_store.forms.shards import RowReader, row_reader
-from elmo_store.reading.rows import Array, Int64, Readable, Span
+from elmo_store.reading.rows import Int64, Readable, Span
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable
 from elmo_store.reading.text_index import Text, TextIndex
 from elmo_store.reading.watched import StoreRoot
@@ -103,17 +103,12 @@ class StoreReader(Readable):
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
         return self._now.texts.find(texts)
 
-    def _read(self, states: Sequence[int], spans: Int64) -> Array:
-        return self._rows_of(spans).read(states, spans)
-
-    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
-        return self._rows_of(spans).read_raw(states, spans)
-
-    def _read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Array:
-        return self._rows_of((first, stop)).read_span(states, first, stop, empty)
-
-    def _read_raw_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Int8Rows:
-        return self._rows_of((first, stop)).read_raw_span(states, first, stop, empty)
+    def _read(self, states: Sequence[int], spans: Int64, raw: bool = False, empty: Empty = np.empty) -> Any:
+        reader = self._rows_of(spans)
+        if len(spans) == 1:
+            first, stop = spans[0].tolist()
+            return (reader.read_raw_span if raw else reader.read_span)(states, first, stop, empty)
+        return (reader.read_raw if raw else reader.read)(states, spans, empty)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return self._rows_of((first, stop)).tokens(first, stop)

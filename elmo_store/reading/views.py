@@ -2,17 +2,18 @@
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
-from elmo_store.format.int8 import Int8Rows, joined
-from elmo_store.reading.rows import Array, Int64, R, Readable, Span
+from elmo_store.format.int8 import Empty, joined
+from elmo_store.reading.rows import Int64, Readable, Span
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.text_index import GatheredTexts, Text, check_size, cut_bytes
 from elmo_store.reading.writer import write_view
@@ -34,14 +35,11 @@ class Selection(Readable, Generic[S]):
     def __init__(self, store: S, numbers: Sequence[int]) -> None:
         self.store = store
         self.numbers = numbers if isinstance(numbers, range) else [int(number) for number in numbers]
-        outside = [number for number in self.numbers[:: max(1, len(self.numbers) - 1)] if not 0 <= number < len(store)]
-        if not isinstance(self.numbers, range):
-            outside = [number for number in self.numbers if not 0 <= number < len(store)]
+        looked_at = self.numbers[:: max(1, len(self.numbers) - 1)] if isinstance(self.numbers, range) else self.numbers
+        outside = [number for number in looked_at if not 0 <= number < len(store)]
         if outside:
             raise SentenceNotFoundError(f"no sentence {outside[0]} in {store.url}: it has {len(store)}, counted from 0")
-        self.url = store.url
-        self.states, self.channels, self.dtype, self.boundaries = store.states, store.channels, store.dtype, store.boundaries
-        self.is_int8 = store.is_int8
+        self._is_as(store)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Selection, (self.store, self.numbers)
@@ -64,11 +62,6 @@ class Selection(Readable, Generic[S]):
         """Tokens of the view."""
         lengths = np.diff(self._edges)
         return int(lengths.sum() - (2 * np.count_nonzero(lengths) if self.boundaries else 0))
-
-    @cached_property
-    def _firsts(self) -> Int64:
-        """First row in the store of each sentence [n]."""
-        return self._store_spans[:, 0]
 
     @cached_property
     def _edges(self) -> Int64:
@@ -101,10 +94,10 @@ class Selection(Readable, Generic[S]):
 
     def _find(self, ids: Sequence[str]) -> list[int]:
         found = []
-        for one, numbers in zip(ids, self.store._find_all(ids), strict=True):  # of which the selection may be without some
+        for sentence_id, numbers in zip(ids, self.store._find_all(ids), strict=True):  # the selection may be without some
             places = [place for number in numbers if (place := self._place_of(number)) is not None]
             if not places:
-                raise SentenceNotFoundError(f"no sentence with the id {one!r} in this selection of {self.url}")
+                raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in this selection of {self.url}")
             found.append(min(places))
         return found
 
@@ -126,36 +119,29 @@ class Selection(Readable, Generic[S]):
         # The store's own index knows a text's first sentence alone, which the selection may be without.
         check_size(len(self), f"this selection of {self.url}")
         blocks = (range(start, min(start + 1024, len(self))) for start in range(0, len(self), 1024))
-        lists = ((b.start, pa.array([one.tokens for one in self._records(b)], pa.list_(pa.string()))) for b in blocks)
+        lists = ((b.start, pa.array([record.tokens for record in self._records(b)], pa.list_(pa.string()))) for b in blocks)
         return GatheredTexts(lists, cut_bytes(self.store.manifest))
 
-    def _read(self, states: Sequence[int], spans: Int64) -> Array:
-        return self.store._read(states, self._all_in_store(spans))
-
-    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
-        return self.store._read_raw(states, self._all_in_store(spans))
+    def _read(self, states: Sequence[int], spans: Int64, raw: bool = False, empty: Empty = np.empty) -> Any:
+        own = [part for first, stop in spans.tolist() for part in self._in_store((first, stop))]
+        return self.store._read(states, _array(own), raw, empty)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return [token for span in self._in_store((first, stop)) for token in self.store._tokens(*span)]
 
-    def _all_in_store(self, spans: Int64) -> Int64:
-        return _array([one for first, stop in spans.tolist() for one in self._in_store((first, stop))])
-
     def _in_store(self, span: Span) -> list[Span]:
         """A span of the view's rows as spans of the store's; those that follow each other there are one."""
         first, stop = span
-        found: list[Span] = []
+        spans: list[Span] = []
         number = int(np.searchsorted(self._edges, first, "right")) - 1
         while first < stop:
             end = min(stop, int(self._edges[number + 1]))
             if end > first:
-                start = int(self._firsts[number] + first - self._edges[number])
-                if found and found[-1][1] == start:
-                    found[-1] = (found[-1][0], start + end - first)
-                else:
-                    found.append((start, start + end - first))
+                start = int(self._store_spans[number, 0] + first - self._edges[number])
+                begin = spans.pop()[0] if spans and spans[-1][1] == start else start
+                spans.append((begin, start + end - first))
             first, number = end, number + 1
-        return found
+        return spans
 
     def write(self, url: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> S:
         """Write the view as a store of its own and open it; ``settings`` as `elmo_store.reading.writer.write_view` takes them."""
@@ -183,14 +169,11 @@ class Concatenation(Readable):
             if other.manifest.start_state != first.manifest.start_state:
                 raise StoreError(f"{other.url} can't follow {first.url}: their sentences start from different states")
         self.stores = tuple(stores)
+        self._is_as(first)
         self.url = " + ".join(store.url for store in stores)
-        self.states, self.channels, self.dtype, self.boundaries = first.states, first.channels, first.dtype, first.boundaries
-        self.is_int8 = first.is_int8
-        self.n_sentences = sum(store.n_sentences for store in stores)
+        *self._first_sentences, self.n_sentences = accumulate((store.n_sentences for store in stores), initial=0)
+        *self._first_rows, self.n_rows = accumulate((store.n_rows for store in stores), initial=0)
         self.n_tokens = sum(store.n_tokens for store in stores)
-        self.n_rows = sum(store.n_rows for store in stores)
-        self._first_sentences = [sum(s.n_sentences for s in stores[:i]) for i in range(len(stores))]
-        self._first_rows = [sum(s.n_rows for s in stores[:i]) for i in range(len(stores))]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Concatenation, (self.stores,)
@@ -224,7 +207,7 @@ class Concatenation(Readable):
         return [found[i] for i in range(len(numbers))]
 
     def _find(self, ids: Sequence[str]) -> list[int]:
-        return [self._find_one(one) for one in ids]
+        return [self._find_id(sentence_id) for sentence_id in ids]
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
         found: list[int | None] = [None] * len(texts)
@@ -234,7 +217,7 @@ class Concatenation(Readable):
                 found[place] = None if number is None else first + number
         return found
 
-    def _find_one(self, sentence_id: str) -> int:
+    def _find_id(self, sentence_id: str) -> int:
         for first, store in zip(self._first_sentences, self.stores, strict=True):
             try:
                 return first + store._find([sentence_id])[0]
@@ -242,18 +225,12 @@ class Concatenation(Readable):
                 continue
         raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
 
-    def _read(self, states: Sequence[int], spans: Int64) -> Array:
-        return self._of_stores(spans, lambda store, own: store._read(states, own), np.concatenate)
-
-    def _read_raw(self, states: Sequence[int], spans: Int64) -> Int8Rows:
-        return self._of_stores(spans, lambda store, own: store._read_raw(states, own), joined)
-
-    def _of_stores(self, spans: Int64, read: Callable[["StoreReader", Int64], R], join: Callable[[list[R]], R]) -> R:
-        """Rows of spans, each read from the store that has it."""
+    def _read(self, states: Sequence[int], spans: Int64, raw: bool = False, empty: Empty = np.empty) -> Any:
         pieces = [piece for first, stop in spans.tolist() for piece in self._in_stores((first, stop))]
         if len({place for place, _ in pieces}) < 2:  # the usual case: no copy
-            return read(self.stores[pieces[0][0] if pieces else 0], _array([span for _, span in pieces]))
-        return join([read(self.stores[place], _array([span])) for place, span in pieces])
+            return self.stores[pieces[0][0] if pieces else 0]._read(states, _array([span for _, span in pieces]), raw, empty)
+        rows = [self.stores[place]._read(states, _array([span]), raw) for place, span in pieces]
+        return joined(rows) if raw else np.concatenate(rows)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return [token for place, span in self._in_stores((first, stop)) for token in self.stores[place]._tokens(*span)]

@@ -41,8 +41,7 @@ class SentenceDataset(Dataset[Item]):
         self.store: Readable = open_store(store) if isinstance(store, str) else store
         self.states = tuple(states) if states is not None else self.store.states
         self.text, self.raw = text, raw
-        if raw:
-            self.store._int8()
+        self.store._check_raw(raw)
         self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
 
     def __repr__(self) -> str:

@@ -84,8 +84,7 @@ class SentenceStream(IterableDataset[Item]):
         self.store: Readable = open_store(store) if isinstance(store, str) else store
         self.states = tuple(states) if states is not None else self.store.states
         self.store.state_indices(self.states)
-        if raw:
-            self.store._int8()
+        self.store._check_raw(raw)
         self.text, self.raw, self.shuffle, self.seed, self.bucket, self.uneven = text, raw, shuffle, seed, bucket, uneven
         self.batch_sentences, self.batch_rows, self.pool_sentences = batch_sentences, batch_rows, pool_sentences
         self.mixed_shards, self.prefetch = mixed_shards, prefetch

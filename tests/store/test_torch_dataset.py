@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,9 +47,9 @@ def test_a_batch_is_one_read(written: Written, monkeypatch: pytest.MonkeyPatch) 
     reads: list[int] = []
     real = elmo_store.Store._read
 
-    def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64]) -> object:
+    def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64], *more: Any, **named: Any) -> object:
         reads.append(len(spans))
-        return real(self, states, spans)
+        return real(self, states, spans, *more, **named)
 
     monkeypatch.setattr(elmo_store.Store, "_read", counting)
     data.__getitems__([3, 2, 1, 0])

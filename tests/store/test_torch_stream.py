@@ -172,9 +172,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     asked: list[int] = []
     real = elmo_store.Store._read
 
-    def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64]) -> Any:
+    def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64], *more: Any, **named: Any) -> Any:
         asked.append(int(np.diff(spans).sum()))
-        return real(self, states, spans)
+        return real(self, states, spans, *more, **named)
 
     monkeypatch.setattr(elmo_store.Store, "_read", counting)
     monkeypatch.setattr(row_cache, "BLOCK_ROWS", 64)
