@@ -6,7 +6,7 @@ of 10¹¹ ids share them has a probability of 10⁻¹⁷.
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from io import BytesIO
 
 import numpy as np
@@ -49,6 +49,18 @@ def encode_table(pairs: UInt64, sentences: Int64) -> bytes:
     sink = BytesIO()
     pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True)
     return sink.getvalue()
+
+
+def encode_tables(
+    pairs: UInt64, sentences: Int64, bits: int, tables: range, path_of: Callable[[int], str] = layout.id_table
+) -> Iterator[tuple[str, bytes]]:
+    """Path and bytes of each of ``tables`` (of 2^``bits``), from the hashes [n, 2] and numbers [n] of the sentences in them."""
+    table_of = tables_of(pairs[:, 0], bits)
+    order = np.argsort(table_of, kind="stable")
+    edges = np.searchsorted(table_of[order], np.arange(tables.start, tables.stop + 1))
+    for i, table in enumerate(tables):
+        chosen = order[edges[i] : edges[i + 1]]
+        yield path_of(table), encode_table(pairs[chosen], sentences[chosen])
 
 
 class HashTables:

@@ -12,7 +12,7 @@ store.
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -37,7 +37,6 @@ REMEDY = "elmo-store index STORE --by text"
 MOST_IN_MEMORY = 1 << 20  # sentences whose hashes are gathered without an index
 BUCKET_ROWS = 1 << 22  # hashes that are sorted at a time: 100 MB
 _END = b"\xff"  # of a token
-_ROW = 24  # bytes of a hash and its sentence
 
 
 def words(text: Text) -> list[str | bytes]:
@@ -93,14 +92,13 @@ class GatheredTexts:
 
     def __init__(self, lists: Iterable[tuple[int, pa.ListArray]], cut: int | None) -> None:
         """``lists``: number of a first sentence, and the tokens of it and those after it."""
-        found = [np.zeros((0, 3), np.uint64)]
-        found += [_numbered(hash_tokens(tokens, cut), first) for first, tokens in lists]
-        self._table, self._cut = first_of_each(np.concatenate(found)), cut
+        rows = [_numbered(hash_tokens(tokens, cut), first) for first, tokens in lists]
+        self._table, self._cut = first_of_each(np.concatenate([np.zeros((0, 3), np.uint64), *rows])), cut
 
     def find(self, texts: Sequence[Text]) -> list[int | None]:
         """The number of the first sentence that has each text, None without one."""
-        found = [ids.find_in(self._table, high, low) for high, low in hash_texts(texts, self._cut)]
-        return [numbers[0] if numbers else None for numbers in found]
+        sentences = [ids.find_in(self._table, high, low) for high, low in hash_texts(texts, self._cut)]
+        return [numbers[0] if numbers else None for numbers in sentences]
 
 
 class TextIndex:
@@ -109,8 +107,7 @@ class TextIndex:
     def __init__(self, root: Root, manifest: Manifest, sentences: SentenceTable) -> None:
         self._root, self._manifest, self._sentences = root, manifest, sentences
         self._cut = cut_bytes(manifest)
-        self._tables: ids.HashTables | None = None
-        self._gathered: GatheredTexts | None = None
+        self._opened: ids.HashTables | GatheredTexts | None = None
         self._lock = Lock()
 
     def find(self, texts: Sequence[Text]) -> list[int | None]:
@@ -120,27 +117,23 @@ class TextIndex:
         to do without.
         """
         with self._lock:
-            if self._tables is None and self._gathered is None:
-                self._tables = self._indexed()
-            if self._tables is None and self._gathered is None:
-                check_size(len(self._sentences), self._root.url())
-                self._gathered = GatheredTexts(self._sentences.token_lists(), self._cut)
-        if self._gathered is not None:
-            return self._gathered.find(texts)
-        assert self._tables is not None
+            if self._opened is None:
+                self._opened = self._open()
+        if isinstance(self._opened, GatheredTexts):
+            return self._opened.find(texts)
         try:
-            return self._tables.find(hash_texts(texts, self._cut)) if len(texts) else []
+            return self._opened.find(hash_texts(texts, self._cut)) if len(texts) else []
         except (ShardMissingError, ShardCorruptError) as error:
             raise StoreError(f"{error}. Of an index: run `{REMEDY}` again") from error
 
-    def _indexed(self) -> ids.HashTables | None:
-        """The index's tables, None without one."""
+    def _open(self) -> ids.HashTables | GatheredTexts:
         if not self._manifest.complete:
             raise StoreError(f"{self._root}: texts are found when the job is complete; read by number until then")
-        found = read_record(self._root, layout.TEXT_INDEX, _identity(self._manifest), REMEDY)
-        if found is None:
-            return None
-        return ids.HashTables(self._root, self._manifest.sizes.sentences, layout.text_table, found.objects)
+        record = read_record(self._root, layout.TEXT_INDEX, _identity(self._manifest), REMEDY)
+        if record is not None:
+            return ids.HashTables(self._root, self._manifest.sizes.sentences, layout.text_table, record.objects)
+        check_size(len(self._sentences), self._root.url())
+        return GatheredTexts(self._sentences.token_lists(), self._cut)
 
 
 def check_size(sentences: int, where: str) -> None:
@@ -193,9 +186,10 @@ def _build(holder: LeaseHolder, manifest: Manifest, sentences: SentenceTable, te
             high, low, numbers = first_of_each(np.fromfile(path, np.uint64).reshape(-1, 3))
             path.unlink()
             texts += len(numbers)
-            for table, data in _tables(high, low, numbers, bits, range(bucket * of_bucket, (bucket + 1) * of_bucket)):
-                root.put(layout.text_table(table), data)
-                objects.append(ObjectRecord.of(layout.text_table(table), data))
+            tables = range(bucket * of_bucket, (bucket + 1) * of_bucket)
+            for rel, data in ids.encode_tables(np.stack([high, low], axis=1), numbers, bits, tables, layout.text_table):
+                root.put(rel, data)
+                objects.append(ObjectRecord.of(rel, data))
     facts = {"store": _identity(manifest), "sentences": n, "texts": texts, "cut_bytes": cut}
     publish(holder, layout.TEXT_INDEX, facts, objects)
     return facts
@@ -204,13 +198,6 @@ def _build(holder: LeaseHolder, manifest: Manifest, sentences: SentenceTable, te
 def _numbered(pairs: UInt64, first: int) -> UInt64:
     """Hashes [n, 2] with the sentences' numbers beside them: [n, 3]."""
     return np.concatenate([pairs, np.arange(first, first + len(pairs), dtype=np.uint64)[:, None]], axis=1)
-
-
-def _tables(high: UInt64, low: UInt64, numbers: npt.NDArray[np.int64], bits: int, tables: range) -> Iterator[tuple[int, bytes]]:
-    """Number and bytes of each of ``tables`` (of 2^``bits``), from their rows, sorted."""
-    edges = np.searchsorted(ids.tables_of(high, bits), np.arange(tables.start, tables.stop + 1))
-    for table, first, stop in zip(tables, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        yield table, ids.encode_table(np.stack([high[first:stop], low[first:stop]], axis=1), numbers[first:stop])
 
 
 def _identity(manifest: Manifest) -> str:

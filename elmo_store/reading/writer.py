@@ -88,16 +88,6 @@ def single_objects(manifest: Manifest) -> list[str]:
     return [layout.START_STATE, layout.INPUTS, layout.SENTENCE_INDEX, *metadata, *state]
 
 
-def encode_id_tables(pairs: npt.NDArray[np.uint64], sentences: Int64, bits: int, tables: range) -> Iterator[tuple[str, bytes]]:
-    """Path and bytes of each of ``tables`` (of 2^``bits``), from the hashes [n, 2] and numbers [n] of the sentences in them."""
-    table_of = ids.tables_of(pairs[:, 0], bits)
-    order = np.argsort(table_of, kind="stable")
-    edges = np.searchsorted(table_of[order], np.arange(tables.start, tables.stop + 1))
-    for i, table in enumerate(tables):
-        chosen = order[edges[i] : edges[i + 1]]
-        yield layout.id_table(table), ids.encode_table(pairs[chosen], sentences[chosen])
-
-
 def rows_as(view: Readable, dtype: str, rows: slice, states: Sequence[str] | None = None) -> Array | Int8Rows:
     """Rows of a view as a store in ``dtype`` takes them: what is int8 there stays so, bit by bit.
 
@@ -226,7 +216,7 @@ def _write_parts(root: Root, manifest: Manifest, view: Readable) -> StretchMarke
 def _write_ids(root: Root, manifest: Manifest, view: Readable) -> IdsMarker:
     bits = layout.id_bits(view.n_sentences)
     pairs = ids.hashes(sentence.id for sentence in view.sentences())
-    tables = encode_id_tables(pairs, np.arange(view.n_sentences, dtype=np.int64), bits, range(1 << bits))
+    tables = ids.encode_tables(pairs, np.arange(view.n_sentences, dtype=np.int64), bits, range(1 << bits))
     marker = IdsMarker(0, 0, 1 << bits, _put(root, tables))
     write_marker(root, marker)
     return marker

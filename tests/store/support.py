@@ -29,7 +29,7 @@ from elmo_store.format.markers import IdsMarker, ObjectRecord, PartRange, ShardM
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
-from elmo_store.reading.writer import complete_store, encode_id_tables
+from elmo_store.reading.writer import complete_store
 from elmo_store.storage.root import Root
 
 CHANNELS = 8
@@ -192,7 +192,7 @@ def _put(root: Root, objects: Iterable[tuple[str, bytes | bytearray]]) -> tuple[
 def write_ids(root: Root, manifest: Manifest) -> IdsMarker:
     n, bits = manifest.sizes.sentences, layout.id_bits(manifest.sizes.sentences)
     pairs = ids.hashes(f"doc.txt:{i}" for i in range(n))
-    tables = encode_id_tables(pairs, np.arange(n), bits, range(1 << bits))
+    tables = ids.encode_tables(pairs, np.arange(n), bits, range(1 << bits))
     marker = IdsMarker(0, 0, 1 << bits, _put(root, tables))
     write_marker(root, marker)
     return marker

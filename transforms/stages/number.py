@@ -37,7 +37,6 @@ from elmo_store.format.markers import (
 )
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
-from elmo_store.reading.writer import encode_id_tables
 from elmo_store.storage.root import Root
 from transforms.runtime.job_root import retries_of
 from transforms.runtime.results import Outcome
@@ -260,7 +259,7 @@ def merge_ids(root: Root, run: int) -> Outcome:
         return Outcome(n_retries=retries_of(root).take())
     rows = np.frombuffer(data, "<u8").reshape(-1, 3).astype(np.uint64)  # [n, (high, low, sentence)]
     tables = range(run * tables_of_run, (run + 1) * tables_of_run)
-    records, stamps = put_marked(root, encode_id_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables))
+    records, stamps = put_marked(root, ids.encode_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables))
     stats = {STAMPS: joined_stamps(stamps)}
     write_marker(root, IdsMarker(run, tables.start, len(tables), tuple(records), str(plan["id"]), stats))
     with suppress(FileNotFoundError):  # a second copy of this task was faster; what it left goes with the scratch area
