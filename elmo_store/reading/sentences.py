@@ -70,7 +70,7 @@ def encode_part(table: pa.Table) -> bytes:
 
 def encode_index(parts: Sequence[PartRange], sizes: Sequence[tuple[int, int]]) -> bytes:
     """The table of parts; ``sizes``: bytes of each part's file, and of its rejects (0 without any)."""
-    columns: dict[str, list[int]] = {name: [getattr(one, name) for one in parts] for name in PartRange.__dataclass_fields__}
+    columns: dict[str, list[int]] = {name: [getattr(part, name) for part in parts] for name in PartRange.__dataclass_fields__}
     columns |= {"bytes": [part for part, _ in sizes], "rejects_bytes": [rejects for _, rejects in sizes]}
     sink = BytesIO()
     table = pa.table(columns, schema=layout.INDEX_SCHEMA)
@@ -166,11 +166,7 @@ class SentenceTable:
             raise ShardCorruptError(f"{where}: sentence {number} has rows {first} … {stop}, which can't be: restore it")
         return spans
 
-    def find(self, ids: Sequence[str]) -> list[int]:
-        """The number of the first sentence that has each id. SentenceNotFoundError naming the first id that none has."""
-        return [numbers[0] for numbers in self.find_all(ids)]
-
-    def find_all(self, ids: Sequence[str]) -> list[list[int]]:
+    def find(self, ids: Sequence[str]) -> list[list[int]]:
         """The numbers of all sentences that have each id, in order. SentenceNotFoundError naming the first id that none has."""
         try:
             found = self._ids.find_all(hashes(ids))
@@ -178,9 +174,9 @@ class SentenceTable:
             if self._manifest.complete:
                 raise
             raise ShardMissingError(f"{self._root}: ids are found when the job is complete; read by number until then") from error
-        for one, numbers in zip(ids, found, strict=True):
+        for sentence_id, numbers in zip(ids, found, strict=True):
             if not numbers:
-                raise SentenceNotFoundError(f"no sentence with the id {one!r} in {self._root}")
+                raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self._root}")
         return found
 
     def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
@@ -205,11 +201,6 @@ class SentenceTable:
         footer_of = {parts[held].part: footer for held, footer in zip(holding.tolist(), footers, strict=True)}
         tables = self._groups.get_all(keys, lambda missing: self._read_groups(missing, footer_of))
         return [self._record(number, table, place) for number, table, place in zip(numbers, tables, places, strict=True)]
-
-    def scan(self, first: int, stop: int) -> Iterator[SentenceRecord]:
-        """Sentences ``first … stop`` in order, a row group's worth in memory at a time."""
-        for start in range(first, stop, layout.ROW_GROUP_SENTENCES):
-            yield from self.records(range(start, min(stop, start + layout.ROW_GROUP_SENTENCES)))
 
     def token_lists(self) -> Iterator[tuple[int, pa.ListArray]]:
         """Number of a first sentence, and the tokens of it and of those after it; all sentences, in order."""

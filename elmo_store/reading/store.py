@@ -94,11 +94,11 @@ class StoreReader(Readable):
         return self._now.sentences.records(numbers)
 
     def _find(self, ids: Sequence[str]) -> list[int]:
-        return self._now.sentences.find(ids)
+        return [numbers[0] for numbers in self._find_all(ids)]
 
     def _find_all(self, ids: Sequence[str]) -> list[list[int]]:
         """Numbers of all sentences that have each id, in order. SentenceNotFoundError naming the first id that none has."""
-        return self._now.sentences.find_all(ids)
+        return self._now.sentences.find(ids)
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
         return self._now.texts.find(texts)

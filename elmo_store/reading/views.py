@@ -16,7 +16,7 @@ from elmo_store.format.int8 import Empty, joined
 from elmo_store.reading.rows import Int64, Readable, Span
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.text_index import GatheredTexts, Text, check_size, cut_bytes
-from elmo_store.reading.writer import write_view
+from elmo_store.reading.writer import ViewSettings, write_view
 
 if TYPE_CHECKING:
     from elmo_store.reading.store import StoreReader
@@ -144,10 +144,8 @@ class Selection(Readable, Generic[S]):
         return spans
 
     def write(self, url: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> S:
-        """Write the view as a store of its own and open it; ``settings`` as `elmo_store.reading.writer.write_view` takes them."""
-        root, manifest = write_view(
-            self, self.numbers, self.store.root, self.store.manifest, url, storage_options=storage_options, **settings
-        )
+        """Write the view as a store of its own and open it; ``settings`` as of `elmo_store.reading.writer.ViewSettings`."""
+        root, manifest = write_view(self, self.numbers, self.store, url, ViewSettings(**settings), storage_options)
         return type(self.store)(root, manifest, manifest.forms[0])
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.reading.rows import Readable, text_of_rows
 from elmo_store.reading.sentences import SentenceRecord, encode_index, encode_part, index_fault
+from elmo_store.reading.store import StoreReader
 from elmo_store.storage.lease import LEASES, LeaseHolder
 from elmo_store.storage.location import Location, check_apart
 from elmo_store.storage.root import Root
@@ -104,56 +105,60 @@ def rows_as(view: Readable, dtype: str, rows: slice, states: Sequence[str] | Non
     return numbers
 
 
-def part_table(records: Sequence[SentenceRecord]) -> pa.Table:
-    """Sentences as a part's columns."""
+def _part_table(records: Sequence[SentenceRecord]) -> pa.Table:
     return pa.table(
         {
-            "sentence": [one.index for one in records],
-            "id": [one.id for one in records],
-            "source": [one.source for one in records],
-            "position": [one.position for one in records],
-            "first_row": [one.first_row for one in records],
-            "n_tokens": [len(one.tokens) for one in records],
-            "tokens": [list(one.tokens) for one in records],
+            "sentence": [record.index for record in records],
+            "id": [record.id for record in records],
+            "source": [record.source for record in records],
+            "position": [record.position for record in records],
+            "first_row": [record.first_row for record in records],
+            "n_tokens": [len(record.tokens) for record in records],
+            "tokens": [list(record.tokens) for record in records],
         },
         schema=layout.SENTENCES_SCHEMA,
     )
 
 
+@dataclass(frozen=True)
+class ViewSettings:
+    """Settings of a store that a view is written to; those that are None are of the store that the view is of.
+
+    Attributes:
+        shard_rows: rows of a shard.
+        dtype: "float16", "float32" or "int8".
+        store_forms: "zarr", "parquet" or both.
+        compression: of the Zarr form's inner chunks.
+        inner_checksum: of the Zarr form's inner chunks.
+    """
+
+    shard_rows: int | None = None
+    dtype: str | None = None
+    store_forms: Sequence[str] | None = None
+    compression: str | None = None
+    inner_checksum: str | None = None
+
+
 def write_view(
     view: Readable,
     numbers: Sequence[int],
-    source: Root,
-    like: Manifest,
+    store: StoreReader,
     url: str | os.PathLike[str],
-    *,
+    settings: ViewSettings,
     storage_options: Mapping[str, Any] | None = None,
-    shard_rows: int | None = None,
-    dtype: str | None = None,
-    store_forms: Sequence[str] | None = None,
-    compression: str | None = None,
-    inner_checksum: str | None = None,
 ) -> tuple[Root, Manifest]:
-    """Write what ``view`` holds as a complete store at ``url``, in this process; returns the store's root and manifest.
+    """Write what ``view`` holds as a complete store at ``url``, in this process; returns that store's root and manifest.
 
-    Args:
-        view: what to write.
-        numbers: of its sentences in the store that they come from; they name the new store's input.
-        source: that store.
-        like: its manifest, which also gives the settings that are not given.
-        url: where to write; nothing may stand there.
-        storage_options: what the URL's filesystem takes.
-        shard_rows, dtype, store_forms, compression, inner_checksum: of the new store.
+    ``numbers``: of the view's sentences in ``store``; they name the new store's input. Rejects are not copied: the sentences of
+    refused records stay, without tokens.
 
-    Rejects are not copied: the sentences of refused records stay, without tokens. StoreError if something stands at ``url``,
-    another run writes there (LeaseHeldError), or ``url`` overlaps the store (OverlapError).
+    StoreError if something stands at ``url``, another run writes there (LeaseHeldError), or it overlaps ``store`` (OverlapError).
     """
+    source = store.root
     check_apart(Location("output", os.fspath(url), storage_options), [Location("store", str(source), source.storage_options)])
     root = Root(url, storage_options)
     _check_empty(root)
-    settings: dict[str, Any] = {"shard_rows": shard_rows, "dtype": dtype, "compression": compression, "checksum": inner_checksum}
-    settings["forms"] = None if store_forms is None else tuple(store_forms)
-    manifest = _manifest_of(view, numbers, like, settings)
+    manifest = _manifest_of(view, numbers, store.manifest, settings)
     with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
         _check_empty(root)  # another one may have written since
         root.put(layout.START_STATE, source.get(layout.START_STATE))
@@ -173,9 +178,12 @@ def _check_empty(root: Root) -> None:
         raise StoreError(f"{root} is not empty: give another folder")
 
 
-def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, settings: Mapping[str, Any]) -> Manifest:
-    """The manifest of what `write_view` writes, incomplete. ``settings``: those that are asked for."""
-    asked = {name: value for name, value in settings.items() if value is not None}
+def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, settings: ViewSettings) -> Manifest:
+    """The manifest of what `write_view` writes, incomplete."""
+    asked: dict[str, Any] = {name: getattr(settings, name) for name in ("shard_rows", "dtype", "compression")}
+    asked["checksum"] = settings.inner_checksum
+    asked["forms"] = None if settings.store_forms is None else tuple(settings.store_forms)
+    asked = {name: value for name, value in asked.items() if value is not None}
     size = int(asked.get("shard_rows", like.shard_rows))
     n_parts = -(-view.n_sentences // PART_SENTENCES)
     what = {"of": like.input.fingerprint, "sentences": repr(numbers) if isinstance(numbers, range) else list(numbers)}
@@ -200,9 +208,9 @@ def _write_parts(root: Root, manifest: Manifest, view: Readable) -> StretchMarke
         first = part * PART_SENTENCES
         numbers = range(first, min(first + PART_SENTENCES, view.n_sentences))
         records = view._records(numbers)
-        rows = [(one.first_row, one.first_row + one.n_rows) for one in records]
+        rows = [(record.first_row, record.first_row + record.n_rows) for record in records]
         parts.append(PartRange(part, first, len(records), rows[0][0], rows[-1][1] - rows[0][0]))
-        objects.append((layout.sentences_part(part), encode_part(part_table(records))))
+        objects.append((layout.sentences_part(part), encode_part(_part_table(records))))
         edges.append(np.array([start for start, _ in rows], np.int64))
     entries = np.concatenate([*edges, np.array([view.n_rows], np.int64)])
     for chunk in range(-(-len(entries) // manifest.sentence_chunk)):
