@@ -236,4 +236,4 @@ def test_stores_that_are_not_kept(written: Written, tmp_path: Path) -> None:
         elmo_store.cached(elmo_store.open(written.root.url()), tmp_path, max_bytes=100)
     unfinished = make_store(str(tmp_path / "unfinished"), complete=False)
     with pytest.raises(StoreError, match="is not complete"):
-        elmo_store.cached(elmo_store.open(unfinished.root.url(), incomplete_ok=True), tmp_path, max_bytes=10**9)
+        elmo_store.cached(elmo_store.open(unfinished.root.url(), incomplete_ok=True), tmp_path / "cache", max_bytes=10**9)
