@@ -84,9 +84,9 @@ class Store(StoreReader):
             raise StoreError(f"{self.url} has no Zarr form, which xarray reads: it has {' and '.join(self.manifest.forms)}")
         import xarray
 
-        given = {"chunks": None, "storage_options": self.root.storage_options} | options
-        given["storage_options"] = resolved_options(given["storage_options"]) or None
-        return xarray.open_zarr(self.root.url(layout.ZARR), **given)
+        settings = {"chunks": None, "storage_options": self.root.storage_options} | options
+        settings["storage_options"] = resolved_options(settings["storage_options"]) or None
+        return xarray.open_zarr(self.root.url(layout.ZARR), **settings)
 
     def verify(self, *, deep: bool = False) -> "VerifyReport":
         """Read every object of the store and compare it with its marker and manifest; with ``deep`` also with one another.

@@ -71,14 +71,14 @@ def _zarr_metadata_faults(root: Root, manifest: Manifest) -> Iterator[str]:
             if root.get(rel) != wanted:
                 yield f"{root.url(rel)} does not hold the names of the states"
             continue
-        found, expected = root.get_json(rel), json.loads(wanted)
-        gathered = found.pop("consolidated_metadata", None)
+        actual, expected = root.get_json(rel), json.loads(wanted)
+        gathered = actual.pop("consolidated_metadata", None)
         expected.pop("consolidated_metadata", None)
-        for name in sorted({*found, *expected}):
+        for name in sorted({*actual, *expected}):
             if name in ("attributes", "storage_transformers"):
                 continue
-            if found.get(name) != expected.get(name):
-                yield f"{root.url(rel)}: {name} is {found.get(name)!r}, the manifest asks for {expected.get(name)!r}"
+            if actual.get(name) != expected.get(name):
+                yield f"{root.url(rel)}: {name} is {actual.get(name)!r}, the manifest asks for {expected.get(name)!r}"
         for array, value in (gathered or {}).get("metadata", {}).items():
             if value != root.get_json(f"{layout.ZARR}/{array}/zarr.json"):
                 yield f"{root.url(rel)}: its copy of the metadata of {array} is not what {array}/zarr.json says"
@@ -109,22 +109,22 @@ def _part_faults(store: "StoreReader", part: PartRange) -> Iterator[str]:
 
 def _id_faults(store: "StoreReader", ids: list[str], part: PartRange, where: str) -> Iterator[str]:
     """Each id must lead to its sentence, or to an earlier one of the same id."""
-    found = store._find(ids) if ids else []
+    hits = store._find(ids) if ids else []
     numbers = range(part.first_sentence, part.first_sentence + len(ids))
-    other = [(one, number, hit) for one, number, hit in zip(ids, numbers, found, strict=True) if hit != number]
+    other = [(sentence_id, number, hit) for sentence_id, number, hit in zip(ids, numbers, hits, strict=True) if hit != number]
     earlier = store._records([hit for _, _, hit in other])
-    for (one, number, hit), record in zip(other, earlier, strict=True):
-        if hit > number or record.id != one:
-            yield f"{where}: sentence {number} has the id {one!r}, which leads to sentence {hit}"
+    for (sentence_id, number, hit), record in zip(other, earlier, strict=True):
+        if hit > number or record.id != sentence_id:
+            yield f"{where}: sentence {number} has the id {sentence_id!r}, which leads to sentence {hit}"
 
 
 def _reject_faults(root: Root, part: PartRange, lengths: Any) -> Iterator[str]:
     rel = layout.rejects_part(part.part)
     for reject in _rejects(root, part.part):
-        place = reject["sentence"] - part.first_sentence
-        if not 0 <= place < len(lengths):
+        index = reject["sentence"] - part.first_sentence
+        if not 0 <= index < len(lengths):
             yield f"{root.url(rel)}: sentence {reject['sentence']} is not of part {part.part}"
-        elif lengths[place]:
+        elif lengths[index]:
             yield f"{root.url(rel)}: sentence {reject['sentence']} was refused, and has tokens"
 
 
@@ -182,8 +182,8 @@ def _shard_faults(store: "StoreReader", shard: int, progress: Callable[[int], No
             yield f"{store.url}: rows {lo} … {hi} are not the same in both forms"
         if isinstance(parquet := readers.get("parquet"), ParquetRows):
             columns: dict[str, Any] = {"row": np.arange(lo, hi), "sentence": sentence, "index_in_sentence": index}
-            there = parquet.numbers(list(columns), lo, hi)
+            stored = parquet.numbers(list(columns), lo, hi)
             for name, wanted in columns.items():
-                if not np.array_equal(there[name], wanted):
+                if not np.array_equal(stored[name], wanted):
                     yield f"{store.root.url(layout.states_part(shard))}: column {name} is not what the sentences say"
         progress((hi - lo) * m.row_bytes)

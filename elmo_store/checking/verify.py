@@ -146,13 +146,13 @@ class _Check:
     def _shards_to_read(self) -> list[int]:
         """Shards with a marker, and the first few that have none: a manifest may speak of any number of shards."""
         n = self._manifest.sizes.shards
-        there = [shard for shard in marked(self._root, layout.SHARDS) if shard < n]
-        without = n - len(there)
+        written = [shard for shard in marked(self._root, layout.SHARDS) if shard < n]
+        without = n - len(written)
         if without > FAULTS_AT_MOST:
-            self._wrong(layout.SHARDS, f"has {len(there):,} markers, the manifest says {n:,} shards", missing=True)
+            self._wrong(layout.SHARDS, f"has {len(written):,} markers, the manifest says {n:,} shards", missing=True)
             without = FAULTS_SHOWN
-        held = set(there)
-        return sorted([*there, *islice((shard for shard in range(n) if shard not in held), without)])
+        held = set(written)
+        return sorted([*written, *islice((shard for shard in range(n) if shard not in held), without)])
 
     def _markers(self, pool: Any, folder: str, numbers: Iterable[int], read: Callable[[Root, int], M | None]) -> list[M]:
         """The markers of these numbers that can be read; a fault for each of the others."""
@@ -222,9 +222,9 @@ class _Check:
     def _check_sum(self, name: str, markers: Sequence[AnyMarker]) -> None:
         if self._manifest.checksums is None:
             return
-        wanted, found = getattr(self._manifest.checksums, name), checksum(markers)
-        if found != wanted:
-            self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {found}")
+        wanted, actual = getattr(self._manifest.checksums, name), checksum(markers)
+        if actual != wanted:
+            self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {actual}")
 
     def _expected(self, sizes: dict[str, int]) -> set[str]:
         """Objects that such a store has, so that those of a lost marker are no strays; rejects are told by markers only.
@@ -249,7 +249,7 @@ class _Check:
         where = self._root.url(layout.START_STATE)
         try:
             tensors = load(self._root.get(layout.START_STATE))
-            found = start_state_sha256(self._manifest.start_state.kind, tensors["h"], tensors["c"])
+            actual = start_state_sha256(self._manifest.start_state.kind, tensors["h"], tensors["c"])
         except FileNotFoundError:
             return  # named already
         except StoreError as error:
@@ -257,8 +257,8 @@ class _Check:
         except (SafetensorError, KeyError) as error:
             yield f"{where} can't be read ({error!r})"
         else:
-            if found != self._manifest.start_state.sha256:
-                yield f"{where} has the hash {found}, the manifest says {self._manifest.start_state.sha256}"
+            if actual != self._manifest.start_state.sha256:
+                yield f"{where} has the hash {actual}, the manifest says {self._manifest.start_state.sha256}"
 
     def _deep(self) -> list[Fault]:
         faults = islice(deep_faults(self._store, THREADS, self._progress), FAULTS_AT_MOST)

@@ -132,4 +132,4 @@ def settled(settings: Settings, *, mixed: bool) -> Settings:
 
 
 def _names(attribute: str) -> list[str]:
-    return [one.name for one in _ALL if getattr(one, attribute)]
+    return [form.name for form in _ALL if getattr(form, attribute)]

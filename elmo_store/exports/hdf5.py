@@ -39,7 +39,7 @@ def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
             path = stack.enter_context(whole_file(name))
             opened[name] = stack.enter_context(h5py.File(path, "w"))
         if work.settings.format == "elmoformanylangs":
-            _by_words(work, {place: opened[name] for place, name in enumerate(files(work)) if name in opened})
+            _by_words(work, {layer: opened[name] for layer, name in enumerate(files(work)) if name in opened})
         elif opened:
             _WRITERS[work.settings.format](work, opened[names[0]])
 
@@ -76,38 +76,38 @@ def _bilm(work: Work, file: "h5py.File") -> None:
 def _documents(work: Work, file: "h5py.File") -> None:
     """A group a document, datasets "0", "1", … of its sentences: [n, 2p, K] (e2e-coref), [K, n, 2p] (lsgn)."""
     group, names = None, set()
-    for document, place, begins, vectors in _in_documents(work, axes="ndk" if work.settings.format == "e2e-coref" else "knd"):
+    for document, number, begins, vectors in _in_documents(work, axes="ndk" if work.settings.format == "e2e-coref" else "knd"):
         if begins:
             name = document.replace("/", ":")
             if name in names or name == ".":  # the group itself
-                raise _twice(name, place)
+                raise _twice(name, number)
             names.add(name)
             group = file.create_group(name)
         if group is not None:
-            group.create_dataset(str(place), data=vectors)
+            group.create_dataset(str(number), data=vectors)
 
 
 def _dygie(work: Work, file: "h5py.File") -> None:
     """Datasets DOCUMENT_SENTENCE: [n, 2p, K]. A "/" in a document's name makes groups, as the program's own writer does."""
-    for document, place, _, vectors in _in_documents(work, axes="ndk"):
-        name = f"{document}_{place}"
+    for document, number, _, vectors in _in_documents(work, axes="ndk"):
+        name = f"{document}_{number}"
         try:
             file.create_dataset(name, data=vectors)
         except (ValueError, TypeError) as error:  # the name is there, or one of the groups in it is a dataset
-            raise _twice(document, place) from error
+            raise _twice(document, number) from error
 
 
 def _in_documents(work: Work, *, axes: str) -> Iterator[tuple[str, int, bool, Array]]:
     """Document, place in it, whether it begins, and vectors of every sentence."""
-    document, place = None, 0
+    document, number = None, 0
     for _, record, vectors in _sentences(work, text=True, axes=axes):
         assert record is not None
         name = document_of(record, work.settings.documents)
         if "\0" in name:
             raise StoreError(f"document {name!r} has a NUL in its name, which HDF5 can't hold: embed it under another name")
         begins = name != document
-        document, place = name, 0 if begins else place + 1
-        yield name, place, begins, vectors
+        document, number = name, 0 if begins else number + 1
+        yield name, number, begins, vectors
 
 
 def document_of(record: SentenceRecord, how: str) -> str:
@@ -126,9 +126,9 @@ def document_of(record: SentenceRecord, how: str) -> str:
     return document
 
 
-def _twice(document: str, place: int) -> StoreError:
+def _twice(document: str, number: int) -> StoreError:
     return StoreError(
-        f"document {document!r} is there already when its sentence {place} comes: its sentences don't follow each other in the "
+        f"document {document!r} is there already when its sentence {number} comes: its sentences don't follow each other in the "
         "store, or two documents have this name; embed each under a name of its own"
     )
 
@@ -156,17 +156,17 @@ def _layer_labels(work: Work) -> list[str]:
 
 def _by_words(work: Work, opened: dict[int, "h5py.File"]) -> None:
     """A file a layer, datasets [n, 2p] by the words with tabs between them; of several sentences of the same words the first."""
-    some = next(iter(opened.values()))
+    first_file = next(iter(opened.values()))
     for _, record, vectors in _sentences(work, text=True):
         assert record is not None
         key = "\t".join(record.tokens).replace(".", "$period$").replace("/", "$backslash$")
         if not key or "\0" in key:
             work.left_out["no words" if not key else "NUL in a word"] += 1
-        elif key in some:
+        elif key in first_file:
             work.left_out["the same words as a sentence before"] += 1
         else:
-            for place, file in opened.items():
-                file.create_dataset(key, data=vectors[place])
+            for layer, file in opened.items():
+                file.create_dataset(key, data=vectors[layer])
 
 
 _WRITERS = {

@@ -33,15 +33,15 @@ def write(work: Work, names: Sequence[str], whole_file: WholeFile) -> None:
             open(path, "wb", buffering=PIECE_BYTES) as file,
             zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive,
         ):
-            place = 0
+            offset = 0
             for entries, rows in ahead(_entries(work)):
                 for info, head, vectors in entries:
                     # As ZipFile.writestr, but that goes back to write each head again once it knows the checksum, which takes
                     # half of the time. ZipFile writes the directory at the end.
-                    info.header_offset = place
-                    place += file.write(info.FileHeader()) + file.write(head) + file.write(vectors)
+                    info.header_offset = offset
+                    offset += file.write(info.FileHeader()) + file.write(head) + file.write(vectors)
                     archive.filelist.append(info)
-                archive.start_dir = place
+                archive.start_dir = offset
                 work.on_progress(rows)
 
 

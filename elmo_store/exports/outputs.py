@@ -208,5 +208,5 @@ class Output:
         """Name → size of each of ``names`` that is there; in a folder of its own of all that is there, but record and scratch."""
         if self.name:
             return {rel: size for rel in names if (size := self.root.size(rel)) is not None}
-        found = self.root.sizes()
-        return {rel: size for rel, size in found.items() if rel != self.record and not self.scratch.holds(rel)}
+        sizes = self.root.sizes()
+        return {rel: size for rel, size in sizes.items() if rel != self.record and not self.scratch.holds(rel)}

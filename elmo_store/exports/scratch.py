@@ -56,11 +56,11 @@ class Scratch:
 
     def left(self) -> Left:
         """What is there now."""
-        found = {rel: kind for folder in (LEASES, WORK) for rel, kind in self._below(folder).items()}
-        files = tuple(rel for rel, kind in found.items() if kind == "file" and self.holds(rel))
+        kinds = {rel: kind for folder in (LEASES, WORK) for rel, kind in self._below(folder).items()}
+        files = tuple(rel for rel, kind in kinds.items() if kind == "file" and self.holds(rel))
         if not self.has_folders:
             return Left(files, ())
-        folders = sorted((rel for rel, kind in found.items() if kind == "directory"), key=len, reverse=True)
+        folders = sorted((rel for rel, kind in kinds.items() if kind == "directory"), key=len, reverse=True)
         if not self.shared and self.root.filesystem.isdir(self.root.path()):
             folders.append("")
         return Left(files, tuple(folders))
@@ -89,10 +89,10 @@ class Scratch:
         filesystem, base = self.root.filesystem, self.root.path().rstrip("/") + "/"
         filesystem.invalidate_cache()
         try:
-            found = filesystem.find(base + folder, withdirs=True, detail=True)
+            entries = filesystem.find(base + folder, withdirs=True, detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return {}
-        return {path.removeprefix(base): info["type"] for path, info in found.items() if path.startswith(base)}
+        return {path.removeprefix(base): info["type"] for path, info in entries.items() if path.startswith(base)}
 
     def _sweep(self) -> None:
         """Remove what is left but the lease. The lease's owner may, nobody else."""

@@ -50,14 +50,14 @@ def vectors_of(store: StoreReader, settings: Settings, weights: WeightSet | None
         if settings.weight_set not in (None, *states):
             raise StoreError(f"no weight set {settings.weight_set!r} in the store: it has {', '.join(states)}")
         sets = states if settings.weight_set is None else (settings.weight_set,)
-        return Vectors(sets, channels, sets, _copied([(place,) for place in range(len(sets))]), single=len(sets) == 1)
+        return Vectors(sets, channels, sets, _copied([(column,) for column in range(len(sets))]), single=len(sets) == 1)
     if settings.layers == "top":
         return _top_layer(store)
     if settings.layers == "all" and not hub:
         return all_layers(states, channels)
     layer_norm = settings.weights is not None and settings.weights["layer_norm"]
-    one = _average(states, channels) if weights is None else _mixed(states, channels, weights, layer_norm)
-    return _hub_names(all_layers(states, channels), one) if hub else one
+    vector = _average(states, channels) if weights is None else _mixed(states, channels, weights, layer_norm)
+    return _hub_names(all_layers(states, channels), vector) if hub else vector
 
 
 def all_layers(states: tuple[str, ...], channels: int) -> Vectors:
@@ -90,9 +90,9 @@ def _average(states: tuple[str, ...], channels: int) -> Vectors:
             halves, state = memory[:2, : len(rows)], memory[2, : len(rows)]  # [2, rows, channels], [rows, channels]
             assign(state, rows[:, 0])
             halves[:] = state
-            for place in range(1, len(states)):
-                assign(state, rows[:, place])
-                halves[(place - 1) % 2] += state
+            for column in range(1, len(states)):
+                assign(state, rows[:, column])
+                halves[(column - 1) % 2] += state
             for half, total in enumerate(halves):
                 total /= np.float32(n_layers)
                 out[0, first : first + len(rows), half * channels : (half + 1) * channels] = total
@@ -122,14 +122,14 @@ def _hub_names(layers: Vectors, mixed: Vectors) -> Vectors:
     return Vectors((*layers.names, "elmo"), layers.width, layers.reads, fill)
 
 
-def _copied(places: Sequence[Sequence[int]]) -> Fill:
+def _copied(columns: Sequence[Sequence[int]]) -> Fill:
     """Vector k is the states at ``places[k]``, one beside the other."""
 
     def fill(values: Array, out: Array) -> None:
         channels = values.shape[2]
-        for vector, own in zip(out, places, strict=True):
-            for half, place in enumerate(own):
-                assign(vector[:, half * channels : (half + 1) * channels], values[:, place])
+        for vector, own in zip(out, columns, strict=True):
+            for half, column in enumerate(own):
+                assign(vector[:, half * channels : (half + 1) * channels], values[:, column])
 
     return fill
 

@@ -49,8 +49,8 @@ class Block:
     def __iter__(self) -> Iterator[tuple[int, Array]]:
         """Number of each sentence and its part of ``values``, a view."""
         before = (slice(None),) * self.axes.index("n")
-        for place, (a, b) in enumerate(pairwise(self.offsets.tolist())):
-            yield self.first + place, self.values[(*before, slice(a, b))]
+        for index, (a, b) in enumerate(pairwise(self.offsets.tolist())):
+            yield self.first + index, self.values[(*before, slice(a, b))]
 
 
 @dataclass(frozen=True)

@@ -53,14 +53,14 @@ class VectorSample:
     position: npt.NDArray[np.int64]
     n_rows: int
 
-    def context(self, place: int, width: int = 4) -> tuple[str, str, str]:
+    def context(self, index: int, width: int = 4) -> tuple[str, str, str]:
         """The words before, the word, the words after it within its sentence, as far as the sample has them."""
-        low, high = place, place + 1
-        while low > 0 and place - low < width and self._together(low - 1, low):
+        low, high = index, index + 1
+        while low > 0 and index - low < width and self._together(low - 1, low):
             low -= 1
-        while high < len(self.row) and high - place <= width and self._together(high - 1, high):
+        while high < len(self.row) and high - index <= width and self._together(high - 1, high):
             high += 1
-        return " ".join(self.token[low:place]), self.token[place], " ".join(self.token[place + 1 : high])
+        return " ".join(self.token[low:index]), self.token[index], " ".join(self.token[index + 1 : high])
 
     def _together(self, left: int, right: int) -> bool:
         return bool(self.sentence[left] == self.sentence[right] and self.row[right] == self.row[left] + 1)
@@ -156,6 +156,6 @@ def sample_vectors(store: "StoreReader", blocks: int = BLOCKS) -> VectorSample:
     text = [text_of_rows(store, first, stop) for first, stop in spans]
     row = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, stop) for first, stop in spans)])
     sentence = np.concatenate([np.zeros(0, np.int64), *(numbers for _, numbers, _ in text)])
-    position = np.concatenate([np.zeros(0, np.int64), *(places for _, _, places in text)])
+    position = np.concatenate([np.zeros(0, np.int64), *(positions for _, _, positions in text)])
     token = [token for tokens, _, _ in text for token in tokens]
     return VectorSample(row, states, tuple(token), sentence, position, store.n_rows)

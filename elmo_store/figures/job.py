@@ -40,7 +40,7 @@ def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
         calls[key] = (max(last, finished), tokens + float(stats.get("tokens", 0)))
         if worker:
             workers[worker] = workers.get(worker, 0) + 1
-    ranked = dict(sorted(workers.items(), key=lambda one: (-one[1], one[0])))
+    ranked = dict(sorted(workers.items(), key=lambda item: (-item[1], item[0])))
     if not calls:
         return JobFigures(np.zeros(0), np.zeros(0), ranked, 0.0)
     began, ended = min(begin for _, begin in calls), max(last for last, _ in calls.values())

@@ -168,10 +168,10 @@ def _speed(figures: StoreFigures) -> Drawn:
 
 def _bars(names: list[str], values: list[float], label: str, form: str = "{:,.0f}") -> Drawn:
     figure, (axes,) = _axes(height=0.5 + 0.19 * max(2, len(names)))
-    places = np.arange(len(names))
-    bars = axes.barh(places, values, color=SERIES[0], height=0.7)
+    rows = np.arange(len(names))
+    bars = axes.barh(rows, values, color=SERIES[0], height=0.7)
     axes.bar_label(bars, [form.format(value) for value in values], padding=3, fontsize=8)
-    axes.set_yticks(places, [visible(name[:LABEL]) for name in names])
+    axes.set_yticks(rows, [visible(name[:LABEL]) for name in names])
     axes.set_ylim(max(2, len(names)) - 0.45, -0.55)
     axes.spines["left"].set_bounds(-0.5, len(names) - 0.5)
     axes.tick_params(axis="y", length=0)
@@ -214,11 +214,11 @@ def _scripts(figures: StoreFigures) -> Drawn:
 def _norms(figures: StoreFigures) -> Drawn:
     names, quantiles = figures.manifest.states, vectors.norms_by_state(figures.vectors.states)
     figure, (axes,) = _axes(height=0.9 + 0.3 * len(names))
-    places = np.arange(len(names))
-    axes.hlines(places, quantiles[:, 0], quantiles[:, 4], color=FAINT, linewidth=2)
-    axes.hlines(places, quantiles[:, 1], quantiles[:, 3], color=SERIES[0], linewidth=7)
-    axes.plot(quantiles[:, 2], places, "|", color=PAPER, markersize=9, markeredgewidth=2)
-    axes.set_yticks(places, names)
+    rows_at = np.arange(len(names))
+    axes.hlines(rows_at, quantiles[:, 0], quantiles[:, 4], color=FAINT, linewidth=2)
+    axes.hlines(rows_at, quantiles[:, 1], quantiles[:, 3], color=SERIES[0], linewidth=7)
+    axes.plot(quantiles[:, 2], rows_at, "|", color=PAPER, markersize=9, markeredgewidth=2)
+    axes.set_yticks(rows_at, names)
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(left=0)
@@ -234,8 +234,8 @@ def _views(figures: StoreFigures) -> Mapping[str, vectors.Float]:
 def _positions(figures: StoreFigures) -> Drawn:
     means = vectors.norms_by_position(_views(figures), figures.vectors.position)
     figure, (axes,) = _axes()
-    for place, (name, values) in enumerate(means.items()):
-        axes.plot(np.arange(len(values)), values, color=SERIES[place % len(SERIES)], marker=".", label=name)
+    for index, (name, values) in enumerate(means.items()):
+        axes.plot(np.arange(len(values)), values, color=SERIES[index % len(SERIES)], marker=".", label=name)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("position in the sentence, from 0")
     axes.set_ylabel("mean norm")
@@ -247,22 +247,22 @@ def _positions(figures: StoreFigures) -> Drawn:
 def _cosines(figures: StoreFigures) -> Drawn:
     from matplotlib.colors import LinearSegmentedColormap
 
-    names, found = figures.manifest.states, vectors.cosines_between_states(figures.vectors.states)
+    names, cosines = figures.manifest.states, vectors.cosines_between_states(figures.vectors.states)
     figure, (axes,) = _axes(height=1.0 + 0.42 * len(names))
     shades = LinearSegmentedColormap.from_list("cosine", ["#c96a2b", "#f1f1f1", "#2f7fc1"])
-    axes.imshow(found, vmin=-1, vmax=1, cmap=shades, aspect="auto")
+    axes.imshow(cosines, vmin=-1, vmax=1, cmap=shades, aspect="auto")
     for i in range(len(names)):
         for j in range(len(names)):
-            axes.text(j, i, f"{found[i, j]:.2f}", ha="center", va="center", fontsize=8, color="#111111")
+            axes.text(j, i, f"{cosines[i, j]:.2f}", ha="center", va="center", fontsize=8, color="#111111")
     axes.set_xticks(np.arange(len(names)), names)
     axes.set_yticks(np.arange(len(names)), names)
-    rows = [(name, *(f"{value:.2f}" for value in row)) for name, row in zip(names, found, strict=True)]
+    rows = [(name, *(f"{value:.2f}" for value in row)) for name, row in zip(names, cosines, strict=True)]
     return figure, [("", *names), *rows]
 
 
 def _anisotropy(figures: StoreFigures) -> Drawn:
-    found = vectors.anisotropy(_views(figures))
-    return _bars(list(found), list(found.values()), "mean cosine of random pairs of tokens", "{:.3f}")
+    cosines = vectors.anisotropy(_views(figures))
+    return _bars(list(cosines), list(cosines.values()), "mean cosine of random pairs of tokens", "{:.3f}")
 
 
 def _maps(figures: StoreFigures) -> Drawn:
@@ -271,16 +271,16 @@ def _maps(figures: StoreFigures) -> Drawn:
     kinds = np.array([vectors.kind_of_token(token) for token in figures.vectors.token])
     rows: list[tuple[str, ...]] = []
     for axes, (name, values) in zip(panels, views.items(), strict=True):
-        found = vectors.pca_map(values)
-        for place, kind in enumerate(vectors.TOKEN_KINDS):
-            these = found.points[kinds[found.rows] == kind]
+        plane = vectors.pca_map(values)
+        for index, kind in enumerate(vectors.TOKEN_KINDS):
+            these = plane.points[kinds[plane.rows] == kind]
             if len(these):
-                axes.plot(these[:, 0], these[:, 1], ".", markersize=3.5, color=SERIES[place], label=kind, alpha=0.75)
-        axes.set_title(f"{name}: {100 * sum(found.explained):.0f}% of the variance", fontsize=9)
+                axes.plot(these[:, 0], these[:, 1], ".", markersize=3.5, color=SERIES[index], label=kind, alpha=0.75)
+        axes.set_title(f"{name}: {100 * sum(plane.explained):.0f}% of the variance", fontsize=9)
         axes.spines[["left", "bottom"]].set_visible(False)
         axes.set_xticks([])
         axes.set_yticks([])
-        rows.append((name, *(f"{100 * share:.1f}%" for share in found.explained)))
+        rows.append((name, *(f"{100 * share:.1f}%" for share in plane.explained)))
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, ncols=5, loc="outside lower center", fontsize=8, markerscale=2)
     return figure, [("", "first component", "second component"), *rows]
@@ -290,24 +290,24 @@ def _weights(figures: StoreFigures) -> Drawn:
     mix = figures.manifest.mix
     sets = mix.weight_sets if mix else ()
     figure, (shares, gammas) = _axes(2, height=max(1.6, 0.9 + 0.32 * len(sets)))
-    places = np.arange(len(sets))
+    rows_at = np.arange(len(sets))
     left = np.zeros(len(sets))
-    for layer in range(max((len(one.s) for one in sets), default=0)):
-        values = np.array([one.s[layer] for one in sets])
-        shares.barh(places, values, left=left, color=SERIES[layer % len(SERIES)], label=vectors.layer_name(layer))
+    for layer in range(max((len(weight_set.s) for weight_set in sets), default=0)):
+        values = np.array([weight_set.s[layer] for weight_set in sets])
+        shares.barh(rows_at, values, left=left, color=SERIES[layer % len(SERIES)], label=vectors.layer_name(layer))
         left += values
-    shares.set_yticks(places, [one.name for one in sets])
+    shares.set_yticks(rows_at, [weight_set.name for weight_set in sets])
     shares.invert_yaxis()
     shares.set_xlabel("share s of each layer (sums to 1)")
-    bars = gammas.barh(places, [one.gamma for one in sets], color=FAINT)
-    gammas.bar_label(bars, [f"{one.gamma:.3g}" for one in sets], padding=3, fontsize=8)
-    gammas.set_yticks(places, [""] * len(sets))
+    bars = gammas.barh(rows_at, [weight_set.gamma for weight_set in sets], color=FAINT)
+    gammas.bar_label(bars, [f"{weight_set.gamma:.3g}" for weight_set in sets], padding=3, fontsize=8)
+    gammas.set_yticks(rows_at, [""] * len(sets))
     gammas.invert_yaxis()
     gammas.margins(x=0.2)
     gammas.set_xlabel("γ")
     figure.legend(*shares.get_legend_handles_labels(), ncols=4, loc="outside upper left", fontsize=8)
-    rows = [(one.name, *(f"{value:.4f}" for value in one.s), f"{one.gamma:.4f}") for one in sets]
-    n_layers = max((len(one.s) for one in sets), default=0)
+    rows = [(weight_set.name, *(f"{value:.4f}" for value in weight_set.s), f"{weight_set.gamma:.4f}") for weight_set in sets]
+    n_layers = max((len(weight_set.s) for weight_set in sets), default=0)
     return figure, [("set", *(vectors.layer_name(layer) for layer in range(n_layers)), "γ"), *rows]
 
 

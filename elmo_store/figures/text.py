@@ -81,7 +81,7 @@ def text_figures(tables: Iterable[pa.Table], n_commonest: int = 25) -> TextFigur
         n_blank=n_blank,
         n_distinct=len(words),
         lengths=lengths,
-        commonest=tuple(sorted(words.items(), key=lambda one: (-one[1], one[0]))[:n_commonest]),
+        commonest=tuple(sorted(words.items(), key=lambda item: (-item[1], item[0]))[:n_commonest]),
         n_cut=n_cut,
         scripts=dict(scripts.most_common()),
         n_english=sum(count for word, count in words.items() if word.lower() in ENGLISH),

@@ -25,7 +25,7 @@ def views_of(states: npt.NDArray[Any], names: Sequence[str], kind: str) -> dict[
     """The views of rows [n, len(names), p] of a store: its layers, its states where it has a few of them, or its weight sets."""
     values = states.astype(np.float32)
     if kind == "mix" or not have_layers(names):
-        return {name: values[:, place] for place, name in enumerate(names)}
+        return {name: values[:, index] for index, name in enumerate(names)}
     layers = layers_of_states(values)  # [n, L+1, 2p]
     return {layer_name(layer): layers[:, layer] for layer in range(layers.shape[1])}
 
@@ -51,13 +51,13 @@ def norms_by_state(states: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 def norms_by_position(views: Mapping[str, Float], position: Int) -> dict[str, npt.NDArray[np.float64]]:
     """Mean norm of each view at positions 0, 1, … of a sentence: [POSITIONS], NaN where the sample has none."""
     counts = np.bincount(position[position < POSITIONS], minlength=POSITIONS)
-    found = {}
+    means = {}
     for name, vectors in views.items():
         norms = np.linalg.norm(vectors, axis=1)
         sums = np.bincount(position[position < POSITIONS], norms[position < POSITIONS], POSITIONS)
         with np.errstate(invalid="ignore"):
-            found[name] = sums / counts
-    return found
+            means[name] = sums / counts
+    return means
 
 
 def cosines_between_states(states: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
@@ -69,18 +69,18 @@ def cosines_between_states(states: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 
 def anisotropy(views: Mapping[str, Float], seed: int = 0) -> dict[str, float]:
     """Mean cosine of random pairs of different rows, for each view; 0 for fewer than two rows."""
-    found = {}
+    cosines = {}
     for name, vectors in views.items():
         n = len(vectors)
         if n < 2:
-            found[name] = 0.0
+            cosines[name] = 0.0
             continue
         random = np.random.default_rng(seed)
         left = random.integers(0, n, PAIRS)
         right = (left + random.integers(1, n, PAIRS)) % n
         units = unit(vectors)
-        found[name] = float(np.einsum("nd,nd->n", units[left], units[right]).mean())
-    return found
+        cosines[name] = float(np.einsum("nd,nd->n", units[left], units[right]).mean())
+    return cosines
 
 
 @dataclass(frozen=True)

@@ -101,10 +101,10 @@ class ScalarMix:
             TypeError: neither states nor layers, or both.
             WeightSetError: they have not as many layers as there are weights.
         """
-        given = check_mixable(len(self.s), states, layers)
-        real = np.ones(given.shape[:-2], bool) if mask is None else np.asarray(mask, bool)
-        width = given.shape[-1] * (2 if states is not None else 1)
-        mixed = np.zeros((*given.shape[:-2], width), np.float32)
+        values_in = check_mixable(len(self.s), states, layers)
+        real = np.ones(values_in.shape[:-2], bool) if mask is None else np.asarray(mask, bool)
+        width = values_in.shape[-1] * (2 if states is not None else 1)
+        mixed = np.zeros((*values_in.shape[:-2], width), np.float32)
         for layer, weight in enumerate(self.s):
             values = widened(_layer(layer, states, layers)).reshape(mixed.shape)  # [..., 2p]
             if self.layer_norm == "token":
@@ -152,14 +152,14 @@ def check_mixable(n_weights: int, states: Any, layers: Any) -> Any:
     """
     if (states is None) == (layers is None):
         raise TypeError("say what is mixed: states=… [..., 2L+1, p] as a store has them, or layers=… [..., L+1, 2p], one of them")
-    given = layers if states is None else states
+    values = layers if states is None else states
     name, wanted = ("layers", n_weights) if states is None else ("states", 2 * n_weights - 1)
-    if given.ndim < 2 or given.shape[-2] != wanted:
+    if values.ndim < 2 or values.shape[-2] != wanted:
         raise WeightSetError(
             f"{n_weights} weights mix {n_weights} layers, that is {name} of shape [..., {wanted}, width]; "
-            f"these are {tuple(given.shape)}"
+            f"these are {tuple(values.shape)}"
         )
-    return given
+    return values
 
 
 def _layer(layer: int, states: Array | None, layers: Array | None) -> Array:

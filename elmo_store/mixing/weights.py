@@ -62,10 +62,10 @@ def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None)
 
 def check_layers(weights: Sequence[WeightSet], n_layers: int) -> None:
     """WeightSetError unless every set has one weight for each of the layers 0 … ``n_layers``."""
-    for one in weights:
-        if len(one.s) != n_layers + 1:
+    for weight_set in weights:
+        if len(weight_set.s) != n_layers + 1:
             raise WeightSetError(
-                f"weight set {one.name} has {len(one.s)} weights, the store has {n_layers + 1} layers "
+                f"weight set {weight_set.name} has {len(weight_set.s)} weights, the store has {n_layers + 1} layers "
                 f"(layer 0 = x, and {n_layers} of the LSTM): they belong to different models"
             )
 
@@ -78,8 +78,8 @@ def parse_json(data: bytes, where: str) -> tuple[WeightSet, ...]:
         raise WeightSetError(f"{where} can't be read: {error}") from error
     if not isinstance(value, dict) or not value:
         raise WeightSetError(f'{where} is not an object like {{"w": [0, 0, 0], "gamma": 1.0}}')
-    if all(isinstance(one, dict) for one in value.values()):
-        return _distinct([_set(name, one, where) for name, one in value.items()], where)
+    if all(isinstance(fields, dict) for fields in value.values()):
+        return _distinct([_set(name, fields, where) for name, fields in value.items()], where)
     return (_set(UNNAMED, value, where),)
 
 
@@ -91,7 +91,7 @@ def parse_tensors(tensors: Tensors, where: str) -> tuple[WeightSet, ...]:
             plain.setdefault(match["name"] or UNNAMED, {})[match["key"]] = tensor.reshape(-1).tolist()
     theirs = any(_ALLENNLP.fullmatch(key) for key in tensors)
     # A whole model's state dict may well have some other `….w` or `….gamma`; a set of ours has both.
-    ours = {name: one for name, one in plain.items() if "gamma" in one and ("w" in one or "s" in one)}
+    ours = {name: fields for name, fields in plain.items() if "gamma" in fields and ("w" in fields or "s" in fields)}
     if theirs and ours:
         raise WeightSetError(
             f"{where} has weights by AllenNLP's names and by ours ({', '.join(ours)}): keep one kind, so that it is "
@@ -105,10 +105,10 @@ def parse_tensors(tensors: Tensors, where: str) -> tuple[WeightSet, ...]:
             f"{where}: {', '.join(strange[:3]) or 'no tensor at all'} is no weight of a mix: known are w or s, and gamma, "
             "with NAME. before them, or AllenNLP's scalar_parameters.0 … and gamma"
         )
-    for one in plain.values():
-        if "gamma" in one:
-            one["gamma"] = _single(one["gamma"], "gamma", where)
-    return _distinct([_set(name, one, where) for name, one in plain.items()], where)
+    for fields in plain.values():
+        if "gamma" in fields:
+            fields["gamma"] = _single(fields["gamma"], "gamma", where)
+    return _distinct([_set(name, fields, where) for name, fields in plain.items()], where)
 
 
 def parse_allennlp(tensors: Tensors, where: str) -> tuple[WeightSet, ...]:
@@ -129,9 +129,9 @@ def parse_allennlp(tensors: Tensors, where: str) -> tuple[WeightSet, ...]:
         gamma = f"{prefix}.gamma" if prefix else "gamma"
         if gamma not in tensors:
             raise WeightSetError(f"{where} has {prefix or 'scalar_parameters'} and no {gamma}")
-        one = {"w": [layers[i] for i in range(len(layers))]}
-        one["gamma"] = _single(tensors[gamma].reshape(-1).tolist(), gamma, where)  # type: ignore[assignment]
-        sets.append(_set(name if short.count(name) == 1 else prefix or UNNAMED, one, where))
+        fields = {"w": [layers[i] for i in range(len(layers))]}
+        fields["gamma"] = _single(tensors[gamma].reshape(-1).tolist(), gamma, where)  # type: ignore[assignment]
+        sets.append(_set(name if short.count(name) == 1 else prefix or UNNAMED, fields, where))
     return _distinct(sets, where)
 
 
@@ -175,7 +175,7 @@ def _set(name: str, value: Mapping[str, Any], where: str) -> WeightSet:
         )
     key = "w" if "w" in value else "s"
     weights, gamma = value[key], value["gamma"]
-    if not isinstance(weights, list) or not all(_is_number(one) for one in weights) or not weights:
+    if not isinstance(weights, list) or not all(_is_number(weight) for weight in weights) or not weights:
         raise WeightSetError(f"{where}: {name}.{key} is {weights!r}, not a list of numbers, one a layer")
     if not _is_number(gamma):
         raise WeightSetError(f"{where}: {name}.gamma is {gamma!r}, not a number")
@@ -187,7 +187,7 @@ def _set(name: str, value: Mapping[str, Any], where: str) -> WeightSet:
 
 
 def _distinct(sets: list[WeightSet], where: str) -> tuple[WeightSet, ...]:
-    names = [one.name for one in sets]
+    names = [weight_set.name for weight_set in sets]
     twins = sorted({name for name in names if names.count(name) > 1})
     if twins:
         raise WeightSetError(f"{where} has several weight sets called {', '.join(twins)}: give each its own name")

@@ -121,23 +121,23 @@ class CachedStore(Readable):
         missing: dict[tuple[int, ...], list[int]] = {}  # places of the states that a block lacks → such blocks
         for block in blocks:
             lacking = []
-            for place, state in enumerate(states):
+            for index, state in enumerate(states):
                 rows = self._kept(state, block)
                 if rows is None:
-                    lacking.append(place)
+                    lacking.append(index)
                 else:
-                    yield (block, place), rows
+                    yield (block, index), rows
             if lacking:
                 missing.setdefault(tuple(lacking), []).append(block)
-        for places, lacking_blocks in missing.items():
+        for indices, lacking_blocks in missing.items():
             spans = [(block * BLOCK_ROWS, min(self.n_rows, (block + 1) * BLOCK_ROWS)) for block in lacking_blocks]
-            fetched = self._fetch([states[place] for place in places], np.array(spans, np.int64))  # [rows, states, width]
+            fetched = self._fetch([states[index] for index in indices], np.array(spans, np.int64))  # [rows, states, width]
             at, new = 0, []
             for block, (first, stop) in zip(lacking_blocks, spans, strict=True):
-                for i, place in enumerate(places):
+                for i, index in enumerate(indices):
                     rows = np.ascontiguousarray(fetched[at : at + stop - first, i])
-                    new.append((states[place], block, rows))
-                    yield (block, place), rows
+                    new.append((states[index], block, rows))
+                    yield (block, index), rows
                 at += stop - first
             self._keep(new)
 
@@ -176,13 +176,13 @@ class CachedStore(Readable):
         sizes = [rows.nbytes + _CHECKSUM_BYTES for _, _, rows in new]
         while sum(sizes) > self.max_bytes:
             new, sizes = new[1:], sizes[1:]
-        there = []
+        kept = []
         for path in chain.from_iterable(self.folder.glob(f"{_HASH}/{_HASH}/{name}") for name in ("*.rows", f"{_TEMPORARY}*")):
             with suppress(FileNotFoundError):
-                found = path.stat()
-                there.append((found.st_mtime_ns, found.st_size, path))
-        total = sum(size for _, size, _ in there) + sum(sizes)
-        for _, size, path in sorted(there, key=lambda one: one[0]):
+                status = path.stat()
+                kept.append((status.st_mtime_ns, status.st_size, path))
+        total = sum(size for _, size, _ in kept) + sum(sizes)
+        for _, size, path in sorted(kept, key=lambda entry: entry[0]):
             if total <= self.max_bytes:
                 break
             path.unlink(missing_ok=True)

@@ -436,15 +436,15 @@ def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt
     """Token, sentence and place in its sentence of rows ``first … stop``, as the sentences say (not the rows' own tokens)."""
     tokens: list[str] = []
     numbers: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
-    places: list[npt.NDArray[np.int32]] = [np.zeros(0, np.int32)]
+    positions: list[npt.NDArray[np.int32]] = [np.zeros(0, np.int32)]
     if first < stop:
         for record in store._records(range(store.sentence_at(first).index, store.sentence_at(stop - 1).index + 1)):
             lo, hi = max(first - record.first_row, 0), min(stop - record.first_row, record.n_rows)
             shown = [layout.BOS_TOKEN, *record.tokens, layout.EOS_TOKEN] if store.boundaries and record.n_rows else record.tokens
             tokens += shown[lo:hi]
             numbers.append(np.full(max(0, hi - lo), record.index, np.int64))
-            places.append(np.arange(lo, max(lo, hi), dtype=np.int32))
-    return tokens, np.concatenate(numbers), np.concatenate(places)
+            positions.append(np.arange(lo, max(lo, hi), dtype=np.int32))
+    return tokens, np.concatenate(numbers), np.concatenate(positions)
 
 
 def _offsets(spans: Int64) -> Int64:

@@ -85,10 +85,10 @@ def read_index(root: Root, manifest: Manifest) -> list[PartRange]:
     counts = manifest.sizes
     fault = index_fault(parts)
     last = parts[-1] if parts else PartRange(-1, 0, 0, 0, 0)
-    found = (len(parts), last.first_sentence + last.n_sentences, last.first_row + last.n_rows)
-    if fault or found != (counts.parts, counts.sentences, counts.rows):
+    ends = (len(parts), last.first_sentence + last.n_sentences, last.first_row + last.n_rows)
+    if fault or ends != (counts.parts, counts.sentences, counts.rows):
         raise ShardCorruptError(
-            f"{root.url(layout.SENTENCE_INDEX)} names {found[0]} parts of {found[1]} sentences and {found[2]} rows, the "
+            f"{root.url(layout.SENTENCE_INDEX)} names {ends[0]} parts of {ends[1]} sentences and {ends[2]} rows, the "
             f"manifest {counts.parts}, {counts.sentences} and {counts.rows}{'; ' + fault if fault else ''}: restore it"
         )
     return parts
@@ -129,10 +129,10 @@ class SentenceTable:
     def span(self, number: int) -> tuple[int, int]:
         """First row and the row after the last of one sentence: the quickest way to them."""
         size = self._manifest.sentence_chunk
-        chunk, place = divmod(number, size)
-        if 0 <= number < len(self) and place + 1 < size:
+        chunk, index = divmod(number, size)
+        if 0 <= number < len(self) and index + 1 < size:
             starts = self._chunks.get(chunk, self._read_chunk)
-            first, stop = int(starts[place]), int(starts[place + 1])
+            first, stop = int(starts[index]), int(starts[index + 1])
             if 0 <= first <= stop <= self._manifest.sizes.rows:
                 return first, stop
         first, stop = self.rows([number])[0].tolist()
@@ -148,15 +148,15 @@ class SentenceTable:
             starts = self._chunks.get_all(range(low, numbers.stop // size + 1), self._read_chunks)
             spans: Int64 = (np.concatenate(starts) if len(starts) > 1 else starts[0])[edges - low * size]
         else:
-            low, place = (part.tolist() for part in np.divmod(edges[:, 0], size))
+            low, index = (part.tolist() for part in np.divmod(edges[:, 0], size))
             over = [
-                chunk + 1 for chunk, i in zip(low, place, strict=True) if i + 1 == size
+                chunk + 1 for chunk, i in zip(low, index, strict=True) if i + 1 == size
             ]  # whose next edge is the next chunk's
             needed = list({*low, *over})
             chunk = dict(zip(needed, self._chunks.get_all(needed, self._read_chunks), strict=True))
             pairs = [
                 (chunk[n][i], chunk[n][i + 1]) if i + 1 < size else (chunk[n][i], chunk[n + 1][0])
-                for n, i in zip(low, place, strict=True)
+                for n, i in zip(low, index, strict=True)
             ]
             spans = np.array(pairs, np.int64).reshape(-1, 2)
         wrong = (spans[:, 0] < 0) | (spans[:, 0] > spans[:, 1]) | (spans[:, 1] > self._manifest.sizes.rows)
@@ -169,15 +169,15 @@ class SentenceTable:
     def find(self, ids: Sequence[str]) -> list[list[int]]:
         """The numbers of all sentences that have each id, in order. SentenceNotFoundError naming the first id that none has."""
         try:
-            found = self._ids.find_all(hashes(ids))
+            matches = self._ids.find_all(hashes(ids))
         except ShardMissingError as error:
             if self._manifest.complete:
                 raise
             raise ShardMissingError(f"{self._root}: ids are found when the job is complete; read by number until then") from error
-        for sentence_id, numbers in zip(ids, found, strict=True):
+        for sentence_id, numbers in zip(ids, matches, strict=True):
             if not numbers:
                 raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self._root}")
-        return found
+        return matches
 
     def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """Everything about these sentences, in the order of ``numbers``."""
@@ -190,17 +190,17 @@ class SentenceTable:
             raise self._not_numbered(numbers[0])
         footers = self._footers.get_all(holding.tolist(), self._read_footers)
         keys: list[tuple[int, int]] = []
-        places: list[int] = []
+        indices: list[int] = []
         for number, held, footer in zip(numbers, holding.tolist(), footers, strict=True):
             local = number - parts[held].first_sentence
             if local >= parts[held].n_sentences:
                 raise self._not_numbered(number)
             group = int(np.searchsorted(footer.before, local, "right")) - 1
             keys.append((parts[held].part, group))
-            places.append(local - int(footer.before[group]))
+            indices.append(local - int(footer.before[group]))
         footer_of = {parts[held].part: footer for held, footer in zip(holding.tolist(), footers, strict=True)}
         tables = self._groups.get_all(keys, lambda missing: self._read_groups(missing, footer_of))
-        return [self._record(number, table, place) for number, table, place in zip(numbers, tables, places, strict=True)]
+        return [self._record(number, table, index) for number, table, index in zip(numbers, tables, indices, strict=True)]
 
     def token_lists(self) -> Iterator[tuple[int, pa.ListArray]]:
         """Number of a first sentence, and the tokens of it and of those after it; all sentences, in order."""
@@ -222,8 +222,8 @@ class SentenceTable:
             return self._parts
 
     def _marked_parts(self) -> list[PartRange]:
-        found = [read_stretch_marker(self._root, number) for number in marked(self._root, layout.STRETCHES)]
-        return sorted((part for marker in found if marker for part in marker.parts), key=lambda part: part.part)
+        markers = [read_stretch_marker(self._root, number) for number in marked(self._root, layout.STRETCHES)]
+        return sorted((part for marker in markers if marker for part in marker.parts), key=lambda part: part.part)
 
     def _not_numbered(self, number: int) -> ShardMissingError:
         return ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
@@ -236,7 +236,7 @@ class SentenceTable:
 
     def _read_footers(self, holding: list[int]) -> list[_Footer]:
         """Footers of the parts that stand at these places of the index."""
-        parts = [self._index()[0][place] for place in holding]
+        parts = [self._index()[0][index] for index in holding]
         rels = [layout.sentences_part(part.part) for part in parts]
         footers = []
         for part, rel, metadata in zip(parts, rels, read_footers(self._root, rels), strict=True):
@@ -262,20 +262,20 @@ class SentenceTable:
             columns.append(arrays | {name: table[name].to_numpy() for name in ("sentence", "position", "first_row", "n_tokens")})
         return columns
 
-    def _record(self, number: int, columns: dict[str, Any], place: int) -> SentenceRecord:
-        if int(columns["sentence"][place]) != number:
+    def _record(self, number: int, columns: dict[str, Any], index: int) -> SentenceRecord:
+        if int(columns["sentence"][index]) != number:
             raise ShardCorruptError(
-                f"{self._root}: sentence {int(columns['sentence'][place])} stands where {number} must: a part is damaged"
+                f"{self._root}: sentence {int(columns['sentence'][index])} stands where {number} must: a part is damaged"
             )
-        n_tokens = int(columns["n_tokens"][place])
+        n_tokens = int(columns["n_tokens"][index])
         return SentenceRecord(
             index=number,
-            id=columns["id"][place].as_py(),
-            source=columns["source"][place].as_py(),
-            position=int(columns["position"][place]),
-            first_row=int(columns["first_row"][place]),
+            id=columns["id"][index].as_py(),
+            source=columns["source"][index].as_py(),
+            position=int(columns["position"][index]),
+            first_row=int(columns["first_row"][index]),
             n_rows=n_tokens + 2 if self._manifest.boundaries and n_tokens else n_tokens,
-            tokens=tuple(columns["tokens"][place].as_py()),
+            tokens=tuple(columns["tokens"][index].as_py()),
         )
 
 

@@ -74,7 +74,9 @@ def hash_tokens(lists: pa.ListArray, cut: int | None) -> UInt64:
 
 def hash_texts(texts: Iterable[Text], cut: int | None) -> UInt64:
     """(high, low) of each text: [n, 2]."""
-    encoded = [[one if isinstance(one, bytes) else one.encode("utf-8", "ignore") for one in words(text)] for text in texts]
+    encoded = [
+        [token if isinstance(token, bytes) else token.encode("utf-8", "ignore") for token in words(text)] for text in texts
+    ]
     return hash_tokens(pa.array(encoded, pa.list_(pa.binary())), cut)
 
 

@@ -93,13 +93,13 @@ class Selection(Readable, Generic[S]):
         ]
 
     def _find(self, ids: Sequence[str]) -> list[int]:
-        found = []
+        numbers_here = []
         for sentence_id, numbers in zip(ids, self.store._find_all(ids), strict=True):  # the selection may be without some
-            places = [place for number in numbers if (place := self._place_of(number)) is not None]
-            if not places:
+            indices = [index for number in numbers if (index := self._place_of(number)) is not None]
+            if not indices:
                 raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in this selection of {self.url}")
-            found.append(min(places))
-        return found
+            numbers_here.append(min(indices))
+        return numbers_here
 
     def _place_of(self, number: int) -> int | None:
         """The first place in the view of one of the store's sentences; None if it is not in the view."""
@@ -109,7 +109,7 @@ class Selection(Readable, Generic[S]):
 
     @cached_property
     def _places(self) -> dict[int, int]:
-        return {number: place for place, number in reversed(list(enumerate(self.numbers)))}
+        return {number: index for index, number in reversed(list(enumerate(self.numbers)))}
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
         return self._texts.find(texts)
@@ -184,36 +184,36 @@ class Concatenation(Readable):
         for number in numbers:
             if not 0 <= number < len(self):
                 raise SentenceNotFoundError(f"no sentence {number} in {self.url}: they have {len(self)}, counted from 0")
-        places = [bisect_right(self._first_sentences, number) - 1 for number in numbers]
-        return [(place, number - self._first_sentences[place]) for place, number in zip(places, numbers, strict=True)]
+        indices = [bisect_right(self._first_sentences, number) - 1 for number in numbers]
+        return [(index, number - self._first_sentences[index]) for index, number in zip(indices, numbers, strict=True)]
 
     def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
         held = np.array(self._by_store(numbers), np.int64).reshape(-1, 2)  # place of the store, number in it
         spans = np.empty((len(held), 2), np.int64)
-        for place in np.unique(held[:, 0]).tolist():
-            own = held[:, 0] == place
-            spans[own] = self.stores[place]._spans(held[own, 1]) + self._first_rows[place]
+        for index in np.unique(held[:, 0]).tolist():
+            own = held[:, 0] == index
+            spans[own] = self.stores[index]._spans(held[own, 1]) + self._first_rows[index]
         return spans
 
     def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
-        found: dict[int, SentenceRecord] = {}
-        for place, store in enumerate(self.stores):
-            own = [(i, n) for i, (p, n) in enumerate(self._by_store(numbers)) if p == place]
+        records: dict[int, SentenceRecord] = {}
+        for index, store in enumerate(self.stores):
+            own = [(i, n) for i, (p, n) in enumerate(self._by_store(numbers)) if p == index]
             for (i, _), record in zip(own, store._records([n for _, n in own]), strict=True):
-                first_row = record.first_row + self._first_rows[place]
-                found[i] = replace(record, index=numbers[i], first_row=first_row)
-        return [found[i] for i in range(len(numbers))]
+                first_row = record.first_row + self._first_rows[index]
+                records[i] = replace(record, index=numbers[i], first_row=first_row)
+        return [records[i] for i in range(len(numbers))]
 
     def _find(self, ids: Sequence[str]) -> list[int]:
         return [self._find_id(sentence_id) for sentence_id in ids]
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        found: list[int | None] = [None] * len(texts)
+        matches: list[int | None] = [None] * len(texts)
         for first, store in zip(self._first_sentences, self.stores, strict=True):
-            left = [place for place, number in enumerate(found) if number is None]
-            for place, number in zip(left, store._find_text([texts[place] for place in left]), strict=True):
-                found[place] = None if number is None else first + number
-        return found
+            left = [index for index, number in enumerate(matches) if number is None]
+            for index, number in zip(left, store._find_text([texts[index] for index in left]), strict=True):
+                matches[index] = None if number is None else first + number
+        return matches
 
     def _find_id(self, sentence_id: str) -> int:
         for first, store in zip(self._first_sentences, self.stores, strict=True):
@@ -225,22 +225,22 @@ class Concatenation(Readable):
 
     def _read(self, states: Sequence[int], spans: Int64, raw: bool = False, empty: Empty = np.empty) -> Any:
         pieces = [piece for first, stop in spans.tolist() for piece in self._in_stores((first, stop))]
-        if len({place for place, _ in pieces}) < 2:  # the usual case: no copy
+        if len({index for index, _ in pieces}) < 2:  # the usual case: no copy
             return self.stores[pieces[0][0] if pieces else 0]._read(states, _array([span for _, span in pieces]), raw, empty)
-        rows = [self.stores[place]._read(states, _array([span]), raw) for place, span in pieces]
+        rows = [self.stores[index]._read(states, _array([span]), raw) for index, span in pieces]
         return joined(rows) if raw else np.concatenate(rows)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
-        return [token for place, span in self._in_stores((first, stop)) for token in self.stores[place]._tokens(*span)]
+        return [token for index, span in self._in_stores((first, stop)) for token in self.stores[index]._tokens(*span)]
 
     def _in_stores(self, span: Span) -> list[tuple[int, Span]]:
         """A span of rows cut at the borders of the stores: (place of the store, its rows)."""
-        found = []
-        for place, (base, store) in enumerate(zip(self._first_rows, self.stores, strict=True)):
+        pieces = []
+        for index, (base, store) in enumerate(zip(self._first_rows, self.stores, strict=True)):
             first, stop = max(span[0], base), min(span[1], base + store.n_rows)
             if first < stop:
-                found.append((place, (first - base, stop - base)))
-        return found
+                pieces.append((index, (first - base, stop - base)))
+        return pieces
 
 
 def concat(stores: Sequence["StoreReader"]) -> Concatenation:

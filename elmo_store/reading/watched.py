@@ -63,13 +63,13 @@ class StoreRoot(Root):
     def _compare(self) -> None:
         remedy = "open it again; what was read before stays as it was"
         try:
-            there = read_manifest(Root(str(self), self.storage_options))
+            current = read_manifest(Root(str(self), self.storage_options))
         except StoreNotFoundError as error:
             gone = f"the store at {self} was removed, or is being replaced, since it was opened: {remedy}"
             raise StoreReplacedError(gone) from error
         except StoreError as error:
             raise StoreReplacedError(f"the store at {self} was replaced since it was opened ({error}): {remedy}") from error
-        if _identity(there, self._whole) != self._identity:
+        if _identity(current, self._whole) != self._identity:
             raise StoreReplacedError(f"the store at {self} was replaced, or is being replaced, since it was opened: {remedy}")
 
     def get(self, rel: str) -> bytes:
@@ -80,9 +80,9 @@ class StoreRoot(Root):
 
     def get_many(self, rels: Sequence[str]) -> list[bytes]:
         """As `Root`, of the store that was opened."""
-        found = super().get_many(rels)
+        data = super().get_many(rels)
         self.confirm()
-        return found
+        return data
 
     def get_tail(self, rel: str, n_bytes: int) -> bytes:
         """As `Root`, of the store that was opened."""
@@ -92,9 +92,9 @@ class StoreRoot(Root):
 
     def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         """As `Root`, of the store that was opened."""
-        found = super().get_tails(tails)
+        data = super().get_tails(tails)
         self.confirm()
-        return found
+        return data
 
     def read_ranges(self, ranges: Sequence[Range]) -> None:
         """As `Root`, of the store that was opened."""
@@ -103,9 +103,9 @@ class StoreRoot(Root):
 
     def sha256(self, rel: str) -> str:
         """As `Root`, of the store that was opened."""
-        found = super().sha256(rel)
+        digest = super().sha256(rel)
         self.confirm()
-        return found
+        return digest
 
 
 def opened_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> tuple[StoreRoot, Manifest]:

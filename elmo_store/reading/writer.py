@@ -96,10 +96,10 @@ def rows_as(view: Readable, dtype: str, rows: slice, states: Sequence[str] | Non
     """
     if dtype == "int8":
         return view.read_raw(states, rows) if view.is_int8 else view.read(states, rows)
-    found = view.read(states, rows)
+    rows_read = view.read(states, rows)
     with np.errstate(over="ignore"):  # reported below, with its place
-        numbers = found.astype(dtype, copy=False)
-    if dtype == "float16" and not np.isfinite(numbers).all() and np.isfinite(found).all():
+        numbers = rows_read.astype(dtype, copy=False)
+    if dtype == "float16" and not np.isfinite(numbers).all() and np.isfinite(rows_read).all():
         row = rows.start + int(np.argwhere(~np.isfinite(numbers))[0, 0])
         raise ValueError(f"row {row} of {view.url} holds a number that float16 can't hold: keep float32, or take int8")
     return numbers

@@ -66,10 +66,10 @@ def read_items(store: Readable, numbers: Sequence[int], states: Sequence[str], t
     vectors = torch.from_numpy(batch.states).contiguous()  # [rows, states, channels]
     edges = batch.offsets.tolist()
     read: dict[int, Item] = {}
-    for place, number in enumerate(wanted):
-        read[number] = {"index": number, "states": vectors[edges[place] : edges[place + 1]]}
+    for index, number in enumerate(wanted):
+        read[number] = {"index": number, "states": vectors[edges[index] : edges[index + 1]]}
         if batch.scale is not None:
-            read[number]["scale"] = torch.from_numpy(batch.scale[edges[place] : edges[place + 1]])
+            read[number]["scale"] = torch.from_numpy(batch.scale[edges[index] : edges[index + 1]])
     if text:
         for record in store._records(wanted):
             read[record.index] |= {"id": record.id, "tokens": record.tokens}

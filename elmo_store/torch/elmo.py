@@ -137,8 +137,8 @@ class Elmo(nn.Module):
         states = rows.states.to(device, non_blocking=True)  # in the store's dtype: float16 or int8 travels
         states = scaled(states, None if rows.scale is None else rows.scale.to(device, non_blocking=True))
         real, width = self._places(rows)
-        kept = torch.cat([torch.from_numpy(one) for one in real]) if real else torch.zeros(0, dtype=torch.bool)
-        lengths = torch.tensor([int(one.sum()) for one in real], dtype=torch.int64)  # [B]
+        kept = torch.cat([torch.from_numpy(own) for own in real]) if real else torch.zeros(0, dtype=torch.bool)
+        lengths = torch.tensor([int(own.sum()) for own in real], dtype=torch.int64)  # [B]
         mask = (torch.arange(width)[None] < lengths[:, None]).to(device)  # [B, timesteps]
         kept = kept.to(device)
         representations = []
@@ -165,24 +165,26 @@ class Elmo(nn.Module):
         if isinstance(inputs, Mapping):
             return _of_batch(inputs)
         if isinstance(inputs, torch.Tensor | np.ndarray):
-            given = inputs.cpu().numpy() if isinstance(inputs, torch.Tensor) else inputs
-            if given.dtype.kind not in "iu" or given.ndim == 0 or given.ndim == 2:
+            array = inputs.cpu().numpy() if isinstance(inputs, torch.Tensor) else inputs
+            if array.dtype.kind not in "iu" or array.ndim == 0 or array.ndim == 2:
                 raise TypeError(
-                    f"inputs are {given.dtype} of shape {given.shape}: give sentence numbers [B], or character ids "
+                    f"inputs are {array.dtype} of shape {array.shape}: give sentence numbers [B], or character ids "
                     "[B, timesteps, 50] of batch_to_ids"
                 )
-            if given.ndim == 1:
-                return self._of_numbers(given.tolist())
-            *lead, timesteps, characters = given.shape
-            texts = tokens_of_ids(given.reshape(-1, timesteps, characters))
+            if array.ndim == 1:
+                return self._of_numbers(array.tolist())
+            *lead, timesteps, characters = array.shape
+            texts = tokens_of_ids(array.reshape(-1, timesteps, characters))
             return self._of_texts(texts, tuple(lead), timesteps)
-        if all(isinstance(one, int | np.integer) for one in inputs):
-            return self._of_numbers([int(one) for one in inputs])  # type: ignore[arg-type]
-        if isinstance(inputs, str) or not all(isinstance(one, Sequence) and not isinstance(one, str | bytes) for one in inputs):
+        if all(isinstance(item, int | np.integer) for item in inputs):
+            return self._of_numbers([int(item) for item in inputs])  # type: ignore[arg-type]
+        if isinstance(inputs, str) or not all(
+            isinstance(item, Sequence) and not isinstance(item, str | bytes) for item in inputs
+        ):
             raise TypeError(
                 f"inputs are {inputs!r:.200}: give a list of sentences, each a list of tokens, or of sentence numbers"
             )
-        return self._of_texts([list(one) for one in inputs], (len(inputs),), None)  # type: ignore[arg-type]
+        return self._of_texts([list(item) for item in inputs], (len(inputs),), None)  # type: ignore[arg-type]
 
     def _of_numbers(self, numbers: list[int]) -> _Rows:
         read = self._read(sorted(set(numbers)))
@@ -202,11 +204,11 @@ class Elmo(nn.Module):
         computed = dict(zip(missing, live, strict=True))
         read = self._read(sorted({number for number in known.values() if number is not None}))
         nothing = np.empty((0, len(self.store.states), self.store.channels), self.store.dtype)
-        found = []
+        rows = []
         for text in map(tuple, texts):
             number = known.get(text)
-            found.append(nothing if not text else computed[text] if number is None else read[number])
-        return self._together(found, lead, width)
+            rows.append(nothing if not text else computed[text] if number is None else read[number])
+        return self._together(rows, lead, width)
 
     def _read(self, numbers: list[int]) -> dict[int, Array]:
         """Rows of each sentence [n_rows, 2L+1, p], all read at once."""
@@ -215,7 +217,7 @@ class Elmo(nn.Module):
         return {number: batch.states[edges[i] : edges[i + 1]] for i, number in enumerate(numbers)}
 
     def _together(self, rows: Sequence[Array], lead: tuple[int, ...], width: int | None) -> _Rows:
-        lengths = [len(one) for one in rows]
+        lengths = [len(own) for own in rows]
         states = np.empty((sum(lengths), len(self.store.states), self.store.channels), self.store.dtype)
         if rows:
             np.concatenate(rows, out=states)

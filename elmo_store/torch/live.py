@@ -34,10 +34,10 @@ class LiveStates:
         """
         if self._model is None:
             self._model = self._load()
-        found = self._model.embed(sentences, self._store.dtype.name, boundaries=self._store.boundaries)
+        computed = self._model.embed(sentences, self._store.dtype.name, boundaries=self._store.boundaries)
         if self._store.is_int8:  # with what 8 bits lose, as the store's own rows
-            return [quantized(sentence.rows).floats() for sentence in found]
-        return [sentence.rows for sentence in found]
+            return [quantized(sentence.rows).floats() for sentence in computed]
+        return [sentence.rows for sentence in computed]
 
     def _load(self) -> Any:
         manifest = _manifest(self._store)

@@ -118,18 +118,18 @@ class ScalarMix(nn.Module):
         """
         if states is not None or scale is not None:
             states = scaled(states, scale)
-        given: torch.Tensor = check_mixable(len(self.scalar_parameters), states, layers)
-        given = given.float() if given.dtype in (torch.float16, torch.bfloat16) else given
+        values: torch.Tensor = check_mixable(len(self.scalar_parameters), states, layers)
+        values = values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
         if states is not None and self.layer_norm == "none":
             # γ M · states with M [2, 2L+1]: what both halves take of each state. [x; x] is never made.
-            mixed = torch.matmul(self._halves().to(given.dtype), given).flatten(-2)  # [..., 2p]
+            mixed = torch.matmul(self._halves().to(values.dtype), values).flatten(-2)  # [..., 2p]
         else:
-            of_layers = given if states is None else layers_of_states(given)  # [..., L+1, 2p]
+            of_layers = values if states is None else layers_of_states(values)  # [..., L+1, 2p]
             if self.layer_norm == "token":
                 of_layers = nn.functional.layer_norm(of_layers, of_layers.shape[-1:], eps=EPSILON)
             elif self.layer_norm == "batch":
                 of_layers = _batch_layer_norm(of_layers, mask)
-            mixed = torch.matmul(self.s.to(given.dtype), of_layers)  # [..., 2p]; einsum copies the layers first, and takes 4 ×
+            mixed = torch.matmul(self.s.to(values.dtype), of_layers)  # [..., 2p]; einsum copies the layers first, and takes 4 ×
         return self.dropout(self.gamma * mixed)
 
     def _halves(self) -> torch.Tensor:

@@ -142,11 +142,11 @@ class SentenceStream(IterableDataset[Item]):
 
     def _batches(self, numbers: Int64, items: list[Item], random: np.random.Generator | None) -> Iterator[Item]:
         lengths = np.array([len(item["states"]) for item in items], np.int64)
-        places = np.arange(len(numbers))  # a sentence may stand twice where ranks repeat some
+        indices = np.arange(len(numbers))  # a sentence may stand twice where ranks repeat some
         for batch in order.batches(
-            places, lengths, random, sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket
+            indices, lengths, random, sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket
         ):
-            yield collate([items[place] for place in batch.tolist()])
+            yield collate([items[index] for index in batch.tolist()])
 
     def _shard_edges(self) -> Int64:
         """The first sentence of each shard, and the number of sentences: [shards + 1]. Reads 8 bytes a sentence, once."""
