@@ -7,7 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,16 +22,15 @@ from elmo_store.forms.zarr_form import metadata, read_sentence_chunks
 from elmo_store.forms.zarr_rows import ZarrRows
 from elmo_store.reading.rows import text_of_rows
 from elmo_store.reading.sentences import read_index
+from elmo_store.reading.store import StoreReader
 from elmo_store.storage.parquet_files import read_table
 from elmo_store.storage.root import Root
 
-if TYPE_CHECKING:
-    from elmo_store.reading.store import StoreReader
-
+T = TypeVar("T")
 ROWS_AT_ONCE = 4096
 
 
-def deep_faults(store: "StoreReader", threads: int, progress: Callable[[int], None]) -> Iterator[str]:
+def deep_faults(store: StoreReader, threads: int, progress: Callable[[int], None]) -> Iterator[str]:
     """What is wrong between the objects of a complete store, one line each."""
     root, manifest = store.root, store.manifest
     yield from _guarded(lambda: _zarr_metadata_faults(root, manifest))
@@ -40,18 +40,17 @@ def deep_faults(store: "StoreReader", threads: int, progress: Callable[[int], No
         except StoreError as error:
             yield str(error)
             return
-        for faults in pool.map(lambda part: list(_guarded(lambda: _part_faults(store, part))), parts):
-            yield from faults
+
+        def each(items: Iterable[T], faults_of: Callable[[T], Iterable[str]]) -> Iterator[str]:
+            return chain.from_iterable(pool.map(lambda item: list(_guarded(lambda: faults_of(item))), items))
+
+        yield from each(parts, lambda part: _part_faults(store, part))
         chunks = range(-(-(manifest.sizes.sentences + 1) // manifest.sentence_chunk))
-        for faults in pool.map(lambda chunk: list(_guarded(lambda: _start_faults(store, chunk, parts))), chunks):
-            yield from faults
+        yield from each(chunks, lambda chunk: _start_faults(store, chunk, parts))
         rejected = sum(pool.map(lambda part: _n_rejects(root, part.part), parts))
         if rejected != manifest.sizes.rejected:
             yield f"{root.url(layout.REJECTS)} holds {rejected} records, the manifest says {manifest.sizes.rejected}"
-        for faults in pool.map(
-            lambda shard: list(_guarded(lambda: _shard_faults(store, shard, progress))), range(manifest.sizes.shards)
-        ):
-            yield from faults
+        yield from each(range(manifest.sizes.shards), lambda shard: _shard_faults(store, shard, progress))
 
 
 def _guarded(faults: Callable[[], Iterable[str]]) -> Iterator[str]:
@@ -84,7 +83,7 @@ def _zarr_metadata_faults(root: Root, manifest: Manifest) -> Iterator[str]:
                 yield f"{root.url(rel)}: its copy of the metadata of {array} is not what {array}/zarr.json says"
 
 
-def _part_faults(store: "StoreReader", part: PartRange) -> Iterator[str]:
+def _part_faults(store: StoreReader, part: PartRange) -> Iterator[str]:
     root, boundaries = store.root, store.boundaries
     rel = layout.sentences_part(part.part)
     where = root.url(rel)
@@ -107,7 +106,7 @@ def _part_faults(store: "StoreReader", part: PartRange) -> Iterator[str]:
     yield from _reject_faults(root, part, lengths)
 
 
-def _id_faults(store: "StoreReader", ids: list[str], part: PartRange, where: str) -> Iterator[str]:
+def _id_faults(store: StoreReader, ids: list[str], part: PartRange, where: str) -> Iterator[str]:
     """Each id must lead to its sentence, or to an earlier one of the same id."""
     hits = store._find(ids) if ids else []
     numbers = range(part.first_sentence, part.first_sentence + len(ids))
@@ -143,7 +142,7 @@ def _n_rejects(root: Root, part: int) -> int:
         return -1  # said as a fault of its part
 
 
-def _start_faults(store: "StoreReader", chunk: int, parts: list[PartRange]) -> Iterator[str]:
+def _start_faults(store: StoreReader, chunk: int, parts: list[PartRange]) -> Iterator[str]:
     """A chunk of sentence_start against the sentences themselves."""
     m = store.manifest
     (entries,) = read_sentence_chunks(store.root, m, [chunk])
@@ -160,7 +159,7 @@ def _start_faults(store: "StoreReader", chunk: int, parts: list[PartRange]) -> I
         yield f"{where} is not filled up with zeros"
 
 
-def _shard_faults(store: "StoreReader", shard: int, progress: Callable[[int], None]) -> Iterator[str]:
+def _shard_faults(store: StoreReader, shard: int, progress: Callable[[int], None]) -> Iterator[str]:
     """Tokens of the rows against the sentences; vectors that can be decoded; both forms against each other."""
     m = store.manifest
     first, stop = m.shard_range(shard)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError
@@ -37,10 +37,8 @@ from elmo_store.format.markers import (
 )
 from elmo_store.forms import shards as forms
 from elmo_store.reading.sentences import index_fault, read_index
+from elmo_store.reading.store import StoreReader
 from elmo_store.storage.root import Root
-
-if TYPE_CHECKING:
-    from elmo_store.reading.store import StoreReader
 
 FAULTS_SHOWN = 10
 FAULTS_AT_MOST = 1000  # of a deep look: one damaged axis makes a fault of every shard
@@ -93,7 +91,7 @@ class VerifyReport:
         raise error(f"{where}: {len(self.faults)} fault{'s' if len(self.faults) > 1 else ''}\n{text}{more}")
 
 
-def verify(store: "StoreReader", *, deep: bool = False, progress: Callable[[int], None] | None = None) -> VerifyReport:
+def verify(store: StoreReader, *, deep: bool = False, progress: Callable[[int], None] | None = None) -> VerifyReport:
     """Check all of a complete store.
 
     Args:
@@ -111,7 +109,7 @@ def verify(store: "StoreReader", *, deep: bool = False, progress: Callable[[int]
 class _Check:
     """One verification: the markers, then every object that they name, then (deep) what the objects say."""
 
-    def __init__(self, store: "StoreReader", progress: Callable[[int], None]) -> None:
+    def __init__(self, store: StoreReader, progress: Callable[[int], None]) -> None:
         self._store, self._root, self._manifest, self._progress = store, store.root, store.manifest, progress
         self._faults: list[Fault] = []
         self._objects = self._bytes = 0

@@ -6,27 +6,24 @@ spaced, and the figures say of how much they are.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from elmo_store.figures.job import JobFigures, job_figures
 from elmo_store.figures.text import TextFigures, text_figures
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.markers import read_marker
+from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.reading.rows import text_of_rows
+from elmo_store.reading.store import StoreReader
 from elmo_store.storage.parquet_files import read_table
 from elmo_store.storage.ranges import Range
 from elmo_store.storage.root import Root
-
-if TYPE_CHECKING:
-    from elmo_store.reading.store import StoreReader
 
 PARTS = 32  # parts whose text is read
 MARKERS = 4096
@@ -67,6 +64,22 @@ class VectorSample:
 
 
 @dataclass(frozen=True)
+class JobFigures:
+    """When the shards were written, and by whom.
+
+    Attributes:
+        hours: [n] from the first marker to each bin's end, in hours. tokens_per_second: [n] in each bin.
+        shards_by_worker: worker (host:pid) → shards, most first; empty where markers don't say.
+        span_seconds: from the first call's begin to the last marker, pauses between runs included.
+    """
+
+    hours: npt.NDArray[np.float64]
+    tokens_per_second: npt.NDArray[np.float64]
+    shards_by_worker: dict[str, int]
+    span_seconds: float
+
+
+@dataclass(frozen=True)
 class Refused:
     """Refused records by reason. ``examples``: reason → a few (source:position, beginning of the text)."""
 
@@ -95,7 +108,7 @@ def evenly(n: int, most: int) -> list[int]:
     return sorted({round(i * (n - 1) / (most - 1)) for i in range(most)}) if most > 1 else [0]
 
 
-def gather(store: "StoreReader") -> StoreFigures:
+def gather(store: StoreReader) -> StoreFigures:
     """All figures of a store. Errors as those of reading it."""
     root, manifest = store.root, store.manifest
     parts = evenly(manifest.sizes.parts, PARTS)
@@ -112,6 +125,35 @@ def gather(store: "StoreReader") -> StoreFigures:
         refused=refused(root, manifest, parts),
         vectors=sample_vectors(store),
     )
+
+
+def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
+    """The figures of markers, of those that say when they were finished; a call's tokens are spread over its time."""
+    calls: dict[tuple[str, float], tuple[float, float]] = {}  # worker, begin → last marker, tokens
+    workers: dict[str, int] = {}
+    for marker in markers:
+        stats = marker.stats
+        if "finished" not in stats:
+            continue
+        worker, finished = str(stats.get("worker", "")), float(stats["finished"])
+        spent = sum(float(stats.get(f"seconds_{phase}", 0.0)) for phase in ("reading", "computing", "writing"))
+        key = (worker, float(stats.get("call_began", finished - spent)))
+        last, tokens = calls.get(key, (0.0, 0.0))
+        calls[key] = (max(last, finished), tokens + float(stats.get("tokens", 0)))
+        if worker:
+            workers[worker] = workers.get(worker, 0) + 1
+    ranked = dict(sorted(workers.items(), key=lambda item: (-item[1], item[0])))
+    if not calls:
+        return JobFigures(np.zeros(0), np.zeros(0), ranked, 0.0)
+    began, ended = min(begin for _, begin in calls), max(last for last, _ in calls.values())
+    span = max(ended - began, 1e-3)
+    edges = np.linspace(began, began + span, n_bins + 1)
+    tokens_in = np.zeros(n_bins)
+    for (_, begin), (last, tokens) in calls.items():
+        overlap = np.clip(np.minimum(edges[1:], max(last, begin + 1e-3)) - np.maximum(edges[:-1], begin), 0, None)
+        if overlap.sum() > 0:
+            tokens_in += tokens * overlap / overlap.sum()
+    return JobFigures((edges[1:] - began) / 3600, tokens_in / np.diff(edges), ranked, span)
 
 
 def part_tables(root: Root, parts: list[int]) -> Iterator[pa.Table]:
@@ -147,7 +189,7 @@ def block_starts(n_rows: int, blocks: int = BLOCKS, rows: int = BLOCK_ROWS) -> l
     return [block * rows for block in evenly(-(-n_rows // rows), blocks)]
 
 
-def sample_vectors(store: "StoreReader", blocks: int = BLOCKS) -> VectorSample:
+def sample_vectors(store: StoreReader, blocks: int = BLOCKS) -> VectorSample:
     """Evenly spaced blocks of rows with all their states."""
     starts = block_starts(store.n_rows, blocks)
     spans = [(start, min(start + BLOCK_ROWS, store.n_rows)) for start in starts]

@@ -19,12 +19,11 @@ from elmo_store.figures import vectors
 from elmo_store.figures.gather import StoreFigures, gather
 from elmo_store.figures.text import LENGTH_EDGES
 from elmo_store.notebook import visible
+from elmo_store.reading.store import StoreReader
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from elmo_store.reading.store import StoreReader
 
 # A colour as Matplotlib draws it → the CSS variable that stands for it. Series colours can be told apart by the colour-blind.
 INK, FAINT, PAPER = "#1b1f24", "#8a94a0", "#fefefe"
@@ -79,7 +78,7 @@ class Picture:
 class StorePlots:
     """``store.plot``: the report's pictures by name, over one sample that is read when the first is asked for."""
 
-    def __init__(self, store: "StoreReader") -> None:
+    def __init__(self, store: StoreReader) -> None:
         self._store = store
 
     @cached_property

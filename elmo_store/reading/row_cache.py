@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import google_crc32c
 import numpy as np
@@ -22,15 +22,13 @@ import numpy as np
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.int8 import Empty, Int8Rows
+from elmo_store.format.manifest import Manifest
 from elmo_store.forms.runs import cut
 from elmo_store.reading.rows import Array, Int64, Readable
 from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.store import StoreReader
 from elmo_store.reading.text_index import Text
 from elmo_store.storage.location import Location, check_apart
-
-if TYPE_CHECKING:
-    from elmo_store.format.manifest import Manifest
-    from elmo_store.reading.store import StoreReader
 
 BLOCK_ROWS = 1024
 FETCH_BLOCKS = 32  # that are fetched and held at a time
@@ -42,7 +40,7 @@ _TEMPORARY = ".writing-"
 class CachedStore(Readable):
     """A store behind a local cache of its rows; everything else is the store's own. Use `cached`."""
 
-    def __init__(self, store: "StoreReader", folder: Path, max_bytes: int) -> None:
+    def __init__(self, store: StoreReader, folder: Path, max_bytes: int) -> None:
         if not store.manifest.complete or store.manifest.checksums is None:
             raise StoreError(f"{store.url} is not complete: its rows may change, so they can't be kept")
         # A row of a state as it is kept: numbers, or bytes of int8 values and their scale.
@@ -66,7 +64,7 @@ class CachedStore(Readable):
         return f"<{self.store!r} cached in {self.folder}, up to {self.max_bytes:,} bytes>"
 
     @property
-    def manifest(self) -> "Manifest":
+    def manifest(self) -> Manifest:
         """The store's."""
         return self.store.manifest
 
@@ -190,7 +188,7 @@ class CachedStore(Readable):
         return new
 
 
-def cached(store: "StoreReader", folder: str | os.PathLike[str], *, max_bytes: int) -> CachedStore:
+def cached(store: StoreReader, folder: str | os.PathLike[str], *, max_bytes: int) -> CachedStore:
     """A store whose rows, once read, stay in the local ``folder``, which never takes more than ``max_bytes``.
 
     For stores far away that are read again and again. Blocks of 1,024 rows of a state are fetched and kept whole, so the first

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,11 @@ from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format.int8 import Empty, joined
 from elmo_store.reading.rows import Int64, Readable, Span
 from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.store import StoreReader
 from elmo_store.reading.text_index import GatheredTexts, Text, check_size, cut_bytes
 from elmo_store.reading.writer import ViewSettings, write_view
 
-if TYPE_CHECKING:
-    from elmo_store.reading.store import StoreReader
-
-S = TypeVar("S", bound="StoreReader")
+S = TypeVar("S", bound=StoreReader)
 
 
 class Selection(Readable, Generic[S]):
@@ -152,7 +150,7 @@ class Selection(Readable, Generic[S]):
 class Concatenation(Readable):
     """Several stores of one model, one after the other. Use `concat`."""
 
-    def __init__(self, stores: Sequence["StoreReader"]) -> None:
+    def __init__(self, stores: Sequence[StoreReader]) -> None:
         if not stores:
             raise ValueError("no store to concatenate: give one or more")
         first = stores[0]
@@ -243,7 +241,7 @@ class Concatenation(Readable):
         return pieces
 
 
-def concat(stores: Sequence["StoreReader"]) -> Concatenation:
+def concat(stores: Sequence[StoreReader]) -> Concatenation:
     """Stores of one model as one: sentences and rows of the second follow those of the first, and so on; nothing is copied.
 
     StoreError if they differ in model, start state, states, channels, dtype or boundaries. An id is found in the first store

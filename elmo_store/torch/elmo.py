@@ -13,12 +13,13 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from elmo_store.embedded import Array
+from elmo_store.embedded import Array, loaded_model
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format import layout
+from elmo_store.format.int8 import quantized
+from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Readable
 from elmo_store.store import open as open_store
-from elmo_store.torch.live import LiveStates
 from elmo_store.torch.mix import ScalarMix, scaled
 
 Inputs = torch.Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[Sequence[str]] | Mapping[str, Any]
@@ -94,7 +95,7 @@ class Elmo(nn.Module):
             asked = "do_layer_norm" if do_layer_norm else "keep_sentence_boundaries"
             raise StoreError(f"{asked} needs the rows of BOS and EOS, which {self.store.url} has not: embed with --boundaries")
         self._keep_boundaries = keep_sentence_boundaries
-        self._live = None if model is None else LiveStates(self.store, model)
+        self._live = None if model is None else _LiveStates(self.store, model)
         self._mask_dtype = mask_dtype
         self._dropout = nn.Dropout(dropout)
         self._mixes: list[str] = []
@@ -287,3 +288,53 @@ def _without_bilm(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_
     """AllenNLP's state dicts hold the biLM too, which the store stands for."""
     for name in [name for name in state_dict if name.startswith(f"{prefix}_elmo_lstm.")]:
         del state_dict[name]
+
+
+class _LiveStates:
+    """Rows of sentences that a store does not have, as it would have them; the model is loaded when it is first needed.
+
+    They have the store's precision, start state, dtype and boundaries.
+
+    Args:
+        store: whose rows they stand beside.
+        model: where its model is: a name, a folder or a URL, as ``elmo-store embed --model``.
+    """
+
+    def __init__(self, store: Readable, model: str) -> None:
+        self._store, self._name = store, model
+        self._model: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_model": None}  # another process loads it itself
+
+    def rows(self, sentences: Sequence[Sequence[str]]) -> list[Array]:
+        """The rows [n_rows, 2L+1, p] of each sentence.
+
+        Raises:
+            StoreError: the model is not the store's.
+            ImportError: the extra ``embed`` is not installed.
+        """
+        if self._model is None:
+            self._model = self._load()
+        computed = self._model.embed(sentences, self._store.dtype.name, boundaries=self._store.boundaries)
+        if self._store.is_int8:  # with what 8 bits lose, as the store's own rows
+            return [quantized(sentence.rows).floats() for sentence in computed]
+        return [sentence.rows for sentence in computed]
+
+    def _load(self) -> Any:
+        manifest = _manifest(self._store)
+        model = loaded_model(self._name, precision=manifest.precision, start_state=manifest.start_state.kind)
+        if model.fingerprint != manifest.model.fingerprint:
+            raise StoreError(
+                f"{self._name} is not the model of {self._store.url}: its fingerprint is {model.fingerprint}, the store's "
+                f"{manifest.model.fingerprint} ({manifest.model.name}): give the store's own as model="
+            )
+        return model
+
+
+def _manifest(store: Any) -> Manifest:
+    """Of a store, or of what a view of stores looks at."""
+    while not hasattr(store, "manifest"):
+        store = store.store if hasattr(store, "store") else store.stores[0]
+    manifest: Manifest = store.manifest
+    return manifest

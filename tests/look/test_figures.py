@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import elmo_store
-from elmo_store.figures import gather, job, text, vectors
+from elmo_store.figures import gather, text, vectors
 from elmo_store.format.markers import ShardMarker
 from tests.store.support import LENGTHS, make_store
 
@@ -58,12 +58,12 @@ def test_rates_give_all_tokens_back_and_workers_are_counted() -> None:
         )
         for i in range(6)
     ]
-    found = job.job_figures([*markers, ShardMarker(9, 0, 1, ())], n_bins=12)
+    found = gather.job_figures([*markers, ShardMarker(9, 0, 1, ())], n_bins=12)
     seconds = np.diff(np.concatenate([[0.0], found.hours * 3600]))
     assert float((found.tokens_per_second * seconds).sum()) == pytest.approx(600)
     assert found.shards_by_worker == {"h:0": 3, "h:1": 3}
     assert found.span_seconds == pytest.approx(60)
-    assert job.job_figures([]).span_seconds == 0
+    assert gather.job_figures([]).span_seconds == 0
 
 
 def test_a_sample_knows_its_sentences_and_places(tmp_path: object) -> None:
