@@ -10,12 +10,12 @@ from typing import Any
 class StoreError(Exception):
     """Base of all errors that speak about a store."""
 
+    def __str__(self) -> str:  # KeyError would show the repr, OSError nothing
+        return str(self.args[0]) if self.args else ""
+
 
 class StoreNotFoundError(StoreError, FileNotFoundError):
     """There is no store at that location."""
-
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
 
 
 class StoreIncompleteError(StoreError):
@@ -67,15 +67,9 @@ class ShardCorruptError(StoreError):
 class SentenceNotFoundError(StoreError, KeyError):
     """No sentence has that number or id."""
 
-    def __str__(self) -> str:  # KeyError would show the repr
-        return str(self.args[0]) if self.args else ""
-
 
 class StateNotFoundError(StoreError, KeyError):
     """The store has no state of that name."""
-
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
 
 
 class WeightSetError(StoreError, ValueError):

@@ -25,15 +25,15 @@ from elmo_store.format.markers import (
     AnyMarker,
     IdsMarker,
     ObjectRecord,
+    PartGroupMarker,
     PartRange,
     ShardMarker,
-    StretchMarker,
     checksum,
     marked,
     object_fault,
     read_ids_marker,
     read_marker,
-    read_stretch_marker,
+    read_part_group_marker,
 )
 from elmo_store.forms import shards as forms
 from elmo_store.reading.sentences import index_fault, read_index
@@ -45,10 +45,10 @@ FAULTS_AT_MOST = 1000  # of a deep look: one damaged axis makes a fault of every
 THREADS = 8
 _NUMBER = re.compile("[0-9]{1,19}")
 _ZARR_ARRAYS = tuple(f"{layout.ZARR}/{name}" for name in ("states", "scale", "token", "state", "sentence_start"))
-_MARKERS = (layout.SHARDS, layout.STRETCHES, layout.IDS)
+_MARKERS = (layout.SHARDS, layout.PART_GROUPS, layout.IDS)
 OUR_ROOMS = (layout.SENTENCES, layout.SENTENCE_IDS, layout.REJECTS, layout.STATES, *_MARKERS, *_ZARR_ARRAYS)
 
-M = TypeVar("M", ShardMarker, StretchMarker, IdsMarker)
+M = TypeVar("M", ShardMarker, PartGroupMarker, IdsMarker)
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class _Check:
         with ThreadPoolExecutor(THREADS) as pool:
             self._compare(pool, m.objects, sizes)
             shards = self._markers(pool, layout.SHARDS, self._shards_to_read(), read_marker)
-            stretches = self._markers(pool, layout.STRETCHES, marked(self._root, layout.STRETCHES), read_stretch_marker)
+            stretches = self._markers(pool, layout.PART_GROUPS, marked(self._root, layout.PART_GROUPS), read_part_group_marker)
             tables = self._markers(pool, layout.IDS, marked(self._root, layout.IDS), read_ids_marker)
             named: list[AnyMarker] = [*shards, *stretches, *tables]
             self._compare(pool, [record for marker in named for record in marker.objects], sizes)
@@ -190,21 +190,21 @@ class _Check:
             if {record.path for record in marker.objects} != set(forms.shard_objects(m, marker.shard)):
                 self._wrong(marker.path, f"names other objects than {forms.shard_objects(m, marker.shard)}")
 
-    def _check_parts(self, stretches: Sequence[StretchMarker]) -> None:
+    def _check_parts(self, stretches: Sequence[PartGroupMarker]) -> None:
         m = self._manifest
         parts = sorted((part for marker in stretches for part in marker.parts), key=lambda part: part.part)
         last = parts[-1] if parts else PartRange(-1, 0, 0, 0, 0)
         ends = (len(parts), last.first_sentence + last.n_sentences, last.first_row + last.n_rows)
         wanted = (m.sizes.parts, m.sizes.sentences, m.sizes.rows)
         if fault := index_fault(parts):
-            self._wrong(layout.STRETCHES, f"holds markers whose parts don't fit together: {fault}")
+            self._wrong(layout.PART_GROUPS, f"holds markers whose parts don't fit together: {fault}")
         elif ends != wanted:
-            self._wrong(layout.STRETCHES, f"names {ends} parts, sentences and rows, the manifest {wanted}", missing=True)
+            self._wrong(layout.PART_GROUPS, f"names {ends} parts, sentences and rows, the manifest {wanted}", missing=True)
         chunks = range(-(-(m.sizes.sentences + 1) // m.sentence_chunk))
         needed = chain(map(layout.sentences_part, range(m.sizes.parts)), map(layout.zarr_sentence_chunk, chunks))
         named = {record.path for marker in stretches for record in marker.objects}
         for rel in islice((rel for rel in needed if rel not in named), FAULTS_AT_MOST):
-            self._wrong(layout.STRETCHES, f"has no marker that names {rel}", missing=True)
+            self._wrong(layout.PART_GROUPS, f"has no marker that names {rel}", missing=True)
         try:
             if parts and read_index(self._root, m) != parts:
                 self._wrong(layout.SENTENCE_INDEX, "does not name the parts as their markers do")

@@ -10,7 +10,7 @@ import msgspec
 
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.markers import IdsMarker, ShardMarker, StretchMarker
+from elmo_store.format.markers import IdsMarker, PartGroupMarker, ShardMarker
 from elmo_store.format.typed import Name, Sha256
 
 FOLDER = Path(__file__).with_name("schemas")
@@ -41,13 +41,13 @@ def manifest_schema() -> dict[str, Any]:
 
 def markers_schema() -> dict[str, Any]:
     """Of _shards/*.json, _parts/*.json and _ids/*.json."""
-    kinds = (ShardMarker, StretchMarker, IdsMarker)
+    kinds = (ShardMarker, PartGroupMarker, IdsMarker)
     schema = _definitions(*kinds)
     for kind in kinds:
         own = schema[kind.__name__]
         own["properties"]["sha256"] = msgspec.json.schema(Sha256)
         own["required"] = list(own["properties"])
-    names = ", ".join(f"{folder}/*.json" for folder in (layout.SHARDS, layout.STRETCHES, layout.IDS))
+    names = ", ".join(f"{folder}/*.json" for folder in (layout.SHARDS, layout.PART_GROUPS, layout.IDS))
     any_of = {"oneOf": [{"$ref": f"#/$defs/{kind.__name__}"} for kind in kinds]}
     return _document("markers", f"{names}, format version 1", any_of, schema)
 

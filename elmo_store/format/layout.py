@@ -25,11 +25,11 @@ REJECTS = "rejects"
 STATES = "states"
 ZARR = "states.zarr"
 SHARDS = "_shards"  # markers of shards
-STRETCHES = "_parts"  # markers of stretches of parts
+PART_GROUPS = "_parts"  # markers of stretches of parts
 IDS = "_ids"  # markers of the id tables
 WORK = "_work"  # scratch of a running job; gone when the store is complete
 
-FOLDERS = (SENTENCES, INDEXES, REJECTS, STATES, ZARR, SHARDS, STRETCHES, IDS, WORK)  # of a store and of its job
+FOLDERS = (SENTENCES, INDEXES, REJECTS, STATES, ZARR, SHARDS, PART_GROUPS, IDS, WORK)  # of a store and of its job
 
 BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundaries adds
 # What this version writes. A reader takes these sizes from the store; docs/development/performance.md says why they are so.
@@ -146,7 +146,7 @@ _OURS = re.compile(
     rf"{MANIFEST}|{INPUTS}|{START_STATE}|report\.html"
     rf"|{SENTENCES}/part-\d+\.parquet|{REJECTS}/part-\d+\.jsonl|{STATES}/part-\d+\.parquet"
     rf"|{SENTENCE_INDEX}|{SENTENCE_IDS}/\d+\.parquet|{TEXT_INDEX}/.+|{VECTOR_INDEX}/(rows\.faiss|lengths\.npy|facts\.json)"
-    rf"|{ZARR}/zarr\.json|{ZARR}/\w+/(zarr\.json|c/[\d/]+)|({SHARDS}|{STRETCHES}|{IDS})/\d+\.json"
+    rf"|{ZARR}/zarr\.json|{ZARR}/\w+/(zarr\.json|c/[\d/]+)|({SHARDS}|{PART_GROUPS}|{IDS})/\d+\.json"
     rf"|{WORK}/.+"
     r"|sentences/(index|ids/\d+)\.parquet|index/(rows\.faiss|lengths\.npy|index\.json|text/.+)"  # before format 1 was frozen
 )
@@ -219,9 +219,9 @@ def shard_marker(shard: int) -> str:
     return f"{SHARDS}/{_number(shard)}.json"
 
 
-def stretch_marker(stretch: int) -> str:
+def part_group_marker(stretch: int) -> str:
     """Marker that says the parts of stretch ``stretch`` are written."""
-    return f"{STRETCHES}/{_number(stretch)}.json"
+    return f"{PART_GROUPS}/{_number(stretch)}.json"
 
 
 def ids_marker(number: int) -> str:

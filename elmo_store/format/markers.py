@@ -79,7 +79,7 @@ class PartRange:
 
 
 @dataclass(frozen=True)
-class StretchMarker:
+class PartGroupMarker:
     """Consecutive parts are written: their files, and the chunks of ``sentence_start`` that begin among their sentences."""
 
     stretch: Count
@@ -91,7 +91,7 @@ class StretchMarker:
     @property
     def path(self) -> str:
         """Where it stands."""
-        return layout.stretch_marker(self.stretch)
+        return layout.part_group_marker(self.stretch)
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class IdsMarker:
         return layout.ids_marker(self.number)
 
 
-AnyMarker = ShardMarker | StretchMarker | IdsMarker
-M = TypeVar("M", ShardMarker, StretchMarker, IdsMarker)
+AnyMarker = ShardMarker | PartGroupMarker | IdsMarker
+M = TypeVar("M", ShardMarker, PartGroupMarker, IdsMarker)
 
 
 def write_marker(root: Root, marker: AnyMarker) -> None:
@@ -140,9 +140,9 @@ def read_marker(root: Root, shard: int) -> ShardMarker | None:
     return _read(root, layout.shard_marker(shard), ShardMarker)
 
 
-def read_stretch_marker(root: Root, stretch: int) -> StretchMarker | None:
+def read_part_group_marker(root: Root, stretch: int) -> PartGroupMarker | None:
     """The marker of stretch ``stretch``, None without one. ShardCorruptError if it can't be read or speaks of another one."""
-    return _read(root, layout.stretch_marker(stretch), StretchMarker)
+    return _read(root, layout.part_group_marker(stretch), PartGroupMarker)
 
 
 def read_ids_marker(root: Root, number: int) -> IdsMarker | None:

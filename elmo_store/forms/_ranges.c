@@ -1,4 +1,4 @@
-// Many pieces of open files into one buffer, as a Python extension: what `run_reader` does piece by piece.
+// Many pieces of open files into one buffer, as a Python extension: what `runs` does piece by piece.
 //
 // Built by setup.py where there is a C compiler on a POSIX system; without it the same is read in Python, several times slower
 // (tests/store/test_runs.py compares them). Python's lock is released while bytes are read. What the page cache holds is copied

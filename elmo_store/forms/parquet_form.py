@@ -16,8 +16,7 @@ from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
 from elmo_store.format.int8 import Array, Empty, Int8Rows
 from elmo_store.format.manifest import Manifest
-from elmo_store.forms.run_reader import RunReader
-from elmo_store.forms.runs import Runs, cut
+from elmo_store.forms.runs import RunReader, Runs, cut
 from elmo_store.storage.parquet_files import GroupsOf, errors_name, read_footers, read_tables
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root

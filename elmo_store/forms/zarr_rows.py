@@ -3,26 +3,26 @@
 `ShardedRows` reads one sharded array, ``states`` or ``scale``; `ZarrRows` is what a store asks.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 from numcodecs.vlen import VLenUTF8  # type: ignore[import-untyped]
 
-from elmo_store.errors import ShardCorruptError, ShardMissingError
 from elmo_store.format import layout
 from elmo_store.format.int8 import Array, Empty, Int8Rows
 from elmo_store.format.manifest import Manifest
 from elmo_store.forms import zarr_shard
-from elmo_store.forms.run_reader import RunReader
-from elmo_store.forms.runs import Pieces, Runs, cut
+from elmo_store.forms.runs import Pieces, RunReader, Runs, cut
 from elmo_store.forms.zarr_shard import DamagedError, ShardIndex
+from elmo_store.storage import parquet_files
 from elmo_store.storage.ranges import Range, ShortReadError
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root
 
+errors_name = partial(parquet_files.errors_name, damage=(ShortReadError, DamagedError))
 Int64 = npt.NDArray[np.int64]
 INDICES_AT_HAND = 1024  # of shards: 10 KB each for 16,384 rows of 5 states
 TOKEN_CHUNKS_AT_HAND = 8
@@ -290,23 +290,3 @@ def decode_tokens(data: bytes, shard_rows: int) -> list[str]:
 def most_token_bytes(stored_bytes: int) -> int:
     """Bytes that a chunk of tokens of ``stored_bytes`` may decompress to."""
     return max(MOST_TOKEN_BYTES, MOST_TOKEN_RATIO * stored_bytes)
-
-
-@contextmanager
-def errors_name(root: Root, rel: str = "") -> Iterator[None]:
-    """Turn a missing object into ShardMissingError and damage into ShardCorruptError; all other errors pass as they are.
-
-    StoreReplacedError where another store stands.
-    """
-    try:
-        yield
-    except FileNotFoundError as error:
-        root.confirm(now=True)
-        where = root.url(rel) if rel else error.filename or error
-        raise ShardMissingError(f"{where} is missing: run the job again, or restore the object") from error
-    except (ShortReadError, DamagedError) as error:
-        root.confirm(now=True)
-        where = root.url(rel or error.rel)  # type: ignore[union-attr]
-        raise ShardCorruptError(
-            f"{where} is damaged ({error}): remove its marker and run the job again, or restore it"
-        ) from error

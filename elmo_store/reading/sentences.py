@@ -19,7 +19,7 @@ from elmo_store.errors import SentenceNotFoundError, ShardCorruptError, ShardMis
 from elmo_store.format import layout
 from elmo_store.format.ids import HashTables, hashes
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.markers import PartRange, marked, read_stretch_marker
+from elmo_store.format.markers import PartRange, marked, read_part_group_marker
 from elmo_store.forms.zarr_form import read_sentence_chunks
 from elmo_store.storage.parquet_files import GroupsOf, read_footers, read_table, read_tables, schema_problem
 from elmo_store.storage.recent import Recent
@@ -222,7 +222,7 @@ class SentenceTable:
             return self._parts
 
     def _marked_parts(self) -> list[PartRange]:
-        markers = [read_stretch_marker(self._root, number) for number in marked(self._root, layout.STRETCHES)]
+        markers = [read_part_group_marker(self._root, number) for number in marked(self._root, layout.PART_GROUPS)]
         return sorted((part for marker in markers if marker for part in marker.parts), key=lambda part: part.part)
 
     def _not_numbered(self, number: int) -> ShardMissingError:

@@ -24,9 +24,9 @@ from elmo_store.format.manifest import Checksums, Counts, InputInfo, Manifest, w
 from elmo_store.format.markers import (
     IdsMarker,
     ObjectRecord,
+    PartGroupMarker,
     PartRange,
     ShardMarker,
-    StretchMarker,
     checksum,
     write_marker,
 )
@@ -47,7 +47,7 @@ def complete_store(
     root: Root,
     manifest: Manifest,
     shards_checksum: str,
-    stretches: Sequence[StretchMarker],
+    stretches: Sequence[PartGroupMarker],
     id_tables: Sequence[IdsMarker],
 ) -> Manifest:
     """Write what a complete store has and an unfinished one has not; returns the manifest that stands there now.
@@ -202,7 +202,7 @@ def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, setting
     )
 
 
-def _write_parts(root: Root, manifest: Manifest, view: Readable) -> StretchMarker:
+def _write_parts(root: Root, manifest: Manifest, view: Readable) -> PartGroupMarker:
     parts, objects, edges = [], [], [np.zeros(0, np.int64)]
     for part in range(manifest.sizes.parts):
         first = part * PART_SENTENCES
@@ -216,7 +216,7 @@ def _write_parts(root: Root, manifest: Manifest, view: Readable) -> StretchMarke
     for chunk in range(-(-len(entries) // manifest.sentence_chunk)):
         start = chunk * manifest.sentence_chunk
         objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries[start : start + manifest.sentence_chunk]))
-    marker = StretchMarker(0, tuple(parts), _put(root, objects))
+    marker = PartGroupMarker(0, tuple(parts), _put(root, objects))
     write_marker(root, marker)
     return marker
 

@@ -20,6 +20,7 @@ from elmo_store.storage.ranges import Range, ShortReadError
 from elmo_store.storage.root import Root
 
 TAIL_BYTES = 1 << 16  # fetched of a file to find its footer
+PYARROW_ERRORS = (pa.ArrowException, ValueError, LookupError, OSError)  # that it raises for damaged files
 _TRAILER_BYTES = 8  # length of the footer, and "PAR1"
 
 
@@ -34,15 +35,18 @@ class GroupsOf:
 
 
 @contextmanager
-def errors_name(root: Root, rel: str) -> Iterator[None]:
-    """Turn what pyarrow raises while ``rel`` is read into ShardMissingError or ShardCorruptError; a network's errors pass."""
+def errors_name(root: Root, rel: str = "", damage: tuple[type[Exception], ...] = PYARROW_ERRORS) -> Iterator[None]:
+    """Turn a missing file into ShardMissingError and ``damage`` into ShardCorruptError; a network's errors pass.
+
+    StoreReplacedError where another store stands. ``rel``: the file, if the errors don't name it.
+    """
     try:
         yield
     except FileNotFoundError as error:
         root.confirm(now=True)
         where = root.url(rel) if rel else error.filename or error
         raise ShardMissingError(f"{where} is missing: run the job again, or restore the file") from error
-    except (pa.ArrowException, ValueError, LookupError, OSError) as error:
+    except damage as error:
         # pyarrow raises ArrowInvalid for a cut file, a bare OSError, without errno, for damaged pages, and more of its own for
         # footers that a flipped bit made into something else: integers of 65 bits, tables of terabytes.
         if isinstance(error, OSError) and type(error) not in (OSError, ShortReadError):
@@ -227,19 +231,15 @@ class _Fetched(io.RawIOBase):
         return self.read(n_bytes)
 
     def readable(self) -> bool:
-        """True."""
         return True
 
     def seekable(self) -> bool:
-        """True."""
         return True
 
     def tell(self) -> int:
-        """The place."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move the place."""
         self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size}[whence]
         return self._at
 

@@ -11,8 +11,8 @@ import os
 import posixpath
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import fsspec
@@ -115,17 +115,11 @@ class Root:
         if not self.is_local:
             self._put_remote(path, data)
             return ""
-        temporary = self._written_apart(path, data)
-        try:
+        with self._temporary(path) as temporary:
+            _write(temporary, data)
             stamp = _local_stamp(os.stat(temporary))
             self._check_owner()
             os.replace(temporary, path)
-        except BaseException:
-            if os.path.exists(temporary):
-                os.remove(temporary)
-            with suppress(OSError):  # it holds something; made for this object alone, it goes with it
-                os.rmdir(os.path.dirname(path))
-            raise
         return stamp
 
     def _put_remote(self, path: str, data: bytes | bytearray) -> None:
@@ -162,18 +156,21 @@ class Root:
                 with suppress(FileNotFoundError):
                     self.filesystem.rm_file(path)
 
-    def _written_apart(self, path: str, data: bytes | bytearray) -> str:
-        """The path of a temporary file beside the local ``path`` that holds ``data``."""
-        folder, name = self._made_folder(path), os.path.basename(path)
-        temporary = os.path.join(folder, _temporary_name(name))
+    @contextmanager
+    def _temporary(self, path: str) -> Iterator[str]:
+        """A name beside the local ``path`` for a file that is to be moved onto it; none is left behind."""
+        folder = self._made_folder(path)
+        temporary = os.path.join(folder, _temporary_name(os.path.basename(path)))
         try:
-            with open(temporary, "wb") as file:
-                file.write(data)
+            yield temporary
         except BaseException:
-            if os.path.exists(temporary):
+            with suppress(FileNotFoundError):
                 os.remove(temporary)
+            with suppress(OSError):  # it holds something; made for this object alone, it goes with it
+                os.rmdir(folder)
             raise
-        return temporary
+        with suppress(FileNotFoundError):  # moved, or swept by the owner of what it is put beside
+            os.remove(temporary)
 
     def _made_folder(self, path: str) -> str:
         """The folder of the local ``path``, made if it is missing. StoreError if a link below the root stands in its way."""
@@ -198,14 +195,9 @@ class Root:
         """`put` of what the local file ``path`` holds, in bounded memory."""
         final = self.path(checked(rel))
         if self.is_local:
-            temporary = self._written_apart(final, b"")
-            try:
+            with self._temporary(final) as temporary:
                 shutil.copyfile(path, temporary)
                 os.replace(temporary, final)
-            except BaseException:
-                if os.path.exists(temporary):
-                    os.remove(temporary)
-                raise
             return
         if is_file_server(self.filesystem):
             _make_folder(self.filesystem, posixpath.dirname(final))
@@ -219,17 +211,15 @@ class Root:
         """
         path = self.path(checked(rel))
         if self.is_local:
-            temporary = self._written_apart(path, data)
-            try:
-                os.link(temporary, path)
-                return True
-            except FileExistsError:
-                return False
-            except OSError:  # a disk without hard links
-                return self._put_looking(rel, data)
-            finally:
-                with suppress(FileNotFoundError):  # swept by the owner of what it is put beside
-                    os.remove(temporary)
+            with self._temporary(path) as temporary:
+                _write(temporary, data)
+                try:
+                    os.link(temporary, path)
+                    return True
+                except FileExistsError:
+                    return False
+                except OSError:  # a disk without hard links
+                    return self._put_looking(rel, data)
         if self.size(rel) is not None:
             return False
         if is_file_server(self.filesystem):
@@ -266,8 +256,7 @@ class Root:
             self.filesystem.pipe_file(path, data)
             return
         self._made_folder(path)
-        with open(path, "wb") as file:
-            file.write(data)
+        _write(path, data)
 
     def move(self, apart: str, rel: str) -> None:
         """Give the file ``apart`` the name ``rel``, in place of what may have it. On local disks and file servers."""
@@ -622,6 +611,11 @@ def _make_folder(filesystem: fsspec.AbstractFileSystem, path: str) -> None:
         except OSError:
             if not attempts_left and not filesystem.isdir(path):
                 raise
+
+
+def _write(path: str, data: bytes | bytearray) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
 
 
 def _temporary_name(name: str) -> str:

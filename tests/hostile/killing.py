@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from elmo_store.storage.lease import LEASES
-from elmo_store.storage.root import Root
+from elmo_store.storage.root import Root, _temporary_name
 
 
 def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
@@ -23,7 +23,8 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
         left[0] -= 1
         if left[0] < 0:
             if torn:
-                self._written_apart(self.path(rel), data[: len(data) // 2])
+                folder, _, name = rel.rpartition("/")
+                self.put_apart(f"{folder}/{_temporary_name(name)}".lstrip("/"), data[: len(data) // 2])
             raise OSError("injected: the process was killed here")
         return put(self, rel, data)
 

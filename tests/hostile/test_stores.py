@@ -118,7 +118,7 @@ def test_a_folder_in_place_of_an_object_is_a_fault(store: Written, rel: str) -> 
         store.root.get(rel)
 
 
-@pytest.mark.parametrize("rel", [layout.stretch_marker(0), layout.ids_marker(0)])
+@pytest.mark.parametrize("rel", [layout.part_group_marker(0), layout.ids_marker(0)])
 def test_a_folder_in_place_of_a_marker_is_a_missing_marker(store: Written, rel: str) -> None:
     folder_in_place_of(store.root, rel)
     found = "\n".join(fault.text for fault in verify(elmo_store.open(store.root.url())).faults)

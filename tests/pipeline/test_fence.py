@@ -3,6 +3,7 @@
 import json
 import os
 import time
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -369,14 +370,14 @@ def test_a_late_writer_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Monk
     root = JobRoot(Root(tmp_path / "store"), "first")
     acquire(Root(tmp_path / "store"), Lease.of_this_process("first", local=True, patience_seconds=9.0))
     root.put(MANIFEST, b"{}")
-    sound = Root._written_apart
+    sound = Root._temporary
 
-    def stands_still(self: Root, path: str, data: bytes) -> str:
+    def stands_still(self: Root, path: str) -> AbstractContextManager[str]:
         release(Root(tmp_path / "store"), "first")
         monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
-        return sound(self, path, data)
+        return sound(self, path)
 
-    monkeypatch.setattr(Root, "_written_apart", stands_still)
+    monkeypatch.setattr(Root, "_temporary", stands_still)
     with pytest.raises(LeaseLostError):
         root.put(START, b"{}")
     assert not (tmp_path / "store" / WORK).exists()

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from elmo_store.format.layout import IDS, SHARDS, STRETCHES
+from elmo_store.format.layout import IDS, PART_GROUPS, SHARDS
 from pipeline.main import main
 from tests.pipeline.conftest import Command
 
@@ -16,7 +16,7 @@ def compared(store: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(path for path in store.rglob("*") if path.is_file()):
         data, rel = path.read_bytes(), path.relative_to(store)
-        if rel.parts[0] in (SHARDS, STRETCHES, IDS):
+        if rel.parts[0] in (SHARDS, PART_GROUPS, IDS):
             found[str(rel)] = {name: value for name, value in json.loads(data).items() if name not in OF_A_RUN}
         else:
             found[str(rel)] = data

@@ -25,7 +25,7 @@ from elmo_store.format.manifest import (
     StartStateInfo,
     write_manifest,
 )
-from elmo_store.format.markers import IdsMarker, ObjectRecord, PartRange, ShardMarker, StretchMarker, checksum, write_marker
+from elmo_store.format.markers import IdsMarker, ObjectRecord, PartGroupMarker, PartRange, ShardMarker, checksum, write_marker
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
@@ -200,7 +200,7 @@ def write_ids(root: Root, manifest: Manifest) -> IdsMarker:
 
 def write_sentences(
     root: Root, manifest: Manifest, tokens: list[list[str]], starts: list[int], parts: Sequence[int]
-) -> StretchMarker:
+) -> PartGroupMarker:
     first = 0
     objects: list[tuple[str, bytes | bytearray]] = []
     ranges = []
@@ -229,7 +229,7 @@ def write_sentences(
     for chunk in range(-(-len(starts) // manifest.sentence_chunk)):
         entries = np.array(starts[chunk * manifest.sentence_chunk :][: manifest.sentence_chunk])
         objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries))
-    marker = StretchMarker(0, tuple(ranges), _put(root, objects))
+    marker = PartGroupMarker(0, tuple(ranges), _put(root, objects))
     write_marker(root, marker)
     return marker
 

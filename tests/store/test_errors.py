@@ -80,7 +80,7 @@ def test_an_unfinished_store_has_the_sentences_that_are_numbered(written: Writte
     written.root.remove(layout.SENTENCE_INDEX)
     store = elmo_store.open(written.root.url(), incomplete_ok=True)
     assert store.sentence(3).tokens == tuple(written.tokens[3])
-    written.root.remove(layout.stretch_marker(0))
+    written.root.remove(layout.part_group_marker(0))
     with pytest.raises(ShardMissingError, match="sentence 3 is not written yet"):
         _ = elmo_store.open(written.root.url(), incomplete_ok=True).sentence(3).tokens
 

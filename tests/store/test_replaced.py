@@ -15,7 +15,7 @@ import elmo_store
 from elmo_store.errors import ShardMissingError, StoreReplacedError
 from elmo_store.format import layout
 from elmo_store.format.manifest import read_manifest, write_manifest
-from elmo_store.forms.run_reader import _File
+from elmo_store.forms.runs import _File
 from elmo_store.reading import watched
 from elmo_store.storage.ranges import Range
 from elmo_store.storage.root import Root
@@ -205,6 +205,6 @@ def test_a_job_that_reads_a_store_notices_in_every_worker(tmp_path: Path) -> Non
     source, _ = watched.opened_store(url)
     overwrite(url)
     with pytest.raises(StoreReplacedError, match=AGAIN):
-        copy_marked((layout.STRETCHES, 0), source, Root(tmp_path / "target"))
+        copy_marked((layout.PART_GROUPS, 0), source, Root(tmp_path / "target"))
     with pytest.raises(StoreReplacedError, match=AGAIN):
         _DeriveShards(pickle.loads(pickle.dumps(source)), Root(tmp_path / "target")).setup()

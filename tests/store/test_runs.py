@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmo_store.forms import run_reader
-from elmo_store.forms.run_reader import RunReader
-from elmo_store.forms.runs import Runs, cut
+from elmo_store.forms import runs as module
+from elmo_store.forms.runs import RunReader, Runs, cut
 from elmo_store.storage.ranges import ShortReadError
 from elmo_store.storage.root import Root
 
@@ -57,12 +56,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Root:
 
 
 def _without_extension(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_reader, "compiled", lambda: None)
+    monkeypatch.setattr(module, "compiled", lambda: None)
 
 
 @given(data=st.data())
 def test_pieces_of_files_in_c_and_in_python(root: Root, data: st.DataObject) -> None:
-    assert run_reader.compiled() is not None, "elmo_store.forms._ranges was not built: python setup.py build_ext --inplace"
+    assert module.compiled() is not None, "elmo_store.forms._ranges was not built: python setup.py build_ext --inplace"
     files, k = data.draw(st.lists(st.integers(0, 69), min_size=1, max_size=70, unique=True)), data.draw(st.integers(1, 4))
     n = data.draw(st.integers(0, 90))
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
@@ -119,7 +118,7 @@ def test_a_file_of_another_size_is_no_shard(root: Root) -> None:
 
 
 def test_pieces_that_do_not_fit_the_buffer(root: Root) -> None:
-    extension, out = run_reader.compiled(), np.zeros(10, np.uint8)
+    extension, out = module.compiled(), np.zeros(10, np.uint8)
     zero, ten = np.zeros(1, np.int64), np.full(1, 10)
     for arrays in (
         (zero, zero, ten, ten),  # beyond the buffer
@@ -149,7 +148,7 @@ def test_more_ranges_than_are_announced_at_a_time_from_a_disk(tmp_path: Path) ->
 
 def test_a_file_may_leave_the_cache_while_it_is_read(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    monkeypatch.setattr(run_reader, "_files_at_hand", lambda: 1)
+    monkeypatch.setattr(module, "_files_at_hand", lambda: 1)
     reader = RunReader(root)
     for number in range(70):
         out = np.empty((1, 100), np.uint8)

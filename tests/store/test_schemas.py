@@ -13,7 +13,7 @@ import pytest
 from elmo_store.errors import ManifestError, StoreError
 from elmo_store.format import json_schemas, layout
 from elmo_store.format.manifest import Manifest, MixInfo, WeightSet, own_sha256
-from elmo_store.format.markers import ShardMarker, StretchMarker, read_marker, sealed
+from elmo_store.format.markers import PartGroupMarker, ShardMarker, read_marker, sealed
 from elmo_store.storage.root import Root
 from tests.store.support import make_manifest, make_store
 
@@ -79,7 +79,7 @@ def test_markers_that_are_none(tmp_path: Path, change: dict[str, Any]) -> None:
     root.put(layout.shard_marker(0), sealed({name: member for name, member in value.items() if name != "sha256"}))
     with pytest.raises(StoreError, match=rf"00000\.json is not a marker \({next(iter(change))}"):
         read_marker(root, 0)
-    sound = json.loads(sealed(asdict(StretchMarker(0, (), ()))))
+    sound = json.loads(sealed(asdict(PartGroupMarker(0, (), ()))))
     assert not list(validator("markers").iter_errors(sound))
     del sound["sha256"]
     assert list(validator("markers").iter_errors(sound))

@@ -25,7 +25,7 @@ from elmo_store.format.markers import (
     marked,
     read_ids_marker,
     read_marker,
-    read_stretch_marker,
+    read_part_group_marker,
     write_marker,
 )
 from elmo_store.forms import zarr_form
@@ -43,7 +43,7 @@ def resign(root: Root) -> None:
     """Make every marker and the manifest say of each object what it is now, as somebody who wrote it by hand would."""
     markers: dict[str, list[Any]] = {}
     for folder, read in (
-        (layout.SHARDS, read_marker), (layout.STRETCHES, read_stretch_marker), (layout.IDS, read_ids_marker)
+        (layout.SHARDS, read_marker), (layout.PART_GROUPS, read_part_group_marker), (layout.IDS, read_ids_marker)
     ):  # fmt: skip
         markers[folder] = []
         for number in marked(root, folder):
@@ -53,7 +53,7 @@ def resign(root: Root) -> None:
             write_marker(root, marker)
             markers[folder].append(marker)
     manifest = read_manifest(root)
-    sums = Checksums(*(checksum(markers[folder]) for folder in (layout.SHARDS, layout.STRETCHES, layout.IDS)))
+    sums = Checksums(*(checksum(markers[folder]) for folder in (layout.SHARDS, layout.PART_GROUPS, layout.IDS)))
     objects = tuple(ObjectRecord.of(one.path, root.get(one.path)) for one in manifest.objects)
     write_manifest(root, replace(manifest, checksums=sums, objects=objects))
 

@@ -17,7 +17,7 @@ from elmo_store.format import layout
 from elmo_store.format.ids import hashes
 from elmo_store.format.layout import SENTENCES_SCHEMA, ids_marker, rejects_part, sentences_part
 from elmo_store.format.manifest import read_manifest, write_manifest
-from elmo_store.format.markers import IdsMarker, PartRange, read_stretch_marker, write_marker
+from elmo_store.format.markers import IdsMarker, PartRange, read_part_group_marker, write_marker
 from elmo_store.forms.zarr_form import read_sentence_chunks
 from elmo_store.storage.root import Root
 from tests.store.support import make_manifest
@@ -218,7 +218,7 @@ def test_any_parts_give_the_same_starts_and_ids(
         root.put_json(PLAN, {"id": "p", "n_part_groups": len(found), "n_id_runs": 1 << bits, "resumed": False})
         for one in found:
             number_parts(root, one)
-            assert read_stretch_marker(root, one.number) is not None
+            assert read_part_group_marker(root, one.number) is not None
         write_manifest(root, manifest.__class__(**{**vars(manifest), "complete": False}))
         assert list(runs_to_do(root)) == list(range(1 << bits))
         for run in runs_to_do(root):

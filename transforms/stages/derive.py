@@ -28,7 +28,7 @@ from elmo_store.format.markers import (
     joined_stamps,
     marked,
     read_ids_marker,
-    read_stretch_marker,
+    read_part_group_marker,
     write_marker,
 )
 from elmo_store.forms import zarr_form
@@ -98,11 +98,11 @@ def plan_derived(source: Root, target: Root, resumed: bool) -> Iterable[Any]:
     if manifest.complete:
         return
     counts = manifest.sizes
-    groups, tables = marked(source, layout.STRETCHES), marked(source, layout.IDS)
+    groups, tables = marked(source, layout.PART_GROUPS), marked(source, layout.IDS)
     if not is_planned(target, plan_id(manifest)):
         zarr_form.create(target, manifest)
         write_plan(target, plan_id(manifest), counts, n_groups=len(groups), n_id_runs=len(tables), resumed=resumed)
-    yield from (TaggedOutput(PARTS, (layout.STRETCHES, number)) for number in groups)
+    yield from (TaggedOutput(PARTS, (layout.PART_GROUPS, number)) for number in groups)
     yield from (TaggedOutput(PARTS, (layout.IDS, number)) for number in tables)
     parts = [(layout.sentences_part(part.part), part) for part in read_index(source, read_manifest(source))]
     tasks = shard_tasks(parts, counts.rows, manifest.shard_rows)
@@ -116,7 +116,7 @@ def copy_marked(task: CopyTask, source: Root, target: Root) -> Outcome:
     ShardMissingError if the source has no such marker; ValueError if an object is not what the marker says.
     """
     folder, number = task
-    read: Any = read_stretch_marker if folder == layout.STRETCHES else read_ids_marker
+    read: Any = read_part_group_marker if folder == layout.PART_GROUPS else read_ids_marker
     marker = read(source, number)
     if marker is None:
         raise ShardMissingError(f"{source.url(f'{folder}/{number:05d}.json')} is missing: the source is damaged, verify it")

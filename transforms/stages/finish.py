@@ -16,18 +16,18 @@ import apache_beam as beam
 from apache_beam.pvalue import PCollection
 
 from elmo_store.errors import ShardCorruptError
-from elmo_store.format.layout import IDS, REJECTS, SENTENCE_IDS, SENTENCES, SHARDS, STRETCHES, ZARR, is_ours, zarr_states_shard
+from elmo_store.format.layout import IDS, PART_GROUPS, REJECTS, SENTENCE_IDS, SENTENCES, SHARDS, ZARR, is_ours, zarr_states_shard
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import (
     CHECKSUM_RUN,
     IdsMarker,
+    PartGroupMarker,
     ShardMarker,
-    StretchMarker,
     Verify,
     marker_fault,
     read_ids_marker,
     read_marker,
-    read_stretch_marker,
+    read_part_group_marker,
     run_digest,
     stamped_fault,
     stamped_objects,
@@ -43,7 +43,7 @@ from transforms.runtime.work import PLAN, START, SUMMARY, WORK
 from transforms.stages.plan import IO_THREADS, ShardTask, grouped
 
 ID_RUNS_OF_TASK = 16  # runs of id tables that one task looks at
-M = TypeVar("M", StretchMarker, IdsMarker)
+M = TypeVar("M", PartGroupMarker, IdsMarker)
 
 
 class FindDone(beam.PTransform[PCollection[list[ShardTask]], PCollection[list[ShardTask]]]):
@@ -118,7 +118,7 @@ class CheckTask:
     first: int
     stop: int
     outcome: Outcome | None = None
-    folder: str = SHARDS  # or STRETCHES, IDS
+    folder: str = SHARDS  # or PART_GROUPS, IDS
 
 
 def check_tasks(outcome: Outcome, root: Root) -> Iterator[CheckTask]:
@@ -127,7 +127,7 @@ def check_tasks(outcome: Outcome, root: Root) -> Iterator[CheckTask]:
     n_shards = int(plan.get("n_shards", 0))
     for first in range(0, max(1, n_shards), CHECKSUM_RUN):
         yield CheckTask(first, min(first + CHECKSUM_RUN, n_shards), outcome if first == 0 else None)
-    for folder, n, size in ((STRETCHES, plan.get("n_part_groups", 0), 1), (IDS, plan.get("n_id_runs", 0), ID_RUNS_OF_TASK)):
+    for folder, n, size in ((PART_GROUPS, plan.get("n_part_groups", 0), 1), (IDS, plan.get("n_id_runs", 0), ID_RUNS_OF_TASK)):
         for first in range(0, n, size):
             yield CheckTask(first, min(first + size, n), folder=folder)
 
@@ -169,8 +169,8 @@ def _sums(markers: Iterable[ShardMarker]) -> Counter[str]:
 
 def _is_sound(root: Root, folder: str, number: int) -> bool:
     """Whether a part group or a run of id tables is as its marker says; the marker of one that is not is removed."""
-    marker: StretchMarker | IdsMarker | None
-    marker = read_stretch_marker(root, number) if folder == STRETCHES else read_ids_marker(root, number)
+    marker: PartGroupMarker | IdsMarker | None
+    marker = read_part_group_marker(root, number) if folder == PART_GROUPS else read_ids_marker(root, number)
     if marker is None:
         return False
     with ThreadPoolExecutor(IO_THREADS) as pool:
@@ -194,7 +194,7 @@ def finish_job(root: Root, outcome: Outcome) -> Manifest:
         stop(root, [missing, *outcome.errors])
     if outcome.faulty:
         stop(root, [f"{', '.join(outcome.faulty)} are not in the store as their markers say: run the same command again"])
-    groups = _markers(root, plan["n_part_groups"], read_stretch_marker)
+    groups = _markers(root, plan["n_part_groups"], read_part_group_marker)
     tables = _markers(root, plan["n_id_runs"], read_ids_marker)
     if root.is_local:  # not in the folders that hold one shard each: they are many, `check` looks there
         remove_half_written(root.path(), but=root.path(f"{ZARR}/states/c"))
@@ -251,10 +251,10 @@ def remove_half_written(folder: str, *, but: str = "") -> None:
                     os.remove(entry.path)
 
 
-def _remove_strays(root: Root, markers: Sequence[StretchMarker | IdsMarker]) -> None:
+def _remove_strays(root: Root, markers: Sequence[PartGroupMarker | IdsMarker]) -> None:
     """Remove what an earlier plan of this job left beside its parts and id tables: the input may have changed since."""
     known = {marker.path for marker in markers} | {record.path for marker in markers for record in marker.objects}
-    folders = (SENTENCES, SENTENCE_IDS, REJECTS, f"{ZARR}/sentence_start/c", STRETCHES, IDS)
+    folders = (SENTENCES, SENTENCE_IDS, REJECTS, f"{ZARR}/sentence_start/c", PART_GROUPS, IDS)
     root.remove_many([rel for folder in folders for rel in root.list(folder) if is_ours(rel) and rel not in known])
 
 

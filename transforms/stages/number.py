@@ -28,11 +28,11 @@ from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import (
     STAMPS,
     IdsMarker,
-    StretchMarker,
+    PartGroupMarker,
     joined_stamps,
     put_marked,
     read_ids_marker,
-    read_stretch_marker,
+    read_part_group_marker,
     write_marker,
 )
 from elmo_store.forms import zarr_form
@@ -107,7 +107,7 @@ def number_parts(root: Root, group: PartGroup) -> Outcome:
     stats = {STAMPS: joined_stamps(stamps + chunk_stamps)}
     ranges = tuple(part.range for part in group.parts)
     objects = (*records, *chunk_records)
-    write_marker(root, StretchMarker(group.number, ranges, objects, identity(group, manifest), stats))
+    write_marker(root, PartGroupMarker(group.number, ranges, objects, identity(group, manifest), stats))
     return Outcome(n_retries=retries_of(root).take())
 
 
@@ -131,7 +131,7 @@ def is_numbered(root: Root, manifest: Manifest, plan: str, group: PartGroup) -> 
     ``plan``: the id of the plan. A request an object, so this is for many workers.
     """
     try:
-        marker = read_stretch_marker(root, group.number)
+        marker = read_part_group_marker(root, group.number)
     except StoreError:
         return False
     if marker is None or marker.plan != identity(group, manifest):
