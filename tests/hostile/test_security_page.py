@@ -1,4 +1,4 @@
-"""docs/security.md: every row of the table of hostile input names tests that are there; every test of hostile input has a row."""
+"""docs/security.md: every line on hostile input names tests that are there; every test of hostile text has a line."""
 
 import ast
 import re
@@ -8,9 +8,9 @@ HERE = Path(__file__).parent
 
 
 def rows(page: str, heading: str = "Hostile input") -> list[str]:
-    """The rows of the table below ``heading``."""
-    table = page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
-    return [line for line in table.splitlines() if line.startswith("| ")][1:]
+    """The items of the list below ``heading``."""
+    section = page.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return [line for line in section.splitlines() if line.startswith("- ")]
 
 
 def functions_of(name: str) -> set[str]:
