@@ -91,7 +91,7 @@ class Call:
     def spell(self, prepared: Prepared) -> None:
         """Character ids of new words."""
         if self.new_words:
-            char_ids(prepared.vocabulary.words[: prepared.n_words])
+            char_ids(prepared.vocabulary[: prepared.n_words])
 
 
 def part_seconds(root: Root, tasks: list[ShardTask], call: Call) -> dict[str, float]:

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from model.characters import BOS, EOS, PADDING_ID, Lexicon, spell
 from model.engine.device import send
-from model.engine.planning.words import Vocabulary
 from model.engine.products import PackedLinear
 from model.options import BiLMOptions
 
@@ -166,7 +165,7 @@ class WordVectorTable:
 
     def __init__(self, compute: Callable[[Sequence[str]], Tensor], projection_dim: int, device: torch.device) -> None:
         self._compute = compute
-        self._vocabulary = Vocabulary()
+        self._vocabulary: list[str] = []
         self._known = 0
         self._x = torch.empty(0, projection_dim, device=device)
         self.generation = 0  # counts the changes of vocabulary: numbers of another one mean other words
@@ -176,15 +175,15 @@ class WordVectorTable:
         """Hold no words; what others keep by number of word belongs to an earlier generation from now on."""
         self.generation += 1
         self._known = 0
-        self._vocabulary = Vocabulary()
+        self._vocabulary = []
 
-    def upto(self, vocabulary: Vocabulary, n: int) -> Tensor:
+    def upto(self, vocabulary: list[str], n: int) -> Tensor:
         """x [n, p] of the first n words of a vocabulary; computes what is missing."""
         if vocabulary is not self._vocabulary:
             self.forget()
             self._vocabulary = vocabulary
         if n > self._known:
-            new = vocabulary.words[self._known : n]
+            new = vocabulary[self._known : n]
             x = self._compute(new)  # [new, p]
             if n > len(self._x):
                 grown = torch.empty(max(n, min(2 * len(self._x), 1 << 16)), x.shape[1], device=x.device)

@@ -18,7 +18,6 @@ from model.engine.cuda import CudaDevice, CudaDirection, matmul_precision
 from model.engine.device import DirectionWeights, Layout
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine.planning.grid import plan_direction
-from model.engine.planning.sequences import Sequences
 from model.engine.word_vectors import WordVectors
 from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
@@ -26,6 +25,7 @@ from model.start_state import StartState
 from model.warm import compute_warm
 from tests.model import golden
 from tests.model.carried import embed_carried
+from tests.model.listed import sequences_of
 from tests.model.reference import ReferenceBiLM
 
 SETTINGS = EngineSettings(device="cpu", lanes=16)
@@ -286,7 +286,7 @@ def test_out_of_memory_in_the_character_cnn_halves_its_blocks(
 def test_a_plan_of_another_shape_is_refused(tiny: BiLMWeights) -> None:
     direction = CudaDevice(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")).directions[0]
     with pytest.raises(ValueError, match="32 lanes"):
-        direction.check(plan_direction(Sequences.of([[0, 1]]), 32))
+        direction.check(plan_direction(sequences_of([[0, 1]]), 32))
 
 
 def test_precision_of_products_is_put_back() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model.engine.planning.grid import N_SLOTS, START_SLOT, DirectionPlan, choose_lanes, plan_direction, schedule
-from model.engine.planning.sequences import Sequences
+from tests.model.listed import sequences_of
 
 Listed = list[tuple[int, ...]]
 
@@ -62,7 +62,7 @@ def assert_right(plan: DirectionPlan, sequences: Listed) -> None:
 @given(st.lists(sequence, min_size=1, max_size=30), st.integers(1, 7))
 def test_every_token_follows_exactly_the_words_before_it(sequences: Listed, lanes: int) -> None:
     """Repeated sequences are welcome too; only their first token is shared, unless two have no other."""
-    plan = plan_direction(Sequences.of(sequences), lanes)
+    plan = plan_direction(sequences_of(sequences), lanes)
     assert_right(plan, sequences)
     assert plan.n_computed == len(np.unique(plan.cells))
     shared = len(sequences) > 1 and sum(len(words) == 1 for words in sequences) <= 1
@@ -75,7 +75,7 @@ def test_every_token_follows_exactly_the_words_before_it(sequences: Listed, lane
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=9).map(tuple), min_size=1, max_size=30), st.integers(1, 7))
 def test_sequences_that_begin_differently_share_nothing(sequences: Listed, lanes: int) -> None:
-    plan = plan_direction(Sequences.of(sequences), lanes)
+    plan = plan_direction(sequences_of(sequences), lanes)
     assert_right(plan, sequences)
     if len({words[0] for words in sequences}) > 1:
         assert plan.n_computed == sum(map(len, sequences)) == len(np.unique(plan.cells))
@@ -120,7 +120,7 @@ def test_each_segment_goes_into_the_lane_that_is_free_first(lengths: list[int], 
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 8))
 def test_length_stays_within_grahams_bound(lengths: list[int], lanes: int) -> None:
     """Longest-first list scheduling takes at most 4/3 - 1/(3B) of the best, which is at least these two bounds."""
-    plan = plan_direction(Sequences.of((k, *[1] * (n - 1)) for k, n in enumerate(lengths)), lanes)
+    plan = plan_direction(sequences_of((k, *[1] * (n - 1)) for k, n in enumerate(lengths)), lanes)
     ordered = sorted(lengths, reverse=True)
     pair = ordered[lanes - 1] + ordered[lanes] if len(ordered) > lanes else 0
     best = max(-(-sum(lengths) // lanes), ordered[0], pair)
@@ -130,14 +130,14 @@ def test_length_stays_within_grahams_bound(lengths: list[int], lanes: int) -> No
 
 def test_one_endless_sentence_takes_one_lane_and_linear_time() -> None:
     words = tuple(range(1, 100_001))
-    plan = plan_direction(Sequences.of([words, (1, 5, 6)]), 4)
+    plan = plan_direction(sequences_of([words, (1, 5, 6)]), 4)
     assert plan.steps == 100_000
     np.testing.assert_array_equal(plan.words.reshape(-1)[plan.cells[:100_000]], words)
     np.testing.assert_array_equal(np.diff(plan.cells[:100_000]), 4)
 
 
 def test_no_sequences_make_an_empty_grid() -> None:
-    plan = plan_direction(Sequences.of([]), 3)
+    plan = plan_direction(sequences_of([]), 3)
     assert (plan.steps, plan.n_computed, len(plan.cells)) == (0, 0, 0)
 
 
@@ -150,7 +150,7 @@ def test_plans_are_the_same_each_time() -> None:
     rng = np.random.default_rng(3)
     sequences = list({(1, *map(int, rng.integers(2, 6, int(rng.integers(0, 12))))) for _ in range(200)})
     sequences.sort(key=lambda words: (len(words), words))
-    a, b = plan_direction(Sequences.of(sequences), 8), plan_direction(Sequences.of(sequences), 8)
+    a, b = plan_direction(sequences_of(sequences), 8), plan_direction(sequences_of(sequences), 8)
     np.testing.assert_array_equal(a.words, b.words)
     np.testing.assert_array_equal(a.cells, b.cells)
     np.testing.assert_array_equal(a.loads.slot, b.loads.slot)
@@ -171,10 +171,10 @@ def test_real_text_fills_the_grid(shared_dir: Path) -> None:
             if n_tokens >= 65_536:
                 break
     for read in ([(0, *s) for s in sentences], [(1, *s[::-1]) for s in sentences]):
-        distinct_read = Sequences.of(dict.fromkeys(read))
+        distinct_read = sequences_of(dict.fromkeys(read))
         plan = plan_direction(distinct_read, choose_lanes(distinct_read.lengths, (16, 32, 64, 128)))
         assert plan.lanes == 128
-        assert plan.fill >= 0.97
+        assert plan.n_computed / plan.n_cells >= 0.97
         assert plan.n_computed <= 0.97 * sum(map(len, read))
 
 

@@ -109,8 +109,5 @@ def test_carried_states_run_along_their_lane(lanes: list[list[list[int]]], grid:
     assert read_by_row(backward, grid) == dict(enumerate(behind))
 
 
-def test_a_part_counts_from_its_own_start() -> None:
-    whole = Sequences.of([(5, 6), (), (7,), (8, 9)])
-    assert listed(whole[1:3]) == [(), (7,)]
-    assert listed(whole[3:4]) == [(8, 9)]
+def test_ranges_stand_one_after_the_other() -> None:
     np.testing.assert_array_equal(ranges(np.array([3, 9]), np.array([2, 0])), [3, 4])

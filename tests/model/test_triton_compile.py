@@ -13,8 +13,8 @@ from model.engine.cell import CellOps
 from model.engine.cuda import CudaDirection
 from model.engine.device import DirectionWeights, Layout
 from model.engine.planning.grid import plan_direction
-from model.engine.planning.sequences import Sequences
 from model.options import BiLMOptions
+from tests.model.listed import sequences_of
 
 triton = pytest.importorskip("triton", reason="Triton is not installed; it comes with PyTorch for CUDA")
 
@@ -64,7 +64,7 @@ def launches() -> set[Launch]:
             weights = DirectionWeights([layer, layer], FULL, torch.zeros(2, p), torch.zeros(2, d))
             layout = Layout(dtype, torch.device("cpu"), lanes=16, window=1, table_rows=0, table_block=16)
             direction = CudaDirection(weights, layout, cast(CellOps, cell_triton))
-            plan = plan_direction(Sequences.of([[0], [1]]), 16)
+            plan = plan_direction(sequences_of([[0], [1]]), 16)
             direction.run(plan, torch.zeros(2, p), 0, lambda window, outputs: None)
     return seen
 

@@ -75,11 +75,6 @@ class DirectionPlan:
                 first += n
         return windows
 
-    @property
-    def fill(self) -> float:
-        """Share of the cells that compute something."""
-        return self.n_computed / max(1, self.n_cells)
-
 
 def schedule(length: IntArray, lanes: int, root: int | None) -> tuple[IntArray, IntArray]:
     """Lane and first step of each piece of these lengths: longest first, into the lane that is free first.

@@ -13,7 +13,7 @@ import numpy as np
 from model.engine.planning.grid import DirectionPlan, choose_lanes, plan_direction
 from model.engine.planning.sequences import IntArray, Rows, WordArray, bounded, sentence_rows
 from model.engine.planning.text import Text
-from model.engine.planning.words import BOS_ID, EOS_ID, Vocabulary, WordBook
+from model.engine.planning.words import BOS_ID, EOS_ID, WordBook
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class Prepared:
     text: Text
     first: IntArray
     stop: IntArray
-    vocabulary: Vocabulary
+    vocabulary: list[str]
     n_words: int
     groups: list[Group]
     n_rows: int
@@ -124,7 +124,7 @@ class Host:
         text.check(boundaries)
         numbers = self._book.numbers(text.vocabulary)  # [V]
         words = numbers[text.words] if len(numbers) else text.words
-        numbered = Text(self._book.vocabulary.words, words, text.offsets, text.first, text.stop)
+        numbered = Text(self._book.vocabulary, words, text.offsets, text.first, text.stop)
         offset = 0 if boundaries else 1
         first, stop = text.first + offset, text.stop + offset
         groups = self.groups(numbered, first, stop, 0, len(text), 0)

@@ -3,7 +3,6 @@
 A GPU computes millions of tokens a second, so nothing here takes Python a step a token.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,24 +31,12 @@ class Sequences:
     offsets: IntArray
 
     @classmethod
-    def of(cls, sequences: Iterable[Sequence[int]]) -> "Sequences":
-        """From sequences of numbers."""
-        listed = list(sequences)
-        words = np.array([word for sequence in listed for word in sequence], np.int32)
-        return cls(words, np.cumsum([0, *map(len, listed)], dtype=np.int64))
-
-    @classmethod
     def cut(cls, words: WordArray, first: IntArray, length: IntArray) -> "Sequences":
         """Slices of an array, which may overlap."""
         return cls(words[ranges(first, length)], np.concatenate([[0], np.cumsum(length)]).astype(np.int64))
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    def __getitem__(self, part: slice) -> "Sequences":
-        """Neighbouring sequences, without a copy of their words."""
-        offsets = self.offsets[part.start : part.stop + 1]
-        return Sequences(self.words[offsets[0] : offsets[-1]], offsets - offsets[0])
 
     @property
     def lengths(self) -> IntArray:

@@ -10,15 +10,10 @@ from model.characters import BOS, EOS, n_truncated_words
 BOS_ID, EOS_ID = 0, 1
 
 
-class Vocabulary:
-    """Words by number, since the book was last emptied; it only grows, so that who holds it may read its first n words."""
-
-    def __init__(self) -> None:
-        self.words: list[str] = []
-
-
 class WordBook:
     """Word → number, on the host; emptied when it is full, never in the middle of a call.
+
+    Its vocabulary, the words by number, only grows until it is emptied: whoever holds the list may read its first n words.
 
     Args:
         capacity: words after which the next call starts with an empty book.
@@ -31,7 +26,7 @@ class WordBook:
         self._empty()
 
     def _empty(self) -> None:
-        self.vocabulary = Vocabulary()  # a new one: its identity says which emptying a number belongs to
+        self.vocabulary: list[str] = []  # a new one: its identity says which emptying a number belongs to
         self._ids: dict[str, int] = {}
         self._truncated = np.zeros(0, bool)
         self._add([BOS, EOS])
@@ -45,7 +40,7 @@ class WordBook:
             self._truncated = np.resize(self._truncated, max(n + len(words), min(self._capacity, 2 * n)))
         self._truncated[n : n + len(words)] = truncated
         self._ids.update(zip(words, range(n, n + len(words)), strict=True))
-        self.vocabulary.words += words
+        self.vocabulary += words
 
     def __len__(self) -> int:
         return len(self._ids)
