@@ -3,7 +3,7 @@
     corpus      text as numbers, batches
     network     parameters, word vectors, the recurrence with its gradient; cell and cell_triton: one step of it
     softmax     the sampled softmax and its optimiser
-    words, direction    the two parts of a training step, on a GPU each a graph
+    steps       the two parts of a training step, on a GPU each a graph
     trainer     recipe, schedule, loop
     run         a folder with checkpoints
     evaluate    held-out perplexity

@@ -4,7 +4,7 @@ Recipe (a run's settings, with the learning rate by tokens), optimiser, loop. Th
 every batch: AdamW, or Adagrad as published; the softmax's rows have an optimiser of their own (`softmax.SoftmaxRows`).
 
 On a CPU the two directions run side by side, each on a thread of its own with no parallelism inside its products: their
-steps are too small to be worth splitting; on a GPU each is a graph on a stream of its own (`direction`). What both need, the
+steps are too small to be worth splitting; on a GPU each is a graph on a stream of its own (`steps`). What both need, the
 word vectors, is computed before and its gradient after, on all cores. The host waits for a GPU once a batch.
 """
 
@@ -25,9 +25,8 @@ from model.options import DIRECTIONS, BiLMOptions
 from model.threads import direction_pool
 from model.training import softmax
 from model.training.corpus import FIRST_WORD, Batch, Corpus, Epoch
-from model.training.direction import DirectionBatch, DirectionResult, GraphedDirection, State, direction_step
 from model.training.network import Network, initial_parameters
-from model.training.words import GraphedWords, Words
+from model.training.steps import DirectionBatch, DirectionResult, GraphedDirection, GraphedWords, State, Words, direction_step
 
 MOST_PASSED_OVER = 10  # batches in a row
 FALL = 0.25  # share of a run over which the rate falls to zero at its end

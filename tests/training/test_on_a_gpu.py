@@ -13,13 +13,21 @@ import torch.nn.functional as F
 
 from model.characters import PADDING_ID, char_ids
 from model.options import DIRECTIONS, BiLMOptions
-from model.training import softmax
-from model.training import words as words_module
+from model.training import softmax, steps
 from model.training.corpus import Corpus, Epoch
-from model.training.direction import DirectionBatch, DirectionResult, GraphedDirection, direction_step
 from model.training.network import Network, initial_parameters, sum_by_index
+from model.training.steps import (
+    WINDOWS,
+    WORDS,
+    DirectionBatch,
+    DirectionResult,
+    GraphedDirection,
+    GraphedWords,
+    _Graphs,
+    direction_step,
+    read_words,
+)
 from model.training.trainer import Recipe, Trainer
-from model.training.words import WINDOWS, WORDS, GraphedWords, _Graphs, read_words
 
 SHORT = ["a", "bird", "x" * 12, "", "é"]
 # One window more than characters: 47 of them, and the last ones reach behind the 50 ids a word has.
@@ -39,7 +47,7 @@ def test_graphs_of_the_shapes_used_last_are_kept(small_options: BiLMOptions, mon
         return _Graphs(ids, inputs.clone(), read, read, [], Graph(), Graph())  # type: ignore[arg-type]
 
     monkeypatch.setattr(GraphedWords, "_captured", capture)
-    monkeypatch.setattr(words_module, "SHAPES", 2)
+    monkeypatch.setattr(steps, "SHAPES", 2)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     words = GraphedWords(Network(small_options, initial_parameters(small_options, 1), torch.float32))
