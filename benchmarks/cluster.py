@@ -15,8 +15,9 @@ from pathlib import Path
 
 from benchmarks.support import Table, machine, options_of
 from benchmarks.texts import made_up_text, write_lines
+from deploy.cluster.engine import cluster_of
 from deploy.cluster.processes import worker_environment
-from deploy.flink.cluster import FlinkCluster, flink_cluster
+from deploy.flink.cluster import FlinkCluster
 
 FILES = 16
 EMBED = "embed: workers import PyTorch, compute, write"
@@ -68,7 +69,7 @@ def main() -> None:
         table.row("local, one process", local, "")
         embed: list[float] = []
         for n in (1, 2):
-            with flink_cluster(folder / f"flink{n}", n) as cluster:
+            with cluster_of(FlinkCluster, folder / f"flink{n}", n) as cluster:
                 rows = []
                 for i in range(args.repeats):
                     rows.append(phases(cluster, *run(text, folder / f"store{n}-{i}", cluster.beam_options())))

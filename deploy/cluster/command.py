@@ -17,9 +17,7 @@ OptionsFor = Callable[[argparse.Namespace, Path, ExitStack], Sequence[str]]
 NO_ENGINE = 3  # as elmo-store's own code for a location that can't be used
 
 
-def run_on_engine(
-    prog: str, description: str | None, configure: Configure, options_for: OptionsFor, argv: Sequence[str] | None = None
-) -> int:
+def run_on_engine(prog: str, description: str | None, configure: Configure, options_for: OptionsFor) -> int:
     """Parse, bring the engine up, run the command, stop the engine; returns the command's exit code, 3 without an engine.
 
     Args:
@@ -27,7 +25,6 @@ def run_on_engine(
         description: the script's docstring.
         configure: adds the engine's own options.
         options_for: (options, folder for files and logs, stack that ends what was started) → Beam's options.
-        argv: instead of the process's arguments.
     """
     parser = argparse.ArgumentParser(
         prog=f"python -m {prog}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -35,22 +32,10 @@ def run_on_engine(
     )  # fmt: skip
     configure(parser)
     parser.add_argument(
-        "--worker", default="elmo-store-worker", metavar="PROGRAM",
-        help="for a cluster that exists: the workers' program on each of its machines (default: elmo-store-worker)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--pool", metavar="HOST:PORT",
-        help="for a cluster that exists: the worker pool beside each TaskManager or executor, such as localhost:50000, instead "
-        "of PROGRAM (default: none)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--jars", metavar="FOLDER", help="for a cluster that exists: the engine's jars (default: Maven resolves and keeps them)"
-    )
-    parser.add_argument(
         "--logs", metavar="FOLDER", help="keep the engine's files and logs there (default: a folder that is removed)"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="embed …, mix …: a command of elmo-store with its options")
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     if not args.command:
         parser.error("name the command to run, such as: embed INPUT --output URL")
     signal.signal(signal.SIGTERM, _leave)

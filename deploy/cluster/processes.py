@@ -6,10 +6,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from elmo_store.__main__ import put_ours_first
 
 START_SECONDS = 120.0
 STOP_SECONDS = 15.0
@@ -20,20 +22,11 @@ class ClusterError(RuntimeError):
     """An engine that can't be started here: names the process, what it said last, or what is missing and how to get it."""
 
 
-def checkout() -> Path:
-    """The folder that our packages lie in: a checkout's root, or site-packages."""
-    return Path(__file__).resolve().parent.parent.parent
-
-
 def worker_environment() -> dict[str, str]:
-    """The environment of services and workers: this Python first in PATH, safe paths, our packages found from a checkout."""
-    paths = [str(checkout()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
-        "PYTHONSAFEPATH": "1",
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
-    }
+    """The environment of services and workers: this Python first in PATH, our packages found from a checkout, safe paths."""
+    environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])}
+    put_ours_first([], environment)
+    return environment
 
 
 def free_port() -> int:
@@ -98,13 +91,13 @@ def service(
 ) -> Iterator[Service]:
     """A process in a group of its own, stopped together with whatever it started.
 
-    ``log``: the file that gets what it says, appended; None discards it.
+    ``log``: the file that gets what it says, appended; None discards it. ``env``: beside the environment of all.
     """
     with ExitStack() as stack:
         sink = stack.enter_context(open(log, "ab")) if log is not None else subprocess.DEVNULL
         process = subprocess.Popen(
             list(command),
-            env=dict(env) if env is not None else worker_environment(),
+            env={**worker_environment(), **(env or {})},
             stdout=sink, stderr=sink, stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         started = Service(name, process, log)
@@ -112,21 +105,3 @@ def service(
             yield started
         finally:
             started.stop(stop)
-
-
-def wait_registered(members: Sequence[Service], n: int, registered: Callable[[], int], folder: Path) -> None:
-    """Return when ``registered()`` says that an engine's leader knows ``n`` members.
-
-    ClusterError if one of ``members`` ends (but for those that were killed on purpose), or the time is up before. ``folder``:
-    where the logs are.
-    """
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        for member in members:
-            if member.process.returncode is None:
-                member.check_alive()
-        with suppress(OSError, ValueError):  # a leader's pages are not there, or not whole, as soon as its port is
-            if registered() >= n:
-                return
-        time.sleep(0.2)
-    raise ClusterError(f"{n} members did not register in {START_SECONDS:.0f} s, see the logs in {folder}")

@@ -8,30 +8,10 @@ command there and stops them. The second only adds the options for a cluster tha
 runner, and its machines the package, with PROGRAM in their PATH.
 """
 
-import argparse
 import sys
-from contextlib import ExitStack
-from pathlib import Path
 
-from deploy.cluster.command import run_on_engine
-from deploy.cluster.worker import environment_options, pool_options
-from deploy.spark.cluster import job_options, job_server_jar, spark_cluster
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this script."""
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="Spark workers to start, of one core (default: 2)")
-    parser.add_argument("--master", metavar="URL", help="spark://HOST:PORT of a cluster that exists; nothing is started")
-
-
-def options_for(args: argparse.Namespace, folder: Path, stack: ExitStack) -> list[str]:
-    """Beam's options for the cluster that ``args`` ask for, started into ``stack`` if it does not exist."""
-    if args.master is None:
-        return stack.enter_context(spark_cluster(folder, args.workers)).beam_options()
-    jar = job_server_jar(folder, Path(args.jars) if args.jars else None)
-    environment = pool_options(args.pool) if args.pool else environment_options(args.worker)
-    return job_options(args.master, jar, environment)
-
+from deploy.cluster.engine import run
+from deploy.spark.cluster import SparkCluster
 
 if __name__ == "__main__":
-    sys.exit(run_on_engine("deploy.spark.run", __doc__, add_arguments, options_for))
+    sys.exit(run(SparkCluster, __doc__))

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from deploy.cluster.artefacts import missing_tools
+from deploy.cluster.engine import cluster_of
 from deploy.cluster.processes import worker_environment
-from deploy.flink.cluster import FlinkCluster, flink_cluster
+from deploy.flink.cluster import FlinkCluster
 from model.files.registry import random_weights
 from pipeline.cli.exit_codes import Exit
 from tests.pipeline.conftest import TINY
@@ -80,7 +81,7 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlinkCluster]:
     """A real cluster of one JobManager and two TaskManagers."""
     if (problem := missing_tools()) is not None:
         pytest.skip(f"Flink can't be started: {problem}")
-    with flink_cluster(tmp_path_factory.mktemp("flink"), N_TASK_MANAGERS) as cluster:
+    with cluster_of(FlinkCluster, tmp_path_factory.mktemp("flink"), N_TASK_MANAGERS) as cluster:
         yield cluster
 
 

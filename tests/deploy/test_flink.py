@@ -58,10 +58,10 @@ def test_a_task_manager_that_dies_half_way_changes_no_byte(
     process = started(embed_arguments(store, *flink.beam_options()))
     wait_until("a few shards", lambda: markers(store) >= 5 or process.poll() is not None)
     assert process.poll() is None
-    lost = max(i for i, manager in enumerate(flink.task_managers) if manager.process.poll() is None)
-    flink.task_managers[lost].kill()
+    lost = max(i for i, manager in enumerate(flink.members) if manager.process.poll() is None)
+    flink.members[lost].kill()
     assert markers(store) < sum("states/part" in name for name in local_bytes)  # not after the work
-    flink.add_task_manager()
+    flink.add_member()
     _, err = process.communicate(timeout=300)
     assert process.returncode == Exit.COMPLETE, err
     assert digests(store) == local_bytes

@@ -7,7 +7,8 @@ import psutil
 import pytest
 
 from deploy.cluster.artefacts import missing_tools
-from deploy.spark.cluster import SparkCluster, spark_cluster
+from deploy.cluster.engine import cluster_of
+from deploy.spark.cluster import SparkCluster
 from pipeline.cli.exit_codes import Exit
 from tests.deploy.conftest import Arguments, markers, wait_until, winner_of_two
 from tests.pipeline.support import digests
@@ -20,13 +21,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
     """A real standalone cluster of one master and two workers."""
     if (problem := missing_tools()) is not None:
         pytest.skip(f"Spark can't be started: {problem}")
-    with spark_cluster(tmp_path_factory.mktemp("spark"), 2) as cluster:
+    with cluster_of(SparkCluster, tmp_path_factory.mktemp("spark"), 2) as cluster:
         yield cluster
 
 
 def executors(spark: SparkCluster) -> list[psutil.Process]:
     """Executor JVMs of the cluster's workers."""
-    below = [child for worker in spark.workers for child in psutil.Process(worker.process.pid).children(recursive=True)]
+    below = [child for worker in spark.members for child in psutil.Process(worker.process.pid).children(recursive=True)]
     return [process for process in below if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
 
 
