@@ -1,7 +1,7 @@
 """One probe from stores and label files to its result: the home of what the command and the benchmark both run."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,12 +16,11 @@ from pipeline.probing.labels import (
     read_senses,
     read_token_labels,
 )
-from pipeline.probing.logistic import fixed_vectors, logistic_counts
 from pipeline.probing.results import Result, sense_result, tagging_result
 from pipeline.probing.scores import Counts, Metric, counts, is_iob2
 from pipeline.probing.senses import probe_senses, target_layers
 from pipeline.probing.tagger import TaggerSettings, TaggingRun, probe_tagging
-from pipeline.probing.vectors import TokenStates, check_labels, check_senses, load_states
+from pipeline.probing.vectors import TokenStates, check_alignment, load_states
 
 MOST_FREQUENT_OF_WORD = "most frequent of the word"
 
@@ -69,7 +68,7 @@ class _Side:
 
     vectors: TokenStates
     sentences: Sequence[LabelledSentence]
-    given: Sequence[Sequence[str]] | None = field(default=None)
+    given: Sequence[Sequence[str]] | None = None
 
 
 def chosen_features(asked: str | None, n_layers: int) -> list[Feature]:
@@ -144,7 +143,7 @@ def run_senses(
     """Score nearest neighbours for each layer and each way to cut the folds. LabelError and StoreError as `run_tagging`."""
     instances = read_senses(labels)
     vectors = load_states(open_store(store, storage_options=storage_options))
-    check_senses(vectors, instances)
+    check_alignment(vectors, [len(i.tokens) for i in instances], [i.where for i in instances])
     runs = probe_senses(target_layers(vectors, instances), instances, seeds=range(seeds), n_folds=folds)
     return sense_result(name, runs)
 
@@ -153,7 +152,7 @@ def _side(task: TaggingTask, store: str, labels: str, storage_options: Mapping[s
     form = task.file_format or label_format(labels)
     sentences = read_token_labels(labels, task.column or ("upos" if form == "conllu" else "2"), form)
     vectors = load_states(open_store(store, storage_options=storage_options))
-    check_labels(vectors, sentences)
+    check_alignment(vectors, [len(s.labels) for s in sentences], [s.where for s in sentences])
     given = None if task.given is None else [s.labels for s in read_token_labels(labels, task.given, form)]
     return _Side(vectors, sentences, given)
 
@@ -162,11 +161,11 @@ def _guesses(task: TaggingTask, train: _Side, test: _Side, metric: Metric) -> di
     gold = [sentence.labels for sentence in test.sentences]
     words = [[sentence.words for sentence in side.sentences] for side in (train, test)]
     guessed = baselines.most_frequent(train.sentences, test.sentences, *words)
-    found = {MOST_FREQUENT_OF_WORD: counts(metric, gold, guessed)}
+    guesses = {MOST_FREQUENT_OF_WORD: counts(metric, gold, guessed)}
     if train.given is not None and test.given is not None:
         guessed = baselines.most_frequent(train.sentences, test.sentences, train.given, test.given)
-        found[f"most frequent of column {task.given}"] = counts(metric, gold, guessed)
-    return found
+        guesses[f"most frequent of column {task.given}"] = counts(metric, gold, guessed)
+    return guesses
 
 
 def _logistic(
@@ -178,6 +177,6 @@ def _logistic(
         if feature.form != "mix":
             continue
         s = next((run.s for run in runs if run.feature == feature.name), None)
-        sides = [(fixed_vectors(side.vectors, feature, s), side.sentences) for side in (train, test)]
-        found[feature.name] = logistic_counts(sides[0], sides[1], metric)
+        sides = [(baselines.fixed_vectors(side.vectors, feature, s), side.sentences) for side in (train, test)]
+        found[feature.name] = baselines.logistic_counts(sides[0], sides[1], metric)
     return found

@@ -4,9 +4,9 @@ Only `plot` needs Matplotlib (the extra "plot").
 """
 
 import itertools
-import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from pipeline.probing.tagger import TaggingRun
 
 SCORE_NAMES = {"accuracy": "accuracy", "span-f1": "F1"}
 
+COLOURS = ("#0b6fb8", "#d1600f", "#128a63", "#b0508f", "#8a6d00")  # told apart by the colour-blind
 BAR_WIDTH = 30  # characters of the longest bar
 
 
@@ -29,15 +30,17 @@ class Spread:
 
     @property
     def mean(self) -> float:
-        """Their mean."""
-        return math.fsum(self.values) / len(self.values)
+        return statistics.fmean(self.values)
 
     @property
     def sd(self) -> float | None:
         """With n - 1 in the denominator; None of a single value."""
-        if len(self.values) < 2:
-            return None
-        return math.sqrt(math.fsum((v - self.mean) ** 2 for v in self.values) / (len(self.values) - 1))
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def numbers(self) -> dict[str, float | None]:
+        """As JSON."""
+        return {"mean": self.mean, "sd": self.sd}
 
     def text(self, scale: float = 1.0, digits: int = 2) -> str:
         """``97.31 ± 0.04``."""
@@ -109,14 +112,9 @@ def tagging_result(
     if learned:
         shares = tuple(Spread(values) for values in zip(*(run.s for run in learned if run.s), strict=True))
         mixes = Mixes(shares, Spread(tuple(run.gamma for run in learned if run.gamma is not None)))
-    plain = tuple(
-        {name: value for name, value in asdict(replace(run, counts=_NOTHING)).items() if name != "counts"} | {"score": run.score}
-        for run in runs
-    )
+    names_kept = ("feature", "seed", "score", "seconds", "w", "s", "gamma")
+    plain = tuple({name: getattr(run, name) for name in names_kept} for run in runs)
     return Result(task, tuple(columns), {name: tuple(row) for name, row in rows.items()}, mixes, plain, _differences(runs))
-
-
-_NOTHING = Counts(*(np.zeros(0, np.int64),) * 3)
 
 
 def _differences(runs: Sequence[TaggingRun]) -> dict[tuple[str, str], Difference]:
@@ -187,10 +185,6 @@ def bars(result: Result) -> str:
     return "\n".join(lines)
 
 
-_COLOURS = ("#0b6fb8", "#d1600f", "#128a63", "#b0508f", "#8a6d00")  # told apart by the colour-blind
-_FAINT = "#8a94a0"
-
-
 def plot(results: Sequence[Result], path: str) -> None:
     """The learned s of every task as shares of one bar, and γ on an axis of its own, with standard deviations: .svg, .png, .pdf.
 
@@ -203,36 +197,24 @@ def plot(results: Sequence[Result], path: str) -> None:
         raise ValueError("no learned mix to plot: probe the feature 'mix'")
     figure = Figure(figsize=(8.4, 1.0 + 0.42 * len(learned)), layout="constrained")
     shares, scale = figure.subplots(1, 2, width_ratios=(3, 1))
-    places = np.arange(len(learned))
-    left = np.zeros(len(learned))
-    for layer, name in enumerate(_layer_names(max((mixes for _, mixes in learned), key=lambda one: len(one.s)))):
-        found = [mixes.s[layer] if layer < len(mixes.s) else Spread((0.0,)) for _, mixes in learned]
-        widths = np.asarray([s.mean for s in found])
-        colour = _COLOURS[layer % len(_COLOURS)]
-        bars = shares.barh(places, widths, left=left, height=0.66, color=colour, label=name, edgecolor="white", linewidth=1)
-        texts = [s.text() if s.mean > 0.16 else f"{s.mean:.2f}" if s.mean > 0.06 else "" for s in found]
+    rows, left = np.arange(len(learned)), np.zeros(len(learned))
+    for layer, name in enumerate(_layer_names(max((mixes for _, mixes in learned), key=lambda mixes: len(mixes.s)))):
+        spreads = [mixes.s[layer] if layer < len(mixes.s) else Spread((0.0,)) for _, mixes in learned]
+        widths, colour = np.asarray([s.mean for s in spreads]), COLOURS[layer % len(COLOURS)]
+        bars = shares.barh(rows, widths, left=left, height=0.66, color=colour, label=name, edgecolor="white", linewidth=1)
+        texts = [s.text() if s.mean > 0.16 else f"{s.mean:.2f}" if s.mean > 0.06 else "" for s in spreads]
         shares.bar_label(bars, texts, label_type="center", color="white", fontsize=8)
         left += widths
-    shares.set_yticks(places, [task for task, _ in learned])
-    shares.set_xlim(0, 1)  # they add up to 1
-    shares.set_xticks([])
-    shares.set_title("s: shares of the layers", fontsize=10, loc="left")
     gammas = [mixes.gamma for _, mixes in learned]
-    scale.barh(
-        places, [gamma.mean for gamma in gammas], xerr=[gamma.sd or 0.0 for gamma in gammas], height=0.66, color=_FAINT, capsize=2
-    )
-    for place, gamma in zip(places, gammas, strict=True):
-        scale.annotate(
-            gamma.text(), (gamma.mean + (gamma.sd or 0.0), place), (4, 0), textcoords="offset points", va="center", fontsize=8
-        )
-    scale.set_yticks([])
-    scale.set_xticks([])
-    scale.set_xlim(0, 1.5 * max(gamma.mean for gamma in gammas))
-    scale.set_title("γ", fontsize=10, loc="left")
-    for panel in (shares, scale):
+    means, deviations = [gamma.mean for gamma in gammas], [gamma.sd or 0.0 for gamma in gammas]
+    bars = scale.barh(rows, means, xerr=deviations, height=0.66, color="#8a94a0", capsize=2)
+    scale.bar_label(bars, [gamma.text() for gamma in gammas], padding=4, fontsize=8)
+    for panel, title, right in ((shares, "s: shares of the layers", 1.0), (scale, "γ", 1.5 * max(means))):
+        panel.set_title(title, fontsize=10, loc="left")
+        panel.set(xlim=(0, right), xticks=[], yticks=[], ylim=(len(learned) - 0.5, -0.5))
         panel.spines[["top", "right", "bottom"]].set_visible(False)
-        panel.tick_params(length=0)
-        panel.set_ylim(len(learned) - 0.5, -0.5)
+    shares.set_yticks(rows, [task for task, _ in learned])
+    shares.tick_params(length=0)
     figure.legend(*shares.get_legend_handles_labels(), loc="outside lower left", ncols=6, frameon=False, fontsize=8)
     figure.savefig(path, metadata={"Date": None} if path.endswith(".svg") else None)
 
@@ -244,27 +226,14 @@ def as_json(results: Sequence[Result]) -> list[dict[str, Any]]:
             "task": result.task,
             "scores": {
                 feature: {
-                    column: {"mean": spread.mean, "sd": spread.sd}
-                    for column, spread in zip(result.columns, spreads, strict=True)
-                    if spread is not None
+                    column: spread.numbers for column, spread in zip(result.columns, spreads, strict=True) if spread is not None
                 }
                 for feature, spreads in result.rows.items()
             },
-            "mix": result.mixes
-            and {
-                "s": [{"mean": s.mean, "sd": s.sd} for s in result.mixes.s],
-                "gamma": {"mean": result.mixes.gamma.mean, "sd": result.mixes.gamma.sd},
-            },
+            "mix": result.mixes and {"s": [s.numbers for s in result.mixes.s], "gamma": result.mixes.gamma.numbers},
             "differences": [
-                {
-                    "feature": one,
-                    "less": other,
-                    "mean": found.mean,
-                    "low": found.low,
-                    "high": found.high,
-                    "verdict": found.verdict,
-                }
-                for (one, other), found in result.differences.items()
+                {"feature": one, "less": other, **asdict(difference), "verdict": difference.verdict}
+                for (one, other), difference in result.differences.items()
             ],
             "runs": list(result.runs),
         }

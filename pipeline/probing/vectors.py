@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from elmo_store.format.layout import n_layers
 from elmo_store.store import Store
-from pipeline.probing.labels import LabelError, LabelledSentence, SenseInstance
+from pipeline.probing.labels import LabelError
 
 Array = npt.NDArray[Any]
 
@@ -89,13 +89,3 @@ def check_alignment(vectors: TokenStates, lengths: Sequence[int], wheres: Sequen
             f"{vectors.url} has {len(have)} sentences with tokens, the labels are of {len(lengths)}: {longer} has no "
             f"counterpart{refused}"
         )
-
-
-def check_labels(vectors: TokenStates, sentences: Sequence[LabelledSentence]) -> None:
-    """`check_alignment` with token labels."""
-    check_alignment(vectors, [len(s.labels) for s in sentences], [s.where for s in sentences])
-
-
-def check_senses(vectors: TokenStates, instances: Sequence[SenseInstance]) -> None:
-    """`check_alignment` with word-sense instances."""
-    check_alignment(vectors, [len(i.tokens) for i in instances], [i.where for i in instances])
