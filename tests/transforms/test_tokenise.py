@@ -17,6 +17,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from elmo_store.storage.root import Root
 from tests.transforms.reading import one_split, records, write
 from transforms.inputs.records import InputError, ReadSettings, ReadTask, TaskResult
+from transforms.runtime.progress_files import ReadProgress
 from transforms.stages.scratch import (
     SCRATCH_SCHEMA,
     finished_task,
@@ -118,7 +119,7 @@ def test_done_is_not_done_again_and_the_same_bytes_come_again(tmp_path: Path, ro
     result = tokenise_task(root, task, settings)
     before = objects(root)
     (tmp_path / "a.tok").unlink()
-    assert finished_task(task, root, settings) == (result, None)  # the input is not even opened
+    assert finished_task(task, root, settings, None, ReadProgress(root)) == (result, None)  # the input is not even opened
     write(tmp_path / "a.tok", b"a b\n\xff\n" * 100)
     again = Root(tmp_path / "again")
     tokenise_task(again, one_task(tmp_path / "a.tok"), settings)

@@ -124,12 +124,6 @@ class JobRoot(Root):
         self.__dict__.update(state)
         self._begin()
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, JobRoot) and self.run == other.run and super().__eq__(other)
-
-    def __hash__(self) -> int:
-        return hash((self.run, str(self)))
-
     @property
     def is_of_an_engine(self) -> bool:
         """Whether an engine runs the workers, which starts another one for one that ends."""

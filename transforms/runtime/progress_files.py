@@ -4,12 +4,10 @@ reads.
 Nothing depends on it but what the user sees: markers say what is done.
 """
 
-import os
 import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
 from elmo_store.storage.root import Root
@@ -99,13 +97,3 @@ class ShardProgress(_Report):
         if len(self._calls) > _CALLS:  # the first call's begin and the sum are all that is needed
             self._calls = {began: sum(self._calls.values())}
         return {"ranges": self._ranges, "began": began, "ended": self._ended, "call_tokens": sum(self._calls.values())}
-
-
-def read_progress(root: Root) -> ReadProgress:
-    """This process's `ReadProgress` of the job at ``root``."""
-    return _of_process(os.getpid(), root)
-
-
-@lru_cache(maxsize=4)
-def _of_process(pid: int, root: Root) -> ReadProgress:
-    return ReadProgress(root)

@@ -167,29 +167,23 @@ class _DeriveShards(beam.DoFn):
     def _derive(self, task: ShardTask, manifest: Manifest) -> ShardResult:
         began = time.perf_counter()
         text = read_shard(self._read_part, task, manifest.boundaries)
-        mixes = manifest.kind == "mix" and self._store.manifest.kind == "states"
+        mix = manifest.mix if self._store.manifest.kind == "states" else None
         retries = retries_of(self._target)
-        rows = retry(partial(self._read, task, manifest, mixes), local=self._source.is_local, count=retries)
+        rows = retry(partial(self._read, task, manifest, mixes=mix is not None), local=self._source.is_local, count=retries)
         was_read = time.perf_counter()
-        made = rows if isinstance(rows, Int8Rows) or not mixes else mixed_rows(rows, manifest)
+        if mix is not None and not isinstance(rows, Int8Rows):
+            dtype = "float32" if manifest.is_int8 else manifest.dtype  # what is quantised is mixed in float32
+            rows = mix_rows(rows, mix.weight_sets, layer_norm=mix.layer_norm, dtype=dtype)
         computed = time.perf_counter()
         stats = {"tokens": text.n_tokens, "seconds_reading": was_read - began, "seconds_computing": computed - was_read}
-        write_shard(self._target, manifest, text, made, plan_id(manifest), stats)
+        write_shard(self._target, manifest, text, rows, plan_id(manifest), stats)
         stats |= {"seconds_writing": time.perf_counter() - computed, "storage_retries": retries.take()}
         return ShardResult(task.shard, None, stats)
 
-    def _read(self, task: ShardTask, manifest: Manifest, mixes: bool) -> Array | Int8Rows:
+    def _read(self, task: ShardTask, manifest: Manifest, *, mixes: bool) -> Array | Int8Rows:
         """The source's rows: all states as numbers for a mix, otherwise those of the target as it stores them."""
         rows = slice(task.first_row, task.first_row + task.n_rows)
         return self._store.read(rows=rows) if mixes else rows_as(self._store, manifest.dtype, rows, manifest.states)
-
-
-def mixed_rows(states: npt.NDArray[Any], target: Manifest) -> npt.NDArray[Any]:
-    """Rows [n, 2L+1, p] as the mixed store ``target`` wants them: [n, k, 2p], in float32 where it quantises them."""
-    if target.mix is None:
-        raise ValueError("the target is not a mixed store")
-    dtype = "float32" if target.is_int8 else target.dtype
-    return mix_rows(states, target.mix.weight_sets, layer_norm=target.mix.layer_norm, dtype=dtype)
 
 
 def mix_rows(states: npt.NDArray[Any], weight_sets: Sequence[WeightSet], *, layer_norm: bool, dtype: str) -> npt.NDArray[Any]:

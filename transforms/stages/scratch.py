@@ -34,7 +34,7 @@ from transforms.inputs.records import (
 )
 from transforms.readers import cut_short, open_split
 from transforms.runtime.job_root import is_transient, retries_of, retry
-from transforms.runtime.progress_files import read_progress
+from transforms.runtime.progress_files import ReadProgress
 from transforms.runtime.work import READ, WORK
 from transforms.text import tokenizers
 
@@ -89,16 +89,19 @@ def task_result(root: Root, task: ReadTask, settings: ReadSettings) -> TaskResul
 
 
 def finished_task(
-    task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None
+    task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None, progress: ReadProgress
 ) -> tuple[TaskResult, float | None]:
-    """The result of ``task``, done now if it was not, and the seconds that took; None if it was done already."""
+    """The result of ``task``, done now if it was not, and the seconds that took; None if it was done already.
+
+    ``progress`` is that of all tasks of this process.
+    """
     began = time.perf_counter()
     done = task_result(root, task, settings)
     if done is not None:
-        read_progress(root).done(done)
+        progress.done(done)
         return done, None
     local = "://" not in task.splits[0].url
-    work = partial(tokenise_task, root, task, settings, storage_options)
+    work = partial(tokenise_task, root, task, settings, storage_options, progress)
     result = retry(work, local=local, count=retries_of(root), transient=_is_transient)
     return result, time.perf_counter() - began
 
@@ -114,6 +117,7 @@ def tokenise_task(
     task: ReadTask,
     settings: ReadSettings,
     storage_options: Mapping[str, Any] | None = None,
+    progress: ReadProgress | None = None,
 ) -> TaskResult:
     """Read the splits of ``task`` into scratch parts and write its marker.
 
@@ -121,7 +125,7 @@ def tokenise_task(
     comes first (a sentence is never divided). ``storage_options`` are for the input. InputError if a file can't be read, with
     those of its other files that can't, once all are looked at.
     """
-    progress = read_progress(root)
+    progress = progress or ReadProgress(root)
     parts: list[ScratchPart] = []
     part = _Part()
     left = settings.max_sentences or -1

@@ -6,17 +6,20 @@ What is done of a task: `transforms.stages.scratch`.
 import multiprocessing
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindow
+from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
 
 from elmo_store.storage.root import Root
 from transforms.inputs.records import InputError, ReadSettings, ReadTask, TaskResult
 from transforms.runtime.job_root import retries_of
 from transforms.runtime.problems import note_bad_files
+from transforms.runtime.progress_files import ReadProgress
 from transforms.runtime.results import add
 from transforms.stages.scratch import finished_task
 
@@ -49,9 +52,13 @@ class _Tokenise(beam.DoFn):
     def __init__(self, root: Root, read: ReadSettings, options: Mapping[str, Any] | None) -> None:
         self._arguments = (root, read, options)
 
+    def setup(self) -> None:
+        """Begin the progress of all tasks that this instance will do."""
+        self._progress = ReadProgress(self._arguments[0])
+
     def process(self, element: ReadTask) -> Iterator[int]:
         """One task, unless it is done."""
-        yield count(_finished(element, *self._arguments))
+        yield count(_finished(element, *self._arguments, self._progress))
 
 
 class _TokeniseInProcesses(beam.DoFn):
@@ -60,6 +67,7 @@ class _TokeniseInProcesses(beam.DoFn):
     def __init__(self, root: Root, read: ReadSettings, options: Mapping[str, Any] | None, processes: int) -> None:
         self._arguments = (root, read, options)
         self._processes = processes
+        self._progress = Shared()  # of each process
         self._pool: ProcessPoolExecutor | None = None
 
     def start_bundle(self) -> None:
@@ -71,7 +79,7 @@ class _TokeniseInProcesses(beam.DoFn):
         if self._pool is None:
             # Not forked: threads of the runner and of PyTorch would be cut off in the middle of what they hold.
             self._pool = ProcessPoolExecutor(self._processes, mp_context=multiprocessing.get_context("spawn"))
-        self._futures.append(self._pool.submit(_finished, element, *self._arguments))
+        self._futures.append(self._pool.submit(_finished_in_process, element, *self._arguments, self._progress))
         if len(self._futures) > _WAITING * self._processes:
             self._futures[-_WAITING * self._processes].result()
 
@@ -96,9 +104,17 @@ class _Finished(NamedTuple):
     n_retries: int
 
 
-def _finished(task: ReadTask, root: Root, settings: ReadSettings, options: Mapping[str, Any] | None) -> _Finished:
+def _finished_in_process(
+    task: ReadTask, root: Root, settings: ReadSettings, options: Mapping[str, Any] | None, progress: Shared
+) -> _Finished:
+    return _finished(task, root, settings, options, progress.acquire(partial(ReadProgress, root)))
+
+
+def _finished(
+    task: ReadTask, root: Root, settings: ReadSettings, options: Mapping[str, Any] | None, progress: ReadProgress
+) -> _Finished:
     try:
-        result, seconds = finished_task(task, root, settings, options)
+        result, seconds = finished_task(task, root, settings, options, progress)
     except InputError as error:
         note_bad_files(root, task.name, error)
         return _Finished(None, None, retries_of(root).take())
