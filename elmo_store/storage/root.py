@@ -555,7 +555,7 @@ class Root:
 
     def get_json(self, rel: str) -> Any:
         """Parse ``rel`` as JSON. FileNotFoundError if it is not there, ValueError if it is not JSON in UTF-8, or too large."""
-        if self.is_local and (self.size(rel) or 0) > MOST_JSON_BYTES:  # before it is read; elsewhere that is a request more
+        if self.is_local and os.stat(self.path(checked(rel))).st_size > MOST_JSON_BYTES:  # elsewhere that is a request more
             raise ValueError(f"it has more than {MOST_JSON_BYTES:,} bytes")
         return parse_json(self.get(rel))
 

@@ -172,7 +172,7 @@ def test_what_is_not_there(source: Path, weights: Path, tmp_path: Path, capsys: 
     assert mix(tmp_path / "nowhere", weights, tmp_path / "mixed") == 3
     assert mix(source, tmp_path / "nowhere.json", tmp_path / "mixed") == 3
     assert mix(source, weights, source) == 2
-    assert "is the source itself" in capsys.readouterr().err
+    assert "is the same as the" in capsys.readouterr().err
 
 
 def test_a_value_that_float16_cannot_hold_is_named() -> None:

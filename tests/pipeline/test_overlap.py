@@ -280,7 +280,10 @@ def test_on_object_stores_bucket_and_key_count(one: str, other: str, wanted: Rel
     assert relation(resolved(one), resolved(other)) is wanted
 
 
-def test_endpoints_tell_stores_apart_where_they_are_known() -> None:
+def test_endpoints_tell_stores_apart_where_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):  # of a test server
+        monkeypatch.delenv(name, raising=False)
+
     def at(endpoint: str | None) -> Place:
         return resolved("s3://bucket/key", {"client_kwargs": {"endpoint_url": endpoint}} if endpoint else {"anon": True})
 
