@@ -60,18 +60,18 @@ def cuts(kind: str, fetch: Fetch, size: int, range_bytes: int) -> list[int]:
     return [*starts, size]
 
 
-def block_at(kind: str, fetch: Fetch, place: int, size: int) -> int:
-    """The first byte at ``place`` or after it with which a block begins; ``size`` if none does. Cuts of zstd are such bytes."""
-    if kind == SEEKABLE or place <= 0 or place >= size:
-        return min(max(0, place), size)
-    window = fetch(place, min(size, place + 2 * _BLOCK_BYTES + _HEADER_BYTES))
+def block_at(kind: str, fetch: Fetch, offset: int, size: int) -> int:
+    """The first byte at ``offset`` or after it with which a block begins; ``size`` if none does. Cuts of zstd are such bytes."""
+    if kind == SEEKABLE or offset <= 0 or offset >= size:
+        return min(max(0, offset), size)
+    window = fetch(offset, min(size, offset + 2 * _BLOCK_BYTES + _HEADER_BYTES))
     at = window.find(b"\x1f\x8b\x08\x04")
     while at >= 0:
         if is_bgzip(window[at : at + _HEADER_BYTES]):
             # Four bytes may stand anywhere in compressed data: the block behind must begin where this one says that it ends.
             after = at + int.from_bytes(window[at + 16 : at + 18], "little") + 1
-            if place + after == size or is_bgzip(window[after : after + _HEADER_BYTES]):
-                return place + at
+            if offset + after == size or is_bgzip(window[after : after + _HEADER_BYTES]):
+                return offset + at
         at = window.find(b"\x1f\x8b\x08\x04", at + 1)
     return size
 
@@ -84,7 +84,7 @@ def text_of_range(
     ``count`` is given the number of bytes of each fetch within the range; looks at what is behind it are not counted. EOFError
     and ValueError as `decompressed` has them.
     """
-    first, last = (block_at(kind, fetch, place, size) for place in span)
+    first, last = (block_at(kind, fetch, offset, size) for offset in span)
     skipped, added = (_bytes_to_unit(kind, fetch, block, size, unit) for block in (first, last))
     within = _decompressed(kind, fetch, first, last, count)
     behind = _decompressed(kind, fetch, last, size) if added else iter(())
@@ -115,8 +115,8 @@ def _decompressed(
     """The text of the blocks that stand in the bytes ``start … stop``."""
 
     def stored() -> Iterator[bytes]:
-        for place in range(start, stop, _STEP):
-            data = fetch(place, min(place + _STEP, stop))
+        for offset in range(start, stop, _STEP):
+            data = fetch(offset, min(offset + _STEP, stop))
             count(len(data))
             yield data
 

@@ -28,15 +28,15 @@ def unit_of(input_format: str, line_ends: str) -> str:
     return LINE if input_format == "text" and line_ends == "break" else UNITS[input_format]
 
 
-def boundary(fetch: Fetch, place: int, size: int, unit: str) -> int:
-    """The first byte at ``place`` or after it with which a unit begins; 0 for 0, ``size`` if none begins any more.
+def boundary(fetch: Fetch, offset: int, size: int, unit: str) -> int:
+    """The first byte at ``offset`` or after it with which a unit begins; 0 for 0, ``size`` if none begins any more.
 
-    It never falls as ``place`` grows. Bytes are fetched in their order, each of them once.
+    It never falls as ``offset`` grows. Bytes are fetched in their order, each of them once.
     """
-    if place <= 0 or place >= size:
-        return 0 if place <= 0 else size
-    # The byte before ``place`` may be the end of a line: then one begins right there.
-    start = seen_to = place - 1  # ``held`` is what is looked at again: start … seen_to
+    if offset <= 0 or offset >= size:
+        return 0 if offset <= 0 else size
+    # The byte before ``offset`` may be the end of a line: then one begins right there.
+    start = seen_to = offset - 1  # ``held`` is what is looked at again: start … seen_to
     held = b""
     step = STEP
     while seen_to < size:

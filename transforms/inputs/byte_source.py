@@ -107,9 +107,9 @@ class ByteSource:
         """The bytes from the first boundary at ``start`` to the first at ``stop``."""
         fetch = self._fetcher()
         unit, size = unit_of(split.format, split.line_ends), split.identity.size
-        first, last = (boundary(fetch, place, size, unit) for place in (split.start, split.stop))
-        for place in range(first, last, RANGE_STEP):
-            data = fetch(place, min(place + RANGE_STEP, last))
+        first, last = (boundary(fetch, offset, size, unit) for offset in (split.start, split.stop))
+        for offset in range(first, last, RANGE_STEP):
+            data = fetch(offset, min(offset + RANGE_STEP, last))
             self._count(len(data))
             yield data
 

@@ -53,14 +53,14 @@ def compression_of_bytes(head: bytes) -> str:
 
 def checked_compression(url: str, head: bytes) -> str:
     """The compression of an input by its first bytes; DamagedInputError if its name says another. An empty file is plain."""
-    named, found = compression_of_name(url), compression_of_bytes(head)
-    if head and named and named != found:
+    named, detected = compression_of_name(url), compression_of_bytes(head)
+    if head and named and named != detected:
         raise DamagedInputError(
             url,
-            f"the name says {named}, but its first bytes ({head[:6].hex(' ')}) say {found or 'no compression that is known'}: "
+            f"the name says {named}, but its first bytes ({head[:6].hex(' ')}) say {detected or 'no compression that is known'}: "
             "the file is damaged or needs another name",
         )
-    return found
+    return detected
 
 
 def decompressed(kind: str, stored: Any) -> Iterator[bytes]:

@@ -69,12 +69,9 @@ class ReadSettings:
     part_bytes: int = 32 * MIB  # … or so much text (characters of its tokens and rejects, and 8 more for each)
 
     def __post_init__(self) -> None:
-        if self.document not in DOCUMENTS:
-            raise ValueError(f"document={self.document!r} is none of {', '.join(DOCUMENTS)}")
-        if self.line_ends not in LINE_ENDS:
-            raise ValueError(f"line_ends={self.line_ends!r} is none of {', '.join(LINE_ENDS)}")
-        if self.on_bad_file not in ON_BAD_FILE:
-            raise ValueError(f"on_bad_file={self.on_bad_file!r} is none of {', '.join(ON_BAD_FILE)}")
+        for name, allowed in (("document", DOCUMENTS), ("line_ends", LINE_ENDS), ("on_bad_file", ON_BAD_FILE)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
         if not 0 < self.sample <= 1:
             raise ValueError(f"sample={self.sample} is no share: give more than 0 and at most 1")
         if self.max_sentences < 0:

@@ -93,9 +93,7 @@ def _field(values: dict[str, Any], name: str, what: str) -> Any:
 
 
 def _decoded(value: Any, field: str) -> Any:
-    """Bytes, which Parquet may have, as the UTF-8 they should be, also in a list; other values as they are."""
-    if isinstance(value, list) and bytes in map(type, value):
-        return [_decoded(inner, field) for inner in value]
+    """Bytes, which Parquet may have, as the UTF-8 they should be; other values as they are."""
     if not isinstance(value, bytes):
         return value
     try:
@@ -109,6 +107,8 @@ def _tokens(value: Any, field: str) -> tuple[str, ...]:
     if not isinstance(value, list):
         raise Refused(f"field {field!r} is {kind_of(value)}, not a string or a list of strings")
     for i, token in enumerate(value):
+        if isinstance(token, bytes):
+            return _tokens([_decoded(inner, field) for inner in value], field)
         if not isinstance(token, str):
             raise Refused(f"token {i} of field {field!r} is {kind_of(token)}, not a string")
         if not token:

@@ -217,27 +217,30 @@ class _Part:
     """A scratch part that is being filled."""
 
     def __init__(self) -> None:
-        self._records: list[Record] = []
-        self._sources: list[str] = []
+        self._columns: dict[str, list[Any]] = {name: [] for name in SCRATCH_SCHEMA.names}
         self._rejects: list[str] = []
-        self._n_tokens = self._n_bytes = 0
+        self._n_tokens = self._n_words_cut = self._n_bytes = 0
 
     @property
     def n_sentences(self) -> int:
         """Sentences so far, rejects included."""
-        return len(self._records)
+        return len(self._columns["id"])
 
     def add(self, record: Record, source: str) -> None:
         """Append a record; a reject also as a sentence of zero tokens."""
-        tokens = _tokens(record)
-        if isinstance(record, Reject):
+        tokens: tuple[str, ...] = ()
+        if isinstance(record, Sentence):
+            tokens = record.tokens
+            self._n_words_cut += n_truncated_words(tokens)
+        else:
             reject = {"sentence": self.n_sentences, "id": record.id, "source": source, "position": record.position}
             reject |= {"ordinal": record.ordinal, "within": record.within, "reason": record.reason, "raw": record.raw}
             # ASCII: no separator of any alphabet divides a line of these files.
             self._rejects.append(json.dumps(reject, ensure_ascii=True) + "\n")
             self._n_bytes += len(self._rejects[-1])
-        self._records.append(record)
-        self._sources.append(source)
+        row = (record.id, source, record.position, record.ordinal, record.within, len(tokens), tokens)
+        for column, value in zip(self._columns.values(), row, strict=True):
+            column.append(value)
         self._n_tokens += len(tokens)
         self._n_bytes += sum(map(len, tokens)) + _CELL_BYTES * (1 + len(tokens))
 
@@ -251,19 +254,7 @@ class _Part:
 
     def write(self, root: Root, path: str, rejects_path: str) -> ScratchPart:
         """Put the part (and its rejects, if it has any) into the store."""
-        tokens = [_tokens(record) for record in self._records]
-        table = pa.table(
-            {
-                "id": [record.id for record in self._records],
-                "source": self._sources,
-                "position": [record.position for record in self._records],
-                "ordinal": [record.ordinal for record in self._records],
-                "within": [record.within for record in self._records],
-                "n_tokens": [len(words) for words in tokens],
-                "tokens": tokens,
-            },
-            schema=SCRATCH_SCHEMA,
-        )
+        table = pa.table(self._columns, schema=SCRATCH_SCHEMA)
         sink = BytesIO()
         pq.write_table(table, sink, compression="zstd", row_group_size=max(table.num_rows, 1))
         data = sink.getvalue()
@@ -275,13 +266,9 @@ class _Part:
             rejects=rejects_path if self._rejects else "",
             n_sentences=self.n_sentences,
             n_tokens=self._n_tokens,
-            n_nonempty=sum(1 for words in tokens if words),
+            n_nonempty=sum(1 for n_tokens in self._columns["n_tokens"] if n_tokens),
             n_rejected=len(self._rejects),
-            n_words_cut=sum(map(n_truncated_words, tokens)),
+            n_words_cut=self._n_words_cut,
             bytes=len(data),
             sha256=hashlib.sha256(data).hexdigest(),
         )
-
-
-def _tokens(record: Record) -> tuple[str, ...]:
-    return record.tokens if isinstance(record, Sentence) else ()
