@@ -22,7 +22,7 @@ from benchmarks.support import options_of
 from model.training.run import CURVE, POINTS
 from pipeline.explore.server import bound, server
 from pipeline.explore.service import Service
-from pipeline.report.page import write_report
+from pipeline.report.write import write_report
 from tests.look.browser import WIDTH, chromium
 
 WORD = "states"

@@ -2,7 +2,7 @@
 
 A command module has ``add_arguments(parser)`` and ``run(args, beam_args) -> int``, and may have ``check(args)``: what can be
 found wrong with paths and options before anything large is imported; ``touches(args)``: what it reads and writes outside its
-own store, a `pipeline.cli.touched.Touched`, so that none overlaps another; ``LOADS``: what ``run`` will import that takes
+own store, a `pipeline.cli.locations.Touched`, so that none overlaps another; ``LOADS``: what ``run`` will import that takes
 seconds, for the line that says so at once; ``TAKES_BEAM_OPTIONS = True``: options that Apache Beam knows are set apart for it,
 otherwise ``beam_args`` is empty.
 """
@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import NoReturn
 
-from pipeline.cli import config, logs, reach, signals, touched
+from pipeline.cli import config, locations, logs, signals
 from pipeline.cli import terminal as screen
 from pipeline.cli.exit_codes import CommandError, Exit
 
@@ -117,12 +117,12 @@ def _run(parser: argparse.ArgumentParser, command: ModuleType, arguments: list[s
     if args.print_config:
         print(config.as_toml(leaf, args, beam_args), end="")
         return Exit.COMPLETE
-    places = touched.of_every_command(args, command.touches(args) if hasattr(command, "touches") else touched.Touched())
-    reach.check_spelling([*places.writes, *places.reads])
+    places = locations.of_every_command(args, command.touches(args) if hasattr(command, "touches") else locations.Touched())
+    locations.check_spelling([*places.writes, *places.reads])
     if check := getattr(command, "check", None):
         check(args)
-    reach.check_answers([*places.writes, *places.reads])
-    touched.check(places)
+    locations.check_answers([*places.writes, *places.reads])
+    locations.check_no_overlap(places)
     logs.configure(args.log_level, args.log_file, verbose=getattr(args, "verbose", False))
     _say_loading(loads, arguments)
     return int(command.run(args, beam_args))

@@ -14,10 +14,10 @@ INPUT = "input"
 
 def embed_options() -> Mapping[str, argparse.Action]:
     """The options of ``embed`` by the name of their template parameter."""
-    from pipeline.jobs import options
+    from pipeline.jobs import spec
 
     parser = argparse.ArgumentParser(add_help=False)
-    options.add_arguments(parser)
+    spec.add_arguments(parser)
     named = [action for action in parser._actions if action.option_strings]
     return {action.option_strings[-1].lstrip("-").replace("-", "_"): action for action in named}
 

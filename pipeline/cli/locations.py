@@ -1,14 +1,35 @@
-"""Checks of paths on this machine that need only the standard library: a bad one is told before anything is loaded.
+"""Locations before the work: spelled as what they are, there, answering, and no output within an input.
 
-What stands at a URL is asked later, by the code that opens it.
+What needs only the standard library comes first: a bad path is told before anything is loaded. What stands at a URL is asked
+later, by the code that opens it.
 """
 
+import argparse
 import glob
 import os
-from collections.abc import Iterable
+import re
+import socket
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
+from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
+
+GOOGLE = "https://storage.googleapis.com"
+CONNECT_SECONDS = 10.0
+# Where these are set, what this process can connect to says nothing.
+OTHER_WAYS = ("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "GOOGLE_API_USE_MTLS_ENDPOINT", "GOOGLE_API_USE_CLIENT_CERTIFICATE")
+
+
+@dataclass(frozen=True)
+class Touched:
+    """Locations by what is done with them."""
+
+    reads: Sequence[Location] = ()
+    writes: Sequence[Location] = ()
 
 
 def is_url(place: str) -> bool:
@@ -68,3 +89,87 @@ def check_model(spec: str | None) -> None:
     """CommandError (bad usage) if ``spec`` is clearly a path (it holds a separator) and nothing stands there."""
     if spec and os.sep in spec and not is_url(spec) and not os.path.exists(spec):
         raise CommandError(Exit.BAD_USAGE, f"--model: there is no folder or file {spec}; `elmo-store models` lists names")
+
+
+def check_spelling(places: Iterable[Location]) -> None:
+    """CommandError (bad location) for ``s3:/bucket``, which would be a folder ``s3:`` of this machine."""
+    for place in places:
+        match = re.match(r"([a-z][a-z0-9+]*):/(?!/)", place.url)
+        if match is None:
+            continue
+        from fsspec import available_protocols
+
+        if match[1] in available_protocols():
+            rest = place.url[match.end() :]
+            meant = f"{match[1]}://{'/' if match[1] in ('file', 'local') else ''}{rest}"
+            raise CommandError(
+                Exit.BAD_LOCATION,
+                f"the {place} has one slash where a URL has two: write {meant}, or ./{place.url} for a folder here",
+            )
+
+
+def check_answers(places: Iterable[Location]) -> None:
+    """CommandError (bad location) if Google's storage, whose client tries six times, can't be connected to. One try a server."""
+    if getproxies().keys() & {"http", "https", "all"} or any(name in os.environ for name in OTHER_WAYS):
+        return
+    servers = {_google_server(place): place for place in places if re.match(r"gc?s://", place.url)}
+    for (host, port), place in servers.items():
+        try:
+            socket.create_connection((host, port), CONNECT_SECONDS).close()
+        except OSError as error:
+            raise CommandError(
+                Exit.BAD_LOCATION, f"the {place} can't be used: {host}:{port} does not answer ({error}): look at the network"
+            ) from error
+
+
+def _google_server(place: Location) -> tuple[str, int]:
+    given = (place.storage_options or {}).get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or GOOGLE
+    parsed = urlsplit(given if "://" in given else f"http://{given}")
+    return parsed.hostname or "", parsed.port or (443 if parsed.scheme == "https" else 80)
+
+
+def of_every_command(args: argparse.Namespace, own: Touched) -> Touched:
+    """``own`` and what the options of every command add."""
+    config = [Location("--config", file) for file in args.config or ()]
+    log = [Location("--log-file", args.log_file)] if args.log_file else []
+    return Touched([*own.reads, *config], [*own.writes, *log])
+
+
+def check_no_overlap(touched: Touched) -> None:
+    """CommandError: bad usage if something written overlaps something read or written, bad location for what can't be opened."""
+    if not touched.writes or len(touched.reads) + len(touched.writes) < 2:
+        return
+    from elmo_store.errors import OverlapError
+    from elmo_store.storage.location import check_apart, places_of
+
+    for location in (*touched.writes, *touched.reads):
+        try:
+            places_of(location)
+        except Exception as error:  # filesystems raise what they like
+            raise CommandError(Exit.BAD_LOCATION, f"the {location} can't be used: {type(error).__name__}: {error}") from error
+    for i, written in enumerate(touched.writes):
+        try:
+            check_apart(written, [*touched.reads, *touched.writes[:i]])
+        except OverlapError as error:
+            raise CommandError(Exit.BAD_USAGE, str(error)) from error
+
+
+def inputs(urls: Sequence[str], storage_options: Mapping[str, Any] | None, what: str = "input") -> list[Location]:
+    """Inputs as the readers find them: a glob is the folder that it looks into, a folder may contain the output."""
+    return [Location(what, _looked_into(url), storage_options, leaves_out=True) for url in urls if url != "-"]
+
+
+def _looked_into(url: str) -> str:
+    if "::" in url:  # a chain names one file; a file here with such a name is one too
+        return os.path.abspath(url) if os.path.lexists(url) else url
+    if not glob.has_magic(url) or os.path.lexists(url):
+        return url
+    names = url.split("/")
+    first = next(i for i, name in enumerate(names) if glob.has_magic(name))
+    return "/".join(names[:first]) or ("/" if url.startswith("/") else ".")
+
+
+def model(spec: str | None, what: str = "--model") -> list[Location]:
+    """The model ``spec`` where it is a folder, file or URL that something could write to, and not a name."""
+    is_place = spec and (os.path.lexists(spec) or (is_url(spec) and not spec.startswith("http")))
+    return [Location(what, spec)] if spec and is_place else []

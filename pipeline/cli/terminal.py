@@ -1,4 +1,4 @@
-"""What reaches a terminal: characters that steer one, or turn the order of what is shown, stand there as escapes.
+"""What reaches a terminal: numbers for people, and text whose steering characters stand there as escapes.
 
 Tokens, ids, names of files and texts of errors come from anybody (docs/security.md): a command's own output passes through
 `escaped`, so that none of them moves the cursor, sets a title or answers for the user.
@@ -62,3 +62,18 @@ def escaped() -> Iterator[None]:
     sys.stdout, sys.stderr = (cast(TextIO, Escaping(drawable(stream))) for stream in before)
     yield
     sys.stdout, sys.stderr = before
+
+
+def human_bytes(n: float) -> str:
+    """Bytes in decimal units."""
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if n < 1000 or unit == "TB":
+            return f"{n:,.0f} {unit}" if unit == "bytes" else f"{n:,.1f} {unit}"
+        n /= 1000
+    raise AssertionError("unreachable")
+
+
+def duration(seconds: float) -> str:
+    """Seconds as h:mm:ss."""
+    whole = int(seconds + 0.5)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.touched import Touched
-from pipeline.jobs import derive_job
-from pipeline.jobs.options import CHECKSUMS
+from pipeline.cli.locations import Touched
+from pipeline.commands import derive
+from pipeline.jobs.spec import CHECKSUMS
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
@@ -38,26 +38,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--states", metavar="NAME,…", help="only some of its states (or weight sets), such as fwd2,bwd2 (default: all)"
     )
     parser.add_argument("--checksum", choices=CHECKSUMS, help="of each inner chunk or page, as embed's (default: as the source)")
-    derive_job.add_arguments(parser)
+    derive.add_arguments(parser)
 
 
 def check(args: argparse.Namespace) -> None:
     """CommandError for paths of this machine that can't be meant."""
-    derive_job.check(args)
+    derive.check(args)
 
 
 def touches(args: argparse.Namespace) -> Touched:
-    """As `derive_job.touches`."""
-    return derive_job.touches(args)
+    """As `derive.touches`."""
+    return derive.touches(args)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """As `derive_job.run`."""
-    return derive_job.run(args, beam_args, converted_manifest)
+    """As `derive.run`."""
+    return derive.run(args, beam_args, lambda source: converted_manifest(args, source))
 
 
 def converted_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
     """The manifest of the store that is asked for, incomplete. CommandError if the source can't be used, or has no such state."""
+    from pipeline.jobs import derive_job
+
     there, source_sha256 = derive_job.source_manifest(source, "converted")
     asked = [name.strip() for name in args.states.split(",")] if args.states else there.states
     unknown = [name for name in asked if name not in there.states]

@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from elmo_store.storage.location import Location
-from pipeline.cli import locations, touched
+from pipeline.cli import locations
+from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.touched import Touched
-from pipeline.jobs.options import json_object
+from pipeline.cli.locations import Touched
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
@@ -35,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", metavar="MODEL",
         help="the store's model, for sentences of your own (default: the packaged one, or one in this folder, of its name)",
     )  # fmt: skip
-    parser.add_argument(
-        "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the store (default: {})"
-    )
+    add_storage_options(parser, "the store")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -51,7 +49,7 @@ def check(args: argparse.Namespace) -> None:
 
 def touches(args: argparse.Namespace) -> Touched:
     """Store and model."""
-    return Touched([Location("STORE", args.store, args.storage_options), *touched.model(args.model)])
+    return Touched([Location("STORE", args.store, args.storage_options), *locations.model(args.model)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 from elmo_store.exports.formats import FORMATS
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
+from pipeline.cli.arguments import add_quiet, add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.locations import Touched
 from pipeline.cli.terminal import drawable
-from pipeline.cli.touched import Touched
-from pipeline.jobs.options import FLOATS, add_take_over_argument, json_object
+from pipeline.jobs.spec import FLOATS, add_option
 
 if TYPE_CHECKING:
     from elmo_store.exports import Report
@@ -65,14 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--file-mib", type=int, default=512, metavar="N", help="MiB of vectors in each file of a folder, about (default: 512)"
     )
     parser.add_argument("--overwrite", action="store_true", help="remove an earlier export at the output first (default: off)")
-    add_take_over_argument(parser)
-    parser.add_argument(
-        "--storage-options",
-        type=json_object,
-        metavar="JSON",
-        help="what fsspec needs for store, weights and output (default: {})",
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
+    add_option(parser, "take_over")
+    add_storage_options(parser, "store, weights and output")
+    add_quiet(parser)
 
 
 def check(args: argparse.Namespace) -> None:

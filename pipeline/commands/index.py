@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
+from pipeline.cli.arguments import add_quiet, add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.locations import Touched
 from pipeline.cli.terminal import drawable
-from pipeline.cli.touched import Touched
 from pipeline.commands.explore import check_layers
-from pipeline.jobs.options import json_object
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
@@ -34,10 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--by", choices=("vectors", "text"), default="vectors",
         help="what will be looked up: rows near a vector, or the sentence that has some tokens (default: vectors)",
     )  # fmt: skip
-    parser.add_argument(
-        "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the store (default: {})"
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
+    add_storage_options(parser, "the store")
+    add_quiet(parser)
 
 
 def check(args: argparse.Namespace) -> None:

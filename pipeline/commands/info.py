@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
+from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.touched import Touched
-from pipeline.jobs.options import json_object
+from pipeline.cli.locations import Touched
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``info``."""
     parser.add_argument("url", metavar="URL", help="a store; any fsspec URL")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: text)")
-    parser.add_argument("--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the URL (default: {})")
+    add_storage_options(parser, "the URL")
 
 
 def check(args: argparse.Namespace) -> None:
@@ -75,8 +75,7 @@ def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
 
 def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str]:
     """The same for people."""
-    from pipeline.cli.quantities import human_bytes
-    from pipeline.cli.terminal import in_line
+    from pipeline.cli.terminal import human_bytes, in_line
     from pipeline.progress.summary import next_steps
 
     counts = manifest.counts

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.touched import Touched
-from pipeline.jobs import derive_job
+from pipeline.cli.locations import Touched
+from pipeline.commands import derive
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest, WeightSet
@@ -39,24 +39,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--layer-norm", action="store_true",
         help="first shift and scale each layer of each token over its channels to mean 0, variance 1 (default: off)",
     )  # fmt: skip
-    derive_job.add_arguments(parser)
+    derive.add_arguments(parser)
 
 
 def check(args: argparse.Namespace) -> None:
     """CommandError for paths of this machine that can't be meant."""
-    derive_job.check(args)
+    derive.check(args)
     locations.check_file(args.weights, "--weights")
 
 
 def touches(args: argparse.Namespace) -> Touched:
     """Store and weights, and the mixed store."""
-    stores = derive_job.touches(args)
+    stores = derive.touches(args)
     return Touched([*stores.reads, Location("--weights", args.weights, args.storage_options)], stores.writes)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """As `derive_job.run`."""
-    return derive_job.run(args, beam_args, mixed_manifest)
+    """As `derive.run`."""
+    return derive.run(args, beam_args, lambda source: mixed_manifest(args, source))
 
 
 def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
@@ -65,6 +65,7 @@ def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
     from elmo_store.format.layout import n_layers
     from elmo_store.format.manifest import MixInfo
     from elmo_store.mixing.weights import check_layers
+    from pipeline.jobs import derive_job
 
     there, source_sha256 = derive_job.source_manifest(source, "mixed")
     if there.kind != "states":

@@ -6,9 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from elmo_store.storage.location import Location
-from pipeline.cli import touched
+from pipeline.cli import locations
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.touched import Touched
+from pipeline.cli.locations import Touched
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def touches(args: argparse.Namespace) -> Touched:
     """Of ``models convert`` the model, and the folder that is written."""
     if args.action != "convert":
         return Touched()
-    return Touched(touched.model(args.model, "MODEL"), [Location("FOLDER", args.output)])
+    return Touched(locations.model(args.model, "MODEL"), [Location("FOLDER", args.output)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
+from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.touched import Touched
-from pipeline.jobs.options import json_object
+from pipeline.cli.locations import Touched
 
 if TYPE_CHECKING:
     from pipeline.probing.probe import TaggingTask
@@ -75,9 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         task.add_argument("--seeds", type=int, default=5, metavar="N", help="repetitions, with seeds 0 … N-1 (default: 5)")
         task.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads; steps are small (default: 1)")
         task.add_argument("--json", metavar="FILE", help="means, deviations and single runs as JSON (default: none)")
-        task.add_argument(
-            "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the stores (default: {})"
-        )
+        add_storage_options(task, "the stores")
         task.add_argument("--quiet", action="store_true", help="no line for each training, only the table (default: off)")
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
-from pipeline.cli import locations, touched
+from pipeline.cli import locations
+from pipeline.cli.arguments import add_quiet, add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.touched import Touched
-from pipeline.jobs.options import INPUT_FORMATS, json_object
+from pipeline.cli.locations import Touched
+from pipeline.jobs.spec import INPUT_FORMATS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -170,10 +171,8 @@ def _add_length(group: Any) -> None:
         "--keep-checkpoints", type=count, default=2, metavar="N",
         help="older ones are named by their tokens, to go back to by --resume FILE (default: 2)",
     )  # fmt: skip
-    group.add_argument(
-        "--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the inputs (default: {})"
-    )
-    group.add_argument("--quiet", action="store_true", help="no progress, only the summary (default: off)")
+    add_storage_options(group, "the inputs")
+    add_quiet(group)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -193,7 +192,7 @@ def touches(args: argparse.Namespace) -> Touched:
 
     A run that is resumed may be told the options and words that it wrote itself.
     """
-    texts = touched.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
+    texts = locations.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
     if args.evaluate is not None:
         softmax = [Location("--softmax", args.softmax)] if args.softmax else []
         return Touched([*texts, *softmax], [Location("result", os.path.join(args.evaluate, TRAINING, HELDOUT))])

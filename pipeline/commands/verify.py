@@ -7,11 +7,11 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
-from pipeline.cli import locations, touched
+from pipeline.cli import locations
+from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.locations import Touched
 from pipeline.cli.terminal import drawable, in_line
-from pipeline.cli.touched import Touched
-from pipeline.jobs.options import json_object
 
 if TYPE_CHECKING:
     from elmo_store.checking.verify import VerifyReport
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where the model of --recompute is (default: the packaged one, or one in this folder, of its name)",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON (default: text)")
-    parser.add_argument("--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the URL (default: {})")
+    add_storage_options(parser, "the URL")
     parser.add_argument("--quiet", action="store_true", help="no progress (default: off)")
 
 
@@ -50,7 +50,7 @@ def check(args: argparse.Namespace) -> None:
 
 def touches(args: argparse.Namespace) -> Touched:
     """Store and model."""
-    return Touched([Location("store", args.url, args.storage_options), *touched.model(args.model)])
+    return Touched([Location("store", args.url, args.storage_options), *locations.model(args.model)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
@@ -108,7 +108,7 @@ def _as_json(url: str, report: "VerifyReport", faults: list[Any], recomputed: di
 
 
 def _as_text(report: "VerifyReport", faults: list[Any], recomputed: dict[str, Any]) -> str:
-    from pipeline.cli.quantities import human_bytes
+    from pipeline.cli.terminal import human_bytes
 
     how = "read, compared with their hashes and with one another" if report.deep else "read and compared with their hashes"
     lines = [in_line(fault.text) for fault in faults]
@@ -132,7 +132,7 @@ class _Progress:
         self._bytes = self._shown = 0
 
     def __call__(self, n_bytes: int) -> None:
-        from pipeline.cli.quantities import human_bytes
+        from pipeline.cli.terminal import human_bytes
 
         with self._lock:
             self._bytes += n_bytes

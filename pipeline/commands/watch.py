@@ -5,9 +5,9 @@ import sys
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
+from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.touched import Touched
-from pipeline.jobs.options import json_object
+from pipeline.cli.locations import Touched
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="the store that the job writes; any fsspec URL")
     parser.add_argument("--once", action="store_true", help="print one line and end (default: until it is complete)")
     parser.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds between two looks (default: 1)")
-    parser.add_argument("--storage-options", type=json_object, metavar="JSON", help="what fsspec needs for the URL (default: {})")
+    add_storage_options(parser, "the URL")
 
 
 def check(args: argparse.Namespace) -> None:

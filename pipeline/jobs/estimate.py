@@ -1,25 +1,25 @@
-"""Size before work: what a job will hold and take, from a sample of its input or all of it; whether there is room for it.
+"""The size of a job, from a sample of its input or all of it, and whether the model was made for its text.
 
-Pure but for reading the sample, the clock, and the question for free space.
+Pure but for reading the sample and the clock.
 """
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from elmo_store.figures.text import NO_SCRIPT, script_of
-from elmo_store.storage.root import Root
-from pipeline.cli.quantities import duration, human_bytes
-from pipeline.cli.terminal import in_line
-from transforms.inputs.records import ReadSettings, Record, Sentence, Split
+from model.files.registry import card_language
+from pipeline.jobs.spec import EmbedOptions
+from transforms.inputs.records import ReadSettings, Sentence, Split
 from transforms.readers import open_split
 
 SAMPLED_SPLITS = 16
 SAMPLED_BYTES = 1 << 18  # of the stored bytes of each of them
 SAMPLED_RECORDS = 5_000  # of each
 OVERHEAD = 1.02  # of a store: metadata, markers, sentences' table
+FOREIGN_SHARE = 0.05  # of the tokens, from which on a warning is given
 SCRIPTS_OF_LANGUAGE = {
     **dict.fromkeys(("English", "Portuguese", "German", "French", "Spanish", "Italian", "Dutch", "Catalan"), ("Latin",)),
     **dict.fromkeys(("Russian", "Ukrainian", "Bulgarian"), ("Cyrillic",)),
@@ -47,12 +47,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A job before it is run. Seconds are None where no rate is known."""
+    """A job before it is run. None where no rate is known."""
 
     n_tokens: int
     n_shards: int
     store_bytes: int
-    seconds_reading: float | None
+    seconds_reading: float
     seconds_computing: float | None
     cost: float | None  # in the unit of the price
 
@@ -92,46 +92,33 @@ def take_sample(
 
 
 def estimate(
-    sample: Sample,
-    input_bytes: int,
-    *,
-    row_bytes: int,
-    shard_rows: int,
-    boundaries: bool,
-    workers: int,
-    tokens_per_second: float | None = None,
-    price_per_hour: float | None = None,
+    options: EmbedOptions, sample: Sample, input_bytes: int, row_bytes: int, tokens_per_second: float | None = None
 ) -> Estimate:
     """What a job on ``input_bytes`` bytes (as stored) comes to.
 
-    ``row_bytes``: of a token in the store; ``tokens_per_second``: of one worker, computing; ``price_per_hour``: of one worker.
+    ``row_bytes``: of a token in the store; ``tokens_per_second``: of one worker, computing.
     """
+    workers = options.workers or 1
     factor = 1.0 if sample.exact or not sample.bytes else input_bytes / sample.bytes
     n_tokens = round(sample.n_tokens * factor)
-    n_rows = n_tokens + (2 * round((sample.n_sentences - sample.n_rejected) * factor) if boundaries else 0)
+    n_rows = n_tokens + (2 * round((sample.n_sentences - sample.n_rejected) * factor) if options.boundaries else 0)
     reading = sample.seconds * factor / workers
     computing = n_tokens / (tokens_per_second * workers) if tokens_per_second else None
-    cost = None if price_per_hour is None or computing is None else price_per_hour * workers * (reading + computing) / 3600
-    return Estimate(n_tokens, -(-n_rows // shard_rows), round(n_rows * row_bytes * OVERHEAD), reading, computing, cost)
+    price = options.price_per_hour
+    cost = None if price is None or computing is None else price * workers * (reading + computing) / 3600
+    return Estimate(n_tokens, -(-n_rows // options.shard_rows), round(n_rows * row_bytes * OVERHEAD), reading, computing, cost)
 
 
-def lines_of(found: Estimate, sample: Sample, root: Root | None, workers: int) -> Iterator[str]:
-    """What a dry run prints."""
-    about = "" if sample.exact else "about "
-    of = "all of the input" if sample.exact else f"a sample of {human_bytes(sample.bytes)}"
-    yield f"from {of}: {sample.n_sentences:,} sentences, {sample.n_tokens:,} tokens, {sample.n_rejected:,} records refused"
-    yield f"  tokens    {about}{found.n_tokens:,}"
-    yield f"  shards    {about}{found.n_shards:,}"
-    yield f"  store     {about}{human_bytes(found.store_bytes)}"
-    free = root.free_bytes() if root is not None else None
-    if free is not None:
-        yield f"  free      {human_bytes(free)}" + (" (NOT ENOUGH)" if free < found.store_bytes else "")
-    if found.seconds_reading is not None:
-        yield f"  reading   about {duration(found.seconds_reading)} with {workers} worker(s)"
-    if found.seconds_computing is not None:
-        yield f"  computing about {duration(found.seconds_computing)} with {workers} worker(s)"
-    if found.cost is not None:
-        yield f"  cost      about {found.cost:,.2f} at the price given for an hour of a worker"
+def script_warning(model: str | None, scripts: Mapping[str, int]) -> str:
+    """One sentence if many of a sample's tokens are in a script that the model was not made for; "" otherwise."""
+    language = card_language(model)
+    share, script = foreign_share(scripts, SCRIPTS_OF_LANGUAGE.get(language, ()))
+    if language not in SCRIPTS_OF_LANGUAGE or share < FOREIGN_SHARE:
+        return ""
+    return (
+        f"{share:.0%} of the sampled tokens are in another script ({script}) than the model's language, {language}: it "
+        "has never seen such words, and their states mean little"
+    )
 
 
 def foreign_share(scripts: Mapping[str, int], known: Iterable[str]) -> tuple[float, str]:
@@ -141,32 +128,3 @@ def foreign_share(scripts: Mapping[str, int], known: Iterable[str]) -> tuple[flo
     if not total or not foreign:
         return 0.0, ""
     return sum(foreign.values()) / total, max(foreign, key=lambda script: foreign[script])
-
-
-def preview_lines(
-    splits: Sequence[Split], names: Sequence[str], settings: ReadSettings, storage_options: Mapping[str, Any] | None, n: int
-) -> Iterator[str]:
-    """The first ``n`` records as lines: id, then tokens between spaces, or why it was refused. ``names``: of their files."""
-    positions: Counter[str] = Counter()
-    ordinals: Counter[str] = Counter()
-    left = n
-    for split, name in zip(splits, names, strict=True):
-        source, records = open_split(split, settings, storage_options)
-        for record in records:
-            if not left:
-                return
-            left -= 1
-            yield f"{in_line(_id(record, name, positions[name], ordinals[name]))}\t{in_line(_shown(record))}"
-        positions[name] += source.n_positions
-        ordinals[name] += source.n_ordinals
-
-
-def _id(record: Record, name: str, positions: int, ordinals: int) -> str:
-    from transforms.stages.number import sentence_id
-
-    place = record.position + positions if record.ordinal < 0 else record.ordinal + ordinals
-    return sentence_id(record.id, name, place, record.within)
-
-
-def _shown(record: Record) -> str:
-    return " ".join(record.tokens) if isinstance(record, Sentence) else f"REFUSED: {record.reason}: {record.raw}"

@@ -1,6 +1,7 @@
 """The model and its warm state, loaded beside whatever else a job begins with: importing Beam, listing inputs."""
 
 from concurrent.futures import Future
+from dataclasses import dataclass
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,19 @@ if TYPE_CHECKING:
     from model.files.weights import BiLMWeights
     from model.start_state import StartState
 
-__all__ = ["LoadingModel"]
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model by the name that it was found by, and the state that its sentences start from."""
+
+    name: str
+    weights: "BiLMWeights"
+    start: "StartState"
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all its tensors."""
+        return sum(tensor.nbytes for tensor in self.weights.tensors.values())
 
 
 class LoadingModel:
@@ -23,17 +36,17 @@ class LoadingModel:
 
     def __init__(self, model: str | None, start_state: str) -> None:
         self._model, self._kind = model, start_state
-        self._loaded: Future[tuple[str, BiLMWeights, StartState]] = Future()
-        # The future is given along: `result` may have put another one into its place before there is anything to tell.
-        Thread(target=self._run, args=(self._loaded,), name="model", daemon=True).start()  # no job waits for it at the door
+        self._loaded: Future[LoadedModel] = Future()
+        # The future is passed along: `result` may have put another one into its place before there is anything to tell.
+        Thread(target=self._run, args=(self._loaded,), name="model", daemon=True).start()  # a refused job does not wait for it
 
-    def _run(self, loaded: "Future[tuple[str, BiLMWeights, StartState]]") -> None:
+    def _run(self, loaded: "Future[LoadedModel]") -> None:
         try:
             loaded.set_result(self._load())
         except BaseException as error:  # whoever asks gets it
             loaded.set_exception(error)
 
-    def _load(self) -> "tuple[str, BiLMWeights, StartState]":
+    def _load(self) -> LoadedModel:
         from model.errors import ModelError
         from model.files.registry import load_model
         from model.start_state import StartState
@@ -47,12 +60,9 @@ class LoadingModel:
             raise CommandError(Exit.BAD_LOCATION, f"the model {self._model} can't be read: {error}") from error
         start = warm_state(weights) if self._kind == "warm" else StartState.zero(weights.options)
         _ = weights.fingerprint  # hundreds of megabytes to hash: here, not where it is asked for
-        return name, weights, start
+        return LoadedModel(name, weights, start)
 
-    def result(self) -> "tuple[str, BiLMWeights, StartState]":
-        """Its name, its weights, its start state: once, so that nobody holds weights that the engine has packed.
-
-        CommandError for what the user can mend.
-        """
+    def result(self) -> LoadedModel:
+        """The model: once, so that nobody holds weights that the engine has packed. CommandError for what the user can mend."""
         loaded, self._loaded = self._loaded, Future()
         return loaded.result()

@@ -1,12 +1,19 @@
-"""The output at the door of every job: what stands there, whether it is this very job, and what may be removed."""
+"""The output of every job: what stands there, whether it is this very job, who holds it, and what may be removed."""
 
+import platform
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Self, TypeVar
 
 from elmo_store.errors import (
     JobMismatchError,
+    LeaseHeldError,
     ManifestError,
     StoreError,
     StoreFeatureError,
@@ -14,14 +21,22 @@ from elmo_store.errors import (
     StoreVersionError,
 )
 from elmo_store.format.inputs import read_inputs
-from elmo_store.format.layout import FOLDERS, MANIFEST, is_ours
+from elmo_store.format.layout import FOLDERS, MANIFEST, WORK, is_ours
 from elmo_store.format.manifest import Manifest, read_manifest, write_manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.reading.watched import REPLACE_SECONDS
-from elmo_store.storage.lease import LEASES
+from elmo_store.storage import lease
+from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
+from transforms.runtime.job_root import JobRoot, retry
 from transforms.runtime.work import PROBLEM, REFUSED
+
+# How long a run may be silent before another one may begin: a command that waits says something every 10 s, workers of an engine
+# when they write; an engine may take its time to start any.
+ENGINE_PATIENCE_SECONDS, LEFT_PATIENCE_SECONDS = 120.0, 900.0
+PACKAGES = ("elmo-store", "apache-beam", "torch", "numpy", "pyarrow", "zarr", "nltk", "safetensors")  # that bytes depend on
+T = TypeVar("T")
 
 
 def reach(root: Root, what: str) -> None:
@@ -156,3 +171,100 @@ def different_files(
     left, right = described(there), described(now)
     names = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
     return {f"file {name}": (left.get(name), right.get(name)) for name in names[:most]}
+
+
+@dataclass(frozen=True)
+class LeaseTerms:
+    """How a command holds its output.
+
+    Attributes:
+        local: workers end with this process.
+        waits: this process stays until the job ends.
+        take_over: push another run aside.
+    """
+
+    local: bool
+    waits: bool
+    take_over: bool
+
+
+class LeaseHolder(lease.LeaseHolder):
+    """The lease of ``run`` on ``root``, as a command takes it."""
+
+    @classmethod
+    def begin(cls, root: Root, run: str, terms: LeaseTerms) -> Self:
+        """Take the lease. CommandError: refused if another run has it, bad location if the output can't be written."""
+        patience = LOCAL_PATIENCE_SECONDS if terms.local else ENGINE_PATIENCE_SECONDS if terms.waits else LEFT_PATIENCE_SECONDS
+        try:
+            return cls.take(
+                root, run, local=terms.local, patience_seconds=patience, take_over=terms.take_over,
+                say=partial(print, file=sys.stderr, flush=True),
+            )  # fmt: skip
+        except LeaseHeldError as error:
+            raise CommandError(Exit.REFUSED, str(error)) from error
+        except (OSError, StoreError) as error:
+            raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
+
+    def _release(self) -> None:
+        retry(partial(lease.release, self.root, self.run), local=self.root.is_local)
+
+
+def claim(
+    root: Root, terms: LeaseTerms, look: Callable[[], Manifest | None], begin: Callable[[LeaseHolder, Manifest | None], T]
+) -> tuple[LeaseHolder, T] | None:
+    """Take the lease of the output, make room, and ``begin`` the job there; None if the job is complete already.
+
+    ``look``: the manifest of an earlier run of this very job, None for an empty output or a store to be overwritten. It is asked
+    again once the lease is held: another run may just have ended. ``begin`` gets what it says. Errors are those of both,
+    `LeaseHolder.begin` and `clear`; after one the lease is given back.
+    """
+    existing = look()
+    if existing is not None and existing.complete:
+        return None
+    holder = LeaseHolder.begin(root, uuid.uuid4().hex, terms)
+    try:
+        existing = look()
+        if existing is not None and existing.complete:
+            holder.end()
+            return None
+        if existing is None:
+            clear(JobRoot(root, holder.run))
+        return holder, begin(holder, existing)
+    except BaseException:
+        holder.end()
+        raise
+
+
+def tidy(root: Root) -> None:
+    """Remove what a run that was killed at its very end left beside its complete store, unless it may still live.
+
+    Nothing happens where nothing is left, and in a place that can only be read.
+    """
+    own = Lease.of_this_process(uuid.uuid4().hex, local=True, patience_seconds=LOCAL_PATIENCE_SECONDS)
+
+    def remove() -> None:
+        root.sweep()
+        if not root.holds(WORK) and not root.holds(LEASES):  # an empty folder is something too
+            return
+        there = lease.read_lease(root)
+        if there is None or there.run != own.run:  # not taken by an attempt before
+            lease.acquire(root, own, wait_seconds=0.0)
+        if read_manifest(root).complete:
+            root.remove_tree(WORK)
+            root.remove_many([rel for rel in root.list(LEASES) if rel != LEASE])  # heartbeats of the dead
+            root.sweep(LEASES)
+        lease.release(root, own.run)
+
+    with suppress(OSError, StoreError):  # LeaseHeldError: whoever has it is not done, or will be believed dead later
+        retry(remove, local=root.is_local)
+
+
+def versions() -> dict[str, str]:
+    """Name → version of Python and of each package; "unknown" for one that was not installed as a package."""
+    known = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            known[name] = version(name)
+        except PackageNotFoundError:
+            known[name] = "unknown"
+    return known

@@ -3,6 +3,7 @@
 import sys
 import time
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -12,7 +13,7 @@ from elmo_store.format.markers import marked_shards
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import name_of, say
-from pipeline.jobs.lease_holder import LeaseHolder, tidy
+from pipeline.jobs.output import LeaseHolder, tidy
 from pipeline.progress.bars import shown
 from pipeline.progress.summary import Totals, next_steps, of_sums, summary
 from transforms.runtime.job_root import retry
@@ -25,77 +26,105 @@ if TYPE_CHECKING:
     from pipeline.runners.submission import SubmittedJob
 
 
-def run_to_end(
-    command: str,
-    holder: LeaseHolder,
-    transform: "beam.PTransform[Any, Any]",
-    options: "PipelineOptions",
-    *,
-    quiet: bool,
-    wait: bool = True,
-) -> Exit:
-    """Run ``transform``, which completes the store that ``holder`` holds, and say what came of it.
+@dataclass
+class Running:
+    """A job as its command runs it, and what became of it so far.
 
-    ``options``: Beam's. Whatever a runner raises, the store itself tells what is done. Ctrl-C cancels a job that an engine runs.
-    Without ``wait`` the command ends when the engine has the job, which keeps the lease; otherwise it is given back at the end.
+    Attributes:
+        options: Beam's.
+        wait: for the job's end; otherwise the command ends when the engine has the job, which keeps the lease.
+        job: what the runner was given.
+        failure: what the runner raised; the store itself tells what is done.
+        keeps_lease: somebody else goes on, or may.
+    """
+
+    command: str
+    holder: LeaseHolder
+    options: "PipelineOptions"
+    quiet: bool
+    wait: bool
+    job: "SubmittedJob | None" = None
+    failure: Exception | None = None
+    keeps_lease: bool = False
+
+    @property
+    def root(self) -> Root:
+        """The output."""
+        return self.holder.root
+
+
+def run_to_end(running: Running, transform: "beam.PTransform[Any, Any]") -> Exit:
+    """Run ``transform``, which completes the store whose lease is held, and say what came of it.
+
+    Ctrl-C cancels a job that an engine runs. The lease is given back at the end, unless a job goes on without this command.
     CommandError if an engine does not take it, or another run took the output meanwhile.
     """
+    root, holder, began = running.root, running.holder, time.perf_counter()
+    try:
+        with shown(root, seconds=0.5 if root.is_local else 5.0) if running.wait and not running.quiet else nullcontext():
+            if not _submitted(running, transform):
+                return Exit.COMPLETE
+    except KeyboardInterrupt as end:
+        running.keeps_lease = not stopped(root, running.job, name_of(end))
+        return Exit.INCOMPLETE
+    finally:
+        new_owner = holder.lost_to
+        (holder.leave if running.keeps_lease else holder.end)()
+    if new_owner is not None:
+        raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {new_owner}; this one stopped")
+    if LeaseLostError.__name__ in str(running.failure):  # and it has ended, or new_owner would be it
+        raise CommandError(Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped")
+    manifest = read_manifest(root)
+    if not manifest.complete:
+        return incomplete(running)
+    report(root, manifest, left_summary(root), seconds=time.perf_counter() - began)
+    return Exit.COMPLETE
+
+
+def _submitted(running: Running, transform: "beam.PTransform[Any, Any]") -> bool:
+    """Hand the job to its runner, and wait for its end; False if it goes on, or begins, without this command."""
     import apache_beam as beam
 
     from pipeline.runners.beam_options import quiet_workers
     from pipeline.runners.local_runner import local_runner
-    from pipeline.runners.submission import SubmittedJob, only_prepares, submit
+    from pipeline.runners.submission import only_prepares, submit
 
-    root = holder.root
-    began = time.perf_counter()
-    failure: Exception | None = None
-    job: SubmittedJob | None = None
-    keep = False  # the lease
+    options = running.options
+    pipeline = beam.Pipeline(runner=local_runner(options), options=options)
+    _ = pipeline | transform
     try:
-        with nullcontext() if quiet or not wait else shown(root, seconds=0.5 if root.is_local else 5.0):
-            pipeline = beam.Pipeline(runner=local_runner(options), options=options)
-            _ = pipeline | transform
-            try:
-                with quiet_workers(options):
-                    job = submit(pipeline, options)
-                    if made := only_prepares(options):
-                        keep = True  # for whoever runs it
-                        print(f"{made}. The store's start stands at {root}.")
-                        return Exit.COMPLETE
-                    if job.id:
-                        holder.say_job(job.id, job.console)
-                    if job.id and not (quiet and wait):
-                        say_where(root, job, sys.stderr if wait else sys.stdout)
-                    if not wait:
-                        keep = True
-                        return Exit.COMPLETE
-                    job.wait()
-            except (CommandError, KeyboardInterrupt):
-                raise
-            except Exception as error:
-                failure = error
-    except KeyboardInterrupt as end:
-        keep = not stopped(root, job, name_of(end))
-        return Exit.INCOMPLETE
-    finally:
-        new_owner = holder.lost_to
-        (holder.leave if keep else holder.end)()
-    if new_owner is not None:
-        raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {new_owner}; this one stopped")
-    if failure is not None and LeaseLostError.__name__ in str(failure):  # and it has ended, or new_owner would be it
-        raise CommandError(Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped")
-    manifest = read_manifest(root)
-    if not manifest.complete and problem_of(root).get("kind") == REFUSED:
+        with quiet_workers(options):
+            job = running.job = submit(pipeline, options)
+            if made := only_prepares(options):
+                running.keeps_lease = True  # for whoever runs it
+                print(f"{made}. The store's start stands at {running.root}.")
+                return False
+            if job.id:
+                running.holder.say_job(job.id, job.console)
+            if job.id and not (running.quiet and running.wait):
+                say_where(running.root, job, sys.stderr if running.wait else sys.stdout)
+            if not running.wait:
+                running.keeps_lease = True
+                return False
+            job.wait()
+    except CommandError:
+        raise
+    except Exception as error:
+        running.failure = error
+    return True
+
+
+def incomplete(running: Running) -> Exit:
+    """Say why work is left. CommandError (bad location) if the input was refused: the same command would be again."""
+    root, failure, job = running.root, running.failure, running.job
+    if problem_of(root).get("kind") == REFUSED:
         raise CommandError(Exit.BAD_LOCATION, explain(root, failure))
-    if not manifest.complete:
-        if failure is not None and root.size(PROBLEM) is None:  # for whoever watches: the last stage was not reached
-            root.put_json(PROBLEM, {"message": explain(root, failure)})
-        of = f" (job {job.id})" if job is not None and job.id else ""
-        print(f"elmo-store {command}: incomplete{of}: {explain(root, failure)}", file=sys.stderr)
-        print("What is written stays; the same command again continues with the rest.", file=sys.stderr)
-        return Exit.INCOMPLETE
-    report(root, manifest, left_summary(root), seconds=time.perf_counter() - began)
-    return Exit.COMPLETE
+    if failure is not None and root.size(PROBLEM) is None:  # for whoever watches: the last stage was not reached
+        root.put_json(PROBLEM, {"message": explain(root, failure)})
+    of = f" (job {job.id})" if job is not None and job.id else ""
+    print(f"elmo-store {running.command}: incomplete{of}: {explain(root, failure)}", file=sys.stderr)
+    print("What is written stays; the same command again continues with the rest.", file=sys.stderr)
+    return Exit.INCOMPLETE
 
 
 def say_where(root: Root, job: "SubmittedJob", stream: TextIO) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from elmo_store.errors import StoreError
 from elmo_store.format.layout import MANIFEST
 from elmo_store.storage.root import Root
-from pipeline.cli.quantities import duration, human_bytes
+from pipeline.cli.terminal import duration, human_bytes
 from transforms.runtime.work import PLAN, PROBLEM, PROGRESS, START, STOPPED
 
 ENDED = ("complete", "failed", "stopped")

@@ -8,8 +8,7 @@ from elmo_store.format.layout import REJECTS, have_layers
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import ShardMarker, read_marker, total_bytes
 from elmo_store.storage.root import Root
-from pipeline.cli.quantities import duration, human_bytes
-from pipeline.cli.terminal import in_line
+from pipeline.cli.terminal import duration, human_bytes, in_line
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ Whatever comes from the text (words, records, names) is escaped; the page has no
 """
 
 import html
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,38 +12,13 @@ import numpy as np
 
 from elmo_store.figures import plots as plot
 from elmo_store.figures import vectors
-from elmo_store.figures.gather import StoreFigures, gather
+from elmo_store.figures.gather import StoreFigures
 from elmo_store.notebook import visible
-from elmo_store.storage.root import Root
-from elmo_store.store import open as open_store
-from pipeline.cli.quantities import duration
-from pipeline.report import REPORT
+from pipeline.cli.terminal import duration
 
 N_NEIGHBOURS = 4
 
 STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
-
-
-def write_report(root: Root, output: str | None = None) -> str:
-    """Write the report of the complete store at ``root`` to a local file, or into its folder, whole; returns where it is.
-
-    A pipe or a device is written to as it comes.
-    """
-    text = page(gather(open_store(str(root), storage_options=root.storage_options))).encode("utf-8", "backslashreplace")
-    if output is not None and os.path.exists(output) and not os.path.isfile(output):
-        with open(output, "wb") as file:
-            file.write(text)
-        return output
-    folder, name = (root, REPORT) if output is None else _in_folder(output)
-    folder.sweep(name=name)
-    folder.put(name, text)
-    return output or root.url(REPORT)
-
-
-def _in_folder(path: str) -> tuple[Root, str]:
-    """The folder of a local file and its name there; a link is followed."""
-    folder, name = os.path.split(os.path.realpath(path))
-    return Root(folder), name
 
 
 def page(figures: StoreFigures) -> str:

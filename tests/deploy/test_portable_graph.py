@@ -11,9 +11,8 @@ from apache_beam.portability import common_urns
 from apache_beam.runners.portability.fn_api_runner import execution
 
 from deploy.cluster.processes import worker_environment
-from pipeline.jobs.embed_corpus import EmbedCorpus
-from pipeline.jobs.embed_job import EmbedJob, open_job
-from pipeline.jobs.options import EmbedOptions
+from pipeline.jobs.embed_job import EmbedCorpus, EmbedJob, open_job
+from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import pipeline_options
 
 WORD = "Zyzzyvagerund"  # stands in every sentence of the corpus

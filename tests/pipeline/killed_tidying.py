@@ -8,7 +8,7 @@ from typing import Any
 
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
-from pipeline.jobs.lease_holder import LeaseHolder
+from pipeline.jobs.output import LeaseHolder, LeaseTerms
 from pipeline.jobs.run import left_summary
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.work import START, SUMMARY
@@ -40,7 +40,7 @@ def die_at(n: int) -> None:
 def end_a_job(folder: str, waits: bool, n: int) -> None:
     """Take the lease of the complete store at ``folder``, fill its scratch area, and end as a job does."""
     root = Root(folder)
-    with LeaseHolder.begin(root, f"run-{n}", local=True, waits=waits, take_over=False):
+    with LeaseHolder.begin(root, f"run-{n}", LeaseTerms(local=True, waits=waits, take_over=False)):
         root.put_json(START, {"waits": waits})
         for name in ("read/00000.json", "parts/00000-0.parquet", "ids/000/00000", "progress/1.json"):
             root.put(f"_work/{name}", b"x")

@@ -7,7 +7,7 @@ import pytest
 
 import elmo_store
 from pipeline.cli.exit_codes import Exit
-from pipeline.jobs.options import EmbedOptions, problems
+from pipeline.jobs.spec import EmbedOptions, problems
 from pipeline.main import COMMANDS, main
 from pipeline.runners import beam_options
 from tests.pipeline.conftest import Command

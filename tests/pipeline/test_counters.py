@@ -7,8 +7,8 @@ import pytest
 
 import elmo_store
 from pipeline.jobs import embed_job
-from pipeline.jobs.embed_corpus import EmbedCorpus
-from pipeline.jobs.options import EmbedOptions
+from pipeline.jobs.embed_job import EmbedCorpus
+from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import pipeline_options
 from transforms.runtime.results import NAMESPACE
 

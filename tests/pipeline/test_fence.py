@@ -120,10 +120,10 @@ def run_of_a_job(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def read_settings() -> Any:
-    from pipeline.jobs.embed_input import read_settings as of
-    from pipeline.jobs.options import EmbedOptions
+    from pipeline.jobs.spec import EmbedOptions
+    from transforms.inputs.records import ReadSettings
 
-    return of(EmbedOptions(("x",), "y", input_format="lines"))
+    return ReadSettings(**EmbedOptions(("x",), "y", input_format="lines").read_settings())
 
 
 def finish(root: Root) -> None:

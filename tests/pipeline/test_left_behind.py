@@ -15,8 +15,7 @@ from elmo_store.storage.process import Process, scratch_folder, temporary_tag
 from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 from model.files.weights import BiLMWeights
 from pipeline.cli.exit_codes import Exit
-from pipeline.jobs.lease_holder import tidy
-from pipeline.jobs.output import clear
+from pipeline.jobs.output import clear, tidy
 from pipeline.main import main
 from pipeline.runners.beam_options import pipeline_options, quiet_workers
 from tests.pipeline.killed_tidying import KILLED, end_a_job

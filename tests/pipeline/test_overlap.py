@@ -15,7 +15,7 @@ from elmo_store.errors import OverlapError
 from elmo_store.format.manifest import read_manifest
 from elmo_store.storage.location import Location, Place, Relation, check_apart, check_outside, relation, resolved
 from elmo_store.storage.root import Root
-from pipeline.cli import touched
+from pipeline.cli import locations
 from pipeline.cli.config import leaf_of
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import COMMANDS, build_parser, main
@@ -213,11 +213,11 @@ def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...],
             place.touch()
             given[action.dest] = [str(place)] if action.nargs in ("+", "*") or action.dest == "config" else str(place)
             wanted[action.dest] = str(place)
-    touches = getattr(modules[command[0]], "touches", lambda _: touched.Touched())
+    touches = getattr(modules[command[0]], "touches", lambda _: locations.Touched())
     seen = set()
     for without in ((), ("evaluate", "resume")):
         args = argparse.Namespace(**given | dict.fromkeys(without))
-        found = touched.of_every_command(args, touches(args))
+        found = locations.of_every_command(args, touches(args))
         seen |= {location.url for location in (*found.reads, *found.writes)}
     missing = [name for name, place in wanted.items() if not any(url.startswith(place) for url in seen)]
     assert [name for name in missing if (command[0], name) not in MAY_OVERLAP | NO_PLACES] == []

@@ -14,9 +14,8 @@ from model.engine.embedder import Embedder, SentenceRows
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from model.warm import compute_warm
-from pipeline.jobs.embed_corpus import EmbedCorpus
-from pipeline.jobs.embed_job import open_job
-from pipeline.jobs.options import EmbedOptions
+from pipeline.jobs.embed_job import EmbedCorpus, open_job
+from pipeline.jobs.spec import EmbedOptions
 from transforms.stages.embed_sentences import EmbedSentences
 
 OPTIONS = ["--runner=FnApiRunner"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from pipeline.cli.quantities import duration
+from pipeline.cli.terminal import duration
 from pipeline.main import main
 from pipeline.progress import bars as progress
 from pipeline.progress.bars import Screen, follow, shown

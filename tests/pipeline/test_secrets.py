@@ -10,9 +10,10 @@ import pytest
 from elmo_store.errors import StoreError
 from elmo_store.storage.filesystems import resolved_options
 from elmo_store.storage.root import Root
+from pipeline.cli.arguments import json_object
 from pipeline.cli.exit_codes import Exit
-from pipeline.jobs.embed_corpus import EmbedCorpus
-from pipeline.jobs.options import EmbedOptions, json_object
+from pipeline.jobs.embed_job import EmbedCorpus
+from pipeline.jobs.spec import EmbedOptions
 from pipeline.main import main
 from tests.pipeline.conftest import Command
 

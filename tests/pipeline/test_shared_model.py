@@ -32,7 +32,7 @@ def test_a_model_shared_across_processes_writes_the_same_bytes(
 
 @pytest.mark.parametrize("device", ["cuda", "auto"])
 def test_settings_for_a_gpu_bundle_shards_and_hint_at_one(tmp_path: Path, tiny_model: Path, corpus: Path, device: str) -> None:
-    from pipeline.jobs.options import EmbedOptions
+    from pipeline.jobs.spec import EmbedOptions
     from pipeline.runners.beam_options import pipeline_options
 
     options = EmbedOptions((str(corpus),), str(tmp_path / "s"), str(tiny_model), device=device, accelerator="type:a100")
@@ -53,7 +53,7 @@ def test_a_call_is_sized_by_what_the_engine_returns(
     tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, calls: tuple[int, int]
 ) -> None:
     """int8 rows are quantised from float32, so that their calls hold as many as those of a float32 store."""
-    from pipeline.jobs.options import EmbedOptions
+    from pipeline.jobs.spec import EmbedOptions
     from pipeline.runners.beam_options import pipeline_options
 
     monkeypatch.setattr(embed_job, "CPU_BYTES_AT_ONCE", 4 * 128 * 5 * 16 * 2)  # 4 shards of 128 rows of 5 states in float16

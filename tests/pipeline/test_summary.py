@@ -12,7 +12,7 @@ from elmo_store.format.manifest import read_manifest
 from elmo_store.format.markers import ObjectRecord, ShardMarker
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from pipeline.cli.quantities import human_bytes
+from pipeline.cli.terminal import human_bytes
 from pipeline.main import main
 from pipeline.progress.summary import all_markers, summary, totals
 from transforms.runtime.job_root import JobRoot

@@ -1,6 +1,6 @@
 """For a Beam pipeline of one's own: (id, tokens) → (id, states), without a store.
 
-Vectors of a large corpus are better written by `pipeline.jobs.embed_corpus`, which sends pointers through the pipeline; here
+Vectors of a large corpus are better written by `pipeline.jobs.embed_job`, which sends pointers through the pipeline; here
 every element carries its own (a token of the published model: 5 KB in float16).
 """
 

@@ -1,0 +1,309 @@
+"""One ``embed`` job as it was asked for. Each option is declared once, as a field of `EmbedOptions`.
+
+From a field come the option on the command line (and with it the key of a TOML file and the parameter of a template), the checks
+that need no I/O, the reader's settings and the job's record in the manifest.
+"""
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import Field, dataclass, field, fields
+from functools import partial
+from typing import Any
+
+from pipeline.cli.arguments import json_object
+from pipeline.cli.exit_codes import CommandError, Exit
+
+INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
+_FIELDS = ("jsonl", "json", "csv", "tsv", "parquet")  # formats whose records have named fields
+STORES = {"zarr": ("zarr",), "parquet": ("parquet",), "both": ("zarr", "parquet")}
+DTYPES = ("float16", "float32", "int8")
+FLOATS = ("float16", "float32")  # of what is exported
+PRECISIONS = ("auto", "float32", "tf32", "bfloat16", "int8")
+COMPRESSIONS = ("none", "zstd", "blosc")
+CHECKSUMS = ("none", "crc32c")
+DEFAULT_SHARD_ROWS = 16_384
+ZARR_CHUNK_ROWS = 128  # --shard-rows is a multiple of it, or below it
+MAX_REJECT_RATE = 0.5
+DEFAULT_ACCELERATOR = "type:nvidia-tesla-t4;count:1;install-nvidia-driver"  # Dataflow's spelling
+SIZING = "before the work"  # group of the options that ask for a look, not for a job
+
+
+def _option(group: str, help: str, default: Any = None, **settings: Any) -> Any:
+    """A field that is an option.
+
+    ``group``: of the help, "" above all groups; ``settings``: argparse's ``type``, ``choices``, ``metavar``, and
+    ``formats``: the input formats that use it, without which every format does;
+    ``read``: it is the reader's, a field of `ReadSettings` of the same name;
+    ``job``: it makes two jobs different, so that it stands in the manifest; ``least``: a number may not be below it.
+    """
+    shown = settings.get("type") is not json_object  # those may hold secrets
+    return field(default=default, metadata={"group": group, "help": help, **settings}, repr=shown)
+
+
+_read = partial(_option, "reading", read=True, job=True)
+_write = partial(_option, "writing")
+_compute = partial(_option, "computing")
+_storage = partial(_option, "storage and screen")
+_cluster = partial(_option, "clusters and clouds")
+_size = partial(_option, SIZING)
+
+
+@dataclass(frozen=True)
+class EmbedOptions:
+    """One ``embed`` job as asked for. None is the default model, a default of the reader's, the engine's choice of threads."""
+
+    inputs: tuple[str, ...]
+    output: str = _option("", "folder or URL of the store (required, but with --preview and --dry-run)", "", metavar="URL")
+    model: str | None = _option(
+        "", "a name that `elmo-store models` lists, or a folder with options.json and weights.hdf5 or "
+        "weights.safetensors (default: the packaged model `default`)", metavar="NAME|FOLDER|URL",
+    )  # fmt: skip
+    input_format: str = _option(
+        "reading", "lines = a sentence a line, already tokenised; text = running text; conll = a word a line with columns "
+        "(default: auto, by file name)", "auto", choices=INPUT_FORMATS, job=True,
+    )  # fmt: skip
+    text_field: str | None = _read(
+        "JSON, CSV, Parquet: field with a string or a list of tokens (default: text); a number is a column, from 1, of CSV "
+        "without a row of names, or of CoNLL (default there: 1)", metavar="NAME", formats=(*_FIELDS, "conll"),
+    )  # fmt: skip
+    id_field: str | None = _read(
+        "JSON, CSV, Parquet: field with the record's id (default: none, ids are FILE:POSITION)", metavar="NAME", formats=_FIELDS
+    )
+    tokenizer: str | None = _read(
+        "how a string becomes tokens (default: auto = whitespace for lines, ptb for text and text fields)",
+        choices=("auto", "ptb", "whitespace"), formats=("lines", "text", *_FIELDS),
+    )  # fmt: skip
+    document: str | None = _read(
+        "text: what a document is, in the ids FILE:PARAGRAPH:SENTENCE or FILE:SENTENCE (default: paragraph)",
+        choices=("paragraph", "file"), formats=("text",),
+    )  # fmt: skip
+    split_sentences: str | None = _read(
+        "JSON, CSV, Parquet: a string is a document of several sentences, with ids ID:0, ID:1, …; no = one sentence, "
+        "whatever it holds (default: yes)", choices=("yes", "no"), formats=_FIELDS,
+    )  # fmt: skip
+    line_ends: str | None = _read(
+        "text and documents: space = hard-wrapped, a sentence goes on in the next line; break = it ends (default: auto, "
+        "by the looks of the text)", choices=("auto", "space", "break"), formats=("text", *_FIELDS),
+    )  # fmt: skip
+    max_sentence_tokens: int | None = _read(
+        "text and documents: longer sentences are cut into several of N tokens (default: 512)",
+        type=int, metavar="N", formats=("text", *_FIELDS), least=1,
+    )  # fmt: skip
+    encoding: str | None = _read(
+        "of the input's text, such as latin-1 or utf-16 (default: utf-8)", metavar="NAME",
+        formats=tuple(form for form in INPUT_FORMATS if form not in ("auto", "parquet")),
+    )  # fmt: skip
+    max_sentences: int | None = _read("only the first N sentences of the input (default: all)", type=int, metavar="N", least=1)
+    sample: float | None = _read(
+        "only a share of the records, always the same ones, such as 0.01 (default: all)", type=float, metavar="SHARE"
+    )
+    on_bad_file: str = _read(
+        "a damaged file: stop = the job ends once all files are looked at, and names every bad one; reject = what comes "
+        "before the damage is taken, the rest is one reject (default: stop)", "stop", choices=("stop", "reject"),
+    )  # fmt: skip
+    max_reject_rate: float = _option(
+        "reading", "end before computing if more than this share of the records that are not blank was refused; 1 = never "
+        f"(default: {MAX_REJECT_RATE})", MAX_REJECT_RATE, type=float, metavar="SHARE",
+    )  # fmt: skip
+    store: str = _write("form of the store (default: zarr)", "zarr", choices=tuple(STORES), job=True)
+    states: str | None = _write(
+        "only some of x, fwd1, bwd1, fwd2, …, such as fwd2,bwd2 (default: all); what is left out can't be mixed later",
+        metavar="NAME,…",
+    )
+    dtype: str = _write(
+        "numbers as stored; int8 has a scale for each state of each row: half of float16, cosine 0.9999 (default: float16)",
+        "float16", choices=DTYPES, job=True,
+    )  # fmt: skip
+    boundaries: bool = _write("also keep the BOS and EOS row of each sentence (default: off)", False, job=True)
+    shard_rows: int = _write(
+        f"tokens (rows) in a shard, a multiple of {ZARR_CHUNK_ROWS} (default: {DEFAULT_SHARD_ROWS})", DEFAULT_SHARD_ROWS,
+        type=int, metavar="N", job=True,
+    )  # fmt: skip
+    compression: str = _write(
+        "of the vectors; Parquet takes zstd for either (default: none)", "none", choices=COMPRESSIONS, job=True
+    )
+    checksum: str = _write(
+        "of each inner chunk (Zarr) or page (Parquet): every reader reads it whole and checks it (default: none)", "none",
+        choices=CHECKSUMS, job=True,
+    )  # fmt: skip
+    overwrite: bool = _write(
+        "remove the store that stands at the output first; anything else there is left alone (default: off)", False
+    )
+    take_over: bool = _write(
+        "take the output from another run at once; what is left of that run stops before its next write (default: refuse "
+        "while it gives signs of life)", False,
+    )  # fmt: skip
+    precision: str = _compute(
+        "of products: float32, tf32 (GPU), bfloat16 (up to 1.8 × as fast where a CPU has it; cosine to float32 0.9999), "
+        "int8 (CPUs with VNNI: faster and rougher, see docs/development/performance.md); "
+        "auto = float32 on a CPU, tf32 on a GPU (default: auto)", "auto", choices=PRECISIONS, job=True,
+    )  # fmt: skip
+    start_state: str = _compute(
+        "what every sentence starts from: one state frozen with the model, or zeros (default: warm)", "warm",
+        choices=("warm", "zero"), job=True,
+    )  # fmt: skip
+    device: str = _compute(
+        "auto takes a GPU where the worker has one; ask for cuda on a cluster (default: auto)", "auto",
+        choices=("auto", "cpu", "cuda"), job=True,
+    )  # fmt: skip
+    lanes: int | None = _compute(
+        "sentences side by side in a step (default: the engine's choice)", type=int, metavar="N", job=True, least=1
+    )
+    threads: int | None = _compute(
+        "CPU threads of a worker process (default: this machine's cores, shared among its processes)", type=int, metavar="N",
+        least=1,
+    )  # fmt: skip
+    accelerator: str = _compute(
+        "with --device cuda: Beam's resource hint for workers that embed, for runners that read hints "
+        f"(default: {DEFAULT_ACCELERATOR})", DEFAULT_ACCELERATOR, metavar="HINT",
+    )  # fmt: skip
+    storage_options: dict[str, Any] | None = _storage(
+        'what fsspec needs for the output, such as \'{"endpoint_url": "http://…"}\' (default: {})',
+        type=json_object,
+        metavar="JSON",
+    )
+    input_storage_options: dict[str, Any] | None = _storage(
+        "the same for the inputs (default: those of --storage-options)", type=json_object, metavar="JSON"
+    )
+    verbose: bool = _storage("also what Beam logs about itself (default: off)", False)
+    report: bool = _storage("write report.html beside the finished store (default: off)", False)
+    quiet: bool = _storage("no progress, only the summary (default: off)", False)
+    no_wait: bool = _cluster(
+        "submit, print the job's id and console address, and end; elmo-store watch follows it (default: wait for its end)", False
+    )
+    shared_disk: bool = _cluster(
+        "the workers' machines have the local paths of this command mounted (default: off, such paths are refused)", False
+    )
+    preview: int | None = _size(
+        "print ids and tokens of the first N sentences and end (default: off)", type=int, metavar="N", least=1
+    )
+    dry_run: bool = _size(
+        "read a sample of the input, print tokens, shards, bytes, time and cost, and end; nothing is written (default: off)",
+        False,
+    )
+    exact: bool = _size("with --dry-run: read all of the input (default: a sample)", False)
+    tokens_per_second: float | None = _size(
+        "with --dry-run: what one worker computes (default: measured here for some seconds)", type=float, metavar="N", least=1
+    )
+    price_per_hour: float | None = _size(
+        "with --dry-run: of one worker, in any currency (default: no cost)", type=float, metavar="X"
+    )
+    workers: int | None = _size(
+        "processes on this machine, each with a model and its share of the cores; with --dry-run: of any kind (default: 1)",
+        type=int, metavar="N", least=1,
+    )  # fmt: skip
+
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """The forms of the store to write."""
+        return STORES[self.store]
+
+    @property
+    def named_states(self) -> tuple[str, ...] | None:
+        """The states that were asked for by name; None for all."""
+        if self.states is None:
+            return None
+        return tuple(name.strip() for name in self.states.split(",") if name.strip())
+
+    def read_settings(self) -> dict[str, Any]:
+        """What was asked of the reader, by fields of `ReadSettings`; what was not is left to its defaults."""
+        asked = {one.name: getattr(self, one.name) for one in _marked("read")}
+        if asked["split_sentences"] is not None:
+            asked["split_sentences"] = asked["split_sentences"] == "yes"
+        return {name: value for name, value in asked.items() if value is not None}
+
+    def job_fields(self) -> dict[str, Any]:
+        """What makes two jobs different, for the manifest, by name."""
+        return {one.name: getattr(self, one.name) for one in _marked("job")}
+
+
+def _marked(mark: str) -> Iterator["Field[Any]"]:
+    return (one for one in fields(EmbedOptions) if one.metadata.get(mark) is not None)
+
+
+def flag(name: str) -> str:
+    """A field's name as it is written on the command line."""
+    return f"--{name.replace('_', '-')}"
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, sizing: bool = False) -> None:
+    """The options of ``embed``, in their groups; with ``sizing`` those too that ask for a look and not for a job."""
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="files, folders, globs; any fsspec URL (s3://…); - is standard input"
+    )
+    groups: dict[str, argparse._ActionsContainer] = {"": parser}
+    for one in _marked("group"):
+        title = one.metadata["group"]
+        if title == SIZING and not sizing:
+            continue
+        if title not in groups:
+            groups[title] = parser.add_argument_group(title)
+        add_option(groups[title], one.name)
+
+
+def add_option(parser: argparse._ActionsContainer, name: str, **changes: Any) -> None:
+    """The option that a field of `EmbedOptions` declares, for this or another command; ``changes``: of argparse's settings."""
+    declared = EmbedOptions.__dataclass_fields__[name]
+    known = ("help", "type", "choices", "metavar")
+    settings = {key: value for key, value in declared.metadata.items() if key in known}
+    settings |= {"action": "store_true"} if isinstance(declared.default, bool) else {"default": declared.default}
+    parser.add_argument(flag(name), **(settings | changes))
+
+
+def parse(args: argparse.Namespace) -> EmbedOptions:
+    """The record of parsed arguments. CommandError (bad usage) names the value and the remedy."""
+    values = {name: getattr(args, name) for name in EmbedOptions.__dataclass_fields__}
+    values["inputs"] = tuple(values["inputs"])
+    if values["input_storage_options"] is None:
+        values["input_storage_options"] = values["storage_options"]
+    options = EmbedOptions(**values)
+    for problem in problems(options):
+        raise CommandError(Exit.BAD_USAGE, problem)
+    return options
+
+
+def problems(options: EmbedOptions) -> Sequence[str]:
+    """What is wrong with ``options`` before anything is opened, each with its remedy."""
+    problems = []
+    rows = options.shard_rows
+    if rows < 1 or (rows > ZARR_CHUNK_ROWS and rows % ZARR_CHUNK_ROWS):
+        near = max(ZARR_CHUNK_ROWS, round(rows / ZARR_CHUNK_ROWS) * ZARR_CHUNK_ROWS)
+        problems.append(f"--shard-rows {rows} is no multiple of {ZARR_CHUNK_ROWS} rows: take {near}")
+    for one in _marked("least"):
+        value, least = getattr(options, one.name), one.metadata["least"]
+        if value is not None and value < least:
+            problems.append(f"{flag(one.name)} {value} leaves nothing to do: give {least} or more, or leave it out")
+    for name in () if options.dry_run else ("exact", "tokens_per_second", "price_per_hour"):
+        if getattr(options, name):
+            problems.append(f"{flag(name)} belongs to --dry-run: leave it out, or add that")
+    if (names := options.named_states) is not None and (not names or len(set(names)) < len(names)):
+        problems.append(f"--states {options.states}: name one or more states, each once, such as x,fwd2,bwd2")
+    if options.input_format != "auto":
+        problems += unused_options(options, [options.input_format])
+    if options.encoding is not None and not _is_text_encoding(options.encoding):
+        problems.append(f"--encoding {options.encoding} is no text encoding that Python knows: try utf-8, latin-1 or utf-16")
+    if not 0 <= options.max_reject_rate <= 1:
+        problems.append(f"--max-reject-rate {options.max_reject_rate} is no share: give 0 to 1, such as 0.1")
+    if options.sample is not None and not 0 < options.sample <= 1:
+        problems.append(f"--sample {options.sample} is no share: give more than 0 and at most 1, such as 0.01")
+    if not options.output.strip() and not options.dry_run and options.preview is None:
+        problems.append("--output is empty: name the folder or URL of the store to write")
+    return problems
+
+
+def unused_options(options: EmbedOptions, formats: Iterable[str]) -> list[str]:
+    """A sentence for each option that was given and that none of the input's ``formats`` uses."""
+    present = sorted(set(formats))
+    return [
+        f"{flag(one.name)} belongs to {', '.join(one.metadata['formats'])}; the input is {', '.join(present)}: leave it out, or "
+        "say another --input-format"
+        for one in _marked("formats")
+        if getattr(options, one.name) is not None and not set(present) & set(one.metadata["formats"])
+    ]
+
+
+def _is_text_encoding(name: str) -> bool:
+    try:
+        return isinstance(b"".decode(name), str)
+    except (LookupError, ValueError):
+        return False
