@@ -24,7 +24,7 @@ from elmo_store.format import layout
 from elmo_store.format.int8 import Empty, Int8Rows
 from elmo_store.format.manifest import Manifest
 from elmo_store.forms.runs import cut
-from elmo_store.reading.rows import Array, Int64, Readable
+from elmo_store.reading.rows import Array, Int64, Readable, Spans
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import StoreReader
 from elmo_store.reading.text_index import Text
@@ -83,8 +83,8 @@ class CachedStore(Readable):
     def _tokens(self, first: int, stop: int) -> list[str]:
         return self.store._tokens(first, stop)
 
-    def _read(self, states: Sequence[int], spans: Int64, raw: bool = False, empty: Empty = np.empty) -> Any:
-        rows = self._read_as_kept(states, spans)
+    def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
+        rows = self._read_as_kept(states, np.asarray(spans, np.int64))
         if not self.is_int8:
             return rows
         scale = np.ascontiguousarray(rows[..., self.channels :]).view("<f4")[..., 0]  # [rows, states, channels + 4] bytes

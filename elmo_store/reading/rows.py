@@ -24,6 +24,7 @@ from elmo_store.reading.text_index import Text, words
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Int64 = npt.NDArray[np.int64]
 Span = tuple[int, int]  # first row, and the row after the last
+Spans = Int64 | Sequence[Span]  # [n, 2]; one sentence is read sooner without an array
 TOKENS_SHOWN = 200  # of a sentence, in a notebook
 BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 
@@ -117,7 +118,7 @@ class Sentence:
     def _read(self, states: Sequence[str] | str | None, boundaries: bool, raw: bool) -> Any:
         store = self._store
         span = self.span if boundaries else store.without_boundaries(self.span)
-        return store._read(store.state_indices(states), np.array([span], np.int64), raw)
+        return store._read(store.state_indices(states), [span], raw)
 
     def __getitem__(self, state: str) -> Array:
         return self.read((state,))[:, 0]
@@ -226,7 +227,7 @@ class Readable(ABC):
         """Number of the first sentence that has each text, None without one."""
 
     @abstractmethod
-    def _read(self, states: Sequence[int], spans: Int64, raw: bool = False, empty: Empty = np.empty) -> Any:
+    def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
         """Rows of the states with these indices, one of the spans [n, 2] after the other: [rows, len(states), channels].
 
         ``raw``: of what is stored in 8 bits, `Int8Rows`. ``empty`` may be asked for the array that they are read into.
@@ -356,7 +357,7 @@ class Readable(ABC):
         indices = self.state_indices(states)
         chosen = range(self.n_rows) if rows is None else _chosen(rows, self.n_rows, "row", self.url)
         if isinstance(chosen, int):
-            return self._read(indices, np.array([[chosen, chosen + 1]], np.int64), raw)[0]
+            return self._read(indices, [(chosen, chosen + 1)], raw)[0]
         if isinstance(chosen, range) and chosen.step < 0:
             return self._read(indices, _row_spans(chosen[::-1]), raw)[::-1]
         return self._read(indices, _row_spans(chosen), raw)
@@ -417,7 +418,7 @@ class Readable(ABC):
         most_rows = BLOCK_BYTES // max(1, len(indices) * self.channels * self.dtype.itemsize)
 
         def read(start: int, end: int, empty: Empty) -> Any:
-            return self._read(indices, np.array([[start, end]], np.int64), raw, empty)
+            return self._read(indices, [(start, end)], raw, empty)
 
         for numbers, spans, rows in scan.batches(range(first, last), n_sentences, most_rows, self._spans, read):
             kept = spans

@@ -13,7 +13,7 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
 from elmo_store.forms.runs import cut
 from elmo_store.forms.shards import RowReader, row_reader
-from elmo_store.reading.rows import Int64, Readable, Span
+from elmo_store.reading.rows import Int64, Readable, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable
 from elmo_store.reading.text_index import Text, TextIndex
 from elmo_store.reading.watched import StoreRoot
@@ -32,15 +32,9 @@ class _Readers:
 
 
 class StoreReader(Readable):
-    """A store of states or of mixes, opened for reading: its manifest is read, everything else when it is asked for.
+    """What `elmo_store.Store` says of itself: its manifest is read, everything else when it is asked for.
 
-    Safe for threads, picklable, and usable after a fork. What reads raises StoreReplacedError once another store was written in
-    its place, as with ``--overwrite``: `elmo_store.reading.watched` tells why no row of the other one is given out.
-
-    Attributes:
-        root: its objects.
-        manifest: what it says about itself.
-        form: "zarr" or "parquet", the form that is read.
+    `elmo_store.reading.watched` tells why no row of another store that took its place is given out.
     """
 
     def __init__(self, root: Root, manifest: Manifest, form: str) -> None:
@@ -103,17 +97,17 @@ class StoreReader(Readable):
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
         return self._now.texts.find(texts)
 
-    def _read(self, states: Sequence[int], spans: Int64, raw: bool = False, empty: Empty = np.empty) -> Any:
+    def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
         reader = self._rows_of(spans)
         if len(spans) == 1:
-            first, stop = spans[0].tolist()
-            return (reader.read_raw_span if raw else reader.read_span)(states, first, stop, empty)
-        return (reader.read_raw if raw else reader.read)(states, spans, empty)
+            first, stop = spans[0]
+            return (reader.read_raw_span if raw else reader.read_span)(states, int(first), int(stop), empty)
+        return (reader.read_raw if raw else reader.read)(states, np.asarray(spans, np.int64), empty)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
-        return self._rows_of((first, stop)).tokens(first, stop)
+        return self._rows_of([(first, stop)]).tokens(first, stop)
 
-    def _rows_of(self, spans: Int64 | Span) -> RowReader:
+    def _rows_of(self, spans: Spans) -> RowReader:
         """The reader of rows. ShardMissingError for a shard of an unfinished store that has no marker, whatever else there is."""
         readers = self._now
         if not self.manifest.complete:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format.int8 import Empty, joined
-from elmo_store.reading.rows import Int64, Readable, Span
+from elmo_store.reading.rows import Int64, Readable, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import StoreReader
 from elmo_store.reading.text_index import GatheredTexts, Text, check_size, cut_bytes
@@ -120,8 +120,8 @@ class Selection(Readable, Generic[S]):
         lists = ((b.start, pa.array([record.tokens for record in self._records(b)], pa.list_(pa.string()))) for b in blocks)
         return GatheredTexts(lists, cut_bytes(self.store.manifest))
 
-    def _read(self, states: Sequence[int], spans: Int64, raw: bool = False, empty: Empty = np.empty) -> Any:
-        own = [part for first, stop in spans.tolist() for part in self._in_store((first, stop))]
+    def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
+        own = [part for first, stop in spans for part in self._in_store((int(first), int(stop)))]
         return self.store._read(states, _array(own), raw, empty)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
@@ -221,8 +221,8 @@ class Concatenation(Readable):
                 continue
         raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
 
-    def _read(self, states: Sequence[int], spans: Int64, raw: bool = False, empty: Empty = np.empty) -> Any:
-        pieces = [piece for first, stop in spans.tolist() for piece in self._in_stores((first, stop))]
+    def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
+        pieces = [piece for first, stop in spans for piece in self._in_stores((int(first), int(stop)))]
         if len({index for index, _ in pieces}) < 2:  # the usual case: no copy
             return self.stores[pieces[0][0] if pieces else 0]._read(states, _array([span for _, span in pieces]), raw, empty)
         rows = [self.stores[index]._read(states, _array([span]), raw) for index, span in pieces]
