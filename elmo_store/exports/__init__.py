@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elmo_store.exports.formats import FORMATS, Format
-    from elmo_store.exports.job import Report, export
+    from elmo_store.exports.job import Options, Report, export
 
-__all__ = ["FORMATS", "Format", "Report", "export"]
+__all__ = ["FORMATS", "Format", "Options", "Report", "export"]
 
-_HOMES = {"FORMATS": "formats", "Format": "formats", "Report": "job", "export": "job"}
+_HOMES = {"FORMATS": "formats", "Format": "formats", "Options": "job", "Report": "job", "export": "job"}
 
 
 if not TYPE_CHECKING:  # a type checker sees the imports above, and nothing else
