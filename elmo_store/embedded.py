@@ -80,25 +80,25 @@ def embed(
         ValueError, TypeError: a setting or a sentence that makes no sense.
         Exception: a model that can't be found or read, with its name and the remedy.
     """
-    quick = _room("pipeline.jobs.in_memory")
-    found: list[EmbeddedSentence] = quick.embed(
+    in_memory = _our_module("pipeline.jobs.in_memory")
+    embedded: list[EmbeddedSentence] = in_memory.embed(
         sentences, model, dtype=dtype, precision=precision, start_state=start_state, tokenizer=tokenizer, device=device
     )
-    return found
+    return embedded
 
 
 def loaded_model(model: str, *, precision: str, start_state: str) -> Any:
     """The loaded model that `embed` asks for such settings: a `pipeline.jobs.in_memory.QuickEmbedder`. Errors as `embed`'s."""
-    return _room("pipeline.jobs.in_memory").embedder(model, precision, start_state)
+    return _our_module("pipeline.jobs.in_memory").embedder(model, precision, start_state)
 
 
-def _room(name: str) -> Any:
+def _our_module(name: str) -> Any:
     """The module ``name`` of ours, whatever else the user's path holds under such a common name."""
     ours = str(Path(__file__).resolve().parent.parent)
-    for room in ("model", "transforms", "pipeline"):
-        there = sys.modules.get(room)
-        if there is not None and not str(getattr(there, "__file__", None) or ours).startswith(ours):
-            raise ImportError(f"{there.__file__} was imported as {room}, the name of a package of elmo-store: rename it")
+    for package in ("model", "transforms", "pipeline"):
+        imported = sys.modules.get(package)
+        if imported is not None and not str(getattr(imported, "__file__", None) or ours).startswith(ours):
+            raise ImportError(f"{imported.__file__} was imported as {package}, the name of a package of elmo-store: rename it")
     sys.path.insert(0, ours)
     try:
         return importlib.import_module(name)

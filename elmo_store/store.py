@@ -56,13 +56,13 @@ class Store(StoreReader):
 
         return StorePlots(self)
 
-    def index_texts(self, tell: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
+    def index_texts(self, on_progress: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
         """Write the index of sentences' texts beside the store, which must be complete, as `elmo-store index --by text` does.
 
-        ``tell`` is called with the number of sentences done. Returns the index's facts.
+        ``on_progress`` is called with the number of sentences done. Returns the index's facts.
         """
         readers = self._now
-        facts = text_index.build(self.root, self.manifest, readers.sentences, tell)
+        facts = text_index.build(self.root, self.manifest, readers.sentences, on_progress)
         readers.texts = text_index.TextIndex(self.root, self.manifest, readers.sentences)
         return facts
 

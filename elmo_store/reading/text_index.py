@@ -148,20 +148,22 @@ def check_size(sentences: int, where: str) -> None:
 
 
 def build(
-    root: Root, manifest: Manifest, sentences: SentenceTable, tell: Callable[[int], None] = lambda done: None
+    root: Root, manifest: Manifest, sentences: SentenceTable, on_progress: Callable[[int], None] = lambda done: None
 ) -> dict[str, Any]:
     """Write the index of a complete store, in place of one that is there; returns the facts that stand with it.
 
-    ``tell``: called with the number of sentences hashed. Memory and a temporary file are bounded: 24 bytes a sentence on disk.
+    ``on_progress``: called with the number of sentences hashed. Memory is bounded; on disk a sentence takes 24 bytes meanwhile.
     LeaseHeldError while another command writes to the store.
     """
     if not manifest.complete:
         raise StoreError(f"{root} is not complete: run its job again to continue it, then index it")
     with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
-        return _build(holder, manifest, sentences, tell)
+        return _build(holder, manifest, sentences, on_progress)
 
 
-def _build(holder: LeaseHolder, manifest: Manifest, sentences: SentenceTable, tell: Callable[[int], None]) -> dict[str, Any]:
+def _build(
+    holder: LeaseHolder, manifest: Manifest, sentences: SentenceTable, on_progress: Callable[[int], None]
+) -> dict[str, Any]:
     root = holder.root
     withdraw(root, layout.TEXT_INDEX)
     objects = []
@@ -178,7 +180,7 @@ def _build(holder: LeaseHolder, manifest: Manifest, sentences: SentenceTable, te
                 bucket_of = ids.tables_of(rows[:, 0], bucket_bits)
                 for bucket, file in enumerate(files):
                     file.write(rows[bucket_of == bucket].tobytes())
-                tell(first + len(tokens))
+                on_progress(first + len(tokens))
         finally:
             for file in files:
                 file.close()

@@ -91,13 +91,13 @@ class Selection(Readable, Generic[S]):
         ]
 
     def _find(self, ids: Sequence[str]) -> list[int]:
-        numbers_here = []
+        first_numbers = []
         for sentence_id, numbers in zip(ids, self.store._find_all(ids), strict=True):  # the selection may be without some
             indices = [index for number in numbers if (index := self._place_of(number)) is not None]
             if not indices:
                 raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in this selection of {self.url}")
-            numbers_here.append(min(indices))
-        return numbers_here
+            first_numbers.append(min(indices))
+        return first_numbers
 
     def _place_of(self, number: int) -> int | None:
         """The first place in the view of one of the store's sentences; None if it is not in the view."""
