@@ -90,6 +90,10 @@ class Proxy:
         target.close()
 
 
+def _set_environment(settings: dict[str, str]) -> None:
+    os.environ.update(settings)
+
+
 @contextmanager
 def faulty_server(rate: float, seed: int) -> Iterator[tuple[Proxy, str]]:
     """A server and the proxy before it; processes that are started find the proxy by AWS_ENDPOINT_URL."""
@@ -118,7 +122,7 @@ def run(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> Found:
                 log = folder / f"log-{number}-{attempt}"
                 # The server that processes are forked from was started before there was an S3 server.
                 command = Command(
-                    job.arguments(url, "both", "--storage-options", faulty), log, partial(os.environ.update, settings)
+                    job.arguments(url, "both", "--storage-options", faulty), log, partial(_set_environment, settings)
                 )
                 code = command.wait(600)
                 found.count("S3", ["runs"])

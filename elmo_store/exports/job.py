@@ -17,7 +17,8 @@ from elmo_store.exports.writing import Writing
 from elmo_store.format.manifest import WeightSet, own_sha256
 from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.reading.store import StoreReader
-from elmo_store.storage.location import Location, check_apart
+from elmo_store.storage.location import Location
+from elmo_store.storage.overlap import check_apart
 
 
 @dataclass(frozen=True)

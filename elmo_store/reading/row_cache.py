@@ -28,7 +28,8 @@ from elmo_store.reading.rows import Array, Int64, Readable, Spans
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import StoreReader
 from elmo_store.reading.text_index import Text
-from elmo_store.storage.location import Location, check_apart
+from elmo_store.storage.location import Location
+from elmo_store.storage.overlap import check_apart
 
 BLOCK_ROWS = 1024
 FETCH_BLOCKS = 32  # that are fetched and held at a time

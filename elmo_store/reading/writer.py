@@ -36,7 +36,8 @@ from elmo_store.reading.rows import Readable, text_of_rows
 from elmo_store.reading.sentences import SentenceRecord, encode_index, encode_part, index_fault
 from elmo_store.reading.store import StoreReader
 from elmo_store.storage.lease import LEASES, LeaseHolder
-from elmo_store.storage.location import Location, check_apart
+from elmo_store.storage.location import Location
+from elmo_store.storage.overlap import check_apart
 from elmo_store.storage.root import Root
 
 Int64 = npt.NDArray[np.int64]

@@ -140,7 +140,7 @@ def check_no_overlap(touched: Touched) -> None:
     if not touched.writes or len(touched.reads) + len(touched.writes) < 2:
         return
     from elmo_store.errors import OverlapError
-    from elmo_store.storage.location import check_apart, places_of
+    from elmo_store.storage.overlap import check_apart, places_of
 
     for location in (*touched.writes, *touched.reads):
         try:

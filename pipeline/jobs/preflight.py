@@ -18,7 +18,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from elmo_store.errors import OverlapError
 from elmo_store.format.layout import state_names
 from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo
-from elmo_store.storage.location import Location, check_outside
+from elmo_store.storage.location import Location
+from elmo_store.storage.overlap import check_outside
 from elmo_store.storage.root import Root
 from model.options import BiLMOptions
 from pipeline.cli.exit_codes import CommandError, Exit

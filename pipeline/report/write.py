@@ -3,9 +3,12 @@
 import argparse
 import importlib.util
 import os
+from typing import TYPE_CHECKING
 
-from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
+
+if TYPE_CHECKING:  # at run time when a report is written: --help and bad options take no time
+    from elmo_store.storage.root import Root
 
 REPORT = "report.html"  # in the store's folder, where no other place is named
 
@@ -21,11 +24,13 @@ def check_possible(args: argparse.Namespace) -> None:
 def after_job(code: Exit, args: argparse.Namespace) -> Exit:
     """The exit code of a job, after its report, if that was asked for and the job is complete."""
     if args.report and code == Exit.COMPLETE:
+        from elmo_store.storage.root import Root
+
         print(f"report: {write_report(Root(args.output, args.storage_options))}")
     return code
 
 
-def write_report(root: Root, output: str | None = None) -> str:
+def write_report(root: "Root", output: str | None = None) -> str:
     """Write the report of the complete store at ``root`` to a local file, or into its folder, whole; returns where it is.
 
     A pipe or a device is written to as it comes. ImportError without Matplotlib, naming the extra.
@@ -45,7 +50,9 @@ def write_report(root: Root, output: str | None = None) -> str:
     return output or root.url(REPORT)
 
 
-def _in_folder(path: str) -> tuple[Root, str]:
+def _in_folder(path: str) -> "tuple[Root, str]":
     """The folder of a local file and its name there; a link is followed."""
+    from elmo_store.storage.root import Root
+
     folder, name = os.path.split(os.path.realpath(path))
     return Root(folder), name

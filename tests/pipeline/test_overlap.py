@@ -13,7 +13,8 @@ import pytest
 import elmo_store
 from elmo_store.errors import OverlapError
 from elmo_store.format.manifest import read_manifest
-from elmo_store.storage.location import Location, Place, Relation, check_apart, check_outside, relation, resolved
+from elmo_store.storage.location import Location
+from elmo_store.storage.overlap import Place, Relation, check_apart, check_outside, relation, resolved
 from elmo_store.storage.root import Root
 from pipeline.cli import locations
 from pipeline.cli.config import leaf_of

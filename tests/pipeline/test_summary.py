@@ -123,4 +123,5 @@ def test_what_was_tried_again_is_counted_whichever_stage_did_it(
     monkeypatch.setattr(Root, "get", get)
     assert embed(tmp_path / "store") == Exit.COMPLETE
     assert failing == {"put": set(), "get": set()}
-    assert "storage   5 requests failed in passing and were repeated" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "storage   5 requests failed in passing and were repeated" in out, out

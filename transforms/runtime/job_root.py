@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import lru_cache, partial, wraps
 from typing import Any, TypeVar, cast
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
@@ -68,6 +68,12 @@ class RetryCount:
             return n
 
 
+@lru_cache(maxsize=8)
+def _retries_in_this_process(run: str) -> RetryCount:
+    """One count for all copies of a run's root: a stage without a result leaves its retries to the next stage's."""
+    return RetryCount()
+
+
 def retry(
     work: Callable[[], T],
     *,
@@ -113,7 +119,7 @@ class JobRoot(Root):
 
     def _begin(self) -> None:
         """What this process knows of the lease, its launcher and its own retries: nothing yet."""
-        self.retries = RetryCount()
+        self.retries = _retries_in_this_process(self.run)
         self._watches_launcher = False
         self._checked = self._beat = -1e9  # monotonic seconds of this process
 
