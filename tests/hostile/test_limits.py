@@ -143,7 +143,9 @@ def test_columns_of_another_type(store: Written, rel: str) -> None:
 
 
 def test_every_page_of_a_store_is_within_the_limits(store: Written) -> None:
-    for rel in [one for one in store.root.list() if one.endswith(".parquet")]:
+    names_of_tables = [name for name in store.root.list() if name.endswith(".parquet")]
+    assert names_of_tables
+    for rel in names_of_tables:
         data = store.root.get(rel)
         metadata = pq.read_metadata(BytesIO(data))
         names = metadata.schema.to_arrow_schema().names
