@@ -79,9 +79,14 @@ def endings(sample: Path) -> dict[str, tuple[str, str]]:
     return {name: (Path(f"{path}.status").read_text(), Path(f"{path}.err").read_text()) for name, path in scripts.items()}
 
 
+# What `import apache_beam` itself writes without Google's client libraries; the command's own log drops it.
+BEAM_WITHOUT_GCP = re.compile(r"^WARNING:root:apitools not found, and bigquery client libraries .*\n", re.MULTILINE)
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 def test_each_python_block_is_a_script_that_writes_no_error(name: str, endings: dict[str, tuple[str, str]]) -> None:
-    assert endings[name] == ("0", "")
+    status, standard_error = endings[name]
+    assert (status, BEAM_WITHOUT_GCP.sub("", standard_error)) == ("0", "")
 
 
 @each_page
