@@ -1,21 +1,23 @@
 """The values that were used last, kept for a while: an LRU cache that threads share."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from threading import Lock
 from typing import Generic, TypeVar
-
-from cachetools import LRUCache
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Up to ``most`` values by key. Two threads may compute a value twice, never wrongly."""
+    """Up to ``most`` values by key. Two threads may compute a value twice, never wrongly.
+
+    A sentence that is read looks twice into such a cache: cachetools' LRUCache, in Python, makes that 5 to 10% of its time.
+    """
 
     def __init__(self, most: int) -> None:
-        self._lock = Lock()
-        self._values: LRUCache[K, V] = LRUCache(most)
+        self._most, self._lock = most, Lock()
+        self._values: OrderedDict[K, V] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._values)
@@ -24,6 +26,7 @@ class Recent(Generic[K, V]):
         """The value of ``key``, made by ``make`` if it is not kept."""
         with self._lock:
             if key in self._values:
+                self._values.move_to_end(key)
                 return self._values[key]
         return self.get_all([key], lambda missing: [make(missing[0])])[0]
 
@@ -32,9 +35,13 @@ class Recent(Generic[K, V]):
         wanted = list(keys)
         with self._lock:
             values = {key: self._values[key] for key in wanted if key in self._values}
+            for key in values:
+                self._values.move_to_end(key)
         if missing := [key for key in dict.fromkeys(wanted) if key not in values]:
             made = dict(zip(missing, make(missing), strict=True))
             values |= made
             with self._lock:
-                self._values.update(made)
+                self._values |= made
+                while len(self._values) > self._most:
+                    self._values.popitem(last=False)
         return [values[key] for key in wanted]

@@ -1,11 +1,11 @@
 """What the page asks for, as plain functions of a store: JSON in, JSON out."""
 
 import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from cachetools import LRUCache
 
 from elmo_store.embedded import EmbeddedSentence
 from elmo_store.errors import SentenceNotFoundError, StoreError
@@ -40,7 +40,7 @@ class Service:
         self._sample: Sample | None = None
         self._index: Index | None = None
         self._problem = self._index_problem = ""
-        self._own: LRUCache[str, EmbeddedSentence] = LRUCache(OWN_AT_HAND)
+        self._own: OrderedDict[str, EmbeddedSentence] = OrderedDict()  # those asked about last
         self._lock = threading.Lock()
         self._names = layer_names(store.states, self._kind)
         self._n_blocks = max(1, sample_rows // BLOCK_ROWS)
@@ -128,6 +128,8 @@ class Service:
         with self._lock:
             key = f"own{len(self._own)}-{abs(hash(own.tokens)):x}"
             self._own[key] = own
+            if len(self._own) > OWN_AT_HAND:
+                self._own.popitem(last=False)
         model = self._model or self._store.manifest.model.name
         code = f"import elmo_store\n[sentence] = elmo_store.embed([{list(own.tokens)!r}], {model!r})"
         return {"own": key, "tokens": own.tokens, "norms": self._norms(own.rows), "code": f"{code}\nstates = sentence.read()"}
@@ -196,6 +198,7 @@ class Service:
         try:
             if colon:
                 with self._lock:
+                    self._own.move_to_end(key)
                     own = self._own[key]
                 return None, query_layers(own.rows[int(place)], self._kind)
             row = int(key)
