@@ -50,6 +50,10 @@ def command() -> NoReturn:
         if isinstance(ended.code, str):
             raise
         code = int(ended.code or 0)
+    _end_process(code)
+
+
+def _end_process(code: int) -> NoReturn:
     atexit._run_exitfuncs()
     try:
         sys.stdout.flush()
@@ -59,16 +63,21 @@ def command() -> NoReturn:
     os._exit(code)
 
 
-def worker() -> None:
-    """Run ``elmo-store-worker``, the program that an engine starts on its machines."""
+def worker() -> NoReturn:
+    """Run ``elmo-store-worker``, the program that an engine starts on its machines; it ends at once, as `local_worker` does."""
     put_ours_first(sys.path, os.environ)
     importlib.import_module("deploy.cluster.boot").main()
+    _end_process(0)
 
 
-def local_worker() -> None:
-    """Run the program that a local runner starts for each of its processes."""
+def local_worker() -> NoReturn:
+    """Run the program that a local runner starts for each of its processes, and end it at once.
+
+    A thread that computes while the interpreter is taken apart, as after Ctrl-C, would abort the process with a message of C++'s.
+    """
     put_ours_first(sys.path, os.environ)
     importlib.import_module("pipeline.runners.local_worker").main()
+    _end_process(0)
 
 
 def put_ours_first(path: list[str], environment: MutableMapping[str, str]) -> None:

@@ -137,3 +137,22 @@ def test_the_command_ends_at_once_with_its_code_and_all_it_said(arguments: list[
     assert done.returncode == code
     assert done.stdout.endswith("asked for at exit\n")
     assert len(done.stdout + done.stderr) > 60
+
+
+@pytest.mark.parametrize(
+    ("start", "module"), [("worker", "deploy.cluster.boot"), ("local_worker", "pipeline.runners.local_worker")]
+)
+def test_a_worker_ends_at_once_whatever_its_threads_compute(start: str, module: str) -> None:
+    """One that computes while the interpreter is taken apart would abort the process: "terminate called …"."""
+    probe = (
+        "import sys, threading, time, types\n"
+        "from elmo_store import __main__ as entry\n"
+        "busy = threading.Thread(target=time.sleep, args=(3600,))\n"
+        f"sys.modules[{module!r}] = types.SimpleNamespace(main=busy.start)\n"
+        f"entry.{start}()"
+    )
+    environment = {**os.environ, "PYTHONPATH": OUR_FOLDER}
+    done = subprocess.run(
+        [sys.executable, "-c", probe], env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
