@@ -1,9 +1,10 @@
-"""The reference's own tests of `allennlp elmo` (0.9.0), unmodified, pass on files of `embed` and `export`.
+"""The reference's own tests of `allennlp elmo` (0.9.0) pass on files of `embed` and `export`, unmodified but for one number.
 
 They lie in its wheel (Apache License 2.0), as does the model that they use; ELMO_STORE_ALLENNLP names the wheel
 (pip download --no-deps allennlp==0.9.0). What they start, `allennlp.commands.main`, is our two commands here; what they compare
 with, `ElmoEmbedder`, is the wheel's own biLM; the rest that they import is stood in for: AllenNLP itself does not install beside
-today's libraries.
+today's libraries. The number: they allow 1e-4 of each value and nothing beside it, which two float32 sides that round differently
+miss next to zero (1.4e-7 at a value of 0.0009, on one processor and not on another), so 1e-6 is allowed beside it.
 """
 
 import os
@@ -52,7 +53,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[types.Module
         for name in ("options.json", "lm_weights.hdf5"):
             target = folder / name.replace("lm_weights", "weights")
             target.write_bytes(archive.read(f"{FIXTURES}/{name}"))
-        source = archive.read(TESTS)
+        original = archive.read(TESTS).decode()
+    source = original.replace("rtol=1e-4)", "rtol=1e-4, atol=1e-6)")
+    assert source != original
 
     class ElmoTestCase:
         options_file, weight_file = str(folder / "options.json"), str(folder / "weights.hdf5")
