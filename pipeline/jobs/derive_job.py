@@ -18,6 +18,7 @@ from elmo_store.format.inputs import read_inputs
 from elmo_store.format.layout import INPUTS, MANIFEST, START_STATE, check_scale_columns
 from elmo_store.format.manifest import Manifest, write_manifest
 from elmo_store.reading.watched import opened_store
+from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from elmo_store.store import open as open_store
@@ -85,7 +86,7 @@ def run_job(options: DeriveOptions, beam_args: list[str], manifest_of: Callable[
     """
     source, target = _source(options), Root(options.output, options.storage_options)
     with preflight.opened(beam_args, wait=not options.no_wait) as runner:
-        ends = [("source", options.source), ("output", options.output)]
+        ends = [Location(what, getattr(options, what), options.storage_options) for what in ("source", "output")]
         preflight.check_reach(runner, ends, shared_disk=options.shared_disk)
         manifest = manifest_of(source)
         terms = LeaseTerms(is_local(runner), waits=not options.no_wait, take_over=options.take_over)

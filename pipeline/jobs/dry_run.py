@@ -1,96 +1,221 @@
-"""What ``embed`` does instead of a job, if asked: show the text as it is read, or what the job will take."""
+"""A look before the work: the first records, or what the job will come to, from a sample of its input or all of it."""
 
+import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+import msgspec
+
+from elmo_store.figures.text import NO_SCRIPT, script_of
 from elmo_store.format.layout import row_bytes
+from elmo_store.format.manifest import Manifest
 from elmo_store.storage.root import Root
-from model.files.registry import load_model, model_options
+from model.files.registry import card_language, load_model, model_options
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import duration, human_bytes, in_line
-from pipeline.jobs.estimate import Estimate, Sample, estimate, script_warning, take_sample
-from pipeline.jobs.preflight import Input, chosen_states, resolve_device, resolve_precision
+from pipeline.jobs.embed_input import Input, opened_input
+from pipeline.jobs.preflight import chosen_states, resolve_device, resolve_precision
 from pipeline.jobs.spec import EmbedOptions
-from transforms.inputs.records import InputError, Record, Sentence
+from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, Sentence, Split
 from transforms.readers import open_split, read_split
 
+_LOG = logging.getLogger(__name__)
 MEASURED_SECONDS = 3.0
 MEASURED_SENTENCES = 4096
+SAMPLED_SPLITS = 16
+SAMPLED_BYTES = 1 << 18  # of the stored bytes of each of them
+SAMPLED_RECORDS = 5_000  # of each
+OVERHEAD = 1.02  # of a store: metadata, markers, sentences' table
+FOREIGN_SHARE = 0.05  # of the tokens, from which on a warning is given
+SCRIPTS_OF_LANGUAGE = {
+    **dict.fromkeys(("English", "Portuguese", "German", "French", "Spanish", "Italian", "Dutch", "Catalan"), ("Latin",)),
+    **dict.fromkeys(("Russian", "Ukrainian", "Bulgarian"), ("Cyrillic",)),
+    "Greek": ("Greek",),
+    "Arabic": ("Arabic",),
+    "Hebrew": ("Hebrew",),
+    "Chinese": ("Cjk",),
+    "Japanese": ("Cjk", "Hiragana", "Katakana"),
+    "Korean": ("Hangul", "Cjk"),
+}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was read of an input: ``bytes`` of it (as stored), and what stood in them."""
+
+    bytes: int
+    n_sentences: int
+    n_tokens: int
+    n_rejected: int
+    seconds: float
+    scripts: Mapping[str, int]  # of tokens with letters
+    exact: bool  # it is the whole input
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A job before it is run. ``seconds_reading``: of one worker."""
+
+    n_tokens: int
+    n_rows: int
+    seconds_reading: float
+
+    def store_bytes(self, row_bytes: int) -> int:
+        """Of the whole store, where a row takes so many bytes in all its forms."""
+        return round(self.n_rows * row_bytes * OVERHEAD)
+
+
+def take_sample(
+    splits: Sequence[Split], settings: ReadSettings, storage_options: Mapping[str, Any] | None, *, exact: bool = False
+) -> Sample:
+    """Read the beginnings of splits from all over the input, the first and the last among them, or (``exact``) all of it.
+
+    InputError for what can't be read.
+    """
+    began = time.perf_counter()
+    totals = Counter[str]()
+    scripts = Counter[str]()
+    n = len(splits) if exact else min(len(splits), SAMPLED_SPLITS)
+    for split in (splits[round(i * (len(splits) - 1) / max(1, n - 1))] for i in range(n)):
+        source, records = open_split(split, settings, storage_options)
+        for number, record in enumerate(records, 1):
+            totals["sentences"] += 1
+            if isinstance(record, Sentence):
+                totals["tokens"] += len(record.tokens)
+                scripts.update(script for script in map(script_of, record.tokens) if script != NO_SCRIPT)
+            else:
+                totals["rejected"] += 1
+            if not exact and (number >= SAMPLED_RECORDS or source.bytes_read >= SAMPLED_BYTES):
+                break
+        totals["bytes"] += source.bytes_read
+    return Sample(
+        totals["bytes"], totals["sentences"], totals["tokens"], totals["rejected"], time.perf_counter() - began, scripts, exact
+    )
+
+
+def estimate(sample: Sample, input_bytes: int, *, boundaries: bool) -> Estimate:
+    """What a job on ``input_bytes`` bytes (as stored) comes to; ``boundaries``: a sentence has rows for BOS and EOS too."""
+    factor = 1.0 if sample.exact or not sample.bytes else input_bytes / sample.bytes
+    n_tokens = round(sample.n_tokens * factor)
+    n_boundaries = 2 * round((sample.n_sentences - sample.n_rejected) * factor) if boundaries else 0
+    return Estimate(n_tokens, n_tokens + n_boundaries, sample.seconds * factor)
+
+
+def script_warning(model: str | None, scripts: Mapping[str, int]) -> str:
+    """One sentence if many of a sample's tokens are in a script that the model was not made for; "" otherwise."""
+    language = card_language(model)
+    known = SCRIPTS_OF_LANGUAGE.get(language)
+    foreign = {} if known is None else {script: n for script, n in scripts.items() if script not in known}
+    if not foreign or (share := sum(foreign.values()) / sum(scripts.values())) < FOREIGN_SHARE:
+        return ""
+    return (
+        f"{share:.0%} of the sampled tokens are in another script ({max(foreign, key=lambda script: foreign[script])}) than the "
+        f"model's language, {language}: it has never seen such words, and their states mean little"
+    )
+
+
+def check_size(root: Root, manifest: Manifest, source: Input, model: str | None) -> None:
+    """Look at a sample of the input: warn of a script that the model was not made for, refuse a disk without room.
+
+    CommandError (bad location) if the states can't have room at the output.
+    """
+    # Words between spaces, a line at a time: a tenth of the time of the job's own tokens, and near enough for both questions.
+    splits = [
+        msgspec.structs.replace(split, format="lines") if split.format == "text" else split for split in source.readable_here()
+    ]
+    settings = source.asked.settings
+    roughly = replace(settings, tokenizer="whitespace", split_sentences=False)
+    try:
+        sample = take_sample(splits, roughly, source.asked.storage_options)
+    except DamagedInputError:
+        return  # the job looks at all files, and names all that are damaged
+    except InputError as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+    if warning := script_warning(model, sample.scripts):
+        _LOG.warning("%s", warning)
+    size = estimate(sample, source.n_bytes, boundaries=manifest.boundaries).store_bytes(manifest.row_bytes * len(manifest.forms))
+    free = root.free_bytes()
+    # Half of it: a sample may mislead; the plan, which knows, asks again.
+    if free is not None and not settings.max_sentences and free < size // 2:
+        raise CommandError(
+            Exit.BAD_LOCATION,
+            f"the output {root} has {human_bytes(free)} free and the store takes about {human_bytes(size)}: give "
+            "another --output, or fewer --states, or --sample",
+        )
 
 
 def preview(options: EmbedOptions) -> Exit:
     """Print the first records, an id and its tokens a line."""
-    try:
-        for line in islice(_preview_lines(options, Input(options)), options.preview):
-            print(line)
-    except InputError as error:
-        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+    with opened_input(options) as source:
+        try:
+            for line in islice(_preview_lines(source), options.preview):
+                print(line)
+        except InputError as error:
+            raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     return Exit.COMPLETE
+
+
+def _preview_lines(source: Input) -> Iterator[str]:
+    """The records as lines: id, then tokens between spaces, or why it was refused."""
+    from transforms.stages.number import sentence_id
+
+    positions: Counter[str] = Counter()
+    ordinals: Counter[str] = Counter()
+    for split, planned in zip(source.readable_here(), source.splits, strict=True):
+        name = planned.url
+        stream, records = open_split(split, source.asked.settings, source.asked.storage_options)
+        for record in records:
+            position = record.position + positions[name] if record.ordinal < 0 else record.ordinal + ordinals[name]
+            shown = " ".join(record.tokens) if isinstance(record, Sentence) else f"REFUSED: {record.reason}: {record.raw}"
+            yield f"{in_line(sentence_id(record.id, name, position, record.within))}\t{in_line(shown)}"
+        positions[name] += stream.n_positions
+        ordinals[name] += stream.n_ordinals
 
 
 def dry_run(options: EmbedOptions) -> Exit:
     """Print what the job would come to; nothing is written."""
-    source = Input(options)
-    try:
-        sample = take_sample(source.readable_here(), source.settings, options.input_storage_options, exact=options.exact)
-    except InputError as error:
-        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
-    model = model_options(options.model)
-    stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
-    # A rate that is given needs neither the model's weights nor the engine.
-    rate = options.tokens_per_second or _measured(options, source) / (options.workers or 1)
-    for line in _lines(options, sample, estimate(options, sample, source.n_bytes, stored, rate)):
+    with opened_input(options) as source:
+        try:
+            sample = take_sample(source.readable_here(), source.asked.settings, source.asked.storage_options, exact=options.exact)
+        except InputError as error:
+            raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+        model = model_options(options.model)
+        stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
+        # A rate that is given needs neither the model's weights nor the engine.
+        rate = (options.tokens_per_second or _measured(options, source) / (options.workers or 1)) * (options.workers or 1)
+        job = estimate(sample, source.n_bytes, boundaries=options.boundaries)
+    for line in _lines(options, sample, job, job.store_bytes(stored), job.n_tokens / rate if rate else None):
         print(line)
     if warning := script_warning(options.model, sample.scripts):
         print(warning, file=sys.stderr)
     return Exit.COMPLETE
 
 
-def _preview_lines(options: EmbedOptions, source: Input) -> Iterator[str]:
-    """The records as lines: id, then tokens between spaces, or why it was refused."""
-    positions: Counter[str] = Counter()
-    ordinals: Counter[str] = Counter()
-    for split, planned in zip(source.readable_here(), source.splits, strict=True):
-        name = planned.url
-        stream, records = open_split(split, source.settings, options.input_storage_options)
-        for record in records:
-            yield f"{in_line(_id(record, name, positions[name], ordinals[name]))}\t{in_line(_shown(record))}"
-        positions[name] += stream.n_positions
-        ordinals[name] += stream.n_ordinals
-
-
-def _id(record: Record, name: str, positions: int, ordinals: int) -> str:
-    from transforms.stages.number import sentence_id
-
-    position = record.position + positions if record.ordinal < 0 else record.ordinal + ordinals
-    return sentence_id(record.id, name, position, record.within)
-
-
-def _shown(record: Record) -> str:
-    return " ".join(record.tokens) if isinstance(record, Sentence) else f"REFUSED: {record.reason}: {record.raw}"
-
-
-def _lines(options: EmbedOptions, sample: Sample, job: Estimate) -> Iterator[str]:
-    """What a dry run prints."""
+def _lines(options: EmbedOptions, sample: Sample, job: Estimate, store_bytes: int, computing: float | None) -> Iterator[str]:
+    """What a dry run prints. ``computing``: seconds; None where no rate is known."""
     about = "" if sample.exact else "about "
     of = "all of the input" if sample.exact else f"a sample of {human_bytes(sample.bytes)}"
     yield f"from {of}: {sample.n_sentences:,} sentences, {sample.n_tokens:,} tokens, {sample.n_rejected:,} records refused"
     yield f"  tokens    {about}{job.n_tokens:,}"
-    yield f"  shards    {about}{job.n_shards:,}"
-    yield f"  store     {about}{human_bytes(job.store_bytes)}"
+    yield f"  shards    {about}{-(-job.n_rows // options.shard_rows):,}"
+    yield f"  store     {about}{human_bytes(store_bytes)}"
     free = Root(options.output, options.storage_options).free_bytes() if options.output else None
     if free is not None:
-        yield f"  free      {human_bytes(free)}" + (" (NOT ENOUGH)" if free < job.store_bytes else "")
-    workers = f"with {options.workers or 1} worker(s)"
-    yield f"  reading   about {duration(job.seconds_reading)} {workers}"
-    if job.seconds_computing is not None:
-        yield f"  computing about {duration(job.seconds_computing)} {workers}"
-    if job.cost is not None:
-        yield f"  cost      about {job.cost:,.2f} at the price given for an hour of a worker"
+        yield f"  free      {human_bytes(free)}" + (" (NOT ENOUGH)" if free < store_bytes else "")
+    workers = options.workers or 1
+    reading = job.seconds_reading / workers
+    yield f"  reading   about {duration(reading)} with {workers} worker(s)"
+    if computing is None:
+        return
+    yield f"  computing about {duration(computing)} with {workers} worker(s)"
+    if options.price_per_hour is not None:
+        cost = options.price_per_hour * workers * (reading + computing) / 3600
+        yield f"  cost      about {cost:,.2f} at the price given for an hour of a worker"
 
 
 def _measured(options: EmbedOptions, source: Input) -> float:
@@ -106,7 +231,7 @@ def _measured(options: EmbedOptions, source: Input) -> float:
     records = (
         record
         for split in source.readable_here()
-        for record in read_split(split, source.settings, options.input_storage_options)
+        for record in read_split(split, source.asked.settings, source.asked.storage_options)
         if isinstance(record, Sentence)
     )
     sentences = [SentenceRows(record.tokens, 0, len(record.tokens)) for record in islice(records, MEASURED_SENTENCES)]

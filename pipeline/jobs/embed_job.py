@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import apache_beam as beam
@@ -20,19 +21,23 @@ from elmo_store.format.inputs import encode_inputs
 from elmo_store.format.layout import INPUTS, START_STATE
 from elmo_store.format.manifest import Manifest, StartStateInfo, write_manifest
 from elmo_store.format.markers import marked_shards
+from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from model.errors import ModelError
 from model.start_state import StartState
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.jobs.model_loading import LoadingModel
-from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, standing
-from pipeline.jobs.preflight import Checked, check_size, preflight
+from pipeline.jobs.dry_run import check_size
+from pipeline.jobs.embed_input import STDIN, Input, opened_input
+from pipeline.jobs.model_loading import LoadedModel, LoadingModel
+from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, reach, standing
+from pipeline.jobs.preflight import check_input, decided, new_manifest
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import ENGINES, is_local, n_local_processes, runner_name
 from pipeline.runners.machine import cores, memory_limit
+from pipeline.runners.preflight import check_reach
 from pipeline.runners.workers import workers_of
-from transforms.inputs.records import ReadSettings, ReadTask, Split, describe_files
+from transforms.inputs.records import ReadSettings, ReadTask, Split, Stream, describe_files
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, PROGRESS, START
 from transforms.stages.embed import EmbedSettings, EmbedShards, build_ahead
@@ -62,7 +67,7 @@ class JobSettings:
 
     embed: EmbedSettings
     read: ReadSettings
-    input_storage_options: dict[str, Any] | None = field(repr=False)
+    input_storage_options: Mapping[str, Any] | None = field(repr=False)
     most_shards_per_task: int
     workers: int  # processes that embed, as far as is known: each should get a task
     device: str
@@ -121,6 +126,26 @@ class EmbedJob:
     holder: LeaseHolder | None
 
 
+@dataclass(frozen=True)
+class Checked:
+    """A job that may begin: what its checks read, and what its workers will be told.
+
+    Attributes:
+        manifest: incomplete, without counts, its start state not known yet.
+        settings: without the run and its start state.
+        in_process: the worker is this very process.
+    """
+
+    root: Root
+    source: Input
+    model: LoadedModel
+    manifest: Manifest
+    settings: JobSettings
+    terms: LeaseTerms
+    overwrite: bool
+    in_process: bool
+
+
 def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: LoadingModel | None = None) -> EmbedJob:
     """Check everything that can be checked before the work, take the lease, and put the job's start into the store.
 
@@ -128,48 +153,59 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     CommandError for what the user can mend; JobMismatchError (a StoreError) if another job stands on the output.
     """
     loading = loading or LoadingModel(options.model, options.start_state)
-    checked = preflight(options, pipeline_options, loading)
-    terms = LeaseTerms(is_local(pipeline_options), waits=not options.no_wait, take_over=options.take_over)
-    claimed = claim(checked.root, terms, lambda: _earlier_run(checked), lambda holder, earlier: _begin(checked, holder, earlier))
-    holder, settings = claimed or (None, None)
-    return EmbedJob(checked.root, settings, holder)
+    local = is_local(pipeline_options)
+    terms = LeaseTerms(local, waits=not options.no_wait, take_over=options.take_over)
+    output = Location("output", options.output, options.storage_options)
+    inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
+    check_reach(pipeline_options, [output, *inputs], shared_disk=options.shared_disk)
+    root = Root(output.url, output.storage_options)
+    reach(root, "output")
+    with opened_input(options) as source:
+        check_input(source, output)
+        model = loading.result()
+        options = decided(options, local)
+        manifest = new_manifest(options, source, model)
+        settings = job_settings(options, pipeline_options, root, source, model, manifest)
+        in_process = local and n_local_processes(pipeline_options) == 1
+        checked = Checked(root, source, model, manifest, settings, terms, options.overwrite, in_process)
+        claimed = claim(root, terms, partial(_earlier_run, checked), partial(_begin, checked))
+    holder, begun = claimed or (None, None)
+    return EmbedJob(root, begun, holder)
 
 
 def _earlier_run(checked: Checked) -> Manifest | None:
     """The manifest of the same job at the output, None if the output is empty or to be overwritten."""
-    existing = standing(checked.root, overwrite=checked.options.overwrite)
-    if existing is None or not is_same_job(checked.root, existing, checked.manifest, describe_files(checked.input.splits)):
+    existing = standing(checked.root, overwrite=checked.overwrite)
+    if existing is None or not is_same_job(checked.root, existing, checked.manifest, describe_files(checked.source.splits)):
         return None
     return existing
 
 
 def _begin(checked: Checked, holder: LeaseHolder, earlier: Manifest | None) -> JobSettings:
     """Put the start of a job whose lease is held into the store; what its workers are told. ``earlier``: of its earlier run."""
-    root, manifest, state = JobRoot(holder.root, holder.run), checked.manifest, checked.model.start
+    root, manifest, model = JobRoot(holder.root, holder.run), checked.manifest, checked.model
+    state = model.start
     if earlier is None:
-        check_size(checked)
+        check_size(root, manifest, checked.source, model.asked)
     else:
         manifest = replace(manifest, counts=earlier.counts, start_state=earlier.start_state)
         state = _start_state_of(root, manifest) or state
-    checked = replace(checked, manifest=replace(manifest, start_state=StartStateInfo(state.kind, state.sha256)))
-    _put_start(checked, root, state)
-    local = is_local(checked.runner)
-    settings = replace(
-        job_settings(checked, JobRoot(root, holder.run, Process.here() if local else None)), resumed=earlier is not None
-    )
-    if local and n_local_processes(checked.runner) == 1:
-        build_ahead(settings.embed, checked.model.weights, state)
-    return settings
+    _put_start(checked, root, replace(manifest, start_state=StartStateInfo(state.kind, state.sha256)), state)
+    workers_root = JobRoot(root, holder.run, Process.here() if checked.terms.local else None)
+    embed = replace(checked.settings.embed, root=workers_root, run_id=holder.run, start_sha256=state.sha256)
+    if checked.in_process:
+        build_ahead(embed, model.weights, state)
+    return replace(checked.settings, embed=embed, resumed=earlier is not None)
 
 
-def _put_start(checked: Checked, root: JobRoot, state: StartState) -> None:
+def _put_start(checked: Checked, root: JobRoot, manifest: Manifest, state: StartState) -> None:
     """Put manifest, start state, weights (where workers don't find them on this machine) and list of tasks."""
-    source, options = checked.input, checked.options
+    source = checked.source
     try:
         # Counts are the plan's to write; a job that goes on keeps those it had.
-        write_manifest(root, checked.manifest)
+        write_manifest(root, manifest)
         root.put(START_STATE, state.to_bytes())
-        if not is_local(checked.runner) and root.size(MODEL) is None:
+        if not checked.terms.local and root.size(MODEL) is None:
             root.put(MODEL, checked.model.weights.to_safetensors())
         root.put(INPUTS, encode_inputs(describe_files(source.splits)))
         tasks = list(read_tasks(source.splits))
@@ -179,10 +215,10 @@ def _put_start(checked: Checked, root: JobRoot, state: StartState) -> None:
             root.remove_tree(folder)
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)
-        if options.device != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
+        if checked.settings.device != "cpu" and not marked_shards(root):  # nothing is bound to what a worker said it has
             root.remove(DEVICE)
         start = {"run": root.run, "started": time.time(), "n_pieces": len(tasks), "n_bytes": source.n_bytes}
-        root.put_json(START, start | {"waits": not options.no_wait})
+        root.put_json(START, start | {"waits": checked.terms.waits})
     except (OSError, StoreError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
 
@@ -196,50 +232,48 @@ def _start_state_of(root: Root, manifest: Manifest) -> StartState | None:
     return state if state.sha256 == manifest.start_state.sha256 else None
 
 
-def job_settings(checked: Checked, root: JobRoot) -> JobSettings:
-    """What the workers are told. A GPU gets larger calls: thousands of lanes, and more threads to write what it computes."""
-    options, manifest, weight_bytes = checked.options, checked.manifest, checked.model.weight_bytes
+def job_settings(
+    options: EmbedOptions, runner: PipelineOptions, root: Root, source: Input, model: LoadedModel, manifest: Manifest
+) -> JobSettings:
+    """What the workers are told, but for the run and its start state.
+
+    A GPU gets larger calls: thousands of lanes, and more threads to write what it computes.
+    """
     cuda = options.device == "cuda"
-    workers = workers_of(checked.runner)
-    n_states = checked.model.weights.options.n_states  # the engine gives all, also where the store keeps a few
-    row_bytes = n_states * manifest.channels * np.dtype(engine_dtype(manifest.dtype)).itemsize
+    workers = workers_of(runner)
+    in_one_process = is_local(runner) and workers.n == 1
     engine = {name: getattr(options, name) for name in ("precision", "device", "lanes")}
+    n_states = model.weights.options.n_states  # the engine gives all, also where the store keeps a few
+    row_bytes = n_states * manifest.channels * np.dtype(engine_dtype(manifest.dtype)).itemsize
     embed = EmbedSettings(
         root=root,
-        run_id=root.run,
+        run_id="",
         fingerprint=manifest.model.fingerprint,
-        start_sha256=manifest.start_state.sha256,
+        start_sha256="",
         engine=engine | {"cell": manifest.job["cell"], "threads": options.threads or workers.threads},
         shards_at_once=shards_per_call(
-            options.shard_rows,
-            row_bytes,
-            most_rows=CPU_ROWS_AT_ONCE,
-            most_bytes=CPU_BYTES_AT_ONCE,
-            most=CPU_SHARDS_PER_TASK,
+            manifest.shard_rows, row_bytes,
+            most_rows=CPU_ROWS_AT_ONCE, most_bytes=CPU_BYTES_AT_ONCE, most=CPU_SHARDS_PER_TASK,
         ),
         cuda_shards_at_once=shards_per_call(
-            options.shard_rows,
-            row_bytes,
-            most_rows=CUDA_ROWS_AT_ONCE,
-            most_bytes=CUDA_BYTES_AT_ONCE,
-            most=CUDA_SHARDS_PER_TASK,
+            manifest.shard_rows, row_bytes,
+            most_rows=CUDA_ROWS_AT_ONCE, most_bytes=CUDA_BYTES_AT_ONCE, most=CUDA_SHARDS_PER_TASK,
         ),
         cuda_writers=CUDA_WRITERS,
         model=options.model,
-    )
-    in_one_process = is_local(checked.runner) and workers.n == 1
+    )  # fmt: skip
     call_bytes = CUDA_BYTES_AT_ONCE if cuda else CPU_BYTES_AT_ONCE
     return JobSettings(
         embed=embed,
-        read=checked.input.settings,
-        input_storage_options=options.input_storage_options,
+        read=source.asked.settings,
+        input_storage_options=source.asked.storage_options,
         most_shards_per_task=CUDA_SHARDS_PER_TASK if cuda else CPU_SHARDS_PER_TASK,
         workers=workers.n,
         device=options.device,
-        hints=resource_hints(checked.runner, weight_bytes, options.accelerator if cuda else None),
+        hints=resource_hints(runner, model.weight_bytes, options.accelerator if cuda else None),
         max_reject_rate=options.max_reject_rate,
-        unpack=checked.input.has_streams,
-        read_processes=read_processes(checked.input.splits, weight_bytes, call_bytes) if in_one_process else 1,
+        unpack=any(isinstance(split, Stream) for split in source.splits),
+        read_processes=read_processes(source.splits, model.weight_bytes, call_bytes) if in_one_process else 1,
     )
 
 

@@ -1,8 +1,9 @@
 """What a runner needs, checked before anything is written: it can be imported, its options are known and complete, it answers."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 from urllib.parse import urlsplit
 
 from apache_beam.options.pipeline_options import (
@@ -15,6 +16,7 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
 from apache_beam.runners.runner import create_runner
 
+from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import ENGINES, is_local, pipeline_options, runner_name, undeclared
 from pipeline.runners.job_service import declared_options, job_service
@@ -27,6 +29,7 @@ CREDENTIALS = {  # scheme → variables in which this machine may have what its 
     "hf": ("HF_TOKEN",),
     "abfs": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_CONNECTION_STRING"),
 }
+_LOG = logging.getLogger(__name__)
 DATAFLOW_EXTRA = "pip install 'elmo-store[dataflow]'"
 
 
@@ -93,39 +96,31 @@ def check_dataflow(options: PipelineOptions) -> None:
         raise CommandError(Exit.BAD_USAGE, "--runner=DataflowRunner: " + "; ".join(dict.fromkeys(problems)))
 
 
-def check_reach(options: PipelineOptions, places: Iterable[tuple[str, str]], *, shared_disk: bool) -> None:
-    """CommandError for a place that the runner's workers can't reach.
+def check_reach(options: PipelineOptions, locations: Sequence[Location], *, shared_disk: bool) -> None:
+    """CommandError for a location that the runner's workers can't reach; warns of credentials that only this machine has.
 
-    Args:
-        options: Beam's options.
-        places: (what it is, path or URL).
-        shared_disk: the user says that every worker sees local paths as this machine does.
-    """
-    if shared_disk or is_local(options) or workers_are_here(options):
-        return
-    for what, place in places:
-        if is_local_path(place):
-            raise CommandError(
-                Exit.BAD_LOCATION,
-                f"the {what} {place} is a path of this machine, and {runner_name(options)}'s workers run on others: give a URL "
-                "that they reach too (gs://…, s3://…), or --shared-disk if every worker has this path mounted",
-            )
-
-
-def left_behind(options: PipelineOptions, places: Iterable[tuple[str, Any]], environ: Mapping[str, str]) -> list[str]:
-    """Variables of ``environ`` that open one of ``places`` here and that workers on other machines won't have.
-
-    ``places``: (path or URL, storage options). Options travel to the workers, what stands in an environment does not.
+    ``shared_disk``: the user says that every worker sees local paths as this machine does.
     """
     if is_local(options) or workers_are_here(options):
-        return []
-    schemes = {place.partition("://")[0] for place, given in places if "://" in place and not given}
-    return [name for scheme in sorted(schemes) for name in CREDENTIALS.get(scheme, ()) if environ.get(name)]
+        return
+    for location in locations:
+        if not shared_disk and is_local_path(location.url):
+            raise CommandError(
+                Exit.BAD_LOCATION,
+                f"the {location} is a path of this machine, and {runner_name(options)}'s workers run on others: give a URL "
+                "that they reach too (gs://…, s3://…), or --shared-disk if every worker has this path mounted",
+            )
+    # Storage options travel to the workers, what stands in an environment does not.
+    schemes = {each.url.partition("://")[0] for each in locations if "://" in each.url and not each.storage_options}
+    if names := [name for scheme in sorted(schemes) for name in CREDENTIALS.get(scheme, ()) if os.environ.get(name)]:
+        _LOG.warning(
+            "%s is set here and does not travel: give the workers a role or the variable, or --storage-options", ", ".join(names)
+        )
 
 
-def is_local_path(place: str) -> bool:
-    """Whether ``place`` names something that other machines don't see: a path, file:// or memory://."""
-    scheme, separator, _ = place.partition("://")
+def is_local_path(url: str) -> bool:
+    """Whether ``url`` names something that other machines don't see: a path, file:// or memory://."""
+    scheme, separator, _ = url.partition("://")
     return not separator or scheme in ("file", "local", "memory")
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners import preflight as door
 from pipeline.runners.beam_options import pipeline_options, runner_name, split_arguments, undeclared
@@ -83,11 +85,11 @@ def test_an_engine_that_is_not_there_is_refused_before_anything_is_written(
 def test_paths_of_this_machine_are_refused_for_workers_on_others(place: str) -> None:
     remote = pipeline_options(["--runner=FlinkRunner", "--flink_master=cluster.example:8081"])
     with pytest.raises(CommandError, match="a path of this machine"):
-        door.check_reach(remote, [("output", place)], shared_disk=False)
-    door.check_reach(remote, [("output", place)], shared_disk=True)
-    door.check_reach(remote, [("output", "s3://bucket/store")], shared_disk=False)
+        door.check_reach(remote, [Location("output", place)], shared_disk=False)
+    door.check_reach(remote, [Location("output", place)], shared_disk=True)
+    door.check_reach(remote, [Location("output", "s3://bucket/store")], shared_disk=False)
     for here in (["--runner=FlinkRunner", "--flink_master=localhost:8081"], ["--runner=SparkRunner"], []):
-        door.check_reach(pipeline_options(here), [("output", place)], shared_disk=False)
+        door.check_reach(pipeline_options(here), [Location("output", place)], shared_disk=False)
 
 
 def manager(host: str, cores: int) -> dict[str, Any]:
@@ -175,11 +177,20 @@ def test_without_a_workers_exception_the_first_line_and_the_last_cause_are_told(
     ]
 
 
-def test_keys_that_workers_elsewhere_will_not_have_are_named() -> None:
-    environ = {"AWS_ACCESS_KEY_ID": "key", "HF_TOKEN": "token", "GOOGLE_APPLICATION_CREDENTIALS": ""}
+def test_keys_that_workers_elsewhere_will_not_have_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in (("AWS_ACCESS_KEY_ID", "key"), ("HF_TOKEN", "token"), ("GOOGLE_APPLICATION_CREDENTIALS", "")):
+        monkeypatch.setenv(name, value)
     far = pipeline_options(["--runner=PortableRunner", "--job_endpoint=cluster:8099", "--environment_type=DOCKER"])
-    places: list[tuple[str, Any]] = [("s3://b/in", None), ("gs://b/in", None), ("corpus/", None)]
-    assert door.left_behind(far, [*places, ("hf://datasets/a/b", {"token": "t"})], environ) == ["AWS_ACCESS_KEY_ID"]
-    assert door.left_behind(far, [("hf://datasets/a/b", None)], environ) == ["HF_TOKEN"]
-    assert door.left_behind(far, [("s3://b/in", {"key": "k", "secret": "s"})], environ) == []
-    assert door.left_behind(pipeline_options([]), places, environ) == []
+    by_environment = [Location("input", "s3://b/in"), Location("output", "gs://b/out"), Location("input", "corpus/")]
+
+    def warned(options: PipelineOptions, *locations: Location) -> list[str]:
+        caplog.clear()
+        door.check_reach(options, locations, shared_disk=True)
+        return [message.partition(" is set here")[0] for message in caplog.messages]
+
+    assert warned(far, *by_environment, Location("input", "hf://datasets/a/b", {"token": "t"})) == ["AWS_ACCESS_KEY_ID"]
+    assert warned(far, Location("input", "hf://datasets/a/b")) == ["HF_TOKEN"]
+    assert warned(far, Location("input", "s3://b/in", {"key": "k", "secret": "s"})) == []
+    assert warned(pipeline_options([]), *by_environment) == []

@@ -1,0 +1,106 @@
+"""The input of a job: found, cut into splits, and standard input held in a file until there is a store to put it into."""
+
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from elmo_store.storage.process import scratch_folder
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.jobs.spec import EmbedOptions, unused_options
+from transforms.inputs.files import find_files
+from transforms.inputs.records import FileIdentity, InputError, ReadSettings, ReadTask, Split, Stream, WholeFile, split_as
+from transforms.stages.split import plan_splits
+from transforms.stages.unpack import unpack_local
+
+STDIN = "-"
+
+
+@dataclass(frozen=True)
+class InputRequest:
+    """What is to be read, and how. ``output`` is left out where a folder of the input holds it."""
+
+    urls: Sequence[str]
+    format: str
+    settings: ReadSettings
+    storage_options: Mapping[str, Any] | None = field(repr=False)
+    output: str
+
+
+@dataclass(frozen=True)
+class Input:
+    """The splits of a job. ``stdin``: the local file with what came from standard input."""
+
+    asked: InputRequest
+    splits: Sequence[Split]
+    stdin: Path | None = None
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all its files, as stored."""
+        return sum({split.url: split.identity.size for split in self.splits}.values())
+
+    def readable_here(self) -> Sequence[Split]:
+        """The splits as this process can read them at once."""
+        whole = [split_as(WholeFile, split) if isinstance(split, Stream) else split for split in self.splits]
+        if self.stdin is None:
+            return whole
+        path, identity = str(self.stdin), _identity(self.stdin)
+        return [msgspec.structs.replace(split, url=path, identity=identity) for split in whole]
+
+    def put_stdin(self, root: Root, tasks: Sequence[ReadTask]) -> None:
+        """Put what came from standard input into the store, where workers find it."""
+        if self.stdin is not None:
+            (task,) = tasks
+            unpack_local(str(self.stdin), _identity(self.stdin), task, root, self.asked.settings)
+
+
+@contextmanager
+def opened_input(options: EmbedOptions) -> Iterator[Input]:
+    """The input of a job, within the block. CommandError if it can't be read, or no format of it uses an option."""
+    asked = InputRequest(
+        options.inputs,
+        options.input_format,
+        ReadSettings(**options.read_settings()),
+        options.input_storage_options,
+        options.output,
+    )
+    with ExitStack() as stack:
+        source = _from_stdin(asked, stack.enter_context(scratch_folder())) if STDIN in asked.urls else _listed(asked)
+        for problem in unused_options(options, (split.format for split in source.splits)):
+            raise CommandError(Exit.BAD_USAGE, problem)
+        yield source
+
+
+def _listed(asked: InputRequest) -> Input:
+    exclude = [asked.output] if asked.output else []
+    try:
+        splits = plan_splits(asked.urls, asked.format, asked.settings, storage_options=asked.storage_options, exclude=exclude)
+    except InputError as error:
+        raise CommandError(Exit.BAD_LOCATION, "\n".join(map(str, (error, *error.also)))) from error
+    return Input(asked, splits)
+
+
+def _from_stdin(asked: InputRequest, folder: Path) -> Input:
+    """Standard input as one stream, its bytes in a file in ``folder``."""
+    if len(asked.urls) > 1:
+        raise CommandError(Exit.BAD_USAGE, "- (standard input) stands alone: name files, or pipe all of them in")
+    if asked.format == "parquet":
+        raise CommandError(Exit.BAD_USAGE, "Parquet can't be read from standard input, its end comes first: write it to a file")
+    path, digest = folder / "stdin", hashlib.sha256()
+    with path.open("wb") as file:
+        while data := sys.stdin.buffer.read(1 << 20):
+            digest.update(data)
+            file.write(data)
+        identity = FileIdentity(file.tell(), f"sha256={digest.hexdigest()}")
+    return Input(asked, [Stream(0, "stdin", "text" if asked.format == "auto" else asked.format, identity)], path)
+
+
+def _identity(path: Path) -> FileIdentity:
+    return find_files([str(path)])[0].identity
