@@ -21,7 +21,7 @@ from pipeline.cli.terminal import duration, human_bytes, in_line
 from pipeline.jobs.embed_input import Input, opened_input
 from pipeline.jobs.preflight import chosen_states, resolve_device, resolve_precision
 from pipeline.jobs.spec import EmbedOptions
-from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, Sentence, Split
+from transforms.inputs.records import DamagedInputError, ReadSettings, Sentence, Split
 from transforms.readers import open_split, read_split
 
 _LOG = logging.getLogger(__name__)
@@ -134,8 +134,6 @@ def check_size(root: Root, manifest: Manifest, source: Input, model: str | None)
         sample = take_sample(splits, roughly, source.asked.storage_options)
     except DamagedInputError:
         return  # the job looks at all files, and names all that are damaged
-    except InputError as error:
-        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     if warning := script_warning(model, sample.scripts):
         _LOG.warning("%s", warning)
     size = estimate(sample, source.n_bytes, boundaries=manifest.boundaries).store_bytes(manifest.row_bytes * len(manifest.forms))
@@ -152,11 +150,8 @@ def check_size(root: Root, manifest: Manifest, source: Input, model: str | None)
 def preview(options: EmbedOptions) -> Exit:
     """Print the first records, an id and its tokens a line."""
     with opened_input(options) as source:
-        try:
-            for line in islice(_preview_lines(source), options.preview):
-                print(line)
-        except InputError as error:
-            raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+        for line in islice(_preview_lines(source), options.preview):
+            print(line)
     return Exit.COMPLETE
 
 
@@ -180,10 +175,7 @@ def _preview_lines(source: Input) -> Iterator[str]:
 def dry_run(options: EmbedOptions) -> Exit:
     """Print what the job would come to; nothing is written."""
     with opened_input(options) as source:
-        try:
-            sample = take_sample(source.readable_here(), source.asked.settings, source.asked.storage_options, exact=options.exact)
-        except InputError as error:
-            raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+        sample = take_sample(source.readable_here(), source.asked.settings, source.asked.storage_options, exact=options.exact)
         model = model_options(options.model)
         stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
         # A rate that is given needs neither the model's weights nor the engine.

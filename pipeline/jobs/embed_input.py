@@ -63,7 +63,7 @@ class Input:
 
 @contextmanager
 def opened_input(options: EmbedOptions) -> Iterator[Input]:
-    """The input of a job, within the block. CommandError if it can't be read, or no format of it uses an option."""
+    """The input of a job, within the block. CommandError if no format of it uses an option, and for every InputError within."""
     asked = InputRequest(
         options.inputs,
         options.input_format,
@@ -72,28 +72,30 @@ def opened_input(options: EmbedOptions) -> Iterator[Input]:
         options.output,
     )
     with ExitStack() as stack:
-        source = _from_stdin(asked, stack.enter_context(scratch_folder())) if STDIN in asked.urls else _listed(asked)
-        for problem in unused_options(options, (split.format for split in source.splits)):
-            raise CommandError(Exit.BAD_USAGE, problem)
-        yield source
+        spooled = stack.enter_context(scratch_folder()) / "stdin" if STDIN in asked.urls else None
+        try:
+            source = _listed(asked) if spooled is None else _from_stdin(asked, spooled)
+            for problem in unused_options(options, (split.format for split in source.splits)):
+                raise CommandError(Exit.BAD_USAGE, problem)
+            yield source
+        except InputError as error:
+            message = "\n".join(map(str, (error, *error.also)))
+            raise CommandError(Exit.BAD_LOCATION, message.replace(str(spooled), "stdin")) from error
 
 
 def _listed(asked: InputRequest) -> Input:
     exclude = [asked.output] if asked.output else []
-    try:
-        splits = plan_splits(asked.urls, asked.format, asked.settings, storage_options=asked.storage_options, exclude=exclude)
-    except InputError as error:
-        raise CommandError(Exit.BAD_LOCATION, "\n".join(map(str, (error, *error.also)))) from error
+    splits = plan_splits(asked.urls, asked.format, asked.settings, storage_options=asked.storage_options, exclude=exclude)
     return Input(asked, splits)
 
 
-def _from_stdin(asked: InputRequest, folder: Path) -> Input:
-    """Standard input as one stream, its bytes in a file in ``folder``."""
+def _from_stdin(asked: InputRequest, path: Path) -> Input:
+    """Standard input as one stream, its bytes in a file at ``path``."""
     if len(asked.urls) > 1:
         raise CommandError(Exit.BAD_USAGE, "- (standard input) stands alone: name files, or pipe all of them in")
     if asked.format == "parquet":
         raise CommandError(Exit.BAD_USAGE, "Parquet can't be read from standard input, its end comes first: write it to a file")
-    path, digest = folder / "stdin", hashlib.sha256()
+    digest = hashlib.sha256()
     with path.open("wb") as file:
         while data := sys.stdin.buffer.read(1 << 20):
             digest.update(data)

@@ -65,6 +65,15 @@ def test_what_can_and_can_t_come_from_standard_input(
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.parametrize("asked", [["--preview", "9999"], ["--dry-run", "--exact"], []])
+def test_damaged_standard_input_is_named_as_such(
+    embed: Command, piped: Callable[[bytes], None], tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: list[str]
+) -> None:
+    piped(gzip.compress(b"the cat sat\n" * 5000)[:-30])
+    assert embed(tmp_path / "store", "--quiet", *asked, inputs=["-"]) == Exit.BAD_LOCATION
+    assert "elmo-store embed: stdin: the gzip stream is cut short" in capsys.readouterr().err
+
+
 def test_preview_shows_ids_and_tokens_of_the_first_records(
     piped: Callable[[bytes], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
