@@ -86,7 +86,7 @@ def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str
     else:
         shown.append(
             f"counts:      {counts.sentences:,} sentences, {counts.tokens:,} tokens, {counts.rows:,} rows, "
-            f"{counts.rejected:,} records refused, {counts.words_cut:,} words cut"
+            f"{counts.rejected:,} records refused, {counts.words_cut:,} words truncated"
         )
         shown.append(f"shards:      {facts['shards_done']:,} of {counts.shards:,}, {manifest.shard_rows:,} rows each")
     bytes_ = ", ".join(f"{kind} {human_bytes(size)}" for kind, size in facts["bytes"].items()) or "none yet"

@@ -100,7 +100,7 @@ def summary(root: Root, manifest: Manifest, everything: Totals | None, this_run:
     refused = f"{counts.rejected:,} records refused" + (f" (see {root.url(REJECTS)})" if counts.rejected else "")
     rows = {
         "text": f"{counts.sentences:,} sentences, {counts.tokens:,} tokens{_why_none(manifest)}",
-        "problems": f"{refused}, {counts.words_cut:,} words cut at 48 bytes",
+        "problems": f"{refused}, {counts.words_cut:,} words truncated at 48 bytes",
         "states": f"{', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}; {forms}",
     } | size
     if this_run.tokens < everything.tokens:
