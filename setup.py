@@ -20,7 +20,7 @@ def extension(name: str, depends: list[str] | None = None) -> Extension:
 setup(
     ext_modules=[
         extension("elmo_store.forms._ranges"),
-        extension("model.engine._cell", ["model/engine/_cell_kernels.h"]),
+        extension("model.engine._lstm", ["model/engine/_lstm_kernels.h"]),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},  # one wheel a platform for every Python from 3.11 on
 )

@@ -196,7 +196,8 @@ def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namesp
         print(gpu_model.beside(options, settings.lanes or 1, settings.precision, name, tokens_s))
     stats = embedder.stats
     print(
-        f"    lane fill {stats.lane_fill:.1%}, table hits {stats.table_hits:.1%}, word hits {stats.word_hits:.1%}, shared "
+        f"    lane fill {stats.cells_used / stats.cells:.1%}, table hits {1 - stats.table_computed / stats.table_wanted:.1%}, "
+        f"word hits {1 - stats.words_computed / stats.words_looked_up:.1%}, shared "
         f"{1 - stats.cells_used / stats.cells_asked:.1%} of cells, peak memory {peak_resident(os.getpid()) / 2**30:.2f} GiB",
         flush=True,
     )

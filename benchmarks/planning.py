@@ -28,7 +28,8 @@ from elmo_store.storage.root import Root
 from model.characters import char_ids
 from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, LONG_TOKENS, TABLE_ROWS, WINDOW
 from model.engine.gates import GateTable
-from model.engine.planning.host import Host, Limits, Prepared
+from model.engine.planning.grid import Limits
+from model.engine.planning.host import Host, Prepared
 from model.engine.planning.text import Text
 from transforms.stages.plan import ShardTask, shard_tasks
 from transforms.stages.shards import call_text, part_reader, read_shard
@@ -85,7 +86,7 @@ class Call:
         """Slots of the gate table for each window."""
         for group in prepared.groups:
             for planned in chain.from_iterable(group.planned):
-                for first in range(0, planned.plan.steps, WINDOW):
+                for first in range(0, len(planned.plan.words), WINDOW):
                     self.table.slots(planned.plan.words[first : first + WINDOW], prepared.n_words, 0)
 
     def spell(self, prepared: Prepared) -> None:

@@ -1,22 +1,18 @@
 """What a step does beside its products, in plain torch on any device: the fallback of, and the oracle for, the kernels.
 
-`cell_c` and `cell_triton` have the same three functions as one pass over memory each, for CPUs and for GPUs; `select_cell` takes
-them where they work. On a GPU shapes are constant and nothing is read back, so that a CUDA graph can hold a step.
-
-Lanes say what they load and save by number: `source` [B] is the slot a lane starts from at this step, -1 = it goes on; `target`
-[B] is the slot its state goes to after this step, the last slot = nowhere (nobody ever loads that one). None instead of either:
-no lane does.
+`cell_c` and `cell_triton` have the same three functions as one pass over memory each, for CPUs and for GPUs. On a GPU shapes are
+constant and nothing is read back, so that a CUDA graph can hold a step.
 """
 
 import logging
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
 from typing import Literal, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
-
-from model.kernels import kernel_module
 
 _LOG = logging.getLogger(__name__)
 _KERNELS = {"cpu": "model.engine.cell_c", "cuda": "model.engine.cell_triton"}
@@ -25,75 +21,53 @@ NAME = "torch"
 
 
 class CellBuffers(NamedTuple):
-    """What a step's cell reads and writes, for B lanes.
+    """What a step's cell reads and writes, for B lanes."""
 
-    Attributes:
-        gates: [B, 4d] products in the order i, f, g, o; biases are in them or in the table.
-        table, table_row: rows [slots, 4d] of which one a lane, table_row [B], is added to the gates; None = nothing.
-        c: [B, d] float32, updated.
-        slot_c: [slots, d] float32, read by source and written by target.
-        source, target: [B] each, or None; see the module.
-        hidden: [B, d], gets o · tanh(c) in its own dtype.
-        clip: bound on |c|, inf for none.
-    """
-
-    gates: Tensor
-    table: Tensor | None
-    table_row: Tensor
-    c: Tensor
-    slot_c: Tensor
-    source: Tensor | None
-    target: Tensor | None
-    hidden: Tensor
-    clip: float
+    gates: Tensor  # [B, 4d] products in the order i, f, g, o; biases are in them or in the table
+    table: Tensor | None  # [slots, 4d], of which one row a lane is added to the gates; None = nothing
+    table_row: Tensor  # int64 [B]
+    c: Tensor  # [B, d] float32, updated
+    begins: Tensor | None  # int64 [B]: 1 where a lane begins anew at this step, 0 where it goes on; None = no lane begins
+    begin_c: Tensor  # [d] float32, what a lane begins from
+    hidden: Tensor  # [B, d], gets o · tanh(c) in its own dtype
+    clip: float  # bound on |c|, inf for none
 
 
 class OutputBuffers(NamedTuple):
-    """What is read and written after a step's projection, for B lanes.
+    """What is read and written after a step's projection, for B lanes."""
 
-    Attributes:
-        projected: [B, p], hidden · W_Pᵀ.
-        h: [B, p] view, gets the clipped projection: what recurs.
-        slot_h: [slots, p], written by target.
-        target: [B], or None; see the module.
-        skip: [B, p] view, the layer's input where it is added to the output; None = no skip connection.
-        output: float32 [B, p], gets h + skip.
-        following: [B, p] view, gets the output too: the next layer's input; None = last layer.
-        clip: bound on |h|, inf for none.
-    """
-
-    projected: Tensor
-    h: Tensor
-    slot_h: Tensor
-    target: Tensor | None
-    skip: Tensor | None
-    output: Tensor
-    following: Tensor | None
-    clip: float
+    projected: Tensor  # [B, p], hidden · W_Pᵀ
+    h: Tensor  # [B, p] view, gets the clipped projection: what recurs
+    skip: Tensor | None  # [B, p] view, the layer's input where it is added to the output; None = no skip connection
+    output: Tensor  # float32 [B, p], gets h + skip
+    following: Tensor | None  # [B, p] view, gets the output too: the next layer's input; None = last layer
+    clip: float  # bound on |h|, inf for none
 
 
 class CellOps(Protocol):
     """This module, or one of kernels with the same functions; stores say its NAME, because last bits differ."""
 
-    @property
-    def NAME(self) -> str:
-        """What computes: "c", "torch" or "triton"."""
+    NAME: str
 
-    def load_h(self, h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
-        """See `load_h`."""
+    def load_h(self, h: Tensor, begin_h: Tensor, begins: Tensor | None) -> None: ...
+    def cell(self, buffers: CellBuffers) -> None: ...
+    def finish(self, buffers: OutputBuffers) -> None: ...
 
-    def cell(self, buffers: CellBuffers) -> None:
-        """See `cell`."""
 
-    def finish(self, buffers: OutputBuffers) -> None:
-        """See `finish`."""
+def kernel_module(name: str, device: torch.device) -> ModuleType | str:
+    """A module of kernels, or why it can't be used on the device: it can't be imported, or its own `check` says what is wrong."""
+    try:
+        module = import_module(name)
+    except ImportError as error:
+        return f"it is not installed ({error})"
+    problem: str | None = module.check(device)
+    return problem or module
 
 
 def select_cell(device: torch.device, wanted: Literal["auto", "c", "torch"] = "auto") -> CellOps:
     """What computes the cell on a device: its kernels where they work, else this module, with a log line.
 
-    Raises:
-        ValueError: "c" was asked for, and can't be had.
+    ValueError: "c" was asked for, and can't be had.
     """
     plain = cast(CellOps, sys.modules[__name__])
     if wanted == "torch":
@@ -110,20 +84,20 @@ def select_cell(device: torch.device, wanted: Literal["auto", "c", "torch"] = "a
 def agrees(compute: Callable[[CellBuffers], None], device: torch.device, tolerance: float) -> bool:
     """Whether a cell gives the numbers of this module's for a small example, on the device."""
     generator = torch.Generator().manual_seed(0)
-    gates, c, slot_c = (torch.randn(4, n, generator=generator).to(device) for n in (160, 40, 40))
-    source, target = torch.tensor([-1, 0, 1, -1], device=device), torch.tensor([3, 3, 2, 3], device=device)
+    gates, c = (torch.randn(4, n, generator=generator).to(device) for n in (160, 40))
+    begin_c, begins = torch.randn(40, generator=generator).to(device), torch.tensor([0, 1, 1, 0], device=device)
     results = []
     for function in (cell, compute):
-        after, slots, hidden = c.clone(), slot_c.clone(), torch.empty_like(c)
-        function(CellBuffers(gates, None, source, after, slots, source, target, hidden, 3.0))
-        results.append(torch.cat([after, slots[:3], hidden]))
+        after, hidden = c.clone(), torch.empty_like(c)
+        function(CellBuffers(gates, None, begins, after, begins, begin_c, hidden, 3.0))
+        results.append(torch.cat([after, hidden]))
     return torch.allclose(results[0], results[1], rtol=0, atol=tolerance)
 
 
-def load_h(h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
-    """h [B, p] ← slot_h [slots, p] where a lane starts from a slot; h may be a view with a longer row stride."""
-    if source is not None:
-        h.copy_(torch.where((source >= 0)[:, None], slot_h[source.clamp(min=0)], h))
+def load_h(h: Tensor, begin_h: Tensor, begins: Tensor | None) -> None:
+    """h [B, p] ← begin_h [p] where a lane begins; h may be a view with a longer row stride."""
+    if begins is not None:
+        h.copy_(torch.where((begins > 0)[:, None], begin_h, h))
 
 
 def cell(buffers: CellBuffers) -> None:
@@ -131,16 +105,14 @@ def cell(buffers: CellBuffers) -> None:
 
     PyTorch's sigmoid is four times as fast as its tanh on a CPU, so tanh(z) is 2 · sigmoid(2z) - 1 here (2e-7 off at most).
     """
-    gates, table, table_row, c, slot_c, source, target, hidden, clip = buffers
+    gates, table, table_row, c, begins, begin_c, hidden, clip = buffers
     d = c.shape[1]
     total = gates.float() if table is None else torch.index_select(table, 0, table_row).float().add_(gates)  # [B, 4d]
-    if source is not None:
-        c.copy_(torch.where((source >= 0)[:, None], slot_c[source.clamp(min=0)], c))
+    if begins is not None:
+        c.copy_(torch.where((begins > 0)[:, None], begin_c, c))
     i, f = torch.sigmoid(total[:, :d]), torch.sigmoid(total[:, d : 2 * d])  # [B, d] each
     g, o = _tanh(total[:, 2 * d : 3 * d]), torch.sigmoid(total[:, 3 * d :])  # [B, d] each
     c.mul_(f).addcmul_(i, g).clamp_(-clip, clip)
-    if target is not None:
-        slot_c[target] = c
     hidden.copy_(_tanh(c).mul_(o))
 
 
@@ -149,11 +121,9 @@ def _tanh(z: Tensor) -> Tensor:
 
 
 def finish(buffers: OutputBuffers) -> None:
-    """Everything after the projection of B lanes: clip, save, add what skips the layer, pass on."""
-    projected, h, slot_h, target, skip, output, following, clip = buffers
+    """Everything after the projection of B lanes: clip, add what skips the layer, pass on."""
+    projected, h, skip, output, following, clip = buffers
     h.copy_(projected.float().clamp_(-clip, clip))
-    if target is not None:
-        slot_h[target] = h
     output.copy_(h)
     if skip is not None:
         output.add_(skip)

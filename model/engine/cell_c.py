@@ -1,6 +1,6 @@
 """The three functions of `model.engine.cell` in C, for CPUs: one pass over memory each.
 
-The extension `model.engine._cell` is built with the package where there is a C compiler; without it this module can't be
+The extension `model.engine._lstm` is built with the package where there is a C compiler; without it this module can't be
 imported, and the engine computes with `cell`, slower. The best instruction set that the processor has is taken at run time
 (AVX-512, AVX2, or what the compiler takes for any processor); all of them give the same bytes, of which the last bits differ
 from PyTorch's: at most 5e-7 off (`tests/model/test_cell.py`).
@@ -16,7 +16,7 @@ from torch import Tensor
 from model.engine.cell import CellBuffers, OutputBuffers, agrees
 
 NAME = "c"
-_EXTENSION: Any = importlib.import_module("model.engine._cell")
+_EXTENSION: Any = importlib.import_module("model.engine._lstm")
 VARIANTS: tuple[str, ...] = _EXTENSION.variants()  # instruction sets that this processor can run, best first
 
 
@@ -38,17 +38,17 @@ def check(device: torch.device) -> str | None:
     return None if agrees(cell, device, 2e-6) else "the C cell gave wrong numbers"
 
 
-def load_h(h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
+def load_h(h: Tensor, begin_h: Tensor, begins: Tensor | None) -> None:
     """See `cell.load_h`."""
-    if source is not None:
+    if begins is not None:
         size = h.element_size()
         lanes, p = h.shape
-        _EXTENSION.load_h(lanes, p * size, h.stride(0) * size, h.data_ptr(), slot_h.data_ptr(), source.data_ptr())
+        _EXTENSION.load_h(lanes, p * size, h.stride(0) * size, h.data_ptr(), begin_h.data_ptr(), begins.data_ptr())
 
 
 def cell(buffers: CellBuffers, variant: int = 0) -> None:
     """See `cell.cell`; all contiguous. variant: which of `VARIANTS` computes."""
-    gates, table, table_row, c, slot_c, source, target, hidden, clip = buffers
+    gates, table, table_row, c, begins, begin_c, hidden, clip = buffers
     lanes, d = c.shape
     _EXTENSION.cell(
         variant,
@@ -56,14 +56,12 @@ def cell(buffers: CellBuffers, variant: int = 0) -> None:
         gates.dtype == torch.bfloat16,
         lanes,
         d,
-        len(slot_c) - 1,
         gates.data_ptr(),
         _address(table),
         table_row.data_ptr(),
         c.data_ptr(),
-        slot_c.data_ptr(),
-        _address(source),
-        _address(target),
+        _address(begins),
+        begin_c.data_ptr(),
         hidden.data_ptr(),
         clip,
     )
@@ -71,7 +69,7 @@ def cell(buffers: CellBuffers, variant: int = 0) -> None:
 
 def finish(buffers: OutputBuffers, variant: int = 0) -> None:
     """See `cell.finish`; contiguous but for the rows of h, skip and following. variant: which of `VARIANTS` computes."""
-    projected, h, slot_h, target, skip, output, following, clip = buffers
+    projected, h, skip, output, following, clip = buffers
     lanes, p = projected.shape
     _EXTENSION.finish(
         variant,
@@ -81,11 +79,8 @@ def finish(buffers: OutputBuffers, variant: int = 0) -> None:
         h.stride(0),
         0 if skip is None else skip.stride(0),
         0 if following is None else following.stride(0),
-        len(slot_h) - 1,
         projected.data_ptr(),
         h.data_ptr(),
-        slot_h.data_ptr(),
-        _address(target),
         _address(skip),
         output.data_ptr(),
         _address(following),

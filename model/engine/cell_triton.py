@@ -24,12 +24,12 @@ FP_FUSION = True
 
 
 @triton.jit
-def _load_h_kernel(h, slot_h, source, p, h_stride, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _load_h_kernel(h, begin_h, begins, p, h_stride, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     lane = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    start = tl.load(source + lane) + tl.zeros([BLOCK], dtype=tl.int64)  # the same number for every column
-    inside = (column < p) & (start >= 0)
-    value = tl.load(slot_h + start * p + column, mask=inside, other=0.0)
+    begin = tl.load(begins + lane) + tl.zeros([BLOCK], dtype=tl.int64)  # the same number for every column
+    inside = (column < p) & (begin > 0)
+    value = tl.load(begin_h + column, mask=inside, other=0.0)
     tl.store(h + lane * h_stride + column, value, mask=inside)
 
 
@@ -39,13 +39,11 @@ def _cell_kernel(  # type: ignore[no-untyped-def]
     table,
     table_row,
     c,
-    slot_c,
-    source,
-    target,
+    begins,
+    begin_c,
     hidden,
     d,
     clip,
-    last_slot,
     HAS_TABLE: tl.constexpr,
     HAS_CLIP: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -64,16 +62,14 @@ def _cell_kernel(  # type: ignore[no-untyped-def]
         f += tl.load(word + d, mask=inside, other=0.0).to(tl.float32)
         g += tl.load(word + 2 * d, mask=inside, other=0.0).to(tl.float32)
         o += tl.load(word + 3 * d, mask=inside, other=0.0).to(tl.float32)
-    start = tl.load(source + lane) + tl.zeros([BLOCK], dtype=tl.int64)  # the same number for every column
+    begin = tl.load(begins + lane) + tl.zeros([BLOCK], dtype=tl.int64)  # the same number for every column
     kept = tl.load(c + lane * d + column, mask=inside, other=0.0)
-    loaded = tl.load(slot_c + start * d + column, mask=inside & (start >= 0), other=0.0)
-    before = tl.where(start >= 0, loaded, kept)
+    loaded = tl.load(begin_c + column, mask=inside & (begin > 0), other=0.0)
+    before = tl.where(begin > 0, loaded, kept)
     after = tl.sigmoid(f) * before + tl.sigmoid(i) * (2.0 * tl.sigmoid(2.0 * g) - 1.0)
     if HAS_CLIP:
         after = tl.minimum(tl.maximum(after, -clip), clip)
     tl.store(c + lane * d + column, after, mask=inside)
-    end = tl.load(target + lane) + tl.zeros([BLOCK], dtype=tl.int64)
-    tl.store(slot_c + end * d + column, after, mask=inside & (end < last_slot))
     out = tl.sigmoid(o) * (2.0 * tl.sigmoid(2.0 * after) - 1.0)
     tl.store(hidden + lane * d + column, out.to(hidden.dtype.element_ty), mask=inside)
 
@@ -82,8 +78,6 @@ def _cell_kernel(  # type: ignore[no-untyped-def]
 def _finish_kernel(  # type: ignore[no-untyped-def]
     projected,
     h,
-    slot_h,
-    target,
     skip,
     output,
     following,
@@ -92,7 +86,6 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     skip_stride,
     following_stride,
     clip,
-    last_slot,
     HAS_SKIP: tl.constexpr,
     HAS_FOLLOWING: tl.constexpr,
     HAS_CLIP: tl.constexpr,
@@ -106,8 +99,6 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
         value = tl.minimum(tl.maximum(value, -clip), clip)
     stored = value.to(h.dtype.element_ty)
     tl.store(h + lane * h_stride + column, stored, mask=inside)
-    end = tl.load(target + lane) + tl.zeros([BLOCK], dtype=tl.int64)
-    tl.store(slot_h + end * p + column, stored, mask=inside & (end < last_slot))
     value = stored.to(tl.float32)  # what recurs is what is shown: rounded, where h is
     if HAS_SKIP:
         value += tl.load(skip + lane * skip_stride + column, mask=inside, other=0.0).to(tl.float32)
@@ -121,15 +112,15 @@ def _grid(lanes: int, width: int) -> tuple[tuple[int, int], int]:
     return (lanes, triton.cdiv(width, block)), block
 
 
-def load_h(h: Tensor, slot_h: Tensor, source: Tensor | None) -> None:
+def load_h(h: Tensor, begin_h: Tensor, begins: Tensor | None) -> None:
     """See `cell.load_h`."""
     grid, block = _grid(*h.shape)
-    _load_h_kernel[grid](h, slot_h, source, h.shape[1], h.stride(0), BLOCK=block, enable_fp_fusion=FP_FUSION)
+    _load_h_kernel[grid](h, begin_h, begins, h.shape[1], h.stride(0), BLOCK=block, enable_fp_fusion=FP_FUSION)
 
 
 def cell(buffers: CellBuffers) -> None:
     """See `cell.cell`."""
-    gates, table, table_row, c, slot_c, source, target, hidden, clip = buffers
+    gates, table, table_row, c, begins, begin_c, hidden, clip = buffers
     grid, block = _grid(*c.shape)
     has_clip = math.isfinite(clip)
     _cell_kernel[grid](
@@ -137,13 +128,11 @@ def cell(buffers: CellBuffers) -> None:
         gates if table is None else table,
         table_row,
         c,
-        slot_c,
-        source,
-        target,
+        begins,
+        begin_c,
         hidden,
         c.shape[1],
         clip if has_clip else 0.0,
-        len(slot_c) - 1,
         HAS_TABLE=table is not None,
         HAS_CLIP=has_clip,
         BLOCK=block,
@@ -153,14 +142,12 @@ def cell(buffers: CellBuffers) -> None:
 
 def finish(buffers: OutputBuffers) -> None:
     """See `cell.finish`."""
-    projected, h, slot_h, target, skip, output, following, clip = buffers
+    projected, h, skip, output, following, clip = buffers
     grid, block = _grid(*h.shape)
     has_clip = math.isfinite(clip)
     _finish_kernel[grid](
         projected,
         h,
-        slot_h,
-        target,
         h if skip is None else skip,
         output,
         h if following is None else following,
@@ -169,7 +156,6 @@ def finish(buffers: OutputBuffers) -> None:
         0 if skip is None else skip.stride(0),
         0 if following is None else following.stride(0),
         clip if has_clip else 0.0,
-        len(slot_h) - 1,
         HAS_SKIP=skip is not None,
         HAS_FOLLOWING=following is not None,
         HAS_CLIP=has_clip,

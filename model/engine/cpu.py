@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from model.engine.cell import select_cell
-from model.engine.device import TABLE_BYTES, Device, Direction, Layout, direction_weights
-from model.engine.planning.host import Limits
+from model.engine.device import TABLE_BYTES, Device, Direction, Layout
+from model.engine.planning.grid import Limits
 from model.engine.products import int8_problem, largest_stable
 from model.engine.settings import EngineSettings
 from model.engine.word_vectors import WORDS_PER_BLOCK, WordVectors
@@ -54,7 +54,7 @@ class CpuDevice(Device):
             packed=True,
             quantised=settings.quantised,
         )
-        self.directions = [Direction(side, layout, ops) for side in direction_weights(weights, start)]
+        self.directions = [Direction(weights, start, k, layout, ops) for k in (0, 1)]
         # Backward has the same shapes as forward.
         stable = self.pool.submit(largest_stable, self.directions[0].step_linears, counts).result()
         self.limits = Limits(stable, WINDOW, self.directions[0].table.n_slots, narrower=stable)

@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 
 from model.engine.cell import CellOps, select_cell
-from model.engine.device import TABLE_BYTES, Device, Direction, DirectionWeights, Layout, MovedAt, direction_weights, fill, send
-from model.engine.planning.grid import N_SLOTS, DirectionPlan
-from model.engine.planning.host import Limits
+from model.engine.device import TABLE_BYTES, Device, Direction, Layout, fill, send
+from model.engine.planning.grid import DirectionPlan, Limits
 from model.engine.products import largest_stable
 from model.engine.settings import EngineSettings
 from model.engine.word_vectors import WordVectors
@@ -86,18 +85,19 @@ class CudaDirection(Direction):
     to test, there is no graph.
     """
 
-    def __init__(self, weights: DirectionWeights, layout: Layout, ops: CellOps, long_lanes: Sequence[int] = ()) -> None:
+    def __init__(
+        self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: CellOps, long_lanes: Sequence[int] = ()
+    ) -> None:
         self._on_gpu = layout.device.type == "cuda"
         if self._on_gpu:
             self.stream = torch.cuda.Stream(layout.device)
-        super().__init__(weights, replace(layout, table_rows=max(WINDOW * layout.lanes, layout.table_rows)), ops)
+        super().__init__(weights, start, k, replace(layout, table_rows=max(WINDOW * layout.lanes, layout.table_rows)), ops)
         self._grids = {n: self._grid(n) for n in (layout.lanes, *long_lanes)}
 
     def _grid(self, lanes: int) -> "_Grid":
-        nothing = (0, -1, N_SLOTS)
-        row, source, target = (torch.full((WINDOW, lanes), v, dtype=torch.int64, device=self._layout.device) for v in nothing)
+        row, begins = (torch.zeros(WINDOW, lanes, dtype=torch.int64, device=self._layout.device) for _ in range(2))
         size = WINDOW * lanes * self._options.projection_dim
-        grid = _Grid(row, source, target, [out[:size].view(WINDOW, lanes, -1) for out in self._out])
+        grid = _Grid(row, begins, [out[:size].view(WINDOW, lanes, -1) for out in self._out])
         # Here, before there are workers: entering a capture frees PyTorch's cached memory, which it refuses to do while
         # another thread is capturing.
         return replace(grid, graph=self._captured(grid)) if self._on_gpu else grid
@@ -110,7 +110,7 @@ class CudaDirection(Direction):
 
     @torch.no_grad()
     def _captured(self, grid: "_Grid") -> torch.cuda.CUDAGraph:
-        """One window, recorded. Stale states do no harm: a lane loads a slot before anything it computes is wanted."""
+        """One window, recorded. Stale states do no harm: a lane begins anew before anything it computes is wanted."""
         self.stream.wait_stream(torch.cuda.current_stream(self._layout.device))  # which filled weights and buffers
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.stream(self.stream):
@@ -120,18 +120,16 @@ class CudaDirection(Direction):
             self._all_steps(grid)
         return graph
 
-    def run_window(self, rows: npt.NDArray[np.int64], source: MovedAt, target: MovedAt) -> list[Tensor]:
-        """See `Direction.run_window`; the plan's last window is filled up with lanes that do nothing."""
+    def run_window(self, rows: npt.NDArray[np.int64], begins: npt.NDArray[np.bool_]) -> list[Tensor]:
+        """See `Direction.run_window`; a short window is filled up with its last words, computed from where lanes begin.
+
+        After the opening's one step, which begins in every lane, h and c are therefore those of that step.
+        """
         steps, lanes = rows.shape
         grid = self._grids[lanes]
-        for buffer, values, nothing in (
-            (grid.row, rows, 0),
-            (grid.source, source[0], -1),
-            (grid.target, target[0], N_SLOTS),
-        ):
-            if steps < WINDOW:
-                values = np.concatenate([values, np.full((WINDOW - steps, lanes), nothing, np.int64)])
-            fill(buffer, values)
+        more = WINDOW - steps
+        fill(grid.row, np.concatenate([rows, np.repeat(rows[-1:], more, axis=0)]))
+        fill(grid.begins, np.concatenate([begins, np.ones((more, lanes), bool)]).astype(np.int64))
         if grid.graph is not None:
             grid.graph.replay()
         else:
@@ -142,20 +140,18 @@ class CudaDirection(Direction):
         """What a graph holds."""
         for t in range(WINDOW):
             outputs = [output[t] for output in grid.outputs]  # [B, p] each
-            self._step(grid.row.shape[1], grid.row[t], grid.source[t], grid.target[t], outputs)
+            self._step(grid.row.shape[1], grid.row[t], grid.begins[t], outputs)
 
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
     """What a graph of so many lanes reads and writes, and the graph on a GPU.
 
-    row of the gate table, slot to load (-1 = none), slot to save to (last = none): int64 [WINDOW, B]; outputs
-    [WINDOW, B, p] a layer.
+    row of the gate table, and 1 where a lane begins anew: int64 [WINDOW, B]; outputs [WINDOW, B, p] a layer.
     """
 
     row: Tensor
-    source: Tensor
-    target: Tensor
+    begins: Tensor
     outputs: list[Tensor]
     graph: torch.cuda.CUDAGraph | None = None
 
@@ -240,8 +236,7 @@ class CudaDevice(Device):
             table_rows=min(TABLE_BYTES // (4 * self._weights.options.dim * dtype.itemsize), TABLE_ROWS),
             table_block=TABLE_BLOCK,
         )
-        sides = direction_weights(self._weights, self._start)
-        self.directions = [CudaDirection(side, layout, self._ops, long_lanes) for side in sides]
+        self.directions = [CudaDirection(self._weights, self._start, k, layout, self._ops, long_lanes) for k in (0, 1)]
 
     def _halve(self) -> bool:
         self.directions = []

@@ -5,7 +5,7 @@ does not grow with the length of a sentence or of the corpus. Everything that di
 starts from which slot, which state is saved) is a number in an array, so that the same window computes any text.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
@@ -18,11 +18,11 @@ from torch import Tensor
 from model.bilm import FORGET_BIAS
 from model.engine.cell import CellBuffers, CellOps, OutputBuffers
 from model.engine.gates import GateTable
-from model.engine.planning.grid import N_SLOTS, START_SLOT, DirectionPlan, Moves
-from model.engine.planning.host import Limits
+from model.engine.planning.grid import DirectionPlan, Limits
+from model.engine.planning.text import BOS_ID, EOS_ID
 from model.engine.products import Int8Linear, Linear, PackedLinear
 from model.files.weights import BiLMWeights
-from model.options import DIRECTIONS, BiLMOptions
+from model.options import DIRECTIONS
 from model.start_state import StartState
 from model.threads import direction_pool
 
@@ -51,68 +51,33 @@ def fill(buffer: Tensor, values: npt.NDArray[Any]) -> None:
     buffer.copy_(_pinned(values, buffer.device), non_blocking=True)
 
 
-@dataclass(frozen=True, eq=False)
-class DirectionWeights:
-    """One direction of a model, float32 on the CPU.
-
-    Attributes:
-        layers: for each its weight_ih, weight_hh [4d, p], bias [4d] (published, without the 1.0), weight_proj [p, d].
-        options: the model's shape and clips.
-        start_h, start_c: [L, p] and [L, d], what every sequence starts from.
-    """
-
-    layers: Sequence[Mapping[str, Tensor]]
-    options: BiLMOptions
-    start_h: Tensor
-    start_c: Tensor
-
-
-def direction_weights(weights: BiLMWeights, start: StartState) -> list[DirectionWeights]:
-    """Forward and backward of a model."""
-    options = weights.options
-    return [
-        DirectionWeights([weights.direction(name, j) for j in range(1, options.n_layers + 1)], options, start.h[k], start.c[k])
-        for k, name in enumerate(DIRECTIONS)
-    ]
-
-
 @dataclass(frozen=True)
 class Layout:
-    """How a direction is laid out.
+    """How a direction is laid out."""
 
-    Attributes:
-        dtype: float32 or bfloat16, of products and h.
-        device: where all of it is.
-        lanes: B, of a plan at most.
-        window: steps in a window, at most.
-        table_rows: slots of the gate table; it gets at least those that one step of lanes needs.
-        table_block: words whose gates are computed in one product, always that many rows.
-        packed: see `PackedLinear`.
-        quantised: multiply in 8 bits; dtype is then bfloat16, the device a CPU.
-    """
-
-    dtype: torch.dtype
+    dtype: torch.dtype  # float32 or bfloat16, of products and h
     device: torch.device
-    lanes: int
-    window: int
-    table_rows: int
-    table_block: int
-    packed: bool = False
-    quantised: bool = False
+    lanes: int  # B, of a plan at most
+    window: int  # steps in a window, at most
+    table_rows: int  # slots of the gate table; it gets at least those that one step of lanes needs
+    table_block: int  # words whose gates are computed in one product, always that many rows
+    packed: bool = False  # see `PackedLinear`
+    quantised: bool = False  # multiply in 8 bits; dtype is then bfloat16, the device a CPU
 
 
 class Direction:
-    """One direction of one biLM: its products, B lanes of h and c in each layer, slots of saved states, and a gate table.
+    """One direction of one biLM: its products, B lanes of h and c in each layer, and a gate table.
 
     The first layer's input half of the gates comes from the table of words, the rest of a step is two products a layer
-    and the three functions of `cell`, computed by ``ops``. Cells and skip sums are float32 in any precision.
+    and the three functions of `cell`, computed by ``ops``. Cells and skip sums are float32 in any precision. ``k`` is the
+    direction: 0 forward, 1 backward.
     """
 
-    def __init__(self, weights: DirectionWeights, layout: Layout, ops: CellOps) -> None:
-        options, tensors = weights.options, weights.layers
-        dtype, device, lanes = layout.dtype, layout.device, layout.lanes
+    def __init__(self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: CellOps) -> None:
+        options, dtype, device, lanes = weights.options, layout.dtype, layout.device, layout.lanes
         d, p, n_layers = options.dim, options.projection_dim, options.n_layers
         self._options, self._layout, self._ops = options, layout, ops
+        self._boundary = (BOS_ID, EOS_ID)[k]
         self.stop = False  # set from another thread: the run under way ends with its present window
 
         def linear(weight: Tensor, bias: Tensor | None, rows: int) -> PackedLinear:
@@ -121,26 +86,29 @@ class Direction:
         def recurrent(weight: Tensor, bias: Tensor | None) -> Linear:
             return Int8Linear(weight, bias, lanes) if layout.quantised else linear(weight, bias, lanes)
 
-        biases = []
-        for layer in tensors:
-            bias = layer["bias"].clone()  # [4d]
+        self._gates: list[Linear] = []
+        self._projections: list[Linear] = []  # d → p
+        for j in range(n_layers):
+            tensors = weights.direction(DIRECTIONS[k], j + 1)
+            bias = tensors["bias"].clone()  # [4d]
             bias[d : 2 * d] += FORGET_BIAS
-            biases.append(bias)
-        self.table_linear = linear(tensors[0]["weight_ih"], biases[0], layout.table_block)  # p → 4d, of words
-        self._gates = [recurrent(tensors[0]["weight_hh"], None)]  # p → 4d
-        for layer, bias in zip(tensors[1:], biases[1:], strict=True):
-            self._gates.append(recurrent(torch.cat([layer["weight_ih"], layer["weight_hh"]], dim=1), bias))  # 2p → 4d
-        self._projections = [recurrent(layer["weight_proj"], None) for layer in tensors]  # d → p
+            if j == 0:
+                self.table_linear = linear(tensors["weight_ih"], bias, layout.table_block)  # p → 4d, of words
+                self._gates.append(recurrent(tensors["weight_hh"], None))  # p → 4d
+            else:
+                self._gates.append(recurrent(torch.cat([tensors["weight_ih"], tensors["weight_hh"]], dim=1), bias))  # 2p → 4d
+            self._projections.append(recurrent(tensors["weight_proj"], None))
 
         n_table = max(lanes, layout.table_block, layout.table_rows)
         self._rows = torch.empty(n_table, 4 * d, dtype=dtype, device=device)  # [slots, 4d]
         self.table = GateTable(n_table, self._compute_rows)
         self._x = torch.empty(0, p, device=device)
 
-        # One slot more, the last, takes what nobody wants.
-        self._slot_h = torch.zeros(n_layers, N_SLOTS + 1, p, dtype=dtype, device=device)  # [L, slots, p]
-        self._slot_c = torch.zeros(n_layers, N_SLOTS + 1, d, device=device)  # [L, slots, d]
-        self._slot_h[:, START_SLOT], self._slot_c[:, START_SLOT] = weights.start_h, weights.start_c
+        self._start = start.h[k].to(device, dtype), start.c[k].to(device)  # [L, p], [L, d]
+        self._openings: dict[int, tuple[Tensor, Tensor, Tensor]] = {}  # by lanes: h [L, p], c [L, d], output [L, p]
+        # What a lane begins from: the start state while the opening is computed, the state after the boundary otherwise.
+        self._begin_h = torch.zeros(n_layers, p, dtype=dtype, device=device)  # [L, p]
+        self._begin_c = torch.zeros(n_layers, d, device=device)  # [L, d]
         # h of layer j stands where layer j reads it: the first layer's alone, the others' behind their input.
         self._h0 = torch.zeros(lanes, p, dtype=dtype, device=device)  # [B, p]
         self._xh = [torch.zeros(lanes, 2 * p, dtype=dtype, device=device) for _ in range(n_layers - 1)]  # [B, 2p] each
@@ -154,11 +122,11 @@ class Direction:
         return [*self._gates, *self._projections]
 
     @torch.no_grad()
-    def run(self, plan: DirectionPlan, x: Tensor, generation: int, emit: Emit) -> None:
-        """Run a plan from its first step to its last.
+    def run(self, plan: DirectionPlan, x: Tensor, generation: int, emit: Emit) -> Tensor:
+        """Run a plan from its first step to its last, and return each layer's output after the boundary, [L, p].
 
         Args:
-            plan: from `grid.plan_direction`.
+            plan: from `grid.plan_direction`, within this device's limits.
             x: [words, p] float32, of every word of the plan by its number.
             generation: counts the emptyings of the word book: numbers of another generation mean other words.
             emit: called for each window, in order, before the next one overwrites the outputs.
@@ -168,53 +136,65 @@ class Direction:
         """
         self.check(plan)
         self._x = x
-        for window, (first, steps, lanes) in enumerate(plan.windows(self._layout.window, self.table.n_slots)):
+        opening = self._open(plan.lanes, generation)
+        for window, (first, steps, lanes) in enumerate(plan.windows):
             if self.stop:
                 raise StoppedError("the call was interrupted")
-            words = plan.words[first : first + steps, :lanes]  # [steps, B]
-            rows = self.table.slots(words, len(x), generation)
-            source = _moved(plan.loads, first, steps, lanes, -1)
-            target = _moved(plan.saves, first, steps, lanes, N_SLOTS)
-            emit(window, self.run_window(rows, source, target))
+            part = slice(first, first + steps), slice(lanes)
+            rows = self.table.slots(plan.words[part], len(x), generation)
+            emit(window, self.run_window(rows, plan.begins[part]))
+        return opening
+
+    def _open(self, lanes: int, generation: int) -> Tensor:
+        """Have lanes begin after the boundary; its outputs [L, p]. Computed once for each number of lanes."""
+        if lanes not in self._openings:
+            self._begin_h.copy_(self._start[0])
+            self._begin_c.copy_(self._start[1])
+            rows = self.table.slots(np.full((1, lanes), self._boundary, np.int32), len(self._x), generation)
+            outputs = self.run_window(rows, np.ones((1, lanes), bool))  # [1, B, p] a layer
+            h = [self._h0[0], *(xh[0, self._options.projection_dim :] for xh in self._xh)]  # [p] a layer
+            values = h, [c[0] for c in self._c], [output[0, 0] for output in outputs]
+            self._openings[lanes] = torch.stack(values[0]), torch.stack(values[1]), torch.stack(values[2])
+        begin_h, begin_c, opening = self._openings[lanes]
+        self._begin_h.copy_(begin_h)
+        self._begin_c.copy_(begin_c)
+        return opening
 
     def check(self, plan: DirectionPlan) -> None:
         """ValueError for more lanes than there are."""
         if plan.lanes > self._layout.lanes:
             raise ValueError(f"a plan of {plan.lanes} lanes does not fit a direction that was made for {self._layout.lanes}")
 
-    def run_window(self, rows: npt.NDArray[np.int64], source: "MovedAt", target: "MovedAt") -> list[Tensor]:
+    def run_window(self, rows: npt.NDArray[np.int64], begins: npt.NDArray[np.bool_]) -> list[Tensor]:
         """Compute the next steps and return the outputs of each layer, [steps, B, p].
 
         Args:
             rows: [steps, B] row of the gate table for each cell.
-            source, target: slots that each cell loads and saves, and at which steps any does.
+            begins: [steps, B] whether the lane begins a sequence.
         """
         steps, lanes = rows.shape
-        row, load, save = (torch.from_numpy(values) for values in (rows, source[0], target[0]))  # [steps, B] each
+        row, begin = torch.from_numpy(rows), torch.from_numpy(begins.astype(np.int64))  # [steps, B] each
         outputs = [out[: steps * lanes * self._options.projection_dim].view(steps, lanes, -1) for out in self._out]
         for t in range(steps):
-            self._step(
-                lanes, row[t], load[t] if source[1][t] else None, save[t] if target[1][t] else None, [o[t] for o in outputs]
-            )
+            self._step(lanes, row[t], begin[t] if begins[t].any() else None, [output[t] for output in outputs])
         return outputs
 
-    def _step(self, lanes: int, row: Tensor, source: Tensor | None, target: Tensor | None, outputs: list[Tensor]) -> None:
-        """One step of all layers in the first lanes; row, source, target [B], outputs [B, p] a layer."""
+    def _step(self, lanes: int, row: Tensor, begins: Tensor | None, outputs: list[Tensor]) -> None:
+        """One step of all layers in the first lanes; row, begins [B], outputs [B, p] a layer."""
         p, options, ops = self._options.projection_dim, self._options, self._ops
         h0, hidden = self._h0[:lanes], self._hidden[:lanes]  # [B, p], [B, d]
         xh = [both[:lanes] for both in self._xh]  # [B, 2p] each
         for j, gates_of in enumerate(self._gates):
             h = h0 if j == 0 else xh[j - 1][:, p:]  # [B, p]
-            ops.load_h(h, self._slot_h[j], source)
+            ops.load_h(h, self._begin_h[j], begins)
             gates = gates_of(h0 if j == 0 else xh[j - 1])  # [B, 4d]
             table = self._rows if j == 0 else None
-            c, slot_c = self._c[j][:lanes], self._slot_c[j]
-            ops.cell(CellBuffers(gates, table, row, c, slot_c, source, target, hidden, options.cell_clip))
+            c = self._c[j][:lanes]
+            ops.cell(CellBuffers(gates, table, row, c, begins, self._begin_c[j], hidden, options.cell_clip))
             projected = self._projections[j](hidden)  # [B, p]
             skip = xh[j - 1][:, :p] if options.use_skip_connections and j > 0 else None
             following = xh[j][:, :p] if j + 1 < len(self._gates) else None
-            slot_h = self._slot_h[j]
-            ops.finish(OutputBuffers(projected, h, slot_h, target, skip, outputs[j], following, options.proj_clip))
+            ops.finish(OutputBuffers(projected, h, skip, outputs[j], following, options.proj_clip))
 
     def _compute_rows(self, words: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
         """Gate rows of these words into these slots, a block at a time."""
@@ -229,21 +209,6 @@ class Direction:
 
 class StoppedError(RuntimeError):
     """A direction ended early because its call was interrupted; whoever interrupted it raises an error of its own."""
-
-
-# Slots [steps, B] that cells load from or save to, and [steps] whether any does at this step.
-MovedAt = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
-
-
-def _moved(moves: Moves, first: int, steps: int, lanes: int, nobody: int) -> MovedAt:
-    """The loads or saves of these steps as an array."""
-    low, high = np.searchsorted(moves.step, (first, first + steps))
-    where = np.full((steps, lanes), nobody, np.int64)
-    some = np.zeros(steps, bool)
-    step = moves.step[low:high] - first
-    where[step, moves.lane[low:high]] = moves.slot[low:high]
-    some[step] = True
-    return where, some
 
 
 class Device:

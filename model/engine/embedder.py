@@ -21,9 +21,8 @@ from torch import Tensor
 
 from model.engine.cpu import CpuDevice
 from model.engine.device import Device, send
-from model.engine.gates import GateTable
-from model.engine.planning.grid import DirectionPlan
-from model.engine.planning.host import Group, Host, PlannedDirection, Prepared
+from model.engine.planning.grid import PlannedDirection
+from model.engine.planning.host import Group, Host, Prepared
 from model.engine.planning.sequences import WordArray
 from model.engine.planning.text import SentenceRows, Text
 from model.engine.settings import EngineSettings
@@ -36,53 +35,20 @@ __all__ = ["Embedder", "EngineSettings", "EngineStats", "Prepared", "Running", "
 
 @dataclass
 class EngineStats:
-    """What an embedder has done so far.
+    """What an embedder has done so far."""
 
-    Attributes:
-        rows: rows returned. truncated_words: how many of them are of words longer than the model reads.
-        words_looked_up: tokens of the requests' sentences. words_computed: words among them that went through the CNN.
-        table_wanted: cells that asked the gate tables. table_computed: rows that had to be computed for them.
-        cells: lanes × steps of all grids. cells_used: those that computed something.
-        cells_asked: tokens, boundaries included, that a grid without sharing would have had.
-        seconds_words, seconds_lstm, seconds: preparing calls and the character CNN; from there to the last state; both.
-    """
-
-    rows: int = 0
-    truncated_words: int = 0
-    words_looked_up: int = 0
-    words_computed: int = 0
-    table_wanted: int = 0
-    table_computed: int = 0
-    cells: int = 0
-    cells_used: int = 0
-    cells_asked: int = 0
-    seconds_words: float = 0.0
-    seconds_lstm: float = 0.0
-    seconds: float = 0.0
-
-    @property
-    def lane_fill(self) -> float:
-        """Share of cells that computed something."""
-        return self.cells_used / max(1, self.cells)
-
-    @property
-    def table_hits(self) -> float:
-        """Share of cells whose first-layer gates were in the table already."""
-        return 1 - self.table_computed / max(1, self.table_wanted)
-
-    @property
-    def word_hits(self) -> float:
-        """Share of tokens whose word's x was known already."""
-        return 1 - self.words_computed / max(1, self.words_looked_up)
-
-    def count_direction(self, plan: DirectionPlan, table: GateTable, n_asked: int) -> None:
-        """Add one direction of a group that was computed, and what its table counted meanwhile."""
-        self.table_wanted += table.n_wanted
-        self.table_computed += table.n_computed
-        table.n_wanted = table.n_computed = 0
-        self.cells += plan.n_cells
-        self.cells_used += plan.n_computed
-        self.cells_asked += n_asked
+    rows: int = 0  # returned
+    truncated_words: int = 0  # rows of words that are longer than the model reads
+    words_looked_up: int = 0  # tokens of the requests' sentences
+    words_computed: int = 0  # words among them that went through the CNN
+    table_wanted: int = 0  # cells that asked the gate tables
+    table_computed: int = 0  # rows that had to be computed for them
+    cells: int = 0  # lanes × steps of all grids
+    cells_used: int = 0  # those that computed something
+    cells_asked: int = 0  # tokens, boundaries included, that a grid without sharing would have had
+    seconds_words: float = 0.0  # preparing calls and the character CNN
+    seconds_lstm: float = 0.0  # from there to the last state
+    seconds: float = 0.0  # both
 
     def add(self, other: "EngineStats") -> None:
         """Add what another one counted."""
@@ -105,19 +71,15 @@ class Running:
         self.stats = stats
         self.seconds = 0.0
         self.computed_on: list[str] = []
-        self._wait: Callable[[], None] | None = None
+        self.wait: Callable[[], None] | None = None  # called once, by `result`
         self._lock = threading.Lock()
-
-    def when_done(self, wait: Callable[[], None]) -> None:
-        """What to wait for, once."""
-        self._wait = wait
 
     def result(self) -> npt.NDArray[np.floating]:
         """[rows, 2L+1, p] in order of request, then row; states in the order x, fwd1, bwd1, fwd2, …"""
         with self._lock:
-            if self._wait is not None:
-                self._wait()
-                self._wait = None
+            if self.wait is not None:
+                self.wait()
+                self.wait = None
         return self.states.numpy()
 
 
@@ -257,7 +219,7 @@ class Embedder:
         if self._device.limits.group_rows is None:
             finish()  # it is there already, and time until somebody asks is not the engine's
         else:
-            running.when_done(finish)
+            running.wait = finish
         return running
 
     def _run_group(self, prepared: Prepared, group: Group, x: Tensor, running: Running) -> None:
@@ -270,8 +232,7 @@ class Embedder:
             return
         if not self._device.shrink():
             raise torch.OutOfMemoryError(problem)
-        first, stop = prepared.first, prepared.stop
-        for smaller in self._host.groups(prepared.text, first, stop, group.low, group.high, group.first_row):
+        for smaller in self._host.groups(prepared.text, group.low, group.high, group.first_row):
             self._run_group(prepared, smaller, x, running)
 
     def _attempt(self, group: Group, x: Tensor, running: Running) -> str | None:
@@ -303,7 +264,7 @@ class Embedder:
             self._run_grid(k, grid, x, states, stats)
 
     def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: Tensor, stats: EngineStats) -> None:
-        index, row = send(grid.index, states.device), send(grid.row, states.device)
+        index, row, opening_row = (send(part, states.device) for part in (grid.index, grid.row, grid.opening_row))
         bounds: list[int] = grid.bounds.tolist()
 
         def emit(window: int, outputs: list[Tensor]) -> None:
@@ -313,6 +274,12 @@ class Embedder:
                 states[:, 1 + 2 * j + k].index_copy_(0, row[part], picked.to(states.dtype))
 
         direction = self._device.directions[k]
-        direction.run(grid.plan, x, self._x.generation, emit)
+        opening = direction.run(grid.plan, x, self._x.generation, emit)  # [L, p]
+        states[opening_row, 1 + k :: 2] = opening.to(states.dtype)
         with self._lock:
-            stats.count_direction(grid.plan, direction.table, grid.n_asked)
+            stats.table_wanted += direction.table.n_wanted
+            stats.table_computed += direction.table.n_computed
+            direction.table.n_wanted = direction.table.n_computed = 0
+            stats.cells += grid.plan.n_cells
+            stats.cells_used += grid.plan.n_computed
+            stats.cells_asked += grid.n_asked

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from model.bilm import FORGET_BIAS
 from model.characters import PADDING_ID
+from model.engine.cell import kernel_module
 from model.engine.products import PackedLinear
 from model.files.weights import BiLMWeights
-from model.kernels import kernel_module
 from model.options import BiLMOptions
 from model.training import cell
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from model.engine.embedder import Embedder, EngineStats, Running, SentenceRows, Text
 from model.engine.planning.host import Group
 from model.engine.planning.sequences import IntArray, Rows, Sequences, WordArray, bounded, ranges
-from model.engine.planning.words import BOS_ID, EOS_ID
+from model.engine.planning.text import BOS_ID, EOS_ID
 
 
 def embed_carried(embedder: Embedder, lanes: Sequence[Sequence[Sequence[str]]]) -> list[list[npt.NDArray[np.floating]]]:

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from model.engine import cell
-from model.engine.cell import CellBuffers, CellOps, OutputBuffers, select_cell
-from model.kernels import kernel_module
+from model.engine.cell import CellBuffers, CellOps, OutputBuffers, kernel_module, select_cell
 
 CPU = torch.device("cpu")
 CELL_C: Any = kernel_module("model.engine.cell_c", CPU)
-LANES, P, D, SLOTS = 5, 24, 100, 6  # D is no multiple of a vector
+LANES, P, D = 5, 24, 100  # D is no multiple of a vector
 NEEDS_C = pytest.mark.skipif(isinstance(CELL_C, str), reason=f"no C cell: {CELL_C}")
 
 
@@ -29,35 +28,33 @@ def inputs(dtype: torch.dtype, seed: int = 0) -> dict[str, Tensor]:
         "table": made(7, 4 * D, scale=4).to(dtype),
         "row": torch.randint(0, 7, (LANES,), generator=generator),
         "c": made(LANES, D),
-        "slot_c": made(SLOTS, D),
+        "begin_c": made(D),
         "xh": made(LANES, 2 * P).to(dtype),
-        "slot_h": made(SLOTS, P).to(dtype),
+        "begin_h": made(P).to(dtype),
         "projected": made(LANES, P).to(dtype),
         "after": made(LANES, 2 * P).to(dtype),
-        "source": torch.tensor([-1, 0, 3, -1, 0]),
-        "target": torch.tensor([5, 1, 5, 2, 5]),
+        "begins": torch.tensor([0, 1, 1, 0, 1]),
     }
 
 
-def step(ops: CellOps, given: dict[str, Tensor], table: bool, skip: bool, moves: bool, clip: float) -> list[Tensor]:
+def step(ops: CellOps, given: dict[str, Tensor], table: bool, skip: bool, begin: bool, clip: float) -> list[Tensor]:
     """All that a step's functions leave behind."""
     t = {name: tensor.clone() for name, tensor in given.items()}
-    source, target = (t["source"], t["target"]) if moves else (None, None)
+    begins = t["begins"] if begin else None
     hidden, output = torch.zeros(LANES, D, dtype=t["gates"].dtype), torch.zeros(LANES, P)
-    ops.load_h(t["xh"][:, P:], t["slot_h"], source)
+    ops.load_h(t["xh"][:, P:], t["begin_h"], begins)
     rows = t["table"] if table else None
-    ops.cell(CellBuffers(t["gates"], rows, t["row"], t["c"], t["slot_c"], source, target, hidden, clip))
+    ops.cell(CellBuffers(t["gates"], rows, t["row"], t["c"], begins, t["begin_c"], hidden, clip))
     x, following = (t["xh"][:, :P], t["after"][:, :P]) if skip else (None, None)
-    ops.finish(OutputBuffers(t["projected"], t["xh"][:, P:], t["slot_h"], target, x, output, following, clip))
-    return [t["c"], t["slot_c"][:-1], t["xh"].float(), t["slot_h"][:-1].float(), t["after"].float(), hidden.float(), output]
+    ops.finish(OutputBuffers(t["projected"], t["xh"][:, P:], x, output, following, clip))
+    return [t["c"], t["xh"].float(), t["after"].float(), hidden.float(), output]
 
 
 def exact(given: dict[str, Tensor], table: bool, clip: float) -> tuple[Tensor, Tensor]:
     """c and hidden in float64, from the equations."""
     total = given["gates"].double() + (given["table"][given["row"]].double() if table else 0)
     i, f, g, o = total.chunk(4, dim=1)
-    source = given["source"]
-    before = torch.where((source >= 0)[:, None], given["slot_c"][source.clamp(min=0)], given["c"]).double()
+    before = torch.where((given["begins"] > 0)[:, None], given["begin_c"], given["c"]).double()
     c = (torch.sigmoid(f) * before + torch.sigmoid(i) * torch.tanh(g)).clamp(-clip, clip)
     return c, torch.sigmoid(o) * torch.tanh(c)
 
@@ -95,7 +92,7 @@ def test_errors_are_small_up_to_the_ends_of_the_gates(ops: CellOps) -> None:
         results = step(ops, given, True, False, True, 3.0)
         c, hidden = exact(given, True, 3.0)
         assert (results[0] - c).abs().max() < 1e-6
-        assert (results[5] - hidden).abs().max() < 5e-7
+        assert (results[3] - hidden).abs().max() < 5e-7
 
 
 @NEEDS_C
@@ -106,7 +103,7 @@ def test_nan_stays_nan() -> None:
         given["gates"][1, 7] = float("nan")
         results = step(CELL_C, given, False, False, False, 3.0)
         assert results[0][1, 7].isnan()
-        assert results[5][1, 7].isnan()
+        assert results[3][1, 7].isnan()
         assert not results[0][0].isnan().any()
 
 
@@ -120,7 +117,7 @@ def test_threads_and_places_do_not_show() -> None:
         for threads in (1, 3, 8):
             torch.set_num_threads(threads)
             after, hidden = c.clone(), torch.empty_like(c)
-            CELL_C.cell(CellBuffers(gates, None, given["row"], after, given["slot_c"], None, None, hidden, 3.0))
+            CELL_C.cell(CellBuffers(gates, None, given["row"], after, None, given["begin_c"], hidden, 3.0))
             results.append(torch.cat([after, hidden], dim=1))
     finally:
         torch.set_num_threads(before)

@@ -3,9 +3,10 @@
 import logging
 import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,11 +14,11 @@ import pytest
 import torch
 
 from model.engine import cell, cuda, embedder
-from model.engine.cell import CellOps, select_cell
+from model.engine.cell import select_cell
 from model.engine.cuda import CudaDevice, CudaDirection, matmul_precision
-from model.engine.device import DirectionWeights, Layout
+from model.engine.device import Layout
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.engine.planning.grid import plan_direction
+from model.engine.planning.grid import Limits, plan_direction
 from model.engine.word_vectors import WordVectors
 from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
@@ -103,7 +104,7 @@ def test_a_long_line_does_not_set_the_steps_of_the_others(
     model = Embedder(tiny, start, settings)
     got = model.embed([SentenceRows(s, 0, len(s)) for s in mixed], dtype="float32")
     np.testing.assert_allclose(got, np.concatenate(want), rtol=0, atol=1e-5)
-    assert model.stats.cells_used == plain.stats.cells_used + 2  # its first token, of a grid of its own, in either direction
+    assert model.stats.cells_used == plain.stats.cells_used
     assert model.stats.cells < plain.stats.cells / 3
     # A long line's bytes are its own: alone, in part, and among others.
     alone = model.embed([SentenceRows(long[1], 0, 41)], dtype="float32")
@@ -151,11 +152,11 @@ def _failing_window(monkeypatch: pytest.MonkeyPatch, fails: int) -> list[int]:
     lanes: list[int] = []
     run_window = CudaDirection.run_window
 
-    def run(self: CudaDirection, rows, source, target):  # type: ignore[no-untyped-def]
+    def run(self: CudaDirection, rows, begins):  # type: ignore[no-untyped-def]
         lanes.append(rows.shape[1])
         if len(lanes) <= fails:
             raise torch.OutOfMemoryError("injected")
-        return run_window(self, rows, source, target)
+        return run_window(self, rows, begins)
 
     monkeypatch.setattr(CudaDirection, "run_window", run)
     return lanes
@@ -235,10 +236,10 @@ def test_engines_that_ran_out_of_memory_are_gone_before_smaller_ones_are_made(
 def test_out_of_memory_while_building_halves_too(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
     make = CudaDirection.__init__
 
-    def picky(self: CudaDirection, weights: DirectionWeights, layout: Layout, ops: CellOps, long_lanes: Sequence[int]) -> None:
+    def picky(self: CudaDirection, weights: BiLMWeights, start: StartState, k: int, layout: Layout, *args: Any) -> None:
         if layout.lanes > 16:
             raise torch.OutOfMemoryError("injected")
-        make(self, weights, layout, ops, long_lanes)
+        make(self, weights, start, k, layout, *args)
 
     monkeypatch.setattr(CudaDirection, "__init__", picky)
     model = Embedder(tiny, StartState.zero(tiny.options), replace(SETTINGS, lanes=64))
@@ -286,7 +287,7 @@ def test_out_of_memory_in_the_character_cnn_halves_its_blocks(
 def test_a_plan_of_another_shape_is_refused(tiny: BiLMWeights) -> None:
     direction = CudaDevice(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")).directions[0]
     with pytest.raises(ValueError, match="32 lanes"):
-        direction.check(plan_direction(sequences_of([[0, 1]]), 32))
+        direction.check(plan_direction(sequences_of([[0, 1]]), 32, Limits([32], 4, 128)))
 
 
 def test_precision_of_products_is_put_back() -> None:
@@ -312,27 +313,27 @@ import torch
 from model.engine import cell, cell_triton
 from model.engine.cell import CellBuffers, OutputBuffers
 torch.manual_seed(0)
-lanes, p, d, slots = 5, 24, 40, 6
+lanes, p, d = 5, 24, 40
 for dtype, tolerance in ((torch.float32, 2e-6), (torch.bfloat16, 2e-2)):
     for with_table in (True, False):
         for clip in (0.5, float("inf")):
             for with_skip in (True, False):
-                source = torch.tensor([-1, 0, 3, -1, 0]); target = torch.tensor([5, 1, 5, 2, 5])
+                begins = torch.tensor([0, 1, 1, 0, 1])
                 gates = torch.randn(lanes, 4 * d).to(dtype); table = torch.randn(7, 4 * d).to(dtype)
                 row = torch.randint(0, 7, (lanes,))
-                c, slot_c = torch.randn(lanes, d), torch.randn(slots, d)
-                xh = torch.randn(lanes, 2 * p).to(dtype); slot_h = torch.randn(slots, p).to(dtype)
+                c, begin_c = torch.randn(lanes, d), torch.randn(d)
+                xh = torch.randn(lanes, 2 * p).to(dtype); begin_h = torch.randn(p).to(dtype)
                 projected = torch.randn(lanes, p).to(dtype); after = torch.randn(lanes, 2 * p).to(dtype)
                 results = []
                 for ops in (cell, cell_triton):
-                    c_k, slot_c_k, xh_k, slot_h_k, after_k = (t.clone() for t in (c, slot_c, xh, slot_h, after))
+                    c_k, xh_k, after_k = (t.clone() for t in (c, xh, after))
                     hidden, output = torch.zeros(lanes, d, dtype=dtype), torch.zeros(lanes, p)
-                    ops.load_h(xh_k[:, p:], slot_h_k, source)
+                    ops.load_h(xh_k[:, p:], begin_h, begins)
                     rows = table if with_table else None
-                    ops.cell(CellBuffers(gates, rows, row, c_k, slot_c_k, source, target, hidden, clip))
+                    ops.cell(CellBuffers(gates, rows, row, c_k, begins, begin_c, hidden, clip))
                     skip, following = (xh_k[:, :p], after_k[:, :p]) if with_skip else (None, None)
-                    ops.finish(OutputBuffers(projected, xh_k[:, p:], slot_h_k, target, skip, output, following, clip))
-                    results.append((c_k, slot_c_k[:-1], xh_k, slot_h_k[:-1], after_k, hidden, output))
+                    ops.finish(OutputBuffers(projected, xh_k[:, p:], skip, output, following, clip))
+                    results.append((c_k, xh_k, after_k, hidden, output))
                 for a, b in zip(*results):
                     torch.testing.assert_close(a, b, atol=tolerance, rtol=tolerance)
 assert cell_triton.check(torch.device("cpu")) is None

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model.engine.planning.grid import plan_direction
+from model.engine.planning.grid import OPENING, Limits, PlannedDirection
 from model.engine.planning.sequences import Rows, Sequences, bounded, ranges, sentence_rows
 from tests.model.carried import carried_rows
 
@@ -39,22 +39,22 @@ def listed(sequences: Sequences) -> list[tuple[int, ...]]:
 
 def read_by_row(side: Rows, lanes: int) -> dict[int, tuple[int, ...]]:
     """What stands before each row's state, its own word last, by way of the plan's cells."""
-    plan = plan_direction(side.sequences, lanes)
-    beginnings = {}
-    position = 0
+    planned = PlannedDirection.of(side, lanes, Limits([lanes], window=2, window_cells=2 * lanes))
+    plan, position, beginnings = planned.plan, 0, {}
     for words in listed(side.sequences):
         for n in range(len(words)):
             beginnings[int(plan.cells[position])] = words[: n + 1]
             position += 1
-    # Windows of two steps, the last one may be shorter.
-    windows = np.array([(first, min(2, plan.steps - first), lanes) for first in range(0, plan.steps, 2)], np.int64).reshape(-1, 3)
-    index, rows, bounds = side.placed(plan.cells, lanes, windows)
-    assert bounds[0] == 0
-    assert bounds[-1] == len(index)
-    window = np.repeat(np.arange(len(windows)), np.diff(bounds))
-    cells = windows[window, 0] * lanes + index
-    assert len(set(rows.tolist())) == len(rows)
-    return {row: beginnings[cell] for row, cell in zip(rows.tolist(), cells.tolist(), strict=True)}
+    assert planned.bounds[0] == 0
+    assert planned.bounds[-1] == len(planned.index)
+    windows = np.array(plan.windows, np.int64).reshape(-1, 3)  # first step, steps and lanes
+    assert (windows[:, 1] <= 2).all()
+    window = np.repeat(np.arange(len(windows)), np.diff(planned.bounds))
+    cells = windows[window, 0] * lanes + planned.index
+    rows = [*planned.row.tolist(), *planned.opening_row.tolist()]
+    assert len(set(rows)) == len(rows)
+    cell_of_row = [*cells.tolist(), *[OPENING] * len(planned.opening_row)]
+    return {row: beginnings[cell] for row, cell in zip(rows, cell_of_row, strict=True)}
 
 
 @settings(max_examples=200, deadline=None)

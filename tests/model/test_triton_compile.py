@@ -3,6 +3,7 @@
 import re
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,9 +12,11 @@ import torch
 from model.engine import cuda
 from model.engine.cell import CellOps
 from model.engine.cuda import CudaDirection
-from model.engine.device import DirectionWeights, Layout
-from model.engine.planning.grid import plan_direction
+from model.engine.device import Layout
+from model.engine.planning.grid import Limits, plan_direction
+from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
+from model.start_state import StartState
 from tests.model.listed import sequences_of
 
 triton = pytest.importorskip("triton", reason="Triton is not installed; it comes with PyTorch for CUDA")
@@ -60,11 +63,11 @@ def launches() -> set[Launch]:
         p, d = FULL.projection_dim, FULL.dim
         shapes = {"weight_ih": (4 * d, p), "weight_hh": (4 * d, p), "bias": (4 * d,), "weight_proj": (p, d)}
         layer = {name: torch.zeros(shape) for name, shape in shapes.items()}
+        weights = cast(BiLMWeights, SimpleNamespace(options=FULL, direction=lambda direction, j: layer))
         for dtype in (torch.float32, torch.bfloat16):
-            weights = DirectionWeights([layer, layer], FULL, torch.zeros(2, p), torch.zeros(2, d))
             layout = Layout(dtype, torch.device("cpu"), lanes=16, window=1, table_rows=0, table_block=16)
-            direction = CudaDirection(weights, layout, cast(CellOps, cell_triton))
-            plan = plan_direction(sequences_of([[0], [1]]), 16)
+            direction = CudaDirection(weights, StartState.zero(FULL), 0, layout, cast(CellOps, cell_triton))
+            plan = plan_direction(sequences_of([[0, 1]]), 16, Limits([16], 1, 16))
             direction.run(plan, torch.zeros(2, p), 0, lambda window, outputs: None)
     return seen
 

@@ -1,4 +1,4 @@
-"""Word numbers as arrays: sequences end to end, and which of their tokens go to which rows. Pure: NumPy alone.
+"""Word numbers as arrays: sequences end to end, and which of their tokens go to which rows. By NumPy alone.
 
 A GPU computes millions of tokens a second, so nothing here takes Python a step a token.
 """
@@ -20,12 +20,7 @@ def ranges(first: IntArray, count: IntArray) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class Sequences:
-    """Sequences of word numbers, end to end.
-
-    Attributes:
-        words: int32 [Σ lengths].
-        offsets: [n + 1] where each begins in `words`.
-    """
+    """Sequences of word numbers, end to end: words int32 [Σ lengths], offsets [n + 1] where each begins in them."""
 
     words: WordArray
     offsets: IntArray
@@ -48,23 +43,16 @@ class Sequences:
 class Rows:
     """One direction's sequences and where their tokens' states go.
 
-    Pick i takes tokens first[i], first[i] + 1, … (count[i] of them) of sequence index[i] to rows row[i],
-    row[i] + row_step, ….
-
-    Attributes:
-        sequences: what is computed, none empty.
-        index, first, row, count: int64 [n].
-        row_step: 1 forward, -1 backward.
-        n_asked: tokens of the sequences of all picks, repeated ones too.
+    Pick i takes tokens first[i], first[i] + 1, … (count[i] of them) of sequence index[i] to rows row[i], row[i] + row_step, ….
     """
 
-    sequences: Sequences
-    index: IntArray
+    sequences: Sequences  # what is computed, each with its boundary first
+    index: IntArray  # this and the next three: int64 [picks]
     first: IntArray
     row: IntArray
     count: IntArray
-    row_step: int
-    n_asked: int
+    row_step: int  # 1 forward, -1 backward
+    n_asked: int  # tokens of the sequences of all picks, repeated ones too
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> "Rows":
         """The picks of some of the sequences, ``chosen`` [n sequences]."""
@@ -73,30 +61,6 @@ class Rows:
         index = (np.cumsum(chosen) - 1)[self.index[kept]]
         n_asked = int(self.sequences.lengths[self.index[kept]].sum())
         return Rows(sequences, index, self.first[kept], self.row[kept], self.count[kept], self.row_step, n_asked)
-
-    def placed(self, cells: IntArray, lanes: int, windows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-        """Where the states of the wanted tokens stand, and where they go, window by window.
-
-        Args:
-            cells: of each token of the sequences, step × lanes + lane.
-            lanes: of the grid.
-            windows: [n, 3] first step, steps and lanes of each window, which together are all steps.
-
-        Returns:
-            index, row [wanted]: place in the output [steps × lanes] of the token's window, and the row it goes to, in order
-            of window and then of pick; bounds [n + 1]: where each window's begin.
-        """
-        begin = self.sequences.offsets[self.index] + self.first
-        window_of = np.repeat(np.arange(len(windows)), windows[:, 1])  # [T] window of each step
-        wanted = cells[ranges(begin, self.count)]
-        rows = ranges(self.row * self.row_step, self.count) * self.row_step
-        step = wanted // lanes
-        window = window_of[step]
-        # Sorted by counting, ten times as fast as numbers of eight bytes.
-        order = np.argsort(window.astype(np.uint16) if len(windows) < 1 << 16 else window, kind="stable")
-        step, window = step[order], window[order]
-        index = (step - windows[window, 0]) * windows[window, 2] + wanted[order] - step * lanes
-        return index, rows[order], np.searchsorted(window, np.arange(len(windows) + 1))
 
 
 def bounded(words: WordArray, lengths: IntArray, first: int, last: int) -> Sequences:

@@ -1,4 +1,4 @@
-"""A call's text as numbers: a vocabulary, each token's place in it, and which rows are wanted. Pure: may import NumPy only.
+"""A call's text as numbers: a vocabulary, each token's place in it, and which rows are wanted. By NumPy alone.
 
 Readers that hold Arrow arrays have the text in this form already (its dictionary encoding), so that Python touches
 distinct words only. `SentenceRows` is the same for a few sentences at hand.
@@ -9,8 +9,12 @@ from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
+import numpy.typing as npt
 
+from model.characters import BOS, EOS, n_truncated_words
 from model.engine.planning.sequences import IntArray, WordArray
+
+BOS_ID, EOS_ID = 0, 1  # the words of every `WordBook` that come first
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,12 @@ class Text:
     @classmethod
     def of(cls, requests: Sequence[SentenceRows]) -> "Text":
         """From sentences as lists of words."""
-        places: dict[str, int] = {}
+        numbers: dict[str, int] = {}
         tokens = chain.from_iterable(request.tokens for request in requests)
-        words = np.array([places.setdefault(token, len(places)) for token in tokens], np.int32)
+        words = np.array([numbers.setdefault(token, len(numbers)) for token in tokens], np.int32)
         offsets = np.cumsum([0, *(len(request.tokens) for request in requests)], dtype=np.int64)
         first, stop = (np.array([getattr(request, name) for request in requests], np.int64) for name in ("first", "stop"))
-        return cls(list(places), words, offsets, first, stop)
+        return cls(list(numbers), words, offsets, first, stop)
 
     def __len__(self) -> int:
         return len(self.first)
@@ -70,3 +74,55 @@ class Text:
         if len(wrong):
             i = int(wrong[0])
             raise ValueError(f"request {i} asks for rows {self.first[i]} to {self.stop[i]} of a sentence that has {n_rows[i]}")
+
+
+class WordBook:
+    """Word → number, from call to call; emptied when it is full, never in the middle of a call.
+
+    Its vocabulary, the words by number, only grows until it is emptied: whoever holds the list may read its first n words.
+
+    Args:
+        capacity: words after which the next call starts with an empty book.
+        max_chars: characters the model reads of a word, markers included.
+    """
+
+    def __init__(self, capacity: int, max_chars: int) -> None:
+        self._capacity = capacity
+        self._max_chars = max_chars
+        self._empty()
+
+    def _empty(self) -> None:
+        self.vocabulary: list[str] = []  # a new one: its identity says which emptying a number belongs to
+        self._ids: dict[str, int] = {}
+        self._truncated = np.zeros(0, bool)
+        self._add([BOS, EOS])
+
+    def _add(self, words: list[str]) -> None:
+        """Number distinct words that have no number yet."""
+        n = len(self._ids)
+        # n_truncated_words encodes only words that might be too long.
+        truncated = [len(w) * 4 > self._max_chars - 2 and n_truncated_words([w], self._max_chars) > 0 for w in words]
+        if n + len(words) > len(self._truncated):
+            self._truncated = np.resize(self._truncated, max(n + len(words), min(self._capacity, 2 * n)))
+        self._truncated[n : n + len(words)] = truncated
+        self._ids.update(zip(words, range(n, n + len(words)), strict=True))
+        self.vocabulary += words
+
+    @property
+    def truncated(self) -> npt.NDArray[np.bool_]:
+        """[words] whether the word is longer than the model reads."""
+        return self._truncated[: len(self._ids)]
+
+    def numbers(self, words: Sequence[str]) -> npt.NDArray[np.int32]:
+        """The number of each of these words, which from now on all have one."""
+        new = [word for word in dict.fromkeys(words) if word not in self._ids]
+        if new and len(self._ids) + len(new) > self._capacity:
+            self._empty()
+            new = [word for word in dict.fromkeys(words) if word not in self._ids]
+        if new:
+            try:
+                self._add(new)
+            except BaseException:  # half of the words may have their numbers
+                self._empty()
+                raise
+        return np.fromiter(map(self._ids.__getitem__, words), np.int32, len(words))

@@ -1,4 +1,4 @@
-// The cell's arithmetic for one instruction set. Included by _cell.c once for each, which defines NAME(x) before.
+// The cell's arithmetic for one instruction set. Included by _lstm.c once for each, which defines NAME(x) before.
 //
 // Plain C for the compiler to vectorise, and the same IEEE operations in the same order for every instruction set
 // (fused multiply-adds are written out, contraction is off), so that every one of them gives the same bytes.
@@ -93,7 +93,7 @@ static void NAME(cell)(const struct cell *a, int64_t first, int64_t stop) {
         const char *gates = a->gates + lane * 4 * d * size;
         const char *word = a->table ? a->table + a->table_row[lane] * 4 * d * size : gates;
         float *after = a->c + lane * d;
-        const float *before = a->source && a->source[lane] >= 0 ? a->slot_c + a->source[lane] * d : after;
+        const float *before = a->begins && a->begins[lane] ? a->begin_c : after;
         char *hidden = a->hidden + lane * d * size;
         if (a->bf16) {
             if (a->table) NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 1, 1);
@@ -102,12 +102,11 @@ static void NAME(cell)(const struct cell *a, int64_t first, int64_t stop) {
             if (a->table) NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 0, 1);
             else NAME(cell_lane)(gates, word, before, after, hidden, d, a->clip, 0, 0);
         }
-        if (a->target && a->target[lane] < a->last_slot) memcpy(a->slot_c + a->target[lane] * d, after, d * 4);
     }
 }
 
 static inline __attribute__((always_inline)) void NAME(finish_lane)(
-    const char *restrict projected, char *h, char *slot, const char *skip, float *restrict output, char *following,
+    const char *restrict projected, char *h, const char *skip, float *restrict output, char *following,
     int64_t p, float clip, const int bf16) {
 #pragma GCC ivdep
     for (int64_t k = 0; k < p; k++) {
@@ -116,7 +115,6 @@ static inline __attribute__((always_inline)) void NAME(finish_lane)(
         value = -clip > value ? -clip : value;
         value = NAME(rounded)(value, bf16);
         NAME(store)(h, k, value, bf16);
-        if (slot) NAME(store)(slot, k, value, bf16);
         if (skip) value += NAME(load)(skip, k, bf16);
         output[k] = value;
         if (following) NAME(store)(following, k, value, bf16);
@@ -128,11 +126,10 @@ static void NAME(finish)(const struct finish *a, int64_t first, int64_t stop) {
     for (int64_t lane = first; lane < stop; lane++) {
         const char *projected = a->projected + lane * p * size;
         char *h = a->h + lane * a->h_stride * size;
-        char *slot = a->target && a->target[lane] < a->last_slot ? a->slot_h + a->target[lane] * p * size : NULL;
         const char *skip = a->skip ? a->skip + lane * a->skip_stride * size : NULL;
         char *following = a->following ? a->following + lane * a->following_stride * size : NULL;
         float *output = a->output + lane * p;
-        if (a->bf16) NAME(finish_lane)(projected, h, slot, skip, output, following, p, a->clip, 1);
-        else NAME(finish_lane)(projected, h, slot, skip, output, following, p, a->clip, 0);
+        if (a->bf16) NAME(finish_lane)(projected, h, skip, output, following, p, a->clip, 1);
+        else NAME(finish_lane)(projected, h, skip, output, following, p, a->clip, 0);
     }
 }

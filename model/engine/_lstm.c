@@ -1,7 +1,7 @@
 // The cell of the LSTM as one pass over memory, for CPUs: what cell.py says in PyTorch, as a Python extension.
 //
 // Built by setup.py where there is a C compiler; cell_c.py calls it and says what the arguments are. The arithmetic
-// stands in _cell_kernels.h and is compiled for several instruction sets, of which the processor's best is taken at run
+// stands in _lstm_kernels.h and is compiled for several instruction sets, of which the processor's best is taken at run
 // time; all of them give the same bytes. Work is split by lanes over OpenMP's threads of the caller's own runtime
 // (PyTorch's), which is handed in: a second runtime would have threads of its own.
 #define PY_SSIZE_T_CLEAN
@@ -12,41 +12,41 @@
 struct cell {
     const char *gates, *table;
     const int64_t *table_row;
-    float *c, *slot_c;
-    const int64_t *source, *target;
+    float *c;
+    const int64_t *begins;
+    const float *begin_c;
     char *hidden;
-    int64_t lanes, d, last_slot;
+    int64_t lanes, d;
     float clip;
     int bf16;
 };
 
 struct finish {
     const char *projected;
-    char *h, *slot_h;
-    const int64_t *target;
+    char *h;
     const char *skip;
     float *output;
     char *following;
-    int64_t lanes, p, h_stride, skip_stride, following_stride, last_slot;
+    int64_t lanes, p, h_stride, skip_stride, following_stride;
     float clip;
     int bf16;
 };
 
 #define NAME(x) plain_##x
-#include "_cell_kernels.h"
+#include "_lstm_kernels.h"
 #undef NAME
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
 #define NAME(x) avx2_##x
-#include "_cell_kernels.h"
+#include "_lstm_kernels.h"
 #undef NAME
 #pragma GCC pop_options
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")
 #define NAME(x) avx512_##x
-#include "_cell_kernels.h"
+#include "_lstm_kernels.h"
 #undef NAME
 #pragma GCC pop_options
 #endif
@@ -117,16 +117,16 @@ static PyObject *py_use_threads(PyObject *self, PyObject *args) {
 
 static PyObject *py_cell(PyObject *self, PyObject *args) {
     int variant, threads, bf16;
-    long long lanes, d, last_slot;
-    unsigned long long gates, table, table_row, c, slot_c, source, target, hidden;
+    long long lanes, d;
+    unsigned long long gates, table, table_row, c, begins, begin_c, hidden;
     float clip;
-    if (!PyArg_ParseTuple(args, "iiiLLLKKKKKKKKf", &variant, &threads, &bf16, &lanes, &d, &last_slot, &gates, &table,
-                          &table_row, &c, &slot_c, &source, &target, &hidden, &clip))
+    if (!PyArg_ParseTuple(args, "iiiLLKKKKKKKf", &variant, &threads, &bf16, &lanes, &d, &gates, &table, &table_row, &c,
+                          &begins, &begin_c, &hidden, &clip))
         return NULL;
     const struct variant *chosen = variant_at(variant);
     if (!chosen) return NULL;
-    struct cell a = {AT(char *, gates), AT(char *, table), AT(int64_t *, table_row), AT(float *, c), AT(float *, slot_c),
-                     AT(int64_t *, source), AT(int64_t *, target), AT(char *, hidden), lanes, d, last_slot, clip, bf16};
+    struct cell a = {AT(char *, gates), AT(char *, table), AT(int64_t *, table_row), AT(float *, c), AT(int64_t *, begins),
+                     AT(float *, begin_c), AT(char *, hidden), lanes, d, clip, bf16};
     Py_BEGIN_ALLOW_THREADS;
     if (parallel && threads > 1 && lanes > 1) {
         struct shared work = {chosen, &a};
@@ -140,17 +140,16 @@ static PyObject *py_cell(PyObject *self, PyObject *args) {
 
 static PyObject *py_finish(PyObject *self, PyObject *args) {
     int variant, bf16;
-    long long lanes, p, h_stride, skip_stride, following_stride, last_slot;
-    unsigned long long projected, h, slot_h, target, skip, output, following;
+    long long lanes, p, h_stride, skip_stride, following_stride;
+    unsigned long long projected, h, skip, output, following;
     float clip;
-    if (!PyArg_ParseTuple(args, "iiLLLLLLKKKKKKKf", &variant, &bf16, &lanes, &p, &h_stride, &skip_stride, &following_stride,
-                          &last_slot, &projected, &h, &slot_h, &target, &skip, &output, &following, &clip))
+    if (!PyArg_ParseTuple(args, "iiLLLLLKKKKKf", &variant, &bf16, &lanes, &p, &h_stride, &skip_stride, &following_stride,
+                          &projected, &h, &skip, &output, &following, &clip))
         return NULL;
     const struct variant *chosen = variant_at(variant);
     if (!chosen) return NULL;
-    struct finish a = {AT(char *, projected), AT(char *, h), AT(char *, slot_h), AT(int64_t *, target), AT(char *, skip),
-                       AT(float *, output), AT(char *, following), lanes, p, h_stride, skip_stride, following_stride,
-                       last_slot, clip, bf16};
+    struct finish a = {AT(char *, projected), AT(char *, h), AT(char *, skip), AT(float *, output), AT(char *, following),
+                       lanes, p, h_stride, skip_stride, following_stride, clip, bf16};
     Py_BEGIN_ALLOW_THREADS;
     chosen->finish(&a, 0, lanes);
     Py_END_ALLOW_THREADS;
@@ -159,12 +158,10 @@ static PyObject *py_finish(PyObject *self, PyObject *args) {
 
 static PyObject *py_load_h(PyObject *self, PyObject *args) {
     long long lanes, row_bytes, h_stride_bytes;
-    unsigned long long h, slot_h, source;
-    if (!PyArg_ParseTuple(args, "LLLKKK", &lanes, &row_bytes, &h_stride_bytes, &h, &slot_h, &source)) return NULL;
-    const int64_t *slot = AT(int64_t *, source);
+    unsigned long long h, begin_h, begins;
+    if (!PyArg_ParseTuple(args, "LLLKKK", &lanes, &row_bytes, &h_stride_bytes, &h, &begin_h, &begins)) return NULL;
     for (int64_t lane = 0; lane < lanes; lane++)
-        if (slot[lane] >= 0)
-            memcpy(AT(char *, h) + lane * h_stride_bytes, AT(char *, slot_h) + slot[lane] * row_bytes, row_bytes);
+        if (AT(int64_t *, begins)[lane]) memcpy(AT(char *, h) + lane * h_stride_bytes, AT(char *, begin_h), row_bytes);
     Py_RETURN_NONE;
 }
 
@@ -177,6 +174,6 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_cell", NULL, -1, methods, NULL, NULL, NULL, NULL};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_lstm", NULL, -1, methods, NULL, NULL, NULL, NULL};
 
-PyMODINIT_FUNC PyInit__cell(void) { return PyModule_Create(&module); }
+PyMODINIT_FUNC PyInit__lstm(void) { return PyModule_Create(&module); }
