@@ -165,7 +165,7 @@ def _shard_faults(store: StoreReader, shard: int, progress: Callable[[int], None
     first, stop = m.shard_range(shard)
     readers = {form: row_reader(store.root, m, form) for form in m.forms}
     states = range(len(m.states))
-    if "zarr" in m.forms and (fault := ZarrRows(store.root, m).index_fault(shard)) is not None:
+    if isinstance(zarr := readers.get("zarr"), ZarrRows) and (fault := zarr.index_fault(shard)) is not None:
         yield fault
     for lo in range(first, stop, ROWS_AT_ONCE):
         hi = min(lo + ROWS_AT_ONCE, stop)
@@ -174,7 +174,8 @@ def _shard_faults(store: StoreReader, shard: int, progress: Callable[[int], None
         for form, reader in readers.items():
             if reader.tokens(lo, hi) != tokens:
                 yield f"{store.url}: the tokens of rows {lo} … {hi} in the {form} form are not those of their sentences"
-            blocks[form] = tuple(reader.read_raw_span(states, lo, hi)) if m.is_int8 else (reader.read_span(states, lo, hi),)
+            rows = reader.read(states, [(lo, hi)], raw=m.is_int8)
+            blocks[form] = tuple(rows) if m.is_int8 else (rows,)
             if m.is_int8 and not (np.isfinite(scale := blocks[form][1]) & (scale >= 0)).all():
                 yield f"{store.url}: a scale of rows {lo} … {hi} in the {form} form is negative or no finite number"
         if len(blocks) == 2 and any(a.tobytes() != b.tobytes() for a, b in zip(*blocks.values(), strict=True)):

@@ -4,7 +4,7 @@ See docs/store-format.md for the words: row, shard, part, state, layer.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -51,43 +51,37 @@ ROW_COLUMNS = ("row", "token", "sentence", "index_in_sentence")  # of the Parque
 COMPRESSIONS = ("none", "zstd", "blosc")
 CHECKSUMS = ("none", "crc32c")
 
-SENTENCES_SCHEMA = pa.schema(
-    [
-        pa.field("sentence", pa.int64(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("position", pa.int64(), nullable=False),
-        pa.field("first_row", pa.int64(), nullable=False),
-        pa.field("n_tokens", pa.int32(), nullable=False),
-        pa.field("tokens", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
-    ]
+
+def schema(columns: Mapping[str, pa.DataType]) -> pa.Schema:
+    """A schema of columns without nulls."""
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
+
+
+SENTENCES_SCHEMA = schema(
+    {
+        "sentence": pa.int64(),
+        "id": pa.string(),
+        "source": pa.string(),
+        "position": pa.int64(),
+        "first_row": pa.int64(),
+        "n_tokens": pa.int32(),
+        "tokens": pa.list_(pa.field("element", pa.string(), nullable=False)),
+    }
 )
-
-
 # One row a part; `bytes` and `rejects_bytes` are sizes of its files, 0 where it has no rejects.
-INDEX_SCHEMA = pa.schema(
-    [
-        pa.field(name, pa.int64(), nullable=False)
-        for name in ("part", "first_sentence", "n_sentences", "first_row", "n_rows", "bytes", "rejects_bytes")
-    ]
+_INDEX_COLUMNS = ("part", "first_sentence", "n_sentences", "first_row", "n_rows", "bytes", "rejects_bytes")
+INDEX_SCHEMA = schema(dict.fromkeys(_INDEX_COLUMNS, pa.int64()))
+INPUTS_SCHEMA = schema(
+    {
+        "url": pa.string(),
+        "format": pa.string(),
+        "guessed": pa.bool_(),
+        "bytes": pa.int64(),
+        "version": pa.string(),
+        "pieces": pa.int64(),
+    }
 )
-INPUTS_SCHEMA = pa.schema(
-    [
-        pa.field("url", pa.string(), nullable=False),
-        pa.field("format", pa.string(), nullable=False),
-        pa.field("guessed", pa.bool_(), nullable=False),
-        pa.field("bytes", pa.int64(), nullable=False),
-        pa.field("version", pa.string(), nullable=False),
-        pa.field("pieces", pa.int64(), nullable=False),
-    ]
-)
-IDS_SCHEMA = pa.schema(
-    [
-        pa.field("hash_high", pa.uint64(), nullable=False),
-        pa.field("hash_low", pa.uint64(), nullable=False),
-        pa.field("sentence", pa.int64(), nullable=False),
-    ]
-)
+IDS_SCHEMA = schema({"hash_high": pa.uint64(), "hash_low": pa.uint64(), "sentence": pa.int64()})
 
 
 def state_names(n_layers: int) -> tuple[str, ...]:
@@ -157,29 +151,29 @@ def is_ours(rel: str) -> bool:
     return _OURS.fullmatch(rel) is not None
 
 
-def sentences_part(part: int) -> str:
-    """Parquet file of the sentences of part ``part``."""
-    return f"{SENTENCES}/part-{_number(part)}.parquet"
+def _numbered(template: str) -> Callable[[int], str]:
+    """Paths with a number in them; names sort in number order up to 99,999 only, so readers must go by number."""
+
+    def path(number: int) -> str:
+        if number < 0:
+            raise ValueError(f"part or shard number {number} is negative")
+        return template.format(number)
+
+    return path
 
 
-def rejects_part(part: int) -> str:
-    """JSON-lines file of the records of part ``part`` that were refused (absent where there were none)."""
-    return f"{REJECTS}/part-{_number(part)}.jsonl"
-
-
-def states_part(shard: int) -> str:
-    """Parquet file of the states of shard ``shard``."""
-    return f"{STATES}/part-{_number(shard)}.parquet"
-
-
-def zarr_states_shard(shard: int) -> str:
-    """Object of shard ``shard`` in the Zarr array ``states``."""
-    return f"{ZARR}/states/c/{shard}/0/0"
-
-
-def zarr_scale_shard(shard: int) -> str:
-    """Object of shard ``shard`` in the Zarr array ``scale`` of an int8 store."""
-    return f"{ZARR}/scale/c/{shard}/0"
+sentences_part = _numbered(SENTENCES + "/part-{:05d}.parquet")  # the sentences of a part
+rejects_part = _numbered(REJECTS + "/part-{:05d}.jsonl")  # the records of a part that were refused; absent where none were
+states_part = _numbered(STATES + "/part-{:05d}.parquet")  # a shard in the Parquet form
+zarr_states_shard = _numbered(ZARR + "/states/c/{}/0/0")  # a shard of the array `states`
+zarr_scale_shard = _numbered(ZARR + "/scale/c/{}/0")  # a shard of the array `scale` of an int8 store
+zarr_token_chunk = _numbered(ZARR + "/token/c/{}")  # the tokens of a shard
+zarr_sentence_chunk = _numbered(ZARR + "/sentence_start/c/{}")  # a chunk of the array `sentence_start`
+id_table = _numbered(SENTENCE_IDS + "/{:05d}.parquet")  # ids whose hashes begin with the table's bits
+text_table = _numbered(TEXT_INDEX + "/{:05d}.parquet")  # sentences whose tokens' hashes begin with the table's bits
+shard_marker = _numbered(SHARDS + "/{:05d}.json")  # says that a shard is written
+part_group_marker = _numbered(PART_GROUPS + "/{:05d}.json")  # says that the parts of a group are written
+ids_marker = _numbered(IDS + "/{:05d}.json")  # says that a run of id tables is written
 
 
 def scale_column(state: str) -> str:
@@ -192,41 +186,6 @@ def check_scale_columns(states: Sequence[str]) -> None:
     clash = set(states) & set(map(scale_column, states))
     if clash:
         raise ValueError(f"{min(clash)!r} would be the name of a scale too: in an int8 store no vector can be called so")
-
-
-def zarr_token_chunk(shard: int) -> str:
-    """Object of the tokens of shard ``shard`` in the Zarr array ``token``."""
-    return f"{ZARR}/token/c/{shard}"
-
-
-def zarr_sentence_chunk(chunk: int) -> str:
-    """Object of chunk ``chunk`` of the Zarr array ``sentence_start``."""
-    return f"{ZARR}/sentence_start/c/{chunk}"
-
-
-def id_table(table: int) -> str:
-    """Parquet file of the ids whose hashes begin with the bits of ``table``."""
-    return f"{SENTENCE_IDS}/{_number(table)}.parquet"
-
-
-def text_table(table: int) -> str:
-    """Parquet file of the sentences whose tokens' hashes begin with the bits of ``table``."""
-    return f"{TEXT_INDEX}/{_number(table)}.parquet"
-
-
-def shard_marker(shard: int) -> str:
-    """Marker that says shard ``shard`` is written."""
-    return f"{SHARDS}/{_number(shard)}.json"
-
-
-def part_group_marker(stretch: int) -> str:
-    """Marker that says the parts of stretch ``stretch`` are written."""
-    return f"{PART_GROUPS}/{_number(stretch)}.json"
-
-
-def ids_marker(number: int) -> str:
-    """Marker that says the ``number``-th run of id tables is written."""
-    return f"{IDS}/{_number(number)}.json"
 
 
 def id_bits(sentences: int) -> int:
@@ -254,10 +213,3 @@ def chunk_rows(shard_rows: int) -> int:
     if shard_rows < 1 or (shard_rows > CHUNK_ROWS and shard_rows % CHUNK_ROWS):
         raise ValueError(f"shards of {shard_rows} rows: give a multiple of {CHUNK_ROWS}, or a number from 1 to {CHUNK_ROWS}")
     return min(shard_rows, CHUNK_ROWS)
-
-
-def _number(number: int) -> str:
-    """Five digits or as many as it takes; names sort in number order up to 99,999 only, so readers must go by number."""
-    if number < 0:
-        raise ValueError(f"part or shard number {number} is negative")
-    return f"{number:05d}"

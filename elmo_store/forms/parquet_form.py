@@ -3,8 +3,7 @@
 Written so that reading one state, or a few rows, fetches little else: row groups of 256 rows, checksums on pages.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +15,14 @@ from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
 from elmo_store.format.int8 import Array, Empty, Int8Rows
 from elmo_store.format.manifest import Manifest
-from elmo_store.forms.runs import RunReader, Runs, cut
-from elmo_store.storage.parquet_files import GroupsOf, errors_name, read_footers, read_tables
+from elmo_store.forms.runs import Blocks, PlainRows, RowReader, Spans, cut
+from elmo_store.storage.parquet_files import GroupsOf, read_footers, read_tables
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root
 
 Int64 = npt.NDArray[np.int64]
 FOOTERS_AT_HAND = 256
-PLACES_AT_HAND = 4096  # of files: 3 KB each for 64 row groups of 5 states
+BLOCKS_AT_HAND = 4096  # of files: 3 KB each for 64 row groups of 5 states
 _PLAIN = frozenset(("PLAIN", "RLE"))  # RLE: of the lists' levels
 
 
@@ -31,16 +30,9 @@ def schema(manifest: Manifest) -> pa.Schema:
     """Columns of a file: row, token, sentence, index_in_sentence, every state in the manifest's order, in int8 also its scale."""
     number = {"float16": pa.float16(), "float32": pa.float32(), "int8": pa.int8()}[manifest.dtype]
     vector = pa.list_(pa.field("element", number, nullable=False), manifest.channels)
-    return pa.schema(
-        [
-            pa.field("row", pa.int64(), nullable=False),
-            pa.field("token", pa.string(), nullable=False),
-            pa.field("sentence", pa.int64(), nullable=False),
-            pa.field("index_in_sentence", pa.int32(), nullable=False),
-            *(pa.field(name, vector, nullable=False) for name in manifest.states),
-            *(pa.field(name, pa.float32(), nullable=False) for name in _scale_columns(manifest)),
-        ]
-    )
+    columns = dict(zip(layout.ROW_COLUMNS, (pa.int64(), pa.string(), pa.int64(), pa.int32()), strict=True))
+    columns |= dict.fromkeys(manifest.states, vector) | dict.fromkeys(_scale_columns(manifest), pa.float32())
+    return layout.schema(columns)
 
 
 def _scale_columns(manifest: Manifest) -> list[str]:
@@ -48,31 +40,21 @@ def _scale_columns(manifest: Manifest) -> list[str]:
 
 
 def encode_shard(
-    manifest: Manifest,
-    shard: int,
-    states: Array | Int8Rows,
-    tokens: Sequence[str],
-    sentence: npt.NDArray[np.int64],
-    index_in_sentence: npt.NDArray[np.int32],
+    manifest: Manifest, shard: int, states: Array | Int8Rows, row_columns: Mapping[str, Sequence[str] | Array]
 ) -> tuple[str, bytes]:
     """The file of shard ``shard``: its path in the store and its bytes.
 
-    ``states`` [n, n_states, channels] in the manifest's dtype; the others have one entry a row: its token, its
-    sentence's number in the store, and its place in the sentence from 0 (with boundaries BOS is 0, EOS the last).
+    ``states`` [n, n_states, channels] in the manifest's dtype; ``row_columns``: n tokens, sentences and places in them, by name.
     """
     first, _ = manifest.shard_range(shard)
     wanted = schema(manifest)
-    values, scale = states if isinstance(states, Int8Rows) else (states, np.zeros((len(states), 0), np.float32))
-    vectors = [_vectors(values[:, i], wanted.field(name).type) for i, name in enumerate(manifest.states)]
-    columns = [
-        pa.array(np.arange(first, first + len(states), dtype=np.int64)),
-        pa.array(tokens, pa.string()),
-        pa.array(sentence, pa.int64()),
-        pa.array(index_in_sentence, pa.int32()),
-        *vectors,
-        *(pa.array(np.ascontiguousarray(column)) for column in scale.T),
-    ]
-    table = pa.Table.from_arrays(columns, schema=wanted)
+    values = states.values if isinstance(states, Int8Rows) else states
+    columns: dict[str, Any] = {"row": np.arange(first, first + len(states)), **row_columns}
+    for i, name in enumerate(manifest.states):
+        numbers = pa.array(np.ascontiguousarray(values[:, i]).reshape(-1))
+        columns[name] = pa.FixedSizeListArray.from_arrays(numbers, type=wanted.field(name).type)
+        if isinstance(states, Int8Rows):
+            columns[layout.scale_column(name)] = np.ascontiguousarray(states.scale[:, i])
     vector_codec = "none" if manifest.compression == "none" else "zstd"
     leaves = [f"{name}.list.element" for name in manifest.states]
     codecs = dict.fromkeys(layout.ROW_COLUMNS, "zstd") | dict.fromkeys([*leaves, *_scale_columns(manifest)], vector_codec)
@@ -80,7 +62,7 @@ def encode_shard(
     dictionaries = ["token", *(leaves if manifest.is_int8 else ())]
     sink = pa.BufferOutputStream()
     pq.write_table(
-        table,
+        pa.table(columns, schema=wanted),
         sink,
         row_group_size=layout.ROW_GROUP_ROWS,
         data_page_size=1 << 30,  # one page a state of a row group, so that its rows are one range of bytes
@@ -92,121 +74,59 @@ def encode_shard(
     return layout.states_part(shard), sink.getvalue().to_pybytes()
 
 
-def _vectors(values: npt.NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """[n, channels] as n fixed-size lists."""
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values).reshape(-1)), type=kind)
-
-
-@dataclass(frozen=True)
-class _Places:
-    """Where the rows of a file lie: rows of a row group (of the last, at most), and the first byte of each state's values.
-
-    ``starts`` is int64 [row groups, states]. Only of a file whose values are stored as they are.
-    """
-
-    group_rows: int
-    starts: Int64
-
-
-class ParquetRows:
-    """Reads rows of the Parquet form. Safe for threads; not for use across a fork (`Store` makes a new one there).
+class ParquetRows(RowReader):
+    """Reads rows of the Parquet form.
 
     Values that are stored as they are, one page a state of a row group, are read by their bytes, unless the store asks for
     checksums; others, int8 among them, by pyarrow, which compares the pages' CRC-32.
     """
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
-        self._root, self._manifest = root, manifest
-        self._runs = RunReader(root)
+        super().__init__(root, manifest)
+        self._plain = PlainRows(root, manifest.shard_rows, manifest.channels, manifest.dtype)
         self._footers: Recent[int, pq.FileMetaData] = Recent(FOOTERS_AT_HAND)
-        self._places: Recent[int, _Places | None] = Recent(PLACES_AT_HAND)
+        self._blocks: Recent[int, Blocks | None] = Recent(BLOCKS_AT_HAND)
 
-    def read(self, states: Sequence[int], spans: Int64, empty: Empty = np.empty) -> npt.NDArray[Any]:
-        """Rows of the states with these indices, as numbers: those of the first span ``first … stop``, then of the next, ….
+    def _numbers(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:
+        rows = self._plain.read(states, spans, lambda shards: self._blocks.get_all(shards, self._find_blocks), empty)
+        return self._vectors(states, spans, empty)[0] if rows is None else rows
 
-        Returns [Σ (stop - first), len(states), channels].
-        """
-        if self._manifest.is_int8:
-            return self.read_raw(states, spans, empty).floats(empty)
-        pieces = cut(spans, self._manifest.shard_rows)
-        shards, of = np.unique(pieces.of, return_inverse=True)
-        places = self._places.get_all(shards.tolist(), self._find_places)
-        known = [place for place in places if place is not None]
-        if len(known) < len(places):
-            return self._read_by_pyarrow(states, spans)
-        out = empty((len(states), int(pieces.rows.sum()), self._manifest.channels), self._manifest.dtype)
-        row_bytes = self._manifest.channels * out.itemsize
-        group_rows = np.array([place.group_rows for place in known], np.int64)
-        first_group = np.cumsum([0, *(len(place.starts) for place in known)])  # of each shard, in the table of all
-        groups = cut(np.stack([pieces.first, pieces.stop], axis=1), group_rows[of])
-        table = (
-            np.concatenate([place.starts for place in known]) if known else np.zeros((0, len(self._manifest.states)), np.int64)
-        )
-        of = of[groups.span]
-        starts = table[first_group[of] + groups.of][:, np.array(states, np.int64)] + (groups.first * row_bytes)[:, None]
-        runs = Runs(
-            [layout.states_part(shard) for shard in shards.tolist()], np.full(len(shards), -1),
-            of, starts, groups.rows * row_bytes, groups.place * row_bytes,
-        )  # fmt: skip
-        with errors_name(self._root, ""):
-            self._runs.read_runs(runs, out)
-        return out.transpose(1, 0, 2)
+    def _int8(self, states: Sequence[int], spans: Spans, empty: Empty) -> Int8Rows:
+        return Int8Rows(*self._vectors(states, spans, empty))
 
-    def read_raw(self, states: Sequence[int], spans: Int64, empty: Empty = np.empty) -> Int8Rows:
-        """`read` of an int8 store, as it stores them."""
-        if not self._manifest.is_int8:
-            raise ValueError(f"{self._root} holds {self._manifest.dtype}, not int8")
-        names = [self._manifest.states[i] for i in states]
-        n_rows = int((spans[:, 1] - spans[:, 0]).sum())
-        values = empty((len(states), n_rows, self._manifest.channels), np.int8)
-        scale = np.empty((n_rows, len(states)), np.float32)
-        for rows, place, column in self._columns([*names, *map(layout.scale_column, names)], spans):
-            if place < len(names):
-                values[place, rows] = column.flatten().to_numpy().reshape(-1, self._manifest.channels)
+    def _vectors(self, states: Sequence[int], spans: Spans, empty: Empty) -> tuple[Array, Array]:
+        """Vectors [rows, states, channels] by pyarrow, and in an int8 store their scales [rows, states]."""
+        m = self._manifest
+        names = [m.states[i] for i in states]
+        scales = [layout.scale_column(name) for name in names] if m.is_int8 else []
+        bounds = np.asarray(spans, np.int64).reshape(-1, 2)
+        n_rows = int((bounds[:, 1] - bounds[:, 0]).sum())
+        values = empty((len(names), n_rows, m.channels), m.dtype)
+        scale = np.empty((n_rows, len(scales)), np.float32)
+        for rows, i, column in self._columns([*names, *scales], bounds):
+            if i < len(names):
+                values[i, rows] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, m.channels)
             else:
-                scale[rows, place - len(names)] = column.to_numpy()
-        return Int8Rows(values.transpose(1, 0, 2), scale)
-
-    def read_raw_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Int8Rows:
-        """`read_raw` of one span."""
-        return self.read_raw(states, np.array([[first, stop]], np.int64), empty)
-
-    def read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> npt.NDArray[Any]:
-        """`read` of one span: the quickest way to a sentence."""
-        if self._manifest.is_int8:
-            return self.read_raw_span(states, first, stop, empty).floats(empty)
-        shard, lo = divmod(first, self._manifest.shard_rows)
-        if first < stop <= (shard + 1) * self._manifest.shard_rows:
-            places = self._places.get(shard, lambda one: self._find_places([one])[0])
-            if places is not None and lo // places.group_rows == (lo + stop - first - 1) // places.group_rows:
-                group, row = divmod(lo, places.group_rows)
-                out = empty((len(states), stop - first, self._manifest.channels), self._manifest.dtype)
-                begin, row_bytes = places.starts[group].tolist(), self._manifest.channels * out.itemsize
-                try:
-                    offsets = [begin[state] for state in states]
-                    self._runs.read_run(layout.states_part(shard), -1, row * row_bytes, 1, offsets, out)
-                except OSError:
-                    with errors_name(self._root, ""):
-                        raise
-                return out.transpose(1, 0, 2)
-        return self.read(states, np.array([[first, stop]], np.int64), empty)
+                scale[rows, i - len(names)] = column.to_numpy()
+        return values.transpose(1, 0, 2), scale
 
     def tokens(self, first: int, stop: int) -> list[str]:
         """The tokens of rows ``first … stop``."""
         columns = self._columns(["token"], np.array([[first, stop]], np.int64))
         return [token for _, _, column in columns for token in column.to_pylist()]
 
-    def numbers(self, names: Sequence[str], first: int, stop: int) -> dict[str, npt.NDArray[Any]]:
+    def numbers(self, names: Sequence[str], first: int, stop: int) -> dict[str, Array]:
         """The columns of whole numbers of these names, of rows ``first … stop``."""
-        found: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in names}
-        for _, place, column in self._columns(names, np.array([[first, stop]], np.int64)):
-            found[names[place]].append(column.to_numpy())
-        return {name: np.concatenate(columns) for name, columns in found.items()}
+        chunks: dict[str, list[Array]] = {name: [] for name in names}
+        for _, i, column in self._columns(names, np.array([[first, stop]], np.int64)):
+            chunks[names[i]].append(column.to_numpy())
+        return {name: np.concatenate(columns) for name, columns in chunks.items()}
 
-    def _find_places(self, shards: list[int]) -> list[_Places | None]:
-        return [self._places_of(footer) for footer in self._footers.get_all(shards, self._read_footers)]
+    def _find_blocks(self, shards: list[int]) -> list[Blocks | None]:
+        footers = self._footers.get_all(shards, self._read_footers)
+        return [self._blocks_of(shard, footer) for shard, footer in zip(shards, footers, strict=True)]
 
-    def _places_of(self, footer: pq.FileMetaData) -> _Places | None:
+    def _blocks_of(self, shard: int, footer: pq.FileMetaData) -> Blocks | None:
         """Where a file's values lie. None if compressed, not plain, to be checked, or row groups are of several sizes."""
         m = self._manifest
         if m.checksum != "none":  # whole pages are read, and their CRC-32 compared
@@ -225,16 +145,7 @@ class ParquetRows:
                 # The page's header and the lists' levels come first: the values are its last bytes.
                 starts[i, k] = column.data_page_offset + column.total_compressed_size - rows[i] * row_bytes
         uniform = all(n == rows[0] for n in rows[:-1]) and 0 < rows[-1] <= rows[0] and (starts >= 0).all()
-        return _Places(rows[0], starts) if uniform else None
-
-    def _read_by_pyarrow(self, states: Sequence[int], spans: Int64) -> npt.NDArray[Any]:
-        names = [self._manifest.states[i] for i in states]
-        n_rows = int((spans[:, 1] - spans[:, 0]).sum())
-        out = np.empty((n_rows, len(states), self._manifest.channels), self._manifest.dtype)
-        for rows, place, column in self._columns(names, spans):
-            values = column.flatten().to_numpy(zero_copy_only=False)
-            out[rows, place] = values.reshape(-1, self._manifest.channels)
-        return out
+        return Blocks(layout.states_part(shard), -1, rows[0], starts) if uniform else None
 
     def _columns(self, names: Sequence[str], spans: Int64) -> Iterator[tuple[slice, int, Any]]:
         """(rows of the result, place of the column in ``names``, its values there), span by span."""
@@ -242,32 +153,25 @@ class ParquetRows:
         pieces = list(zip(*(column.tolist() for column in (cuts.of, cuts.first, cuts.stop, cuts.place)), strict=True))
         shards = list(dict.fromkeys(shard for shard, _, _, _ in pieces))
         footers = dict(zip(shards, self._footers.get_all(shards, self._read_footers), strict=True))
-        wanted: dict[int, dict[int, int]] = {shard: {} for shard in shards}  # shard → row group → its first row
-        for shard, lo, hi, _ in pieces:
-            start = 0
-            for group in range(footers[shard].num_row_groups):
-                stop = start + footers[shard].row_group(group).num_rows
-                if start < hi and stop > lo:
-                    wanted[shard][group] = start
-                start = stop
+        groups = {shard: _groups(footer) for shard, footer in footers.items()}
+        wanted = {shard: np.zeros(len(n_rows), bool) for shard, (_, n_rows) in groups.items()}  # row groups to read
+        for shard, low, high, _ in pieces:
+            first, last = np.searchsorted(groups[shard][0], (low, high - 1), "right") - 1
+            wanted[shard][first : last + 1] = True
         requests = [
-            GroupsOf(layout.states_part(shard), footers[shard], tuple(sorted(wanted[shard])), tuple(names)) for shard in shards
+            GroupsOf(layout.states_part(shard), footers[shard], tuple(np.flatnonzero(wanted[shard]).tolist()), tuple(names))
+            for shard in shards
         ]
         tables = dict(zip(shards, read_tables(self._root, requests), strict=True))
-        for shard, lo, hi, place in pieces:
-            offset = 0  # of the row group's first row in the table
-            for group in sorted(wanted[shard]):
-                start = wanted[shard][group]
-                n_rows = footers[shard].row_group(group).num_rows
-                a, b = max(lo, start), min(hi, start + n_rows)
-                if a < b:
-                    rows = tables[shard].slice(offset + a - start, b - a)
-                    for column, name in enumerate(names):
-                        first = place + a - lo
-                        for chunk in rows.column(name).chunks:
-                            yield slice(first, first + len(chunk)), column, chunk
-                            first += len(chunk)
-                offset += n_rows
+        skipped = {shard: np.cumsum(np.where(wanted[shard], 0, n_rows)) for shard, (_, n_rows) in groups.items()}
+        for shard, low, high, place in pieces:
+            group = int(np.searchsorted(groups[shard][0], low, "right")) - 1
+            rows = tables[shard].slice(low - int(skipped[shard][group]), high - low)
+            for i, name in enumerate(names):
+                start = place
+                for chunk in rows.column(name).chunks:
+                    yield slice(start, start + len(chunk)), i, chunk
+                    start += len(chunk)
 
     def _read_footers(self, shards: list[int]) -> list[pq.FileMetaData]:
         footers = read_footers(self._root, [layout.states_part(shard) for shard in shards])
@@ -289,3 +193,9 @@ class ParquetRows:
         ]
         if missing:
             raise ShardCorruptError(f"{where} lacks the columns {missing} as the manifest has them: not of this store")
+
+
+def _groups(footer: pq.FileMetaData) -> tuple[Int64, Int64]:
+    """The first row of each row group, and how many rows it has."""
+    n_rows = np.array([footer.row_group(group).num_rows for group in range(footer.num_row_groups)], np.int64)
+    return np.cumsum(n_rows) - n_rows, n_rows

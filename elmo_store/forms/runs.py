@@ -1,6 +1,7 @@
 """Which bytes hold which rows, and runs of bytes of a store's objects read into one array, at once.
 
-On a local disk files stay open between calls, and the loop over the pieces is in C where _ranges.c was built.
+`RunReader` reads runs: on a local disk files stay open between calls, and the loop over the pieces is in C where _ranges.c was
+built. `PlainRows` reads rows that a form stores as they are; `RowReader` is what a store asks of a form.
 """
 
 import errno
@@ -8,17 +9,22 @@ import functools
 import importlib
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from elmo_store.format.int8 import Array, Empty, Int8Rows
+from elmo_store.format.manifest import Manifest
+from elmo_store.storage.parquet_files import errors_name
 from elmo_store.storage.ranges import Range, ShortReadError
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root, folder_in_place_of
 
 Int64 = npt.NDArray[np.int64]
+Spans = Int64 | Sequence[tuple[int, int]]  # rows ``first … stop``: [n, 2]; a single span is read sooner without an array
 FILES_AT_HAND = 1024  # at most, and at most a quarter of those that a process may have open
 
 
@@ -186,3 +192,112 @@ def _files_at_hand() -> int:
         return 128
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return FILES_AT_HAND if soft == resource.RLIM_INFINITY else max(16, min(FILES_AT_HAND, soft // 4))
+
+
+class Blocks(NamedTuple):
+    """Where an object has the rows of a shard, stored as they are in blocks: of each part one row after the other.
+
+    Attributes:
+        rel: the object's path in the store.
+        size: bytes that it must have, -1 where nobody knows.
+        rows: of each block but the last, which may have fewer.
+        starts: first byte of each part of each block, int64 [blocks, parts].
+    """
+
+    rel: str
+    size: int
+    rows: int
+    starts: Int64
+
+
+class PlainRows:
+    """Reads rows that are stored as they are. Safe for threads; not for use across a fork.
+
+    Args:
+        shard_rows: rows of a shard.
+        width: numbers of a part of a row.
+        dtype: of the numbers.
+    """
+
+    def __init__(self, root: Root, shard_rows: int, width: int, dtype: npt.DTypeLike) -> None:
+        self._root, self._shard_rows, self._width, self._dtype = root, shard_rows, width, np.dtype(dtype).newbyteorder("<")
+        self._row_bytes = width * self._dtype.itemsize
+        self._runs = RunReader(root)
+
+    def read(
+        self, parts: Sequence[int], spans: Spans, blocks_of: Callable[[list[int]], Sequence[Blocks | None]], empty: Empty
+    ) -> Array | None:
+        """Rows of these parts, those of one span after the other's; None if a shard has no blocks, by ``blocks_of`` its number.
+
+        Returns [Σ (stop - first), len(parts), width], a view of an array that holds one part after the other.
+        """
+        try:
+            if len(spans) == 1:  # the quickest way to a sentence
+                first, stop = int(spans[0][0]), int(spans[0][1])
+                shard, low = divmod(first, self._shard_rows)
+                if first < stop <= (shard + 1) * self._shard_rows:
+                    blocks = blocks_of([shard])[0]
+                    if blocks is None:
+                        return None
+                    block, row = divmod(low, blocks.rows)
+                    if row + stop - first <= blocks.rows:
+                        out = empty((len(parts), stop - first, self._width), self._dtype)
+                        starts = blocks.starts[block].tolist()
+                        runs = [starts[part] for part in parts]
+                        self._runs.read_run(blocks.rel, blocks.size, row * self._row_bytes, 1, runs, out)
+                        return out.transpose(1, 0, 2)
+            return self._read(parts, np.asarray(spans, np.int64).reshape(-1, 2), blocks_of, empty)
+        except OSError:
+            with errors_name(self._root, damage=(ShortReadError,)):
+                raise
+
+    def _read(
+        self, parts: Sequence[int], spans: Int64, blocks_of: Callable[[list[int]], Sequence[Blocks | None]], empty: Empty
+    ) -> Array | None:
+        pieces = cut(spans, self._shard_rows)
+        shards, shard_of = np.unique(pieces.of, return_inverse=True)
+        blocks = [found for found in blocks_of(shards.tolist()) if found is not None]
+        if len(blocks) < len(shards):
+            return None
+        out = empty((len(parts), int(pieces.rows.sum()), self._width), self._dtype)
+        if out.size:
+            block_rows = np.array([shard.rows for shard in blocks], np.int64)
+            first_block = np.cumsum([0, *(len(shard.starts) for shard in blocks)])  # of each shard, among all
+            within = cut(np.stack([pieces.first, pieces.stop], axis=1), block_rows[shard_of])
+            shard_of = shard_of[within.span]
+            starts = np.concatenate([shard.starts for shard in blocks])[first_block[shard_of] + within.of][:, list(parts)]
+            starts += (within.first * self._row_bytes)[:, None]
+            sizes = np.array([shard.size for shard in blocks], np.int64)
+            n_bytes, places = within.rows * self._row_bytes, within.place * self._row_bytes
+            self._runs.read_runs(Runs([shard.rel for shard in blocks], sizes, shard_of, starts, n_bytes, places), out)
+        return out.transpose(1, 0, 2)
+
+
+class RowReader(ABC):
+    """Reads rows of one form of a store. Safe for threads; not for use across a fork (`Store` makes a new one there)."""
+
+    def __init__(self, root: Root, manifest: Manifest) -> None:
+        self._root, self._manifest = root, manifest
+
+    def read(self, states: Sequence[int], spans: Spans, empty: Empty = np.empty, *, raw: bool = False) -> Any:
+        """Rows of the states with these indices, those of one span after the other's.
+
+        Returns [Σ (stop - first), len(states), channels], float32 of an int8 store; with ``raw`` its `Int8Rows`, as it stores
+        them. ``empty`` makes the array that they are read into. ShardMissingError, ShardCorruptError.
+        """
+        if not self._manifest.is_int8:
+            return self._numbers(states, spans, empty)
+        rows = self._int8(states, spans, empty)
+        return rows if raw else rows.floats(empty)
+
+    @abstractmethod
+    def _numbers(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:
+        """`read` of a store of floats."""
+
+    @abstractmethod
+    def _int8(self, states: Sequence[int], spans: Spans, empty: Empty) -> Int8Rows:
+        """`read` of an int8 store."""
+
+    @abstractmethod
+    def tokens(self, first: int, stop: int) -> list[str]:
+        """The tokens of rows ``first … stop``."""

@@ -1,41 +1,18 @@
 """The forms of a store side by side: all objects of one shard as a worker puts them, and the reader of a form."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from elmo_store.format import layout
-from elmo_store.format.int8 import Array, Empty, Int8Rows, quantized
+from elmo_store.format.int8 import Array, Int8Rows, quantized
 from elmo_store.format.manifest import Manifest
 from elmo_store.forms import parquet_form, zarr_form
 from elmo_store.forms.parquet_form import ParquetRows
+from elmo_store.forms.runs import RowReader
 from elmo_store.forms.zarr_rows import ZarrRows
 from elmo_store.storage.root import Root
-
-
-class RowReader(Protocol):
-    """What a store needs of a form."""
-
-    def read(self, states: Sequence[int], spans: npt.NDArray[np.int64], empty: Empty = np.empty) -> Array:
-        """Rows of the states with these indices, those of one span ``first … stop`` [n, 2] after the other's.
-
-        Returns [Σ (stop - first), len(states), channels], float32 of an int8 store; ``empty`` makes the array that they are
-        read into.
-        """
-
-    def read_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Array:
-        """`read` of one span."""
-
-    def read_raw(self, states: Sequence[int], spans: npt.NDArray[np.int64], empty: Empty = np.empty) -> Int8Rows:
-        """`read` of an int8 store, as it stores them. ValueError for another one."""
-
-    def read_raw_span(self, states: Sequence[int], first: int, stop: int, empty: Empty = np.empty) -> Int8Rows:
-        """`read_raw` of one span."""
-
-    def tokens(self, first: int, stop: int) -> list[str]:
-        """The tokens of rows ``first … stop``."""
 
 
 def row_reader(root: Root, manifest: Manifest, form: str) -> RowReader:
@@ -85,14 +62,15 @@ def encode_shard(
         raise ValueError(
             f"shard {shard} takes states of shape {wanted} in {manifest.dtype}, these are {values.shape} in {values.dtype}"
         )
-    lengths = {"tokens": len(tokens), "sentence": len(sentence), "index_in_sentence": len(index_in_sentence)}
-    for name, length in lengths.items():
-        if length != stop - first:
-            raise ValueError(f"shard {shard} holds rows {first} … {stop}, {stop - first} of them; {name} has {length}")
+    row_columns: dict[str, Sequence[str] | Array] = {"token": tokens, "sentence": sentence}
+    row_columns["index_in_sentence"] = index_in_sentence
+    for name, column in row_columns.items():
+        if len(column) != stop - first:
+            raise ValueError(f"shard {shard} holds rows {first} … {stop}, {stop - first} of them; {name} has {len(column)}")
     objects: list[tuple[str, bytes | bytearray]] = []
     if "zarr" in manifest.forms:
         objects += zarr_form.encode_shard(manifest, shard, states)
         objects.append(zarr_form.encode_tokens(manifest, shard, tokens))
     if "parquet" in manifest.forms:
-        objects.append(parquet_form.encode_shard(manifest, shard, states, tokens, sentence, index_in_sentence))
+        objects.append(parquet_form.encode_shard(manifest, shard, states, row_columns))
     return objects

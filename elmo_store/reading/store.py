@@ -11,8 +11,8 @@ from elmo_store.format import layout
 from elmo_store.format.int8 import Empty
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
-from elmo_store.forms.runs import cut
-from elmo_store.forms.shards import RowReader, row_reader
+from elmo_store.forms.runs import RowReader, cut
+from elmo_store.forms.shards import row_reader
 from elmo_store.reading.rows import Int64, Readable, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable
 from elmo_store.reading.text_index import Text, TextIndex
@@ -26,7 +26,7 @@ class _Readers:
     def __init__(self, root: Root, manifest: Manifest, form: str) -> None:
         self.pid = os.getpid()
         self.sentences = SentenceTable(root, manifest)
-        self.rows: RowReader = row_reader(root, manifest, form)
+        self.rows = row_reader(root, manifest, form)
         self.texts = TextIndex(root, manifest, self.sentences)
         self.marked: set[int] = set()  # shards of an unfinished store that were found to be written
 
@@ -98,11 +98,7 @@ class StoreReader(Readable):
         return self._now.texts.find(texts)
 
     def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
-        reader = self._rows_of(spans)
-        if len(spans) == 1:
-            first, stop = spans[0]
-            return (reader.read_raw_span if raw else reader.read_span)(states, int(first), int(stop), empty)
-        return (reader.read_raw if raw else reader.read)(states, np.asarray(spans, np.int64), empty)
+        return self._rows_of(spans).read(states, spans, empty, raw=raw)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return self._rows_of([(first, stop)]).tokens(first, stop)
