@@ -3,7 +3,7 @@
 Written so that reading one state, or a few rows, fetches little else: row groups of 256 rows, checksums on pages.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,6 @@ from elmo_store.storage.root import Root
 
 Int64 = npt.NDArray[np.int64]
 FOOTERS_AT_HAND = 256
-BLOCKS_AT_HAND = 4096  # of files: 3 KB each for 64 row groups of 5 states
 _PLAIN = frozenset(("PLAIN", "RLE"))  # RLE: of the lists' levels
 
 
@@ -40,16 +39,16 @@ def _scale_columns(manifest: Manifest) -> list[str]:
 
 
 def encode_shard(
-    manifest: Manifest, shard: int, states: Array | Int8Rows, row_columns: Mapping[str, Sequence[str] | Array]
+    manifest: Manifest, shard: int, states: Array | Int8Rows, *row_columns: Sequence[str] | Array
 ) -> tuple[str, bytes]:
     """The file of shard ``shard``: its path in the store and its bytes.
 
-    ``states`` [n, n_states, channels] in the manifest's dtype; ``row_columns``: n tokens, sentences and places in them, by name.
+    ``states`` [n, n_states, channels] in the manifest's dtype; ``row_columns``: n tokens, sentences, and places in them.
     """
     first, _ = manifest.shard_range(shard)
     wanted = schema(manifest)
     values = states.values if isinstance(states, Int8Rows) else states
-    columns: dict[str, Any] = {"row": np.arange(first, first + len(states)), **row_columns}
+    columns: dict[str, Any] = dict(zip(layout.ROW_COLUMNS, (np.arange(first, first + len(states)), *row_columns), strict=True))
     for i, name in enumerate(manifest.states):
         numbers = pa.array(np.ascontiguousarray(values[:, i]).reshape(-1))
         columns[name] = pa.FixedSizeListArray.from_arrays(numbers, type=wanted.field(name).type)
@@ -83,12 +82,11 @@ class ParquetRows(RowReader):
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
         super().__init__(root, manifest)
-        self._plain = PlainRows(root, manifest.shard_rows, manifest.channels, manifest.dtype)
+        self._plain = PlainRows(root, manifest.shard_rows, manifest.channels, manifest.dtype, self._find_blocks)
         self._footers: Recent[int, pq.FileMetaData] = Recent(FOOTERS_AT_HAND)
-        self._blocks: Recent[int, Blocks | None] = Recent(BLOCKS_AT_HAND)
 
     def _numbers(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:
-        rows = self._plain.read(states, spans, lambda shards: self._blocks.get_all(shards, self._find_blocks), empty)
+        rows = self._plain.read(states, spans, empty)
         return self._vectors(states, spans, empty)[0] if rows is None else rows
 
     def _int8(self, states: Sequence[int], spans: Spans, empty: Empty) -> Int8Rows:
@@ -135,17 +133,19 @@ class ParquetRows(RowReader):
         leaves = {footer.schema.column(i).path: i for i in range(len(footer.schema))}
         columns = [leaves[f"{name}.list.element"] for name in m.states]
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
-        rows = [group.num_rows for group in groups]
-        starts = np.empty((len(groups), len(columns)), np.int64)
+        n_rows = [group.num_rows for group in groups]
+        starts = [[0] * len(columns) for _ in groups]
         for i, group in enumerate(groups):
             for k, number in enumerate(columns):
                 column = group.column(number)
                 if column.compression != "UNCOMPRESSED" or not _PLAIN.issuperset(column.encodings):
                     return None
                 # The page's header and the lists' levels come first: the values are its last bytes.
-                starts[i, k] = column.data_page_offset + column.total_compressed_size - rows[i] * row_bytes
-        uniform = all(n == rows[0] for n in rows[:-1]) and 0 < rows[-1] <= rows[0] and (starts >= 0).all()
-        return Blocks(layout.states_part(shard), -1, rows[0], starts) if uniform else None
+                starts[i][k] = column.data_page_offset + column.total_compressed_size - n_rows[i] * row_bytes
+                if starts[i][k] < 0:
+                    return None
+        uniform = all(n == n_rows[0] for n in n_rows[:-1]) and 0 < n_rows[-1] <= n_rows[0]
+        return Blocks(layout.states_part(shard), -1, n_rows[0], starts) if uniform else None
 
     def _columns(self, names: Sequence[str], spans: Int64) -> Iterator[tuple[slice, int, Any]]:
         """(rows of the result, place of the column in ``names``, its values there), span by span."""

@@ -25,6 +25,7 @@ from elmo_store.storage.root import Root, folder_in_place_of
 
 Int64 = npt.NDArray[np.int64]
 Spans = Int64 | Sequence[tuple[int, int]]  # rows ``first … stop``: [n, 2]; a single span is read sooner without an array
+BLOCKS_AT_HAND = 4096  # of shards: 3 KB each for 64 row groups of 5 states
 FILES_AT_HAND = 1024  # at most, and at most a quarter of those that a process may have open
 
 
@@ -201,13 +202,13 @@ class Blocks(NamedTuple):
         rel: the object's path in the store.
         size: bytes that it must have, -1 where nobody knows.
         rows: of each block but the last, which may have fewer.
-        starts: first byte of each part of each block, int64 [blocks, parts].
+        starts: of each block the first byte of each part.
     """
 
     rel: str
     size: int
     rows: int
-    starts: Int64
+    starts: Sequence[Sequence[int]]
 
 
 class PlainRows:
@@ -217,17 +218,20 @@ class PlainRows:
         shard_rows: rows of a shard.
         width: numbers of a part of a row.
         dtype: of the numbers.
+        find: the blocks of shards by number, None for one that has none; what it says is kept.
     """
 
-    def __init__(self, root: Root, shard_rows: int, width: int, dtype: npt.DTypeLike) -> None:
+    def __init__(
+        self, root: Root, shard_rows: int, width: int, dtype: npt.DTypeLike, find: Callable[[list[int]], list[Blocks | None]]
+    ) -> None:
         self._root, self._shard_rows, self._width, self._dtype = root, shard_rows, width, np.dtype(dtype).newbyteorder("<")
         self._row_bytes = width * self._dtype.itemsize
         self._runs = RunReader(root)
+        self._find = find
+        self._blocks: Recent[int, Blocks | None] = Recent(BLOCKS_AT_HAND)
 
-    def read(
-        self, parts: Sequence[int], spans: Spans, blocks_of: Callable[[list[int]], Sequence[Blocks | None]], empty: Empty
-    ) -> Array | None:
-        """Rows of these parts, those of one span after the other's; None if a shard has no blocks, by ``blocks_of`` its number.
+    def read(self, parts: Sequence[int], spans: Spans, empty: Empty) -> Array | None:
+        """Rows of these parts, those of one span after the other's; None if the rows of a shard are not stored as they are.
 
         Returns [Σ (stop - first), len(parts), width], a view of an array that holds one part after the other.
         """
@@ -235,29 +239,30 @@ class PlainRows:
             if len(spans) == 1:  # the quickest way to a sentence
                 first, stop = int(spans[0][0]), int(spans[0][1])
                 shard, low = divmod(first, self._shard_rows)
-                if first < stop <= (shard + 1) * self._shard_rows:
-                    blocks = blocks_of([shard])[0]
-                    if blocks is None:
-                        return None
+                n_rows = stop - first
+                blocks = self._blocks.get(shard, self._find_one) if n_rows > 0 else None
+                if blocks is not None:
                     block, row = divmod(low, blocks.rows)
-                    if row + stop - first <= blocks.rows:
-                        out = empty((len(parts), stop - first, self._width), self._dtype)
-                        starts = blocks.starts[block].tolist()
+                    if row + n_rows <= blocks.rows:
+                        out = empty((len(parts), n_rows, self._width), self._dtype)
+                        starts = blocks.starts[block]
                         runs = [starts[part] for part in parts]
                         self._runs.read_run(blocks.rel, blocks.size, row * self._row_bytes, 1, runs, out)
                         return out.transpose(1, 0, 2)
-            return self._read(parts, np.asarray(spans, np.int64).reshape(-1, 2), blocks_of, empty)
+            return self._read_many(parts, np.asarray(spans, np.int64).reshape(-1, 2), empty)
         except OSError:
             with errors_name(self._root, damage=(ShortReadError,)):
                 raise
 
-    def _read(
-        self, parts: Sequence[int], spans: Int64, blocks_of: Callable[[list[int]], Sequence[Blocks | None]], empty: Empty
-    ) -> Array | None:
+    def _find_one(self, shard: int) -> Blocks | None:
+        return self._find([shard])[0]
+
+    def _read_many(self, parts: Sequence[int], spans: Int64, empty: Empty) -> Array | None:
         pieces = cut(spans, self._shard_rows)
         shards, shard_of = np.unique(pieces.of, return_inverse=True)
-        blocks = [found for found in blocks_of(shards.tolist()) if found is not None]
-        if len(blocks) < len(shards):
+        known = self._blocks.get_all(shards.tolist(), self._find)
+        blocks = [shard for shard in known if shard is not None]
+        if len(blocks) < len(known):
             return None
         out = empty((len(parts), int(pieces.rows.sum()), self._width), self._dtype)
         if out.size:
@@ -265,8 +270,8 @@ class PlainRows:
             first_block = np.cumsum([0, *(len(shard.starts) for shard in blocks)])  # of each shard, among all
             within = cut(np.stack([pieces.first, pieces.stop], axis=1), block_rows[shard_of])
             shard_of = shard_of[within.span]
-            starts = np.concatenate([shard.starts for shard in blocks])[first_block[shard_of] + within.of][:, list(parts)]
-            starts += (within.first * self._row_bytes)[:, None]
+            table = np.array([starts for shard in blocks for starts in shard.starts], np.int64)
+            starts = table[first_block[shard_of] + within.of][:, list(parts)] + (within.first * self._row_bytes)[:, None]
             sizes = np.array([shard.size for shard in blocks], np.int64)
             n_bytes, places = within.rows * self._row_bytes, within.place * self._row_bytes
             self._runs.read_runs(Runs([shard.rel for shard in blocks], sizes, shard_of, starts, n_bytes, places), out)

@@ -62,15 +62,14 @@ def encode_shard(
         raise ValueError(
             f"shard {shard} takes states of shape {wanted} in {manifest.dtype}, these are {values.shape} in {values.dtype}"
         )
-    row_columns: dict[str, Sequence[str] | Array] = {"token": tokens, "sentence": sentence}
-    row_columns["index_in_sentence"] = index_in_sentence
-    for name, column in row_columns.items():
-        if len(column) != stop - first:
-            raise ValueError(f"shard {shard} holds rows {first} … {stop}, {stop - first} of them; {name} has {len(column)}")
+    lengths = {"tokens": len(tokens), "sentence": len(sentence), "index_in_sentence": len(index_in_sentence)}
+    for name, length in lengths.items():
+        if length != stop - first:
+            raise ValueError(f"shard {shard} holds rows {first} … {stop}, {stop - first} of them; {name} has {length}")
     objects: list[tuple[str, bytes | bytearray]] = []
     if "zarr" in manifest.forms:
         objects += zarr_form.encode_shard(manifest, shard, states)
         objects.append(zarr_form.encode_tokens(manifest, shard, tokens))
     if "parquet" in manifest.forms:
-        objects.append(parquet_form.encode_shard(manifest, shard, states, row_columns))
+        objects.append(parquet_form.encode_shard(manifest, shard, states, tokens, sentence, index_in_sentence))
     return objects

@@ -8,7 +8,6 @@ The array ``sentence_start``, which finds the rows of a sentence, is in every st
 """
 
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,10 +29,7 @@ if TYPE_CHECKING:
     from zarr.abc.codec import BytesBytesCodec
 
 Int64 = npt.NDArray[np.int64]
-Objects = dict[str, Any]  # what an in-memory zarr store keeps: name → buffer
 ATTRIBUTES = {"format": "elmo-store", "format_version": layout.FORMAT_VERSION}
-# Chunks that hold nothing but zeros are written too: a chunk that is absent is a chunk that was lost.
-_CONFIG: Any = {"write_empty_chunks": True}
 
 
 def arrays(manifest: Manifest) -> tuple[str, ...]:
@@ -52,23 +48,56 @@ def create(root: Root, manifest: Manifest) -> None:
 def metadata(manifest: Manifest) -> dict[str, bytes]:
     """Objects of the group that hold no rows, by path in the store: the arrays' metadata and the coordinate ``state``."""
     import zarr
+    from zarr.codecs import ZstdCodec
     from zarr.storage import MemoryStore
 
-    objects: Objects = {}
+    m = manifest
+    objects: dict[str, Any] = {}  # what zarr keeps in memory: name → buffer
     group = zarr.create_group(MemoryStore(objects), attributes=dict(ATTRIBUTES))
-    rows, sentences = manifest.sizes.rows, manifest.sizes.sentences
-    _create_sentence_start(group, manifest, sentences + 1)
-    if "zarr" in manifest.forms:
-        _create_states(group, manifest, rows)
-        if manifest.is_int8:
-            _create_scale(group, manifest, rows)
-        _create_token(group, manifest.shard_rows, rows)
-        state = group.create_array(
-            "state", shape=(len(manifest.states),), chunks=(len(manifest.states),), dtype="str", compressors=None, filters=None,
-            fill_value="", dimension_names=("state",), config=_CONFIG,
+    _create(
+        group, "sentence_start", (m.sizes.sentences + 1,), (m.sentence_chunk,), "int64", dimension_names=("sentence_edge",),
+        compressors=ZstdCodec(level=1),
+    )  # fmt: skip
+    if "zarr" in m.forms:
+        rows, n_states, channels = m.sizes.rows, len(m.states), m.channels
+        _create(
+            group, "states", (rows, n_states, channels), (m.chunk_rows, 1, channels), m.dtype,
+            dimension_names=("row", "state", "channel"), shards=(m.shard_rows, n_states, channels),
+            compressors=_compressors(m, np.dtype(m.dtype).itemsize), attributes={"multiply_by": "scale"} if m.is_int8 else {},
         )  # fmt: skip
-        state[:] = np.array(manifest.states, dtype=object)
-    return {f"{layout.ZARR}/{key}": _object(objects, key) for key in sorted(objects)}
+        if m.is_int8:
+            _create(
+                group, "scale", (rows, n_states), (m.chunk_rows, n_states), "float32", dimension_names=("row", "state"),
+                shards=(m.shard_rows, n_states), compressors=_compressors(m, 4),
+            )  # fmt: skip
+        _create(group, "token", (rows,), (m.shard_rows,), "str", dimension_names=("row",), compressors=ZstdCodec(level=1))
+        state = _create(group, "state", (n_states,), (n_states,), "str", dimension_names=("state",), compressors=None)
+        state[:] = np.array(m.states, dtype=object)
+    return {f"{layout.ZARR}/{key}": objects[key].to_bytes() for key in sorted(objects)}
+
+
+def _create(
+    group: "zarr.Group", name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: str, **options: Any
+) -> "zarr.Array[Any]":
+    """An array of a group. Chunks that hold nothing but zeros are written too: one that is absent is one that was lost."""
+    return group.create_array(
+        name, shape=shape, chunks=chunks, dtype=dtype, filters=None, fill_value="" if dtype == "str" else 0,
+        config={"write_empty_chunks": True}, **options,
+    )  # fmt: skip
+
+
+def _compressors(manifest: Manifest, itemsize: int) -> "list[BytesBytesCodec]":
+    """What follows ``bytes`` in the inner chunks' codecs."""
+    from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
+
+    codecs: list[BytesBytesCodec] = []
+    if manifest.compression == "zstd":
+        codecs.append(ZstdCodec(level=1))
+    elif manifest.compression == "blosc":
+        codecs.append(BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=itemsize, blocksize=1 << 20))
+    if manifest.checksum == "crc32c":
+        codecs.append(Crc32cCodec())
+    return codecs
 
 
 def consolidate(root: Root, manifest: Manifest) -> None:
@@ -98,8 +127,8 @@ def encode_shard(manifest: Manifest, shard: int, states: Array | Int8Rows) -> li
 def encode_tokens(manifest: Manifest, shard: int, tokens: Sequence[str]) -> tuple[str, bytes]:
     """The chunk of shard ``shard`` of the array ``token``: its path in the store and its bytes. One token a row of the shard.
 
-    The codecs ``vlen-utf8`` and ``zstd`` of the array's metadata, called by themselves: zarr makes a group and an array anew for
-    each chunk, which for small shards was nine tenths of writing them. tests/store compare the bytes with zarr's.
+    The codecs of the array's metadata are called by themselves: zarr would make a group and an array anew for each chunk, nine
+    tenths of writing a small shard. tests/store compare the bytes with zarr's.
     """
     rows = np.full(manifest.shard_rows, "", dtype=object)
     rows[: len(tokens)] = tokens
@@ -112,13 +141,9 @@ def encode_tokens(manifest: Manifest, shard: int, tokens: Sequence[str]) -> tupl
 
 def encode_sentence_chunk(manifest: Manifest, chunk: int, entries: Int64) -> tuple[str, bytes]:
     """Chunk ``chunk`` of ``sentence_start``, filled up with zeros: its path in the store and its bytes."""
-    import zarr
-    from zarr.storage import MemoryStore
-
-    objects: Objects = {}
-    array = _create_sentence_start(zarr.create_group(MemoryStore(objects)), manifest, manifest.sentence_chunk)
-    array[: len(entries)] = entries
-    return layout.zarr_sentence_chunk(chunk), _object(objects, "sentence_start/c/0")
+    whole = np.zeros(manifest.sentence_chunk, "<i8")
+    whole[: len(entries)] = entries
+    return layout.zarr_sentence_chunk(chunk), bytes(Zstd(level=1).encode(whole))
 
 
 def decode_sentence_chunk(data: bytes, entries: int) -> Int64:
@@ -133,82 +158,9 @@ def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) 
     """Chunks of ``sentence_start``, all asked for at once; each [sentence_chunk]. ShardMissingError, ShardCorruptError."""
     rels = [layout.zarr_sentence_chunk(chunk) for chunk in chunks]
     with errors_name(root):
-        found = root.get_many(rels)
+        chunk_bytes = root.get_many(rels)
     decoded = []
-    for rel, data in zip(rels, found, strict=True):
+    for rel, data in zip(rels, chunk_bytes, strict=True):
         with errors_name(root, rel):
             decoded.append(decode_sentence_chunk(data, manifest.sentence_chunk))
     return decoded
-
-
-def _create_states(group: "zarr.Group", manifest: Manifest, rows: int) -> "zarr.Array[Any]":
-    n_states = len(manifest.states)
-    return group.create_array(
-        "states",
-        shape=(rows, n_states, manifest.channels),
-        shards=(manifest.shard_rows, n_states, manifest.channels),
-        chunks=(manifest.chunk_rows, 1, manifest.channels),
-        dtype=manifest.dtype,
-        compressors=_compressors(manifest.compression, manifest.checksum, np.dtype(manifest.dtype).itemsize),
-        filters=None,
-        fill_value=0,
-        dimension_names=("row", "state", "channel"),
-        attributes={"multiply_by": "scale"} if manifest.is_int8 else {},
-        config=_CONFIG,
-    )
-
-
-def _create_scale(group: "zarr.Group", manifest: Manifest, rows: int) -> "zarr.Array[Any]":
-    n_states = len(manifest.states)
-    return group.create_array(
-        "scale",
-        shape=(rows, n_states),
-        shards=(manifest.shard_rows, n_states),
-        chunks=(manifest.chunk_rows, n_states),
-        dtype="float32",
-        compressors=_compressors(manifest.compression, manifest.checksum, 4),
-        filters=None,
-        fill_value=0,
-        dimension_names=("row", "state"),
-        config=_CONFIG,
-    )
-
-
-def _create_token(group: "zarr.Group", shard_rows: int, rows: int) -> "zarr.Array[Any]":
-    from zarr.codecs import ZstdCodec
-
-    return group.create_array(
-        "token", shape=(rows,), chunks=(shard_rows,), dtype="str", compressors=ZstdCodec(level=1), filters=None,
-        fill_value="", dimension_names=("row",), config=_CONFIG,
-    )  # fmt: skip
-
-
-def _create_sentence_start(group: "zarr.Group", manifest: Manifest, entries: int) -> "zarr.Array[Any]":
-    from zarr.codecs import ZstdCodec
-
-    return group.create_array(
-        "sentence_start", shape=(entries,), chunks=(manifest.sentence_chunk,), dtype="int64",
-        compressors=ZstdCodec(level=1), filters=None, fill_value=0, dimension_names=("sentence_edge",), config=_CONFIG,
-    )  # fmt: skip
-
-
-@cache
-def _compressors(name: str, checksum: str, itemsize: int) -> "tuple[BytesBytesCodec, ...]":
-    """What follows ``bytes`` in the inner chunks' codecs."""
-    from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
-
-    codecs: list[BytesBytesCodec] = []
-    if name == "zstd":
-        codecs.append(ZstdCodec(level=1))
-    elif name == "blosc":
-        codecs.append(BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=itemsize, blocksize=1 << 20))
-    if checksum == "crc32c":
-        codecs.append(Crc32cCodec())
-    return tuple(codecs)
-
-
-def _object(objects: Objects, key: str) -> bytes:
-    """The bytes that zarr wrote under ``key``."""
-    if key not in objects:
-        raise StoreError(f"this version of zarr did not write {key}: it is not supported")
-    return objects[key].to_bytes()

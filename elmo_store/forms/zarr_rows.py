@@ -52,8 +52,7 @@ class ShardedRows:
         self._n_chunks = manifest.shard_rows // manifest.chunk_rows  # inner chunks of a shard below each other
         self._index_bytes = zarr_shard.index_bytes(self._n_chunks, n_parts)
         self._stored_as_is = manifest.compression == "none" and manifest.checksum == "none"
-        self._plain = PlainRows(root, manifest.shard_rows, width, dtype)
-        self._blocks: Recent[int, Blocks] = Recent(SHARDS_AT_HAND)
+        self._plain = PlainRows(root, manifest.shard_rows, width, dtype, self._find_blocks)
         self._indices: Recent[int, ShardIndex] = Recent(SHARDS_AT_HAND)
 
     def read(self, parts: Sequence[int], spans: Spans, empty: Empty = np.empty) -> Array:
@@ -61,7 +60,7 @@ class ShardedRows:
 
         Returns [Σ (stop - first), len(parts), width], a view of an array that holds one part after the other.
         """
-        rows = self._plain.read(parts, spans, self._blocks_of, empty) if self._stored_as_is else None
+        rows = self._plain.read(parts, spans, empty) if self._stored_as_is else None
         return self._read_chunks(parts, spans, empty) if rows is None else rows
 
     def index_fault(self, shard: int) -> str | None:
@@ -85,15 +84,15 @@ class ShardedRows:
         first, stop = self._manifest.shard_range(shard)
         return -(-(stop - first) // self._manifest.chunk_rows)
 
-    def _blocks_of(self, shards: list[int]) -> list[Blocks]:
+    def _find_blocks(self, shards: list[int]) -> list[Blocks | None]:
         """Where rows lie that are stored as they are: the format says it, so no index is read."""
-        return [self._blocks.get(shard, self._block_of) for shard in shards]
-
-    def _block_of(self, shard: int) -> Blocks:
-        part_bytes = self._used(shard) * self._chunk_bytes
-        starts = np.arange(self._n_parts, dtype=np.int64)[None] * part_bytes
-        size = self._n_parts * part_bytes + self._index_bytes
-        return Blocks(self._object_of(shard), size, self._manifest.shard_rows, starts)
+        blocks: list[Blocks | None] = []
+        for shard in shards:
+            part_bytes = self._used(shard) * self._chunk_bytes
+            starts = [part * part_bytes for part in range(self._n_parts)]
+            size = self._n_parts * part_bytes + self._index_bytes
+            blocks.append(Blocks(self._object_of(shard), size, self._manifest.shard_rows, [starts]))
+        return blocks
 
     def _parse(self, tail: bytes, shard: int) -> ShardIndex:
         most = 2 * self._chunk_bytes + 4096  # no codec of ours makes a chunk twice as long
