@@ -84,12 +84,6 @@ class StoreRoot(Root):
         self.confirm()
         return data
 
-    def get_tail(self, rel: str, n_bytes: int) -> bytes:
-        """As `Root`, of the store that was opened."""
-        tail = super().get_tail(rel, n_bytes)
-        self.confirm()
-        return tail
-
     def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
         """As `Root`, of the store that was opened."""
         data = super().get_tails(tails)

@@ -111,22 +111,17 @@ class Root:
 
     def _put(self, rel: str, data: bytes | bytearray) -> str:
         """Write ``rel``; returns its stamp where the writing itself tells it, otherwise ""."""
-        path = self.path(checked(rel))
-        if not self.is_local:
-            self._put_remote(path, data)
-            return ""
-        with self._temporary(path) as temporary:
-            _write(temporary, data)
-            stamp = _local_stamp(os.stat(temporary))
-            self._check_owner()
-            os.replace(temporary, path)
-        return stamp
-
-    def _put_remote(self, path: str, data: bytes | bytearray) -> None:
-        filesystem = self.filesystem
+        path, filesystem = self.path(checked(rel)), self.filesystem
+        if self.is_local:
+            with self._temporary(path) as temporary:
+                _write(temporary, data)
+                stamp = _local_stamp(os.stat(temporary))
+                self._check_owner()
+                os.replace(temporary, path)
+            return stamp
         if not is_file_server(filesystem):
             filesystem.pipe_file(path, bytes(data) if is_azure(filesystem) else data)
-            return
+            return ""
         folder, _, name = path.rpartition("/")
         temporary = f"{folder}/{_temporary_name(name)}"
         _make_folder(filesystem, folder)
@@ -139,19 +134,27 @@ class Root:
             if filesystem.exists(temporary):
                 filesystem.rm_file(temporary)
             raise
+        return ""
 
     def _check_owner(self) -> None:
         """Asked when a file is written and has yet to get its name: a root that belongs to a run raises if another has it."""
 
-    def remove_temporaries(self) -> None:
-        """Remove the files that have yet to get their names, which nobody can give them then. Object stores have none."""
+    def remove_temporaries(self, prefix: str = "", *, but: str = "") -> None:
+        """Remove the files below the folder ``prefix`` that have yet to get their names, which nobody can give them then.
+
+        ``but``: a folder that is left as it is. Object stores have no such files.
+        """
         if self.is_local:
-            found = [os.path.join(folder, name) for folder, _, names in os.walk(self.path()) for name in names]
+            left = self.path(but) if but else ""
+            paths = []
+            for folder, folders, names in os.walk(self.path(prefix)):
+                folders[:] = [name for name in folders if os.path.join(folder, name) != left]
+                paths += [os.path.join(folder, name) for name in names]
         elif is_file_server(self.filesystem):
-            found = self.filesystem.find(self.path())
+            paths = self.filesystem.find(self.path(prefix))
         else:
             return
-        for path in found:
+        for path in paths:
             if posixpath.basename(path).startswith(TEMPORARY_PREFIX):
                 with suppress(FileNotFoundError):
                     self.filesystem.rm_file(path)
@@ -344,42 +347,32 @@ class Root:
             _raise_for(self.url(rel), value)
         return values
 
-    def get_tail(self, rel: str, n_bytes: int) -> bytes:
-        """The last ``n_bytes`` of ``rel``, or all of it if it has fewer. FileNotFoundError if it is not there."""
-        if is_file_server(self.filesystem):  # they count from the beginning
-            if (size := self.size(rel)) is None:
-                raise FileNotFoundError(self.url(rel))
-            tail: bytes = self.filesystem.cat_file(self.path(rel), start=max(0, size - n_bytes))
-            return tail
-        if not self.is_local:
-            data: bytes = self.filesystem.cat_file(self.path(rel), start=self._tail_start(rel, n_bytes))
-            return data
+    def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
+        """The last bytes of objects, ``tails``: rel → how many, or all of one that has fewer; all asked for at once.
+
+        FileNotFoundError if an object is not there.
+        """
+        if self.is_local:
+            return {rel: self._local_tail(rel, n_bytes) for rel, n_bytes in tails.items()}
+        paths, starts = [self.path(rel) for rel in tails], [-n_bytes for n_bytes in tails.values()]
+        if is_azure(self.filesystem) or is_file_server(self.filesystem):  # which know no ranges from the end
+            for i, (rel, n_bytes) in enumerate(tails.items()):
+                size = Root.size(self, rel)
+                if size is None:
+                    raise FileNotFoundError(self.url(rel))
+                starts[i] = max(0, size - n_bytes)
+        found = self.filesystem.cat_ranges(paths, starts, [None] * len(paths), on_error="return")
+        for rel, data in zip(tails, found, strict=True):
+            _raise_for(self.url(rel), data)
+        return dict(zip(tails, found, strict=True))
+
+    def _local_tail(self, rel: str, n_bytes: int) -> bytes:
         try:
             with open(self.path(rel), "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 return os.pread(file.fileno(), n_bytes, max(0, size - n_bytes))
         except IsADirectoryError as error:
             raise folder_in_place_of(self.url(rel)) from error
-
-    def _tail_start(self, rel: str, n_bytes: int) -> int:
-        """Where the last ``n_bytes`` begin, for fsspec; Azure, which knows no ranges from the end, is asked for the size."""
-        if not is_azure(self.filesystem):
-            return -n_bytes
-        size = Root.size(self, rel)
-        if size is None:
-            raise FileNotFoundError(self.url(rel))
-        return max(0, size - n_bytes)
-
-    def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
-        """The last bytes of several objects, ``tails``: rel → how many; all asked for at once where the filesystem can."""
-        if self.is_local or len(tails) < 2 or is_file_server(self.filesystem):
-            return {rel: self.get_tail(rel, n_bytes) for rel, n_bytes in tails.items()}
-        paths = [self.path(rel) for rel in tails]
-        starts = [self._tail_start(rel, n_bytes) for rel, n_bytes in tails.items()]
-        found = self.filesystem.cat_ranges(paths, starts, [None] * len(paths), on_error="return")
-        for rel, data in zip(tails, found, strict=True):
-            _raise_for(self.url(rel), data)
-        return dict(zip(tails, found, strict=True))
 
     def read_ranges(self, ranges: Sequence[Range]) -> None:
         """Fill every range's buffer; all requests of one call are under way together where the filesystem can.

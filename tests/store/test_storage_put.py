@@ -92,7 +92,7 @@ def test_puts_on_a_real_sftp_server(sftp: Root, tmp_path: Path, monkeypatch: pyt
     assert (sftp.put_new("a/marker.json", b"three"), sftp.put_new("a/new", b"three")) == (False, True)
     assert sftp.put_stamped("a/c", b"of which second?") == ""  # two puts of one second have one time there
     assert sftp.sizes() == {"a/c": 16, "a/marker.json": 0, "a/new": 5}
-    assert sftp.get_tail("a/c", 7) == b"second?"
+    assert sftp.get_tails({"a/c": 7}) == {"a/c": b"second?"}
     seen: list[str] = []
     filesystem = sftp.filesystem
     write = type(filesystem.ftp.open("/out/x", "w")).write

@@ -8,7 +8,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -34,7 +33,7 @@ from elmo_store.format.markers import (
     total_bytes,
 )
 from elmo_store.reading.writer import complete_store
-from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from elmo_store.storage.root import Root
 from transforms.runtime.job_root import JobRoot, retries_of, writable
 from transforms.runtime.problems import stop
 from transforms.runtime.progress_files import ShardProgress
@@ -147,7 +146,7 @@ def check(task: CheckTask, root: Root) -> Outcome:
     missing = [shard for shard in numbers if shard not in done]
     if root.is_local:
         for shard in numbers:
-            remove_half_written(os.path.dirname(root.path(zarr_states_shard(shard))))
+            root.remove_temporaries(os.path.dirname(zarr_states_shard(shard)))
     return outcome + Outcome(
         n_retries=retries_of(root).take(),
         digests=((task.first, run_digest(done.values())),),
@@ -197,7 +196,7 @@ def finish_job(root: Root, outcome: Outcome) -> Manifest:
     groups = _markers(root, plan["n_part_groups"], read_part_group_marker)
     tables = _markers(root, plan["n_id_runs"], read_ids_marker)
     if root.is_local:  # not in the folders that hold one shard each: they are many, `check` looks there
-        remove_half_written(root.path(), but=root.path(f"{ZARR}/states/c"))
+        root.remove_temporaries(but=f"{ZARR}/states/c")
     if plan["resumed"]:
         _remove_strays(root, [*groups, *tables])
     waits = root.get_json(START).get("waits", False)
@@ -233,22 +232,6 @@ def _end_run(root: Root, keep: str = "") -> None:
         root.remove_tree(WORK)
     if isinstance(root, JobRoot):
         root.release()
-
-
-def remove_half_written(folder: str, *, but: str = "") -> None:
-    """Remove the temporary files that killed writers left in ``folder`` of this machine and below it, ``but`` for one folder."""
-    try:
-        entries = os.scandir(folder)
-    except FileNotFoundError:
-        return
-    with entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if entry.path != but:
-                    remove_half_written(entry.path, but=but)
-            elif entry.name.startswith(TEMPORARY_PREFIX):
-                with suppress(FileNotFoundError):
-                    os.remove(entry.path)
 
 
 def _remove_strays(root: Root, markers: Sequence[PartGroupMarker | IdsMarker]) -> None:
