@@ -78,15 +78,10 @@ def _utf8(word: str) -> bytes:
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Rows of a model's two tables.
+    """Rows of a model's two tables."""
 
-    Attributes:
-        characters: character or marker → its row in `char_embed`.
-        words: word → its row in `word_embed`; empty for a model without that table.
-    """
-
-    characters: Mapping[str, int]
-    words: Mapping[str, int]
+    characters: Mapping[str, int]  # character or marker → its row in `char_embed`
+    words: Mapping[str, int]  # word → its row in `word_embed`; empty for a model without that table
 
     def __post_init__(self) -> None:
         for name in (_FIRST, _LAST, _UNKNOWN, _PAD, *_BOUNDARIES.values()):

@@ -20,40 +20,24 @@ N_BYTES_AND_MARKERS = 261  # 256 byte values and 5 markers; the 262nd row is the
 
 @dataclass(frozen=True)
 class BiLMOptions:
-    """Everything about a biLM but its weights.
+    """Everything about a biLM but its weights."""
 
-    Attributes:
-        cell_clip: bound on |c| after each update; inf = no clip (null in JSON).
-        proj_clip: bound on |h| after the projection; inf = no clip (null in JSON).
-        use_skip_connections: whether a layer's input is added to its output, from the second layer on.
-        projection_dim: p, width of x and of every h.
-        dim: d, width of the cell c.
-        n_layers: L, LSTM layers in each direction.
-        activation: of the character CNN, "relu" or "tanh".
-        filters: (width in characters, count) of each convolution.
-        n_highway: highway layers between the convolutions and the projection.
-        char_embedding_dim: width of a character's vector.
-        n_characters: rows of the character table; 262 in every model that is ready for use.
-        max_characters_per_token: characters a word is padded or cut to, its two markers included.
-        alphabet: what a character is: "bytes" as in the published models, or "characters", rows of the model's own lexicon.
-        word_dim, n_words: width and rows of a table of words that is projected beside the CNN; 0 without one.
-    """
-
-    cell_clip: float
-    proj_clip: float
-    use_skip_connections: bool
-    projection_dim: int
-    dim: int
-    n_layers: int
-    activation: Literal["relu", "tanh"]
-    filters: tuple[tuple[int, int], ...]
-    n_highway: int
-    char_embedding_dim: int
-    n_characters: int = 262
-    max_characters_per_token: int = 50
+    cell_clip: float  # bound on |c| after each update; inf = no clip (null in JSON)
+    proj_clip: float  # bound on |h| after the projection; inf = no clip (null in JSON)
+    use_skip_connections: bool  # whether a layer's input is added to its output, from the second layer on
+    projection_dim: int  # p, width of x and of every h
+    dim: int  # d, width of the cell c
+    n_layers: int  # L, LSTM layers in each direction
+    activation: Literal["relu", "tanh"]  # of the character CNN
+    filters: tuple[tuple[int, int], ...]  # (width in characters, count) of each convolution
+    n_highway: int  # highway layers between the convolutions and the projection
+    char_embedding_dim: int  # width of a character's vector
+    n_characters: int = 262  # rows of the character table; 262 in every model that is ready for use
+    max_characters_per_token: int = 50  # characters a word is padded or cut to, its two markers included
+    # What a character is: "bytes" as in the published models, or "characters", rows of the model's own lexicon
     alphabet: Literal["bytes", "characters"] = "bytes"
-    word_dim: int = 0
-    n_words: int = 0
+    word_dim: int = 0  # width and
+    n_words: int = 0  # rows of a table of words that is projected beside the CNN; 0 without one
 
     def __post_init__(self) -> None:
         for name in ("projection_dim", "dim", "char_embedding_dim"):
@@ -62,10 +46,7 @@ class BiLMOptions:
         _check_count("n_highway", self.n_highway, at_least=0, at_most=MOST_LAYERS)
         _check_count("max_characters_per_token", self.max_characters_per_token, at_least=1, at_most=MOST_CHARACTERS)
         for name in ("cell_clip", "proj_clip"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise OptionsError(f"lstm.{name} is {value!r}; it must be a number above 0, or null for no clip")
-            object.__setattr__(self, name, _float(name, value))  # 3 and 3.0 are the same model, with the same fingerprint
+            object.__setattr__(self, name, _clip(name, getattr(self, name)))
         if self.activation not in ("relu", "tanh"):
             raise OptionsError(f"char_cnn.activation is {self.activation!r}; known are 'relu' and 'tanh'")
         if not self.filters:
@@ -76,14 +57,6 @@ class BiLMOptions:
             _check_count("char_cnn.filters width", width, at_least=1, at_most=MOST_CHARACTERS)
             _check_count("char_cnn.filters count", count, at_least=1, at_most=MOST_WIDTH)
         self._check_alphabet()
-        if self.alphabet == "bytes" and self.n_characters != N_BYTES_AND_MARKERS + 1:
-            hint = (
-                "; 261 marks a checkpoint made for training: the weights it was dumped to are used with 262 "
-                "(one more row, for padding), so set n_characters to 262 in options.json"
-                if self.n_characters == N_BYTES_AND_MARKERS
-                else ""
-            )
-            raise OptionsError(f"char_cnn.n_characters is {self.n_characters!r}; it must be 262{hint}")
         widest = max(width for width, _ in self.filters)
         if self.max_characters_per_token < max(3, widest):
             raise OptionsError(
@@ -102,6 +75,13 @@ class BiLMOptions:
                 f"word_table has {self.n_words} words of {self.word_dim} numbers, the alphabet is {self.alphabet!r}: a table of "
                 "words has both, and stands beside an alphabet of characters"
             )
+        if self.alphabet == "bytes" and self.n_characters != N_BYTES_AND_MARKERS + 1:
+            hint = (
+                "; 261 marks a checkpoint made for training: the weights it was dumped to are used with 262 "
+                "(one more row, for padding), so set n_characters to 262 in options.json"
+            )
+            hint = hint if self.n_characters == N_BYTES_AND_MARKERS else ""
+            raise OptionsError(f"char_cnn.n_characters is {self.n_characters!r}; it must be 262{hint}")
 
     @property
     def n_filters(self) -> int:
@@ -117,8 +97,7 @@ class BiLMOptions:
     def from_dict(cls, options: Mapping[str, Any]) -> "BiLMOptions":
         """Read the published JSON layout; keys that only training used are ignored.
 
-        Raises:
-            OptionsError: a key is missing or has a value that no biLM can have.
+        OptionsError: a key is missing or has a value that no biLM can have.
         """
         lstm = _section(options, "lstm")
         char_cnn = _section(options, "char_cnn")
@@ -130,8 +109,8 @@ class BiLMOptions:
         except (TypeError, ValueError):
             raise OptionsError(f"char_cnn.filters is {filters!r}; it must list [width, count] pairs") from None
         return cls(
-            cell_clip=_clip(lstm.get("cell_clip")),
-            proj_clip=_clip(lstm.get("proj_clip")),
+            cell_clip=math.inf if lstm.get("cell_clip") is None else lstm["cell_clip"],
+            proj_clip=math.inf if lstm.get("proj_clip") is None else lstm["proj_clip"],
             use_skip_connections=_flag(lstm.get("use_skip_connections", False)),
             projection_dim=_required(lstm, "projection_dim", "lstm"),
             dim=_required(lstm, "dim", "lstm"),
@@ -216,17 +195,16 @@ def _required(section: Mapping[str, Any], key: str, where: str) -> Any:
     return section[key]
 
 
-def _clip(value: Any) -> Any:
-    return math.inf if value is None else value
-
-
 def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise OptionsError(f"lstm.use_skip_connections is {value!r}; it must be true or false")
     return value
 
 
-def _float(name: str, value: int | float) -> float:
+def _clip(name: str, value: Any) -> float:
+    """As a float: 3 and 3.0 are the same model, with the same fingerprint."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise OptionsError(f"lstm.{name} is {value!r}; it must be a number above 0, or null for no clip")
     try:
         return float(value)
     except OverflowError as error:  # a whole number of hundreds of digits

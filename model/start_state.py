@@ -17,17 +17,11 @@ from model.options import MOST_OPTIONS_BYTES, BiLMOptions
 
 @dataclass(frozen=True, eq=False)
 class StartState:
-    """What (h, c) a sentence starts from, for each direction and layer; the forward one is index 0.
-
-    Attributes:
-        kind: "zero" or "warm".
-        h: float32 [2, L, p], the recurrent output, skip connection left out.
-        c: float32 [2, L, d], the cell.
-    """
+    """What (h, c) a sentence starts from, for each direction and layer; the forward one is index 0."""
 
     kind: Literal["zero", "warm"]
-    h: Tensor
-    c: Tensor
+    h: Tensor  # float32 [2, L, p], the recurrent output, skip connection left out
+    c: Tensor  # float32 [2, L, d], the cell
 
     def __post_init__(self) -> None:
         if self.kind not in ("zero", "warm"):
@@ -43,11 +37,8 @@ class StartState:
     @classmethod
     def zero(cls, options: BiLMOptions) -> "StartState":
         """All zeros."""
-        return cls(
-            "zero",
-            torch.zeros(2, options.n_layers, options.projection_dim),
-            torch.zeros(2, options.n_layers, options.dim),
-        )
+        n_layers = options.n_layers
+        return cls("zero", torch.zeros(2, n_layers, options.projection_dim), torch.zeros(2, n_layers, options.dim))
 
     @cached_property
     def sha256(self) -> str:
@@ -71,11 +62,7 @@ class StartState:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "StartState":
-        """Read what `to_bytes` wrote.
-
-        Raises:
-            WeightsError: not such a file.
-        """
+        """Read what `to_bytes` wrote. WeightsError: not such a file."""
         try:
             if (size := int.from_bytes(data[:8], "little")) > MOST_OPTIONS_BYTES:
                 raise ValueError(f"its header has {size:,} bytes; {MOST_OPTIONS_BYTES:,} are the most")

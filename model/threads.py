@@ -14,8 +14,6 @@ import torch
 _GRAIN = 32768  # at::internal::GRAIN_SIZE: elementwise work below it is not split
 VECTOR = 64  # elements in two vectors of the widest kind (AVX-512, 16 bits)
 
-__all__ = ["VECTOR", "direction_pool", "whole_chunk_threads"]
-
 
 def whole_chunk_threads(available: int, sizes: Iterable[int]) -> int:
     """The largest number of threads ≤ available that splits elementwise work of all these sizes into whole vectors."""

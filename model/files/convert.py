@@ -7,17 +7,15 @@ import tempfile
 from pathlib import Path
 
 from model.files import locate, manylangs, tf_checkpoint
-from model.files.locate import Kind
 from model.files.registry import available_models, load_model, name_of
 from model.files.weights import BiLMWeights, options_in, read_json
-from model.options import N_BYTES_AND_MARKERS, BiLMOptions
+from model.options import N_BYTES_AND_MARKERS
 
 
 def load_any(spec: str) -> tuple[str, BiLMWeights]:
     """Load a model in any form that is known, and say what to call it.
 
-    Args:
-        spec: what `load_model` takes, or a local folder or a zip with another program's model.
+    ``spec`` is what `load_model` takes, or a local folder or a zip with another program's model.
 
     Raises:
         UnknownModelError: there is no such model.
@@ -27,28 +25,24 @@ def load_any(spec: str) -> tuple[str, BiLMWeights]:
         return load_model(spec)
     if spec.lower().endswith(".zip"):
         path = locate.fetch(spec)
-        if locate.foreign_kind(locate.zip_members(path, spec)) == Kind.MANYLANGS:
+        if locate.foreign_kind(locate.zip_members(path, spec)) == locate.MANYLANGS:
             with tempfile.TemporaryDirectory() as unpacked:
                 locate.unpack(path, Path(unpacked), spec, manylangs.wanted)
                 return name_of(spec), BiLMWeights(*manylangs.read(Path(unpacked)))
     folder = Path(spec)
     kind = locate.foreign_kind([path.name for path in folder.iterdir()]) if folder.is_dir() else None
-    if kind == Kind.MANYLANGS:
+    if kind == locate.MANYLANGS:
         return name_of(spec), BiLMWeights(*manylangs.read(folder))
-    if kind == Kind.CHECKPOINT:
+    if kind == locate.CHECKPOINT:
         return name_of(spec), _read_checkpoint(folder)
     return load_model(spec)
 
 
 def _read_checkpoint(folder: Path) -> BiLMWeights:
-    options = _options_of_training(folder / "options.json")
-    return BiLMWeights(options, tf_checkpoint.read(tf_checkpoint.latest(folder), options))
-
-
-def _options_of_training(path: Path) -> BiLMOptions:
-    """The options.json of bilm-tf's training, which counts the rows of the characters without the padding row."""
-    parsed = read_json(path)
+    """Of bilm-tf's training, whose options.json counts the rows of the characters without the padding row."""
+    parsed = read_json(folder / "options.json")
     cnn = parsed.get("char_cnn") if isinstance(parsed, dict) else None
     if isinstance(cnn, dict) and cnn.get("n_characters") == N_BYTES_AND_MARKERS:
         cnn["n_characters"] = N_BYTES_AND_MARKERS + 1
-    return options_in(parsed, path)
+    options = options_in(parsed, folder / "options.json")
+    return BiLMWeights(options, tf_checkpoint.read(tf_checkpoint.latest(folder), options))

@@ -93,8 +93,7 @@ def _swap_gates(tensor: Tensor) -> Tensor:
 def read(path: Path, options: BiLMOptions) -> dict[str, Tensor]:
     """Canonical tensors of a published file.
 
-    Raises:
-        WeightsError: not HDF5, or a dataset is missing, of another shape, or not of floating point.
+    WeightsError: not HDF5, or a dataset is missing, of another shape, or not of floating point.
     """
     try:
         file = h5py.File(path, "r")

@@ -11,12 +11,10 @@ import os
 import posixpath
 import re
 import shutil
-import tempfile
+import threading
 import zipfile
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
-from enum import Enum
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,39 +29,30 @@ _MOST_RATIO = 250  # that a member of more than `_FREE_BYTES` is compressed by: 
 _FREE_BYTES = 1 << 30
 _UNSAFE = (".pkl", ".pickle", ".pt", ".pth", ".bin", ".ckpt", ".npy", ".npz")
 
-
-@dataclass(frozen=True)
-class ModelFiles:
-    """Local paths of a model's files; `options` is None where the weights stand alone."""
-
-    weights: Path
-    options: Path | None
+# Other programs' models, which `elmo-store models convert` turns into ours
+MANYLANGS = "a model of ELMoForManyLangs"
+CHECKPOINT = "a checkpoint of bilm-tf's training"
 
 
-class Kind(Enum):
-    """Another program's model, which `elmo-store models convert` turns into ours."""
-
-    MANYLANGS = "a model of ELMoForManyLangs"
-    CHECKPOINT = "a checkpoint of bilm-tf's training"
-
-
-def foreign_kind(names: Collection[str]) -> Kind | None:
+def foreign_kind(names: Collection[str]) -> str | None:
     """Whose model the files of a folder or a zip are; None where they are weights that need no conversion, or of no kind."""
     if any(name.endswith((".hdf5", ".safetensors")) for name in names):
         return None
     if {"token_embedder.pkl", "encoder.pkl"} <= set(names):
-        return Kind.MANYLANGS
-    return Kind.CHECKPOINT if any(name.endswith(".index") for name in names) else None
+        return MANYLANGS
+    return CHECKPOINT if any(name.endswith(".index") for name in names) else None
 
 
 @contextmanager
-def _reaching(url: str) -> Iterator[None]:
-    """Errors of a filesystem, each of which has its own, become UnknownModelError."""
+def _reaching(url: str, filesystem: Any) -> Iterator[None]:
+    """Errors of a remote filesystem, each of which has its own, become UnknownModelError."""
     try:
         yield
     except ModelError:
         raise
     except Exception as error:
+        if _is_local(filesystem):
+            raise
         raise UnknownModelError(
             f"{url} can't be read ({type(error).__name__}: {error}); check address, network and credentials"
         ) from error
@@ -72,14 +61,14 @@ def _reaching(url: str) -> Iterator[None]:
 def fetch(url: str, storage_options: dict[str, Any] | None = None) -> Path:
     """The local path of one file, copied to the cache when remote. UnknownModelError if it is not there."""
     filesystem, path = _filesystem(url, storage_options)
-    with _reaching(url):
+    with _reaching(url, filesystem):
         if not filesystem.isfile(path):
             raise UnknownModelError(f"there is no file {url}, or it can't be reached")
         return _fetch(filesystem, path)
 
 
-def find(folder_or_url: str, storage_options: dict[str, Any] | None = None) -> ModelFiles:
-    """Find a model's files and bring them to a local disk.
+def find(folder_or_url: str, storage_options: dict[str, Any] | None = None) -> tuple[Path, Path | None]:
+    """Find a model's files, bring them to a local disk, and return the paths of weights and options (None: there are none).
 
     Args:
         folder_or_url: a folder or a weights file (.safetensors or .hdf5), as a local path or any fsspec URL.
@@ -90,19 +79,23 @@ def find(folder_or_url: str, storage_options: dict[str, Any] | None = None) -> M
         WeightsError: a file in a format that can run code when read, or a folder without weights.
     """
     filesystem, path = _filesystem(folder_or_url, storage_options)
-    with nullcontext() if _is_local(filesystem) else _reaching(folder_or_url):
-        return _find(folder_or_url, filesystem, path.rstrip("/"))
+    with _reaching(folder_or_url, filesystem):
+        weights, options = _find(folder_or_url, filesystem, path.rstrip("/"))
+        return _fetch(filesystem, weights), None if options is None else _fetch(filesystem, options)
 
 
-def _find(folder_or_url: str, filesystem: Any, path: str) -> ModelFiles:
-    suffix = posixpath.splitext(path)[1].lower()
+def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | None]:
+    folder, name = posixpath.split(path)
+    suffix = posixpath.splitext(name)[1].lower()
     if suffix in _UNSAFE:
         raise WeightsError(f"{folder_or_url} is a {suffix} file; such files can hold code: convert it")
     if suffix in (".safetensors", ".hdf5"):
         if not filesystem.exists(path):
             raise UnknownModelError(f"there is no file {folder_or_url}, or it can't be reached")
-        options = next((o for o in _options_beside(path) if filesystem.exists(o)), None)
-        return _local(filesystem, path, options)
+        # X_weights….hdf5 has X_options.json beside it, as published, or options.json
+        beside = (re.sub(r"weights[^/]*$", "options.json", name), "options.json")
+        candidates = [posixpath.join(folder, other) for other in beside if other != name]
+        return path, next((candidate for candidate in candidates if filesystem.exists(candidate)), None)
     names = _names(filesystem, path)
     if names is None:
         raise UnknownModelError(f"there is no folder {folder_or_url}, or it can't be reached")
@@ -113,8 +106,8 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> ModelFiles:
             f"{folder_or_url} holds no weights that can be told apart: it needs options.json and one of "
             f"{', '.join(_WEIGHT_NAMES[:2])}, and holds {', '.join(sorted(names)[:10]) or 'nothing'}"
         )
-    options_name = _choose(names, ("options.json",), r".*options.*\.json")
-    return _local(filesystem, f"{path}/{weights}", options_name and f"{path}/{options_name}")
+    options = _choose(names, ("options.json",), r".*options.*\.json")
+    return f"{path}/{weights}", options and f"{path}/{options}"
 
 
 def _refuse_foreign(names: Collection[str], shown: str) -> None:
@@ -123,7 +116,7 @@ def _refuse_foreign(names: Collection[str], shown: str) -> None:
         is_remote_folder = "://" in shown and not shown.lower().endswith(".zip")  # a folder is converted on a local disk
         source, note = ("COPY", ", COPY a local copy of it,") if is_remote_folder else (shown, "")
         raise WeightsError(
-            f"{shown} holds {kind.value}: convert it once by `elmo-store models convert {source} FOLDER`{note} and give FOLDER"
+            f"{shown} holds {kind}: convert it once by `elmo-store models convert {source} FOLDER`{note} and give FOLDER"
         )
 
 
@@ -184,7 +177,7 @@ def _extract(archive: zipfile.ZipFile, member: str, target: Path, shown: str) ->
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary name beside ``path``, which takes its place at the end: the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
         yield temporary
         os.replace(temporary, path)
@@ -194,8 +187,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def cache_folder() -> Path:
     """The folder that downloaded models are kept in."""
-    chosen = os.environ.get("ELMO_STORE_CACHE")
-    if chosen:
+    if chosen := os.environ.get("ELMO_STORE_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elmo-store"
 
@@ -225,9 +217,9 @@ def _names(filesystem: Any, folder: str) -> list[str] | None:
     except (FileNotFoundError, NotImplementedError):
         entries = []
     names = [posixpath.basename(str(entry).replace(os.sep, "/")) for entry in entries]
-    if not names and not _is_local(filesystem):
-        names = [name for name in ("options.json", *_WEIGHT_NAMES) if filesystem.exists(f"{folder}/{name}")]
-    return names or (names if _is_local(filesystem) and filesystem.isdir(folder) else None)
+    if _is_local(filesystem):
+        return names if names or filesystem.isdir(folder) else None
+    return names or [name for name in ("options.json", *_WEIGHT_NAMES) if filesystem.exists(f"{folder}/{name}")] or None
 
 
 def _choose(names: list[str], preferred: tuple[str, ...], pattern: str) -> str | None:
@@ -239,32 +231,13 @@ def _choose(names: list[str], preferred: tuple[str, ...], pattern: str) -> str |
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _options_beside(weights: str) -> list[str]:
-    """Where a weights file's options may stand: X_weights….hdf5 → X_options.json as published, then options.json."""
-    folder, name = posixpath.split(weights)
-    published = re.sub(r"weights[^/]*$", "options.json", name)
-    return [posixpath.join(folder, other) for other in dict.fromkeys((published, "options.json")) if other != name]
-
-
-def _local(filesystem: Any, weights: str, options: str | None) -> ModelFiles:
-    return ModelFiles(_fetch(filesystem, weights), None if options is None else _fetch(filesystem, options))
-
-
 def _fetch(filesystem: Any, path: str) -> Path:
     if _is_local(filesystem):
         return Path(path)
     version = f"{filesystem.unstrip_protocol(path)} {filesystem.ukey(path)}"
     target = cache_folder() / hashlib.sha256(version.encode()).hexdigest()[:24] / posixpath.basename(path)
-    if target.exists():
-        return target
-    _LOG.info("downloading %s to %s", filesystem.unstrip_protocol(path), target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Into a temporary name in the same folder, then renamed: two processes or a broken line can't leave half a file.
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".download-")
-    try:
-        with os.fdopen(handle, "wb") as local, filesystem.open(path, "rb") as remote:
+    if not target.exists():
+        _LOG.info("downloading %s to %s", filesystem.unstrip_protocol(path), target)
+        with replacing(target) as temporary, temporary.open("wb") as local, filesystem.open(path, "rb") as remote:
             shutil.copyfileobj(remote, local, 1 << 20)
-        os.replace(temporary, target)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
     return target

@@ -26,33 +26,22 @@ _PUBLISHED_BASE = "https://allennlp.s3.amazonaws.com/models/elmo/"
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """One line of `elmo-store models`.
+    """One line of `elmo-store models`."""
 
-    Attributes:
-        name: what --model takes.
-        description: one line.
-        where: folder, URL or "generated".
-        bytes: size of the weights file as stored (of published ones about that, until downloaded); 0 if generated.
-    """
-
-    name: str
-    description: str
-    where: str
-    bytes: int
+    name: str  # what --model takes
+    description: str  # one line
+    where: str  # folder, URL or "generated"
+    bytes: int  # size of the weights file as stored (of published ones about that, until downloaded); 0 if generated
 
 
 def _published() -> dict[str, ModelInfo]:
     """The models of Peters et al. 2018: English, trained on the 1 Billion Word Benchmark, the last one on 5.5 billion tokens."""
+    size = 374_403_392  # of either large one
     models = (
         ("small", "2x1024_128_2048cnn_1xhighway", "published, 2 × 1024/128, 13.6M parameters", 54_373_184),
         ("medium", "2x2048_256_2048cnn_1xhighway", "published, 2 × 2048/256, 28.0M parameters", 112_000_000),
-        ("original", "2x4096_512_2048cnn_2xhighway", "published, 2 × 4096/512, 93.6M parameters", 374_403_392),
-        (
-            "original-5.5b",
-            "2x4096_512_2048cnn_2xhighway_5.5B",
-            "published, 2 × 4096/512, trained on 5.5 billion tokens",
-            374_403_392,
-        ),
+        ("original", "2x4096_512_2048cnn_2xhighway", "published, 2 × 4096/512, 93.6M parameters", size),
+        ("original-5.5b", "2x4096_512_2048cnn_2xhighway_5.5B", "published, 2 × 4096/512, trained on 5.5 billion tokens", size),
     )
     return {
         name: ModelInfo(name, description, f"{_PUBLISHED_BASE}{shape}/elmo_{shape}_weights.hdf5", n_bytes)
@@ -63,7 +52,7 @@ def _published() -> dict[str, ModelInfo]:
 def available_models() -> list[ModelInfo]:
     """Every model that has a name: packaged ones first, then the generated one, then the published ones."""
     models = [
-        ModelInfo(folder.name, _description(folder), str(folder), (folder / "weights.safetensors").stat().st_size)
+        ModelInfo(folder.name, _description(folder) or "packaged", str(folder), (folder / "weights.safetensors").stat().st_size)
         for folder in packaged_folders()
     ]
     models.append(ModelInfo(RANDOM_SMALL, "random weights, 2 × 1024/128: for trying things out", "generated", 0))
@@ -79,14 +68,8 @@ def card_language(spec: str | None = None) -> str:
     name = spec or DEFAULT_MODEL
     if name in _published():
         return "English"
-    packaged = _PACKAGED / name / "README.md"
-    card = packaged if packaged.is_file() else Path(name) / "README.md"
-    try:
-        text = card.read_text("utf-8")
-    except OSError:
-        return ""
-    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "")
-    return first.partition(",")[0].strip()
+    packaged = _PACKAGED / name
+    return _description(packaged if (packaged / "README.md").is_file() else Path(name)).partition(",")[0].strip()
 
 
 def load_model(spec: str | None = None) -> tuple[str, BiLMWeights]:
@@ -101,13 +84,12 @@ def load_model(spec: str | None = None) -> tuple[str, BiLMWeights]:
         WeightsError, OptionsError: its files can't be used.
     """
     packaged = {folder.name: folder for folder in packaged_folders()}
-    if spec is None:
-        if DEFAULT_MODEL not in packaged:
-            raise UnknownModelError(
-                "this installation carries no default model: give --model random-small to try things out, "
-                "or --model FOLDER with options.json and weights.hdf5 or weights.safetensors"
-            )
-        spec = DEFAULT_MODEL
+    if spec is None and DEFAULT_MODEL not in packaged:
+        raise UnknownModelError(
+            "this installation carries no default model: give --model random-small to try things out, "
+            "or --model FOLDER with options.json and weights.hdf5 or weights.safetensors"
+        )
+    spec = DEFAULT_MODEL if spec is None else spec
     if spec in packaged:
         return spec, BiLMWeights.load_safetensors(packaged[spec] / "weights.safetensors")
     if spec == RANDOM_SMALL:
@@ -189,10 +171,12 @@ def packaged_folders() -> list[Path]:
 
 
 def _description(folder: Path) -> str:
-    """The first line of text of the model card, headings left out."""
-    card = folder / "README.md"
-    lines = card.read_text(encoding="utf-8").splitlines() if card.is_file() else []
-    return next((line.strip() for line in lines if line.strip() and not line.startswith("#")), "packaged")
+    """The first line of text of the model card, headings left out; "" without a card."""
+    try:
+        lines = (folder / "README.md").read_text("utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in lines if line.strip() and not line.startswith("#")), "")
 
 
 def name_of(spec: str) -> str:

@@ -76,11 +76,7 @@ def encode(
     dtype: Literal["float32", "float16"],
     lexicon: Lexicon | None = None,
 ) -> bytes:
-    """The file's bytes.
-
-    Raises:
-        WeightsError: a value that float16 can't hold.
-    """
+    """The file's bytes. WeightsError: a value that float16 can't hold."""
     if dtype not in _DTYPES:
         raise WeightsError(f"dtype {dtype!r} is unknown; weights are stored as {' or '.join(_DTYPES)}")
     stored = {name: tensor.to(_DTYPES[dtype]).contiguous() for name, tensor in tensors.items()}

@@ -8,7 +8,7 @@ package that reads them alone brings 25,000 lines and has not been kept up since
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import google_crc32c
@@ -26,24 +26,23 @@ _FLOAT = 1  # DT_FLOAT
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Entry:
     """Where one tensor stands."""
 
-    dtype: int = 0
-    shape: tuple[int, ...] = ()
-    shard: int = 0
-    offset: int = 0
-    n_bytes: int = 0
-    crc: int = 0
-    sliced: bool = field(default=False)
+    dtype: int
+    shape: tuple[int, ...]
+    shard: int
+    offset: int
+    n_bytes: int
+    crc: int
+    sliced: bool
 
 
 def latest(folder: Path) -> Path:
     """The ``.index`` of a folder's newest checkpoint: what its file ``checkpoint`` names, else the one of the highest step.
 
-    Raises:
-        WeightsError: there is none.
+    WeightsError: there is none.
     """
     indexes = {path.name: path for path in folder.glob("*.index")}
     try:
@@ -62,8 +61,7 @@ def latest(folder: Path) -> Path:
 def read(index: Path, options: BiLMOptions) -> dict[str, torch.Tensor]:
     """Canonical tensors of the biLM in a checkpoint; its softmax, optimiser and counters are left.
 
-    Raises:
-        WeightsError: damaged, or a tensor is missing, of another shape, or not float32.
+    WeightsError: damaged, or a tensor is missing, of another shape, or not float32.
     """
     try:
         entries = dict(_entries(_index_bytes(index)))
@@ -159,19 +157,13 @@ def _block(table: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]
 
 def _entry(message: bytes) -> _Entry:
     """A BundleEntryProto; of the header, whose fields are others, nothing is used."""
-    entry = _Entry()
-    for number, value in _fields(message):
-        if isinstance(value, bytes):
-            if number == 2:
-                dims = [dim for kind, dim in _fields(value) if kind == 2 and isinstance(dim, bytes)]
-                sizes = [[size for kind, size in _fields(dim) if kind == 1] for dim in dims]
-                entry.shape = tuple(int(size[0]) if size else 0 for size in sizes)
-            entry.sliced = entry.sliced or number == 7
-        else:
-            name = {1: "dtype", 3: "shard", 4: "offset", 5: "n_bytes", 6: "crc"}.get(number)
-            if name:
-                setattr(entry, name, value)
-    return entry
+    fields = list(_fields(message))
+    numbers = {number: value for number, value in fields if isinstance(value, int)}
+    messages = {number: value for number, value in fields if isinstance(value, bytes)}
+    dims = [dict(_fields(dim)) for number, dim in _fields(messages.get(2, b"")) if number == 2 and isinstance(dim, bytes)]
+    shape = tuple(int(dim.get(1, 0)) for dim in dims)
+    dtype, shard, offset, n_bytes, crc = (numbers.get(number, 0) for number in (1, 3, 4, 5, 6))
+    return _Entry(dtype, shape, shard, offset, n_bytes, crc, sliced=7 in messages)
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -23,17 +23,11 @@ from model.options import MOST_OPTIONS_BYTES, BiLMOptions
 
 @dataclass(frozen=True, eq=False)
 class BiLMWeights:
-    """Options and tensors of one biLM, checked against each other.
-
-    Attributes:
-        options: the model's shape.
-        tensors: canonical name → float32 CPU tensor; see `BiLMOptions.tensor_shapes`.
-        lexicon: of a model whose alphabet is "characters"; None otherwise.
-    """
+    """Options and tensors of one biLM, checked against each other."""
 
     options: BiLMOptions
-    tensors: dict[str, torch.Tensor]
-    lexicon: Lexicon | None = None
+    tensors: dict[str, torch.Tensor]  # canonical name → float32 CPU tensor; see `BiLMOptions.tensor_shapes`
+    lexicon: Lexicon | None = None  # of a model whose alphabet is "characters"
 
     def __post_init__(self) -> None:
         shapes = self.options.tensor_shapes()
@@ -58,11 +52,9 @@ class BiLMWeights:
             has = "no dictionaries" if self.lexicon is None else "dictionaries"
             raise WeightsError(f"the options say that the alphabet is {self.options.alphabet!r}, and there are {has}")
         if self.lexicon is not None:
-            tables = (
-                ("character", self.lexicon.characters, self.options.n_characters),
-                ("word", self.lexicon.words, self.options.n_words),
-            )
-            for what, table, rows in tables:
+            rows_of_tables = self.options.n_characters, self.options.n_words
+            tables = ("character", self.lexicon.characters), ("word", self.lexicon.words)
+            for (what, table), rows in zip(tables, rows_of_tables, strict=True):
                 if max(table.values(), default=0) >= max(rows, 1):
                     raise WeightsError(f"the {what} dictionary gives rows up to {max(table.values())}, the table has {rows}")
 
@@ -90,10 +82,9 @@ class BiLMWeights:
 
     @classmethod
     def load(cls, folder_or_url: str, storage_options: dict[str, Any] | None = None) -> "BiLMWeights":
-        """Load a folder (options.json beside weights.safetensors or weights.hdf5), one .safetensors or .hdf5 file, or a zip.
+        """Load a folder (options.json beside weights.safetensors or weights.hdf5), one .safetensors or .hdf5 file, or NLPL's zip.
 
-        A zip is one of NLPL's, with model.hdf5 and options.json. Any fsspec URL will do; what is not on a local disk is copied to
-        the cache first.
+        Any fsspec URL will do; what is not on a local disk is copied to the cache first.
 
         Raises:
             UnknownModelError: nothing is there.
@@ -103,13 +94,13 @@ class BiLMWeights:
             with tempfile.TemporaryDirectory() as unpacked:
                 locate.unpack(locate.fetch(folder_or_url, storage_options), Path(unpacked), folder_or_url)
                 return cls.load(unpacked)
-        files = locate.find(folder_or_url, storage_options)
-        options = None if files.options is None else read_options(files.options)
-        if files.weights.suffix == ".safetensors":
-            return cls.load_safetensors(files.weights, options)
+        weights, options_path = locate.find(folder_or_url, storage_options)
+        options = None if options_path is None else read_options(options_path)
+        if weights.suffix == ".safetensors":
+            return cls.load_safetensors(weights, options)
         if options is None:
             raise OptionsError(f"{folder_or_url} has no options.json; HDF5 weights can't be read without one")
-        return cls(options, hdf5.read(files.weights, options))
+        return cls(options, hdf5.read(weights, options))
 
     @classmethod
     def load_safetensors(cls, path: str | Path, options: BiLMOptions | None = None) -> "BiLMWeights":
@@ -149,11 +140,7 @@ class BiLMWeights:
 
 
 def read_options(path: str | Path) -> BiLMOptions:
-    """Read an options.json.
-
-    Raises:
-        OptionsError: not JSON, or not a biLM's options.
-    """
+    """Read an options.json. OptionsError: not JSON, or not a biLM's options."""
     return options_in(read_json(path), path)
 
 
