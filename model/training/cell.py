@@ -8,16 +8,9 @@ from torch import Tensor
 
 
 def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:
-    """One step of a cell.
+    """One step of a cell: reads products [B, 4d], bias [4d] (1.0 already added to the forget part) and c_prev [B, d].
 
-    Args:
-        products: [B, 4d], contiguous.
-        bias: [4d] in c's dtype, 1.0 already added to the forget part.
-        c_prev: [B, d].
-        gates: [B, 4d], written: the activations i, f, g, o.
-        c: [B, d], written.
-        m: [B, d] in the dtype of gates, written: o · tanh(c).
-        clip: bound on |c|.
+    Writes gates [B, 4d], the activations i, f, g, o; c [B, d], bounded by ±clip; m [B, d] = o · tanh(c), in the dtype of gates.
     """
     i, f, g, o = (products.to(c.dtype) + bias).chunk(4, dim=1)  # [B, d] each
     i, f, g, o = torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
@@ -28,14 +21,10 @@ def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, 
 
 
 def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, clip: float) -> None:
-    """The gradient of one step, in place.
+    """The gradient of one step, in place, from that of m, dm [B, d]; where the clip holds no gradient passes.
 
-    Args:
-        gates: [B, 4d]; in: the activations, out: gradients of the products, whose sum over the batch is the bias's.
-        dm: [B, d], gradient of m.
-        dc: [B, d]; in: gradient of c from later steps, out: gradient of c_prev.
-        c_prev, c: [B, d].
-        clip: bound on |c|; where it holds no gradient passes.
+    gates [B, 4d]: activations before, gradients of the products after, whose sum over the batch is the bias's. dc [B, d]:
+    gradient of c from later steps before, that of c_prev after.
     """
     i, f, g, o = gates.to(c.dtype).chunk(4, dim=1)  # [B, d] each
     tanh_c, dm = torch.tanh(c), dm.to(c.dtype)

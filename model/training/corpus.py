@@ -37,15 +37,10 @@ Types = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """All types of a text and how many of them the softmax tells apart.
+    """All types of a text and how many of them the softmax tells apart."""
 
-    Attributes:
-        types: the strings by number; the first three are `SPECIAL`.
-        n_classes: the specials and the commonest words: types below this number are classes of their own.
-    """
-
-    types: tuple[str, ...]
-    n_classes: int
+    types: tuple[str, ...]  # the strings by number; the first three are `SPECIAL`
+    n_classes: int  # the specials and the commonest words: types below this number are classes of their own
 
     def __post_init__(self) -> None:
         if self.types[:FIRST_WORD] != SPECIAL:
@@ -64,17 +59,13 @@ class Vocabulary:
 def number_types(
     seen: Sequence[str], counts: npt.NDArray[np.int64], n_words: int, order: Sequence[str] | None = None
 ) -> tuple[Vocabulary, npt.NDArray[np.int32]]:
-    """Number the types of a text.
+    """Number the types of a text: the vocabulary, and the number of each distinct token of `seen`, int32 [len(seen)].
 
     Args:
-        seen: distinct tokens in order of first appearance, boundaries too.
-        counts: [len(seen)], how often each appeared.
+        seen: in order of first appearance, boundaries too; counts [len(seen)] says how often each appeared.
         n_words: how many words the softmax tells apart, at most.
         order: the vocabulary's words, commonest first, where they are given from outside; words of it that the text
             lacks are kept, so that the classes are the same for every text.
-
-    Returns:
-        the vocabulary, and for each of `seen` its number, int32 [len(seen)].
     """
     if order is None:
         rank = np.argsort(-counts, kind="stable")  # equal counts: first come, first numbered
@@ -93,17 +84,11 @@ def number_types(
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """A tokenised text.
+    """A tokenised text."""
 
-    Attributes:
-        types: int32 [n], the text with boundaries: `<S>`, words, `</S>`, `<S>`, …
-        starts: int64 [sentences + 1], where each sentence's `<S>` stands; the last one is n.
-        vocabulary: the numbering.
-    """
-
-    types: Types
-    starts: npt.NDArray[np.int64]
-    vocabulary: Vocabulary
+    types: Types  # int32 [n], the text with boundaries: `<S>`, words, `</S>`, `<S>`, …
+    starts: npt.NDArray[np.int64]  # int64 [sentences + 1], where each sentence's `<S>` stands; the last one is n
+    vocabulary: Vocabulary  # the numbering
 
     @property
     def n_words(self) -> int:
@@ -138,8 +123,7 @@ class Corpus:
     def encode(cls, sentences: Iterable[Sequence[str]], n_words: int, order: Sequence[str] | None = None) -> "Corpus":
         """Number a text; see `number_types`. Sentences of no tokens are passed over.
 
-        Raises:
-            TrainingError: no sentences, or fewer than two words to tell apart.
+        TrainingError: no sentences, or fewer than two words to tell apart.
         """
         number: dict[str, int] = {EOS: 0, BOS: 1}
         row, starts = array("i"), array("q")
@@ -181,21 +165,14 @@ def shuffle_sentences(types: Types, starts: npt.NDArray[np.int64], seed: int) ->
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The next steps of every lane, both directions.
+    """The next steps of every lane, both directions."""
 
-    Attributes:
-        words: int64 [n], the distinct types of both inputs, rising.
-        inputs: int64 [2, T, B], places in `words`; index 0 = forward, 1 = backward.
-        targets: int64 [2, T, B], softmax classes of what comes next in each direction's reading order.
-        weights: float32 [2, T, B]: 0 where the next token opens the next sentence, which is no prediction, else 1.
-        n_words: words (boundaries left out) among the forward inputs.
-    """
-
-    words: npt.NDArray[np.int64]
-    inputs: npt.NDArray[np.int64]
-    targets: npt.NDArray[np.int64]
+    words: npt.NDArray[np.int64]  # int64 [n], the distinct types of both inputs, rising
+    inputs: npt.NDArray[np.int64]  # int64 [2, T, B], places in `words`; index 0 = forward, 1 = backward
+    targets: npt.NDArray[np.int64]  # int64 [2, T, B], softmax classes of what comes next in each direction's reading order
+    # float32 [2, T, B]: 0 where the next token opens the next sentence, which is no prediction, else 1
     weights: npt.NDArray[np.float32]
-    n_words: int
+    n_words: int  # words (boundaries left out) among the forward inputs
 
 
 class Epoch:
@@ -204,8 +181,7 @@ class Epoch:
     def __init__(self, corpus: Corpus, number: int, lanes: int, unroll: int, seed: int, shuffle: bool = False) -> None:
         """Epoch `number` (from 0) of a run: the first in the text's own order unless `shuffle`, the later ones shuffled.
 
-        Raises:
-            TrainingError: the text is too short for one batch.
+        TrainingError: the text is too short for one batch.
         """
         types, starts = corpus.types, corpus.starts
         if number > 0 or shuffle:

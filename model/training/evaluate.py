@@ -26,17 +26,11 @@ CLASSES = 4096  # classes whose logits are computed at a time
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss on a held-out text.
+    """Loss on a held-out text."""
 
-    Attributes:
-        loss: Σ -log p of each direction, nats.
-        predictions: how many words and sentence ends each direction predicted (words and sentence starts, backward).
-        unknown: share of the predictions that were of words outside the vocabulary, which count as one type.
-    """
-
-    loss: tuple[float, float]
-    predictions: int
-    unknown: float
+    loss: tuple[float, float]  # Σ -log p of each direction, nats
+    predictions: int  # how many words and sentence ends each direction predicted (words and sentence starts, backward)
+    unknown: float  # share of the predictions that were of words outside the vocabulary, which count as one type
 
     @property
     def perplexity(self) -> tuple[float, float]:

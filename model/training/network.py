@@ -53,17 +53,11 @@ def initial_parameters(options: BiLMOptions, seed: int) -> dict[str, Tensor]:
 
 @dataclass(frozen=True)
 class Network:
-    """One biLM under training.
+    """One biLM under training."""
 
-    Attributes:
-        options: its shape.
-        parameters: canonical name → float32 leaf (float64 in tests) on the device of the run.
-        dtype: what products are computed in.
-    """
-
-    options: BiLMOptions
-    parameters: dict[str, Tensor]
-    dtype: torch.dtype
+    options: BiLMOptions  # its shape
+    parameters: dict[str, Tensor]  # canonical name → float32 leaf (float64 in tests) on the device of the run
+    dtype: torch.dtype  # what products are computed in
 
     @property
     def device(self) -> torch.device:
@@ -104,16 +98,10 @@ class Network:
     def direction(
         self, direction: str, x: Tensor, state: list[tuple[Tensor, Tensor]], drop: Callable[[Tensor], Tensor] | None = None
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """One direction over a batch's steps.
+        """One direction ("fwd" or "bwd") over a batch's steps, x [T, B, p] in the order in which it reads.
 
-        Args:
-            direction: "fwd" or "bwd".
-            x: [T, B, p] in the order in which this direction reads.
-            state: h [B, p] and c [B, d] for each layer, from the batch before.
-            drop: dropout, for x and every layer's output.
-
-        Returns:
-            the top layer's outputs [T, B, p], and the state to carry, cut off from the gradient.
+        From the state that the batch before left, h [B, p] and c [B, d] of each layer, to the top layer's outputs [T, B, p] and
+        the state to carry, cut off from the gradient. `drop` is dropout, for x and every layer's output.
         """
         carried = []
         clips = self.options.cell_clip, self.options.proj_clip
@@ -134,17 +122,13 @@ class Network:
 def convolve(
     characters: Tensor, char_embed: Tensor, weights: Sequence[Tensor], windows: int | None = None, *, groups: int = 3
 ) -> Tensor:
-    """The largest product of each filter over all windows of a word, bias and activation not applied.
+    """The largest product of each filter over all windows of words [n, 50], bias and activation not applied → [n, Σf].
 
     Args:
-        characters: ids [n, 50], any integers.
         char_embed: [262, d_char].
         weights: of each convolution, [f, d_char, width].
         windows: that are looked at, one more than the longest word's characters or 50; None = as many as each group needs.
         groups: by length, that words are taken in where `windows` is not given.
-
-    Returns:
-        [n, Σf] in char_embed's dtype.
     """
     if windows is not None:
         return _largest(characters.long(), windows, char_embed, *_merged(weights))
@@ -220,22 +204,14 @@ class LSTMRecurrence(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        x: Tensor,
-        state: tuple[Tensor, Tensor],
-        weight_ih: Tensor,
+        x: Tensor,  # [T, B, p]
+        state: tuple[Tensor, Tensor],  # h [B, p] and c [B, d] before the first step; c is float32 or wider
+        weight_ih: Tensor,  # [4d, p], as weight_hh
         weight_hh: Tensor,
-        bias: Tensor,
-        weight_proj: Tensor,
-        clips: tuple[float, float],
+        bias: Tensor,  # [4d]
+        weight_proj: Tensor,  # [p, d]
+        clips: tuple[float, float],  # of the cell and of the projection
     ) -> tuple[Tensor, Tensor]:
-        """Run the steps.
-
-        Args:
-            x: [T, B, p].
-            state: h [B, p] and c [B, d] before the first step; c is float32 or wider.
-            weight_ih, weight_hh: [4d, p]; bias: [4d]; weight_proj: [p, d].
-            clips: of the cell and of the projection.
-        """
         (h_0, c_0), (cell_clip, proj_clip) = state, clips
         steps, batch, p = x.shape
         d = c_0.shape[1]

@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -38,25 +38,16 @@ MAY_CHANGE = ("max_tokens", "decay_tokens", "rate", "softmax_rate", "warmup", "c
 
 @dataclass(frozen=True)
 class Report:
-    """What happened since the report before.
+    """What happened since the report before."""
 
-    Attributes:
-        tokens, seconds: of the whole run; seconds spent in training.
-        loss: mean -log p (nats) of each direction.
-        sampled: whether that is the sampled softmax's loss, from which no perplexity follows.
-        speed: words of text a second since the last report.
-        left: seconds to the end at this speed, None where no end is set.
-    """
-
-    tokens: int
-    seconds: float
-    loss: tuple[float, float]
-    sampled: bool
-    speed: float
-    left: float | None
+    tokens: int  # of the whole run
+    seconds: float  # spent in training by the whole run
+    loss: tuple[float, float]  # mean -log p (nats) of each direction
+    sampled: bool  # whether that is the sampled softmax's loss, from which no perplexity follows
+    speed: float  # words of text a second since the last report
+    left: float | None  # seconds to the end at this speed, None where no end is set
 
     def line(self) -> str:
-        """The progress line."""
         losses = " ".join(f"{loss:.3f}" for loss in self.loss)
         if self.sampled:
             shown = f"sampled loss {losses}"
@@ -68,77 +59,55 @@ class Report:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """A text to measure perplexity on while a run goes on.
+    """A text to measure perplexity on while a run goes on."""
 
-    Attributes:
-        name: of the text, in reports and in the file of points.
-        sentences: the text.
-        every: tokens of training between two points, and one at the end.
-        on_point: called with each point's tokens and its evaluation.
-    """
-
-    name: str
-    sentences: Sequence[Sequence[str]]
-    every: int
-    on_point: Callable[[int, Evaluation], None] = lambda *_: None
+    name: str  # of the text, in reports and in the file of points
+    sentences: Sequence[Sequence[str]]  # the text
+    every: int  # tokens of training between two points, and one at the end
+    on_point: Callable[[int, Evaluation], None] = lambda *_: None  # called with each point's tokens and its evaluation
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How long to train and what to leave on the way.
+    """How long to train and what to leave on the way."""
 
-    Attributes:
-        hours: bound on this call; None = none.
-        on_progress: called about every `report_seconds`.
-        checkpoint_seconds: between checkpoints.
-        keep: checkpoints to leave, the newest included.
-        heldout: measured at points of the run.
-    """
-
-    hours: float | None = None
-    on_progress: Callable[[Report], None] = lambda _: None
+    hours: float | None = None  # bound on this call; None = none
+    on_progress: Callable[[Report], None] = lambda _: None  # called about every `report_seconds`
     report_seconds: float = 30.0
-    checkpoint_seconds: float = 180.0
-    keep: int = 1
-    heldout: HeldOut | None = None
+    checkpoint_seconds: float = 180.0  # between checkpoints
+    keep: int = 1  # checkpoints to leave, the newest included
+    heldout: HeldOut | None = None  # measured at points of the run
 
 
 def run(trainer: Trainer, folder: Path, settings: RunSettings = RunSettings()) -> str:
-    """Train until the recipe's tokens, the hours or a signal end it, and leave a checkpoint.
+    """Train until the recipe's tokens, the hours or a signal end it; checkpoint, curve and held-out points go into the folder.
 
     Where the recipe has no end in tokens and hours are given, the end is set once a quarter of them (`FALL`) is left, to
     what the speed so far will reach: the rate falls to zero over it. From then on the run's end stands in its checkpoint.
-
-    Args:
-        trainer: fresh or resumed.
-        folder: for the checkpoint, the curve and the held-out points.
-        settings: see there.
-
-    Returns:
-        why it ended: "tokens", "hours" or "signal".
+    Returns why it ended: "tokens", "hours" or "signal".
     """
     folder.mkdir(parents=True, exist_ok=True)
-    clock = _Clock()
-    meter = _Meter(trainer.progress.tokens)
-    saved, earlier_seconds = 0.0, trainer.progress.seconds
+    began, saved, earlier_seconds = time.monotonic(), 0.0, trainer.progress.seconds
     first_tokens = measured_tokens = trainer.progress.tokens
-    with _Signals() as stopped:
+    meter, heldout = _Meter(first_tokens), settings.heldout
+    with _signals() as received:
         for step in trainer.train():
-            now, tokens = clock.seconds(), trainer.progress.tokens
+            now, tokens = time.monotonic() - began, trainer.progress.tokens
             trainer.progress.seconds = earlier_seconds + now
             meter.add(step)
             if settings.hours is not None and trainer.recipe.max_tokens is None and now >= (1 - FALL) * settings.hours * 3600:
                 speed = (tokens - first_tokens) / now
                 trainer.recipe = _end_within(trainer.recipe, tokens, speed, settings.hours * 3600 - now)
-            over = _over(trainer, settings.hours, now, stopped.received)
+            over = _over(trainer, settings.hours, now, bool(received))
             if over or now - meter.seconds >= settings.report_seconds:
                 report = meter.report(trainer, settings.hours, now)
                 settings.on_progress(report)
-                _add_to_curve(folder / CURVE, report, trainer.recipe.rate_factor(tokens))
-            heldout = settings.heldout
+                losses, factor = "\t".join(f"{loss:.4f}" for loss in report.loss), trainer.recipe.rate_factor(tokens)
+                _add_line(folder / CURVE, CURVE_HEADER, f"{tokens}\t{report.seconds:.0f}\t{losses}\t{factor:.4f}\n")
             if heldout and (tokens // heldout.every > measured_tokens // heldout.every or over == "tokens"):
-                with clock.stopped():
-                    _measure(trainer, heldout, folder / POINTS)
+                paused = time.monotonic()
+                _measure(trainer, heldout, folder / POINTS)
+                began += time.monotonic() - paused
                 measured_tokens = tokens
             if over or now - saved >= settings.checkpoint_seconds:
                 save_checkpoint(trainer, folder / CHECKPOINT, settings.keep)
@@ -198,11 +167,6 @@ def _measure(trainer: Trainer, heldout: HeldOut, path: Path) -> None:
     heldout.on_point(trainer.progress.tokens, evaluation)
 
 
-def _add_to_curve(path: Path, report: Report, factor: float) -> None:
-    losses = "\t".join(f"{loss:.4f}" for loss in report.loss)
-    _add_line(path, CURVE_HEADER, f"{report.tokens}\t{report.seconds:.0f}\t{losses}\t{factor:.4f}\n")
-
-
 def _add_line(path: Path, header: str, line: str) -> None:
     if not path.exists():
         path.write_text(header, encoding="utf-8")
@@ -210,53 +174,31 @@ def _add_line(path: Path, header: str, line: str) -> None:
         file.write(line)
 
 
-class _Clock:
-    """Seconds since it was made, those left out during which it was stopped."""
+@contextmanager
+def _signals() -> Iterator[list[int]]:
+    """The SIGINT or SIGTERM that arrived, which asks for the end instead of killing; a second one kills."""
+    received: list[int] = []
 
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        at = time.monotonic()
-        yield
-        self._began += time.monotonic() - at
-
-
-class _Signals:
-    """While it holds, SIGINT and SIGTERM ask for the end instead of killing; a second one kills."""
-
-    def __init__(self) -> None:
-        self.received = False
-
-    def __enter__(self) -> "_Signals":
-        self._before = {}
-        try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._receive)
-        except ValueError:  # not the main thread: whoever runs us there stops us in another way
-            pass
-        return self
-
-    def _receive(self, number: int, _frame: object) -> None:
-        self.received = True
+    def receive(number: int, _frame: object) -> None:
+        received.append(number)
         signal.signal(number, signal.SIG_DFL)
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+    before = {}
+    with suppress(ValueError):  # not the main thread: whoever runs us there stops us in another way
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, receive)
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def save_checkpoint(trainer: Trainer, path: Path, keep: int = 1) -> None:
-    """Write a checkpoint, whole or not at all.
+    """Write a checkpoint, whole or not at all, in place of the newest one at ``path``.
 
-    Args:
-        path: of the newest checkpoint, which is replaced.
-        keep: checkpoints to leave in the folder. With more than one, each also stands under a name with its tokens,
-            `checkpoint-37646440.pt`, until so many later ones were written: after a divergence there is one to go back to.
+    With ``keep`` above 1, each also stands under a name with its tokens, `checkpoint-37646440.pt`, until so many later ones were
+    written: after a divergence there is one to go back to.
     """
     content = {
         "format": FORMAT,
@@ -289,11 +231,7 @@ def _keep(path: Path, tokens: int, keep: int) -> None:
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint.
-
-    Raises:
-        TrainingError: none there, damaged, or of another format.
-    """
+    """The content of a checkpoint. TrainingError: none there, damaged, or of another format."""
     if not path.exists():
         raise TrainingError(f"{path} does not exist: there is no run to resume; start one without --resume")
     try:

@@ -26,17 +26,11 @@ NEVER = -1e30  # the logit of a negative that is the row's own class
 
 @dataclass(frozen=True, eq=False)
 class Negatives:
-    """Classes drawn for one batch.
+    """Classes drawn for one batch."""
 
-    Attributes:
-        classes: int64 [k], distinct, rising.
-        tries: draws that it took to find k distinct ones, a float64 scalar.
-        n_classes: what they were drawn from.
-    """
-
-    classes: Tensor
-    tries: Tensor
-    n_classes: int
+    classes: Tensor  # int64 [k], distinct, rising
+    tries: Tensor  # draws that it took to find k distinct ones, a float64 scalar
+    n_classes: int  # what they were drawn from
 
     def to(self, device: torch.device) -> "Negatives":
         """The negatives on this device."""
@@ -68,33 +62,23 @@ def draw(n_classes: int, k: int, generator: np.random.Generator) -> Negatives:
 
 @dataclass(frozen=True, eq=False)
 class SampledLoss:
-    """The loss of one direction's positions and its gradients, none of them averaged yet.
+    """The loss of one direction's positions and its gradients, none of them averaged yet."""
 
-    Attributes:
-        loss: scalar, Σ weight · -log p over the positions.
-        dh: [n, p], gradient of the outputs, in their dtype.
-        d_negatives: [k, p] and d_negative_bias: [k], gradients of the negatives' rows.
-        d_targets: [n, p] and d_target_bias: [n], of each position's own row.
-    """
-
-    loss: Tensor
-    dh: Tensor
-    d_negatives: Tensor
+    loss: Tensor  # scalar, Σ weight · -log p over the positions
+    dh: Tensor  # [n, p], gradient of the outputs, in their dtype
+    d_negatives: Tensor  # [k, p] and d_negative_bias: [k], gradients of the negatives' rows
     d_negative_bias: Tensor
-    d_targets: Tensor
+    d_targets: Tensor  # [n, p] and d_target_bias: [n], of each position's own row
     d_target_bias: Tensor
 
 
 def sampled_loss(
     h: Tensor, targets: Tensor, weights: Tensor, weight: Tensor, bias: Tensor, negatives: Negatives | None
 ) -> SampledLoss:
-    """Loss and gradients by hand, a few positions at a time.
+    """Loss and gradients by hand, a few positions at a time, for outputs h [n, p] of one direction in the products' dtype.
 
-    Args:
-        h: [n, p], outputs of one direction; its dtype is the one that products are computed in.
-        targets: int64 [n]; weights: [n], of each position's loss.
-        weight: [classes, p] and bias: [classes], the softmax, float32 or wider.
-        negatives: on h's device; None for the full softmax.
+    targets int64 [n] with the weights [n] of their losses; the softmax's weight [classes, p] and bias [classes], float32 or
+    wider; negatives on h's device, None for the full softmax.
     """
     wide = weight.dtype
     classes = torch.arange(len(weight), device=h.device) if negatives is None else negatives.classes
@@ -131,15 +115,9 @@ def sampled_loss(
 
 
 def _softmax_rows(logits: Tensor, bias: Tensor, true_logit: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax over shared candidates and each row's own true class, with its gradient.
+    """Softmax over shared candidates and each row's own true class: loss [n] = -weight · log p(true), its gradient by true_logit.
 
-    Args:
-        logits: [n, k], contiguous; in: products, out: weight · p, the gradient.
-        bias: [k], and true_logit: [n]; both corrected for sampling already.
-        weight: [n], the weight of each row's loss.
-
-    Returns:
-        loss [n] = -weight · log p(true), and its gradient by true_logit [n].
+    logits [n, k]: products before, weight · p, the gradient, after; bias [k] and true_logit [n] are corrected for sampling.
     """
     full = torch.cat((logits.to(bias.dtype) + bias, true_logit[:, None]), dim=1)  # [n, k+1]
     log_p = torch.log_softmax(full, dim=1)
@@ -154,11 +132,9 @@ def generator_for(seed: int, batch: int) -> np.random.Generator:
 
 
 class SoftmaxRows:
-    """The softmax Θs, shared by both directions, and its Adagrad.
+    """The softmax Θs, shared by both directions, weight [classes, p] and bias [classes], and its Adagrad.
 
-    Attributes:
-        weight: [classes, p]; bias: [classes].
-        seen: the accumulator: [classes, 1], one number a row, or element by element as published, [classes, p + 1].
+    Its accumulator `seen` is one number a row, [classes, 1], or element by element as published, [classes, p + 1].
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, rate: float, each_element: bool = False) -> None:
@@ -168,13 +144,7 @@ class SoftmaxRows:
         self.seen = weight.new_full((n, p + 1), 1.0) if each_element else weight.new_full((n, 1), 0.1)
 
     def step(self, rows: Tensor, gradient: Tensor, factor: float) -> None:
-        """Change some rows.
-
-        Args:
-            rows: int64 [r], distinct.
-            gradient: [r, p + 1], that of the bias last.
-            factor: of the learning rate.
-        """
+        """Change distinct rows, int64 [r], by their gradient [r, p + 1], that of the bias last; `factor` of the learning rate."""
         squares = gradient.square()
         seen = self.seen[rows] + (squares if self.seen.shape[1] > 1 else squares.mean(1, keepdim=True))
         self.seen[rows] = seen
@@ -184,15 +154,9 @@ class SoftmaxRows:
 
 
 def sum_rows(n: int, row_of: Tensor, losses: Sequence[SampledLoss]) -> Tensor:
-    """The gradient of the softmax's rows, added up where a row comes more than once.
+    """The gradient of n rows of the softmax [n, p + 1], that of the bias last, added up where a row comes more than once.
 
-    Args:
-        n: distinct rows.
-        row_of: int64 [m], which of them is each negative, then each target, of the first loss, then of the next.
-        losses: of some directions.
-
-    Returns:
-        [n, p + 1], that of the bias last.
+    row_of int64 [m]: which of them is each negative, then each target, of the first loss, then of the next.
     """
     weight = torch.cat([part for loss in losses for part in (loss.d_negatives, loss.d_targets)])  # [m, p]
     bias = torch.cat([part for loss in losses for part in (loss.d_negative_bias, loss.d_target_bias)])  # [m]
@@ -205,16 +169,11 @@ def sum_rows(n: int, row_of: Tensor, losses: Sequence[SampledLoss]) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxWeights:
-    """A trained softmax: what perplexity needs beside the biLM, and `embed` does not.
+    """A trained softmax: what perplexity needs beside the biLM, and `embed` does not."""
 
-    Attributes:
-        weight: float32 [classes, p]; bias: float32 [classes].
-        words: the classes behind the boundaries and the unknown word, commonest first: [classes - 3].
-    """
-
-    weight: Tensor
+    weight: Tensor  # float32 [classes, p]; bias: float32 [classes]
     bias: Tensor
-    words: tuple[str, ...]
+    words: tuple[str, ...]  # the classes behind the boundaries and the unknown word, commonest first: [classes - 3]
 
     def save(self, path: Path, dtype: Literal["float32", "int8"] = "float32") -> None:
         """Write one safetensors file, the words as JSON in its metadata.
@@ -230,11 +189,7 @@ class SoftmaxWeights:
 
     @classmethod
     def load(cls, path: Path) -> "SoftmaxWeights":
-        """Read what `save` wrote; float32 in either case.
-
-        Raises:
-            TrainingError: no such file, or none that `save` wrote.
-        """
+        """Read what `save` wrote; float32 in either case. TrainingError: no such file, or none that `save` wrote."""
         if not path.is_file():
             raise TrainingError(
                 f"{path} does not exist: perplexity needs the softmax that `elmo-store train` leaves beside the weights; a "

@@ -135,37 +135,23 @@ class _Gather(torch.autograd.Function):
 
 @dataclass(frozen=True, eq=False)
 class DirectionBatch:
-    """What one direction reads in a batch.
+    """What one direction reads in a batch."""
 
-    Attributes:
-        read: [T, B, p], the word vectors in reading order.
-        state: h and c of each layer, from the batch before.
-        targets: int64 [T, B]; weights: float32 [T, B], see `corpus.Batch`.
-        negatives: None for the full softmax.
-    """
-
-    read: Tensor
-    state: State
-    targets: Tensor
+    read: Tensor  # [T, B, p], the word vectors in reading order
+    state: State  # h and c of each layer, from the batch before
+    targets: Tensor  # int64 [T, B]; weights: float32 [T, B], see `corpus.Batch`
     weights: Tensor
-    negatives: softmax.Negatives | None
+    negatives: softmax.Negatives | None  # None for the full softmax
 
 
 @dataclass(frozen=True, eq=False)
 class DirectionResult:
-    """What comes of a `DirectionBatch`.
+    """What comes of a `DirectionBatch`."""
 
-    Attributes:
-        d_read: [T, B, p], the gradient of `DirectionBatch.read`.
-        gradients: of the direction's parameters, by name.
-        state: to carry.
-        sampled: the loss, and the gradients of the softmax's rows.
-    """
-
-    d_read: Tensor
-    gradients: dict[str, Tensor]
-    state: State
-    sampled: softmax.SampledLoss
+    d_read: Tensor  # [T, B, p], the gradient of `DirectionBatch.read`
+    gradients: dict[str, Tensor]  # of the direction's parameters, by name
+    state: State  # to carry
+    sampled: softmax.SampledLoss  # the loss, and the gradients of the softmax's rows
 
 
 def direction_step(
@@ -176,15 +162,9 @@ def direction_step(
     scale: float = 1.0,
     drop: Callable[[Tensor], Tensor] | None = None,
 ) -> DirectionResult:
-    """Forward and backward.
+    """Forward and backward of "fwd" or "bwd"; nothing is changed.
 
-    Args:
-        network: its parameters are read, nothing is changed.
-        direction: "fwd" or "bwd".
-        rows: the softmax.
-        batch: what to read.
-        scale: of the mean loss, in the gradients of `network` and `batch.read`.
-        drop: see `Network.direction`.
+    `scale` is that of the mean loss in the gradients of `network` and `batch.read`; `drop` as of `Network.direction`.
     """
     read = batch.read.detach().requires_grad_()
     h, carried = network.direction(direction, read, batch.state, drop)  # [T, B, p]

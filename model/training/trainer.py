@@ -11,7 +11,7 @@ word vectors, is computed before and its gradient after, on all cores. The host 
 import logging
 import math
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,39 +35,23 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train; what belongs to the model's shape stands in `BiLMOptions`.
+    """How to train; what belongs to the model's shape stands in `BiLMOptions`."""
 
-    Attributes:
-        seed: of the parameters, the negatives, the dropout and the order of later epochs.
-        lanes, unroll: a batch is [unroll, lanes] tokens in each direction; gradients go back `unroll` tokens.
-        shuffle: whether the first pass over the text shuffles its sentences too; a text that stands source by source needs it.
-        n_words: words that the softmax tells apart.
-        sampled: negatives a batch; 0 = the full softmax.
-        optimiser: "adamw" or "adagrad", of all but the softmax's rows.
-        rate: learning rate of the network; softmax_rate: of the softmax's rows.
-        weight_decay: AdamW's.
-        clip: bound on the norm of the network's gradient (of the mean loss of a position, both directions added).
-        dropout: share of x and of each layer's output set to zero.
-        warmup: tokens over which the learning rate rises.
-        decay_tokens: words of text before `max_tokens` over which the rate falls to zero.
-        max_tokens: words of text after which the run ends; None = not known (yet): the rate stays.
-    """
-
-    seed: int = 1
-    lanes: int = 128
-    unroll: int = 20
-    shuffle: bool = False
-    n_words: int = 100_000
-    sampled: int = 2048
-    optimiser: Literal["adamw", "adagrad"] = "adamw"
-    rate: float = 2e-3
-    softmax_rate: float = 0.1
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    dropout: float = 0.0
-    warmup: int = 1_000_000
-    decay_tokens: int = 0
-    max_tokens: int | None = None
+    seed: int = 1  # of the parameters, the negatives, the dropout and the order of later epochs
+    lanes: int = 128  # a batch is [unroll, lanes] tokens in each direction
+    unroll: int = 20  # gradients go back so many tokens
+    shuffle: bool = False  # the sentences of the first pass too; a text that stands source by source needs it
+    n_words: int = 100_000  # words that the softmax tells apart
+    sampled: int = 2048  # negatives a batch; 0 = the full softmax
+    optimiser: Literal["adamw", "adagrad"] = "adamw"  # of all but the softmax's rows
+    rate: float = 2e-3  # learning rate of the network
+    softmax_rate: float = 0.1  # of the softmax's rows
+    weight_decay: float = 0.01  # AdamW's
+    clip: float = 1.0  # bound on the norm of the network's gradient (of the mean loss of a position, both directions added)
+    dropout: float = 0.0  # share of x and of each layer's output set to zero
+    warmup: int = 1_000_000  # tokens over which the learning rate rises
+    decay_tokens: int = 0  # words of text before `max_tokens` over which the rate falls to zero
+    max_tokens: int | None = None  # words of text after which the run ends; None = not known (yet): the rate stays
 
     def rate_factor(self, tokens: int) -> float:
         """What the learning rates are multiplied by after so many tokens: they rise, stay, and fall in a straight line."""
@@ -92,38 +76,25 @@ def make_optimiser(
 
 @dataclass
 class Progress:
-    """Where a run stands: everything else follows from it and the recipe.
+    """Where a run stands: everything else follows from it and the recipe."""
 
-    Attributes:
-        batches: batches done since the start; tokens: words of text seen; seconds: spent in training.
-        epoch, batch: the next batch to take.
-        passed_over: batches whose gradient was not finite: they changed nothing.
-    """
-
-    batches: int = 0
-    tokens: int = 0
-    seconds: float = 0.0
-    epoch: int = 0
-    batch: int = 0
-    passed_over: int = 0
+    batches: int = 0  # done since the start
+    tokens: int = 0  # words of text seen
+    seconds: float = 0.0  # spent in training
+    epoch: int = 0  # of the next batch to take
+    batch: int = 0  # its number in the epoch
+    passed_over: int = 0  # batches whose gradient was not finite: they changed nothing
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A batch, its negatives, and which of the softmax's rows it changes: all that can be known before its turn.
-
-    Attributes:
-        characters: int16 [n, 50], of the batch's words.
-        negatives: None for the full softmax.
-        rows: int64 [r], the classes of negatives and targets, distinct.
-        row_of: int64 [m], where in `rows` stand the negatives, then the targets, first of one direction, then of the other.
-    """
+    """A batch, its negatives, and which of the softmax's rows it changes: all that can be known before its turn."""
 
     batch: Batch
-    characters: Tensor
-    negatives: softmax.Negatives | None
-    rows: Tensor
-    row_of: Tensor
+    characters: Tensor  # int16 [n, 50], of the batch's words
+    negatives: softmax.Negatives | None  # None for the full softmax
+    rows: Tensor  # int64 [r], the classes of negatives and targets, distinct
+    row_of: Tensor  # int64 [m], where in `rows` stand the negatives, then the targets, first of one direction, then of the other
 
 
 @dataclass(frozen=True)
@@ -166,58 +137,41 @@ class Trainer:
 
     @classmethod
     def fresh(
-        cls,
-        options: BiLMOptions,
-        recipe: Recipe,
-        corpus: Corpus,
-        device: str = "cpu",
-        dtype: torch.dtype = torch.bfloat16,
+        cls, options: BiLMOptions, recipe: Recipe, corpus: Corpus, device: str = "cpu", dtype: torch.dtype = torch.bfloat16
     ) -> "Trainer":
         """A run at its start."""
         parameters = {name: value.to(device).requires_grad_() for name, value in initial_parameters(options, recipe.seed).items()}
         network = Network(options, parameters, dtype)
-        generator = torch.Generator().manual_seed(recipe.seed + 1)
-        weight = torch.randn(corpus.vocabulary.n_classes, options.projection_dim, generator=generator) * 0.03
-        rows = softmax.SoftmaxRows(
-            weight.to(device),
-            torch.zeros(corpus.vocabulary.n_classes, device=device),
-            recipe.softmax_rate,
-            each_element=recipe.optimiser == "adagrad",
-        )
-        return cls(
-            options,
-            recipe,
-            corpus,
-            network,
-            rows,
-            make_optimiser(recipe.optimiser, parameters, recipe.rate, recipe.weight_decay),
-            [network.zero_state(recipe.lanes) for _ in DIRECTIONS],
-        )
+        generator, n_classes = torch.Generator().manual_seed(recipe.seed + 1), corpus.vocabulary.n_classes
+        weight = (torch.randn(n_classes, options.projection_dim, generator=generator) * 0.03).to(device)
+        bias, each_element = torch.zeros(n_classes, device=device), recipe.optimiser == "adagrad"
+        rows = softmax.SoftmaxRows(weight, bias, recipe.softmax_rate, each_element=each_element)
+        optimiser = make_optimiser(recipe.optimiser, parameters, recipe.rate, recipe.weight_decay)
+        return cls(options, recipe, corpus, network, rows, optimiser, [network.zero_state(recipe.lanes) for _ in DIRECTIONS])
 
     def train(self) -> Iterator[StepReport]:
         """Train batch by batch from where `progress` stands, without end; the caller stops asking.
 
         While one batch is computed a thread cuts the next one from the text and draws its negatives.
         """
+        recipe, progress = self.recipe, self.progress
         with ThreadPoolExecutor(1, thread_name_prefix="next-batch") as ahead:
             while True:
-                epoch = Epoch(
-                    self.corpus, self.progress.epoch, self.recipe.lanes, self.recipe.unroll, self.recipe.seed, self.recipe.shuffle
-                )
-                batches = range(self.progress.batch, epoch.n_batches)
+                epoch = Epoch(self.corpus, progress.epoch, recipe.lanes, recipe.unroll, recipe.seed, recipe.shuffle)
+
+                def ask(index: int, number: int, epoch: Epoch = epoch) -> Future[Prepared]:
+                    return ahead.submit(lambda: self.prepare(epoch.batch(index), number))
+
+                batches = range(progress.batch, epoch.n_batches)
                 if batches:  # none are left where a run is resumed at the end of an epoch
-                    pending = ahead.submit(self._prepared, epoch, batches[0], self.progress.batches)
+                    pending = ask(batches[0], progress.batches)
                 for index in batches:
                     prepared = pending.result()
                     if index + 1 in batches:
-                        following = self.progress.batches + 1
-                        pending = ahead.submit(self._prepared, epoch, index + 1, following)
+                        pending = ask(index + 1, progress.batches + 1)
                     yield self.step(prepared)
-                self.progress.epoch += 1
-                self.progress.batch = 0
-
-    def _prepared(self, epoch: Epoch, index: int, number: int) -> Prepared:
-        return self.prepare(epoch.batch(index), number)
+                progress.epoch += 1
+                progress.batch = 0
 
     def prepare(self, batch: Batch, number: int) -> Prepared:
         """What can be done for the run's batch of this number before its turn."""
