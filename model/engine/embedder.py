@@ -157,8 +157,7 @@ class Embedder:
     def prepare(self, text: Text | Sequence[SentenceRows], *, boundaries: bool = False) -> Prepared:
         """All that the host does for a call before the device can begin; any thread may ask.
 
-        Raises:
-            ValueError: a request asks for rows that its sentence does not have.
+        ValueError: a request asks for rows that its sentence does not have.
         """
         with self._preparing:
             return self._host.prepare(text if isinstance(text, Text) else Text.of(text), boundaries=boundaries)
