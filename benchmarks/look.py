@@ -19,7 +19,7 @@ import numpy as np
 import elmo_store as stores
 from benchmarks.made_stores import Shape, make_store
 from benchmarks.support import Table, machine, options_of, run_measured, seconds
-from pipeline.explore import ann
+from pipeline.explore.neighbours import INDEX, build
 from pipeline.explore.service import Service
 
 TABLES = ("report", "page", "neighbours", "index")
@@ -111,8 +111,8 @@ def main() -> None:
             neighbours(store, f"exact neighbours of a token over occurrences in memory, 5 x {CHANNELS}", SAMPLE_ROWS, False)
         if "index" in args.tables:
             store = stores.open(make_store(folder, Shape.of_tokens(args.index_tokens, INDEX_CHANNELS)))
-            if not (Path(store.url) / ann.INDEX).exists():
-                print(f"\nindex built in {seconds(lambda: ann.build(store, lambda done, of: None)):,.0f} s")
+            if not (Path(store.url) / INDEX).exists():
+                print(f"\nindex built in {seconds(lambda: build(store, lambda done, of: None)):,.0f} s")
             neighbours(store, f"neighbours by the index, 5 x {INDEX_CHANNELS}", 512, True)
 
 

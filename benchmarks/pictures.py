@@ -20,9 +20,9 @@ import numpy.typing as npt
 import elmo_store
 from benchmarks.support import options_of
 from model.training.run import CURVE, POINTS
+from pipeline.commands.report import write_report
 from pipeline.explore.server import bound, server
 from pipeline.explore.service import Service
-from pipeline.report.write import write_report
 from tests.look.browser import WIDTH, chromium
 
 WORD = "states"

@@ -25,11 +25,11 @@ from model.training.network import initial_parameters
 from pipeline.commands.probe import add_tagging, run_task
 from pipeline.main import main as elmo_store
 from pipeline.probing import results
-from pipeline.probing.features import FeatureError
-from pipeline.probing.labels import LabelError, read_senses, read_token_labels
-from pipeline.probing.probe import TaggingTask, run_senses
-from pipeline.probing.results import Result
-from pipeline.probing.scores import Metric
+from pipeline.probing.data import LabelError, read_senses, read_token_labels
+from pipeline.probing.results import Metric, Result
+from pipeline.probing.senses import run_senses
+from pipeline.probing.tagger import FeatureError
+from pipeline.probing.tagging import TaggingTask
 from tests.data import data_folder
 
 ESCAPES = {

@@ -1,10 +1,11 @@
 """The command ``elmo-store``: a table of subcommands, each in a module of its own that is imported when it is asked for.
 
-A command module has ``add_arguments(parser)`` and ``run(args, beam_args) -> int``, and may have ``check(args)``: what can be
-found wrong with paths and options before anything large is imported; ``touches(args)``: what it reads and writes outside its
-own store, a `pipeline.cli.locations.Touched`, so that none overlaps another; ``LOADS``: what ``run`` will import that takes
-seconds, for the line that says so at once; ``TAKES_BEAM_OPTIONS = True``: options that Apache Beam knows are set apart for it,
-otherwise ``beam_args`` is empty.
+A command module has ``add_arguments(parser)`` and ``run(args, beam_args) -> int``, which returns the exit code, and may have
+
+- ``touches(args)``: what it reads and writes, a `pipeline.cli.locations.Touched`, checked before anything large is imported;
+- ``check(args)``: a CommandError for options that make no sense together;
+- ``EPILOG``: of its help; ``LOADS``: what ``run`` will import that takes seconds, for the line that says so at once;
+- ``TAKES_BEAM_OPTIONS = True``: options that Apache Beam knows are set apart for it, otherwise ``beam_args`` is empty.
 """
 
 import argparse
@@ -19,9 +20,11 @@ from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import NoReturn
 
+from elmo_store.errors import StoreError
 from pipeline.cli import config, locations, logs, signals
-from pipeline.cli import terminal as screen
-from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.exit_codes import CommandError, Exit, code_of
+from pipeline.cli.locations import Touched
+from pipeline.cli.terminal import escaped
 
 # group of the help: name: (module, one line of help)
 GROUPS = {
@@ -67,7 +70,7 @@ def package_version() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (argparse ends the process itself, with 2, on bad usage)."""
-    with screen.escaped():
+    with escaped():
         return _main(argv)
 
 
@@ -87,6 +90,9 @@ def _main(argv: Sequence[str] | None) -> int:
     except CommandError as error:
         print(f"elmo-store {asked}: {error}", file=sys.stderr)
         return int(error.code)
+    except StoreError as error:
+        print(f"elmo-store {asked}: {error}", file=sys.stderr)
+        return int(code_of(error))
     except KeyboardInterrupt as end:
         goes_on = "; the same command continues" if asked in GROUPS["make stores"] else ""
         signals.say(f"\nstopped by {signals.name_of(end)}{goes_on}")
@@ -102,37 +108,37 @@ def _main(argv: Sequence[str] | None) -> int:
 
 def _run(parser: argparse.ArgumentParser, command: ModuleType, arguments: list[str]) -> int:
     arguments = config.with_config(parser, arguments)
-    leaf, place = config.leaf_of(parser, arguments)
+    leaf, first = config.leaf_of(parser, arguments)
     loads = getattr(command, "LOADS", None)
     beam_args: list[str] = []
-    if getattr(command, "TAKES_BEAM_OPTIONS", False) and _has_others(leaf, arguments[place:]):
+    if getattr(command, "TAKES_BEAM_OPTIONS", False) and _unknown_options(leaf, arguments[first:]):
         logs.configure()  # before the import: Beam talks while it is imported
         _say_loading(loads, arguments)
         loads = None  # said
         from pipeline.runners.beam_options import split_arguments
 
         arguments, beam_args = split_arguments(arguments, config.option_names(leaf))
-    _check_options(leaf, arguments[config.leaf_of(parser, arguments)[1] :])
+    # Before what is missing is told: it may be what was misspelled.
+    if unknown := _unknown_options(leaf, arguments[config.leaf_of(parser, arguments)[1] :]):
+        ours = config.option_names(leaf)
+        leaf.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(_meant(name, ours) for name in unknown))
     args = parser.parse_args(arguments)
     if args.print_config:
         print(config.as_toml(leaf, args, beam_args), end="")
         return Exit.COMPLETE
-    places = locations.of_every_command(args, command.touches(args) if hasattr(command, "touches") else locations.Touched())
-    locations.check_spelling([*places.writes, *places.reads])
-    if check := getattr(command, "check", None):
-        check(args)
-    locations.check_answers([*places.writes, *places.reads])
-    locations.check_no_overlap(places)
+    if hasattr(command, "check"):
+        command.check(args)
+    locations.check(locations.of_every_command(args, command.touches(args) if hasattr(command, "touches") else Touched()))
     logs.configure(args.log_level, args.log_file, verbose=getattr(args, "verbose", False))
     _say_loading(loads, arguments)
     return int(command.run(args, beam_args))
 
 
-def _has_others(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> bool:
-    """Whether an option is none of ours: then it is Beam's, or a typing error that only Beam's own list can tell from one."""
-    ours = config.option_names(leaf)
+def _unknown_options(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
+    """Options that are none of ours: Beam's, or a typing error that only Beam's own list can tell from one."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return any(one.startswith("--") and one.partition("=")[0] not in ours for one in options)
+    names = [option.partition("=")[0] for option in options if option.startswith("--")]
+    return [name for name in names if name not in config.option_names(leaf)]
 
 
 def _say_loading(what: str | None, arguments: Sequence[str]) -> None:
@@ -146,18 +152,9 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """As argparse's, with the nearest of the choices."""
-        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
-            message += _meant(found[1], re.findall(r"[\w.-]+", found[2]))
+        if match := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            message += _meant(match[1], re.findall(r"[\w.-]+", match[2]))
         super().error(message)
-
-
-def _check_options(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> None:
-    """Bad usage for options that ``leaf`` does not have, before what is missing is told: it may be the same one."""
-    ours = config.option_names(leaf)
-    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    unknown = [name for one in options if one.startswith("--") and (name := one.partition("=")[0]) not in ours]
-    if unknown:
-        leaf.error(f"unrecognized arguments: {' '.join(unknown)}" + "".join(_meant(name, ours) for name in unknown))
 
 
 def _meant(word: str, known: Collection[str]) -> str:
@@ -188,6 +185,7 @@ def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, Mo
         if name in asked:
             modules[name] = importlib.import_module(module)
             modules[name].add_arguments(subparser)
+            subparser.epilog = f"{getattr(modules[name], 'EPILOG', '')}\n{subparser.epilog}"
             for leaf in _leaves(subparser):
                 _add_common(leaf)
                 leaf.usage = _short_usage(leaf)
@@ -211,8 +209,8 @@ def _short_usage(parser: argparse.ArgumentParser) -> str:
     for action in parser._actions:
         if (action.required or not action.option_strings) and not isinstance(action, argparse._SubParsersAction):
             needed._add_action(action)
-    given = " ".join(needed.format_usage().split()).removeprefix("usage: ")
-    return f"{given} [OPTION …]".replace("%", "%%")
+    usage = " ".join(needed.format_usage().split()).removeprefix("usage: ")
+    return f"{usage} [OPTION …]".replace("%", "%%")
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

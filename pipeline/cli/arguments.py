@@ -1,7 +1,9 @@
-"""Kinds of arguments that several commands take."""
+"""Kinds of arguments that several commands take. What a kind refuses is bad usage, told by argparse with the option's name."""
 
 import argparse
 import json
+import math
+from collections.abc import Callable
 from typing import Any
 
 
@@ -15,6 +17,30 @@ def json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError("not a JSON object (not shown, it may hold secrets)")
     return value
+
+
+def bounded(kind: type[int] | type[float], wanted: str, holds: Callable[[float], bool]) -> Callable[[str], float]:
+    """A type for argparse: numbers of this kind for which ``holds``, which ``wanted`` says in words."""
+
+    def parse(text: str) -> float:
+        number = kind(text)
+        if not holds(number):
+            raise argparse.ArgumentTypeError(f"{text} is out of range: give {wanted}")
+        return number
+
+    parse.__name__ = kind.__name__  # argparse says it of what is no number
+    return parse
+
+
+def at_least(least: int) -> Callable[[str], float]:
+    """A type for argparse: whole numbers of ``least`` or more."""
+    return bounded(int, f"{least} or more", lambda number: number >= least)
+
+
+count, natural = at_least(1), at_least(0)
+above_zero = bounded(float, "a number above 0", lambda number: 0 < number < math.inf)
+not_negative = bounded(float, "a number of 0 or more", lambda number: number >= 0)
+share = bounded(float, "a number of at least 0 and below 1", lambda number: 0 <= number < 1)
 
 
 def add_storage_options(parser: argparse._ActionsContainer, of: str) -> None:

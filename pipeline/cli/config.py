@@ -17,14 +17,14 @@ NOT_SETTINGS = frozenset({"help", "version", "config", "print_config"})
 
 
 def leaf_of(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, int]:
-    """The parser of the (sub)command that ``arguments`` name, and the place of the first argument after that name."""
-    place = 0
-    while (sub := _subcommands(parser)) is not None:
-        named = next((i for i in range(place, len(arguments)) if arguments[i] in sub), None)
+    """The parser of the (sub)command that ``arguments`` name, and the index of the first argument after that name."""
+    first = 0
+    while (commands := _subcommands(parser)) is not None:
+        named = next((i for i in range(first, len(arguments)) if arguments[i] in commands), None)
         if named is None:
             break
-        parser, place = sub[arguments[named]], named + 1
-    return parser, place
+        parser, first = commands[arguments[named]], named + 1
+    return parser, first
 
 
 def _subcommands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser] | None:
@@ -37,33 +37,34 @@ def option_names(parser: argparse.ArgumentParser) -> set[str]:
 
 
 def with_config(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
-    """``arguments`` with those of the ``--config`` files in them before the rest; unchanged without one.
+    """``arguments`` with the options of the ``--config`` files in them before the rest; unchanged without one.
 
+    Positional arguments of a file become defaults of the parser: a file's words must not be added to the command line's.
     CommandError names the file and the key that is unknown or has a value of the wrong kind.
     """
-    leaf, place = leaf_of(parser, arguments)
+    leaf, first = leaf_of(parser, arguments)
     asking = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     asking.add_argument("--config", action="append", default=[])
     try:
-        files = asking.parse_known_args(list(arguments[place:]))[0].config
+        files = asking.parse_known_args(list(arguments[first:]))[0].config
     except argparse.ArgumentError:
         return list(arguments)  # --config without a value: the real parser says it
-    given = _positionals_given(leaf, arguments[place:]) if files else set()
     options: list[str] = []
-    positionals: list[str] = []
-    beams: list[str] = []
     for file in files:
         for key, value in _read(file).items():
             if key == BEAM:
-                beams += beam_arguments(value, file)
+                options += beam_arguments(value, file)
                 continue
             action = _action(leaf, key, file)
             if action.option_strings:
                 options += _option(action, value, f"{file}: {key}")
-            elif action.dest not in given:
-                positionals += [_text(one, f"{file}: {key}") for one in (value if isinstance(value, list) else [value])]
-    # Positionals stand apart from options that take several values: right after the command's name.
-    return [*arguments[:place], *positionals, *options, *beams, *arguments[place:]]
+            elif action.nargs in ("*", "+"):
+                action.default = [_text(item, f"{file}: {key}") for item in (value if isinstance(value, list) else [value])]
+                action.required = not action.default
+                action.nargs = "*" if action.default else action.nargs
+            else:
+                action.default, action.required, action.nargs = _text(value, f"{file}: {key}"), False, "?"
+    return [*arguments[:first], *options, *arguments[first:]]
 
 
 def _read(file: str) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def _option(action: argparse.Action, value: Any, where: str) -> list[str]:
             raise CommandError(Exit.BAD_USAGE, f"{where} is {value!r}: it is on or off, write true or false")
         return [name] if value else []
     if isinstance(value, list) and action.nargs in ("*", "+"):
-        return [name, *(_text(one, where) for one in value)]
+        return [name, *(_text(item, where) for item in value)]
     return [f"{name}={json.dumps(value) if isinstance(value, dict) else _text(value, where)}"]
 
 
@@ -111,58 +112,30 @@ def _text(value: Any, where: str) -> str:
     return str(value)
 
 
-def _positionals_given(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> set[str]:
-    """Names of the positional arguments that the command line gives itself."""
-    positionals = [action for action in leaf._actions if not action.option_strings]
-    before = [(action, action.required, action.nargs, action.default) for action in leaf._actions]
-    try:
-        for action in leaf._actions:
-            action.required = False
-            if action in positionals:
-                action.nargs, action.default = "*", None
-        leaf.exit_on_error = False
-        found = leaf.parse_known_args([one for one in arguments if one not in ("-h", "--help")])[0]
-    except argparse.ArgumentError:
-        return {action.dest for action in positionals}  # the real parse says what is wrong
-    finally:
-        for action, required, nargs, default in before:
-            action.required, action.nargs, action.default = required, nargs, default
-        leaf.exit_on_error = True
-    return {action.dest for action in positionals if getattr(found, action.dest, None)}
-
-
 def beam_arguments(table: Any, file: str) -> list[str]:
     """``[beam]`` as arguments: true is a flag, a list repeats its option."""
     if not isinstance(table, dict):
         raise CommandError(Exit.BAD_USAGE, f"{file}: beam is {table!r}: write a table, [beam] and NAME = VALUE below it")
-    found: list[str] = []
+    arguments: list[str] = []
     for name, value in table.items():
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, bool):
-                found += [f"--{name}"] if one else []
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, bool):
+                arguments += [f"--{name}"] if item else []
             else:
-                found.append(f"--{name}={_text(one, f'{file}: beam.{name}')}")
-    return found
+                arguments.append(f"--{name}={_text(item, f'{file}: beam.{name}')}")
+    return arguments
 
 
 def beam_table(arguments: Sequence[str]) -> dict[str, Any]:
     """The inverse of `beam_arguments`, of arguments that `beam_options.split_arguments` set apart."""
-    table: dict[str, Any] = {}
-    place = 0
-    while place < len(arguments):
-        name, equals, value = arguments[place].removeprefix("--").partition("=")
-        followed = place + 1 < len(arguments) and not arguments[place + 1].startswith("--")
-        if not equals and followed:
-            place += 1
-            value = arguments[place]
-        one: Any = value if equals or followed else True
-        table[name] = [*_list(table[name]), one] if name in table else one
-        place += 1
-    return table
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    values: dict[str, list[Any]] = {}
+    rest = list(arguments)
+    while rest:
+        name, equals, value = rest.pop(0).removeprefix("--").partition("=")
+        followed = not equals and rest and not rest[0].startswith("--")
+        item: Any = rest.pop(0) if followed else value if equals else True
+        values.setdefault(name, []).append(item)
+    return {name: items[0] if len(items) == 1 else items for name, items in values.items()}
 
 
 def _is_named(value: object) -> bool:

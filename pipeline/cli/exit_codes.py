@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from elmo_store.errors import JobMismatchError, LeaseHeldError, LeaseLostError, OverlapError, StoreError, WeightSetError
+
 
 class Exit(IntEnum):
     """What the process tells its caller."""
@@ -20,3 +22,10 @@ class CommandError(Exception):
     def __init__(self, code: Exit, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def code_of(error: StoreError) -> Exit:
+    """How a command ends that a store's error ended."""
+    if isinstance(error, JobMismatchError | LeaseHeldError | LeaseLostError):
+        return Exit.REFUSED
+    return Exit.BAD_USAGE if isinstance(error, OverlapError | WeightSetError) else Exit.BAD_LOCATION

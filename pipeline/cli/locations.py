@@ -9,14 +9,19 @@ import glob
 import os
 import re
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+from elmo_store.errors import StoreError
 from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
+
+if TYPE_CHECKING:
+    from elmo_store.store import Store
 
 GOOGLE = "https://storage.googleapis.com"
 CONNECT_SECONDS = 10.0
@@ -25,25 +30,106 @@ OTHER_WAYS = ("GOOGLE_CLOUD_UNIVERSE_DOMAIN", "GOOGLE_API_USE_MTLS_ENDPOINT", "G
 
 
 @dataclass(frozen=True)
+class Checked(Location):
+    """A location with what must hold of it before the work: ``check`` raises a CommandError."""
+
+    check: Callable[[], None] | None = None
+
+
+@dataclass(frozen=True)
 class Touched:
-    """Locations by what is done with them."""
+    """Locations by what is done with them; what is ``own`` is read and may lie within what is written."""
 
     reads: Sequence[Location] = ()
     writes: Sequence[Location] = ()
+    own: Sequence[Location] = ()
 
 
-def is_url(place: str) -> bool:
-    """True if ``place`` names a filesystem (``s3://…``, chained URLs too); it is then not looked for on this machine."""
-    if "::" not in place:
-        return "://" in place
-    from elmo_store.storage.filesystems import names_filesystem  # here: it takes its time, and few places have such names
-
-    return names_filesystem(place)
+def store(url: str, storage_options: Mapping[str, Any] | None, what: str = "STORE") -> Location:
+    """A store that is read: on this machine a folder."""
+    return Checked(what, url, storage_options, check=partial(_check_store, url))
 
 
-def check_no_password(place: str | None) -> None:
+def file(what: str, path: str, storage_options: Mapping[str, Any] | None = None) -> Location:
+    """A file that is read, which on this machine is there."""
+    return Checked(what, path, storage_options, check=partial(_check_file, what, path))
+
+
+def output(url: str, storage_options: Mapping[str, Any] | None = None) -> Location:
+    """A folder that is written: on this machine no file."""
+    return Checked("output", url, storage_options, check=partial(check_output, url))
+
+
+def inputs(urls: Sequence[str], storage_options: Mapping[str, Any] | None, what: str = "input") -> list[Location]:
+    """Inputs as the readers find them: a glob is the folder that it looks into, a folder may contain the output."""
+    return [
+        Checked(what, _looked_into(url), storage_options, leaves_out=True, check=partial(_check_input, url))
+        for url in urls
+        if url != "-"  # standard input
+    ]
+
+
+def model(spec: str | None, what: str = "--model") -> list[Location]:
+    """The model ``spec`` where it is a folder, file or URL that something could write to, and not a name."""
+    is_path = spec and (os.path.lexists(spec) or (not spec.startswith("http") and (os.sep in spec or is_url(spec))))
+    return [Checked(what, spec, check=partial(_check_model, what, spec))] if spec and is_path else []
+
+
+def is_url(location: str) -> bool:
+    """True if ``location`` names a filesystem (``s3://…``, chained URLs too); it is then not looked for on this machine."""
+    if "::" not in location:
+        return "://" in location
+    from elmo_store.storage.filesystems import names_filesystem  # here: it takes its time, and few locations have such names
+
+    return names_filesystem(location)
+
+
+def _check_input(url: str) -> None:
+    _check_no_password(url)  # of a glob too, whose location is the folder before it
+    if is_url(url) or os.path.exists(url):
+        return
+    if not glob.has_magic(url):
+        raise CommandError(Exit.BAD_LOCATION, f"{url}: there is no such file or folder: check the name")
+    if not any(glob.iglob(url, recursive=True)):
+        raise CommandError(Exit.BAD_LOCATION, f"{url}: no file or folder has such a name: check the pattern")
+
+
+def _check_file(what: str, path: str) -> None:
+    if not is_url(path) and not os.path.isfile(path):
+        raise CommandError(Exit.BAD_LOCATION, f"{what} {path}: there is no such file: check the name")
+
+
+def _check_store(url: str) -> None:
+    if not is_url(url) and not os.path.isdir(url):
+        raise CommandError(Exit.BAD_LOCATION, f"there is no store at {url}: no such folder; check the name")
+
+
+def check_output(url: str) -> None:
+    """CommandError (bad location) if ``url`` is a file of this machine."""
+    if not is_url(url) and os.path.exists(url) and not os.path.isdir(url):
+        raise CommandError(Exit.BAD_LOCATION, f"the output {url} is a file: name a folder, new or of the same job")
+
+
+def _check_model(what: str, spec: str) -> None:
+    if not is_url(spec) and not os.path.exists(spec):
+        raise CommandError(Exit.BAD_USAGE, f"{what}: there is no folder or file {spec}; `elmo-store models` lists names")
+
+
+def check(touched: Touched) -> None:
+    """CommandError for a location that is misspelled, not there or not answering, OverlapError for an output within an input."""
+    locations = [*touched.writes, *touched.reads]
+    _check_spelling(locations)
+    for location in [*locations, *touched.own]:
+        _check_no_password(location.url)
+        if isinstance(location, Checked) and location.check is not None:
+            location.check()
+    _check_answers(locations)
+    _check_no_overlap(touched)
+
+
+def _check_no_password(url: str) -> None:
     """CommandError (bad usage) for a URL that holds a password: what a URL says is shown, logged and kept in the store."""
-    for part in (place or "").split("::"):
+    for part in url.split("::"):
         if "://" in part and "@" in part and urlsplit(part).password:
             scheme, _, rest = part.partition("://")
             raise CommandError(
@@ -53,93 +139,54 @@ def check_no_password(place: str | None) -> None:
             )
 
 
-def check_inputs(places: Iterable[str]) -> None:
-    """CommandError (bad location) naming the first local file, folder or glob of ``places`` that is not there."""
-    for place in places:
-        check_no_password(place)
-        if is_url(place) or place == "-" or os.path.exists(place):  # "-": standard input
-            continue
-        if not glob.has_magic(place):
-            raise CommandError(Exit.BAD_LOCATION, f"{place}: there is no such file or folder: check the name")
-        if not any(glob.iglob(place, recursive=True)):
-            raise CommandError(Exit.BAD_LOCATION, f"{place}: no file or folder has such a name: check the pattern")
-
-
-def check_file(place: str, what: str) -> None:
-    """CommandError (bad location) if ``place`` is on this machine and not a file."""
-    if not is_url(place) and not os.path.isfile(place):
-        raise CommandError(Exit.BAD_LOCATION, f"{what} {place}: there is no such file: check the name")
-
-
-def check_store(place: str) -> None:
-    """CommandError (bad location) if ``place`` is on this machine and not a folder."""
-    check_no_password(place)
-    if not is_url(place) and not os.path.isdir(place):
-        raise CommandError(Exit.BAD_LOCATION, f"there is no store at {place}: no such folder; check the name")
-
-
-def check_output(place: str) -> None:
-    """CommandError if ``place`` is on this machine and can't become a folder."""
-    check_no_password(place)
-    if not is_url(place) and os.path.exists(place) and not os.path.isdir(place):
-        raise CommandError(Exit.BAD_LOCATION, f"the output {place} is a file: name a folder, new or of the same job")
-
-
-def check_model(spec: str | None) -> None:
-    """CommandError (bad usage) if ``spec`` is clearly a path (it holds a separator) and nothing stands there."""
-    if spec and os.sep in spec and not is_url(spec) and not os.path.exists(spec):
-        raise CommandError(Exit.BAD_USAGE, f"--model: there is no folder or file {spec}; `elmo-store models` lists names")
-
-
-def check_spelling(places: Iterable[Location]) -> None:
+def _check_spelling(locations: Iterable[Location]) -> None:
     """CommandError (bad location) for ``s3:/bucket``, which would be a folder ``s3:`` of this machine."""
-    for place in places:
-        match = re.match(r"([a-z][a-z0-9+]*):/(?!/)", place.url)
+    for location in locations:
+        match = re.match(r"([a-z][a-z0-9+]*):/(?!/)", location.url)
         if match is None:
             continue
         from fsspec import available_protocols
 
         if match[1] in available_protocols():
-            rest = place.url[match.end() :]
+            rest = location.url[match.end() :]
             meant = f"{match[1]}://{'/' if match[1] in ('file', 'local') else ''}{rest}"
             raise CommandError(
                 Exit.BAD_LOCATION,
-                f"the {place} has one slash where a URL has two: write {meant}, or ./{place.url} for a folder here",
+                f"the {location} has one slash where a URL has two: write {meant}, or ./{location.url} for a folder here",
             )
 
 
-def check_answers(places: Iterable[Location]) -> None:
+def _check_answers(locations: Iterable[Location]) -> None:
     """CommandError (bad location) if Google's storage, whose client tries six times, can't be connected to. One try a server."""
     if getproxies().keys() & {"http", "https", "all"} or any(name in os.environ for name in OTHER_WAYS):
         return
-    servers = {_google_server(place): place for place in places if re.match(r"gc?s://", place.url)}
-    for (host, port), place in servers.items():
+    servers = {_google_server(location): location for location in locations if re.match(r"gc?s://", location.url)}
+    for (host, port), location in servers.items():
         try:
             socket.create_connection((host, port), CONNECT_SECONDS).close()
         except OSError as error:
             raise CommandError(
-                Exit.BAD_LOCATION, f"the {place} can't be used: {host}:{port} does not answer ({error}): look at the network"
+                Exit.BAD_LOCATION, f"the {location} can't be used: {host}:{port} does not answer ({error}): look at the network"
             ) from error
 
 
-def _google_server(place: Location) -> tuple[str, int]:
-    given = (place.storage_options or {}).get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or GOOGLE
-    parsed = urlsplit(given if "://" in given else f"http://{given}")
+def _google_server(location: Location) -> tuple[str, int]:
+    endpoint = (location.storage_options or {}).get("endpoint_url") or os.environ.get("STORAGE_EMULATOR_HOST") or GOOGLE
+    parsed = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
     return parsed.hostname or "", parsed.port or (443 if parsed.scheme == "https" else 80)
 
 
-def of_every_command(args: argparse.Namespace, own: Touched) -> Touched:
-    """``own`` and what the options of every command add."""
+def of_every_command(args: argparse.Namespace, touched: Touched) -> Touched:
+    """``touched`` and what the options of every command add."""
     config = [Location("--config", file) for file in args.config or ()]
     log = [Location("--log-file", args.log_file)] if args.log_file else []
-    return Touched([*own.reads, *config], [*own.writes, *log])
+    return Touched([*touched.reads, *config], [*touched.writes, *log], touched.own)
 
 
-def check_no_overlap(touched: Touched) -> None:
-    """CommandError: bad usage if something written overlaps something read or written, bad location for what can't be opened."""
+def _check_no_overlap(touched: Touched) -> None:
+    """OverlapError if something written overlaps something read or written, CommandError for what can't be opened."""
     if not touched.writes or len(touched.reads) + len(touched.writes) < 2:
         return
-    from elmo_store.errors import OverlapError
     from elmo_store.storage.overlap import check_apart, places_of
 
     for location in (*touched.writes, *touched.reads):
@@ -148,15 +195,7 @@ def check_no_overlap(touched: Touched) -> None:
         except Exception as error:  # filesystems raise what they like
             raise CommandError(Exit.BAD_LOCATION, f"the {location} can't be used: {type(error).__name__}: {error}") from error
     for i, written in enumerate(touched.writes):
-        try:
-            check_apart(written, [*touched.reads, *touched.writes[:i]])
-        except OverlapError as error:
-            raise CommandError(Exit.BAD_USAGE, str(error)) from error
-
-
-def inputs(urls: Sequence[str], storage_options: Mapping[str, Any] | None, what: str = "input") -> list[Location]:
-    """Inputs as the readers find them: a glob is the folder that it looks into, a folder may contain the output."""
-    return [Location(what, _looked_into(url), storage_options, leaves_out=True) for url in urls if url != "-"]
+        check_apart(written, [*touched.reads, *touched.writes[:i]])
 
 
 def _looked_into(url: str) -> str:
@@ -169,7 +208,13 @@ def _looked_into(url: str) -> str:
     return "/".join(names[:first]) or ("/" if url.startswith("/") else ".")
 
 
-def model(spec: str | None, what: str = "--model") -> list[Location]:
-    """The model ``spec`` where it is a folder, file or URL that something could write to, and not a name."""
-    is_place = spec and (os.path.lexists(spec) or (is_url(spec) and not spec.startswith("http")))
-    return [Location(what, spec)] if spec and is_place else []
+def open_store(url: str, storage_options: Mapping[str, Any] | None) -> "Store":
+    """The complete store at ``url``. StoreError, which `main` tells, or CommandError (bad location) where none can be read."""
+    from elmo_store.store import open
+
+    try:
+        return open(url, storage_options=storage_options)
+    except StoreError:
+        raise
+    except (OSError, ImportError, ValueError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{url} can't be read: {error}") from error

@@ -1,6 +1,6 @@
-"""Where log records go: a few lines on the screen, everything that was asked for into a file.
+"""Where log records go: a few lines on the terminal, everything that was asked for into a file.
 
-Beam talks about itself at length: on the screen only where a level was asked for (``--log-level``, ``--verbose``); errors of a
+Beam talks about itself at length: on the terminal only where a level was asked for (``--log-level``, ``--verbose``); errors of a
 job reach its user as one message at the end.
 """
 
@@ -12,18 +12,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 
 LEVELS: Sequence[str] = ("debug", "info", "warning", "error")
 BEAM = "apache_beam"
-
-
-class _Ours(logging.Handler):
-    """Marks a handler that `configure` added, so that a second call in one process replaces it."""
-
-
-class _Screen(logging.StreamHandler, _Ours):
-    pass
-
-
-class _File(logging.FileHandler, _Ours):
-    pass
+OURS = "elmo-store"  # name of the handlers that `configure` adds, so that a second call in one process replaces them
 
 
 def configure(level: str | None = None, file: str | None = None, *, verbose: bool = False) -> None:
@@ -33,27 +22,28 @@ def configure(level: str | None = None, file: str | None = None, *, verbose: boo
     """
     root = logging.getLogger()
     for handler in list(root.handlers):
-        if isinstance(handler, _Ours):
+        if handler.name == OURS:
             root.removeHandler(handler)
             handler.close()
     root.addFilter(_is_news)  # adding it again changes nothing
     root.addFilter(_named_by_origin)
     shown = level is not None or verbose
-    screen = _Screen(sys.stderr)
-    screen.setLevel((level or ("info" if verbose else "warning")).upper())
-    screen.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    terminal = logging.StreamHandler(sys.stderr)
+    terminal.setLevel((level or ("info" if verbose else "warning")).upper())
+    terminal.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     if not shown:
-        screen.addFilter(lambda record: not record.name.startswith(BEAM))
-    handlers: list[logging.Handler] = [screen]
+        terminal.addFilter(lambda record: not record.name.startswith(BEAM))
+    handlers: list[logging.Handler] = [terminal]
     if file is not None:
         try:
-            written = _File(file, encoding="utf-8")
+            written = logging.FileHandler(file, encoding="utf-8")
         except OSError as error:
             raise CommandError(Exit.BAD_LOCATION, f"--log-file {file} can't be written: {error.strerror or error}") from error
         written.setLevel((level or "info").upper())
         written.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(process)d %(name)s: %(message)s"))
         handlers.append(written)
     for handler in handlers:
+        handler.set_name(OURS)
         root.addHandler(handler)
     root.setLevel(min(handler.level for handler in handlers))
     # Where nobody would see them, Beam's records are not even made.

@@ -25,9 +25,8 @@ def in_line(text: str) -> str:
     return _LINE.sub(_escape, visible(text))
 
 
-def _escape(found: re.Match[str]) -> str:
-    sign = found[0]
-    return {"\n": "\\n", "\t": "\\t"}.get(sign, f"\\u{ord(sign):04x}")
+def _escape(match: re.Match[str]) -> str:
+    return {"\n": "\\n", "\t": "\\t"}.get(match[0], f"\\u{ord(match[0]):04x}")
 
 
 class Escaping:
@@ -77,3 +76,11 @@ def duration(seconds: float) -> str:
     """Seconds as h:mm:ss."""
     whole = int(seconds + 0.5)
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def progress_bar(unit: str, *, quiet: bool, total: int | None = None) -> Any:
+    """A bar of tqdm on the error output, drawn on a terminal alone."""
+    from tqdm import tqdm
+
+    silent = quiet or not sys.stderr.isatty()
+    return tqdm(total=total, unit=unit, unit_scale=True, disable=silent, file=drawable(sys.stderr))

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import Touched
 from pipeline.commands import derive
 from pipeline.jobs.spec import CHECKSUMS
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 TAKES_BEAM_OPTIONS = True
 LOADS = "Apache Beam"
-
 EPILOG = """\
   elmo-store convert out/store --output out/small --dtype int8       half of float16, a quarter of float32
   elmo-store convert out/store --output out/table --store parquet    for DuckDB, Polars, Spark
@@ -27,11 +25,10 @@ EPILOG = """\
 Sentences, ids, rejects and shards stay as they are. What int8 loses: docs/development/performance.md.
 Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
 """
+check, touches = derive.check, derive.touches
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``convert``."""
-    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
     parser.add_argument("source", metavar="STORE", help="the store to convert, of states or a mixed one; any fsspec URL")
     parser.add_argument("--output", required=True, metavar="URL", help="folder or URL of the store to write (required)")
     parser.add_argument(
@@ -41,18 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     derive.add_arguments(parser)
 
 
-def check(args: argparse.Namespace) -> None:
-    """CommandError for paths of this machine that can't be meant."""
-    derive.check(args)
-
-
-def touches(args: argparse.Namespace) -> Touched:
-    """As `derive.touches`."""
-    return derive.touches(args)
-
-
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """As `derive.run`."""
     return derive.run(args, beam_args, lambda source: converted_manifest(args, source))
 
 
@@ -60,22 +46,25 @@ def converted_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
     """The manifest of the store that is asked for, incomplete. CommandError if the source can't be used, or has no such state."""
     from pipeline.jobs import derive_job
 
-    there, source_sha256 = derive_job.source_manifest(source, "converted")
-    asked = [name.strip() for name in args.states.split(",")] if args.states else there.states
-    unknown = [name for name in asked if name not in there.states]
+    manifest, source_sha256 = derive_job.source_manifest(source, "converted")
+    asked = [name.strip() for name in args.states.split(",")] if args.states else manifest.states
+    unknown = [name for name in asked if name not in manifest.states]
     if unknown:
-        raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: {source} has {', '.join(there.states)}")
-    states = tuple(name for name in there.states if name in asked)
-    sets = there.mix and replace(there.mix, weight_sets=tuple(one for one in there.mix.weight_sets if one.name in states))
-    made = derive_job.output_manifest(args, there, states=states, mix=sets, checksum=args.checksum or there.checksum)
+        raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: {source} has {', '.join(manifest.states)}")
+    states = tuple(name for name in manifest.states if name in asked)
+    mix = manifest.mix
+    if mix is not None:
+        mix = replace(mix, weight_sets=tuple(weights for weights in mix.weight_sets if weights.name in states))
+    checksum = args.checksum or manifest.checksum
+    converted = derive_job.output_manifest(args, manifest, states=states, mix=mix, checksum=checksum)
     # The source's job stays, so that --recompute knows how the states were computed.
-    own = {
+    own_job = {
         "converted_from": source_sha256,
-        "rounded": f"{there.job.get('rounded', there.dtype)} {made.dtype}",
+        "rounded": f"{manifest.job.get('rounded', manifest.dtype)} {converted.dtype}",
         "states": ",".join(states),
-        "dtype": made.dtype,
-        "store": " ".join(made.forms),
-        "compression": made.compression,
-        "checksum": made.checksum,
+        "dtype": converted.dtype,
+        "store": " ".join(converted.forms),
+        "compression": converted.compression,
+        "checksum": checksum,
     }
-    return replace(made, job=dict(there.job) | own)
+    return replace(converted, job=dict(manifest.job) | own_job)

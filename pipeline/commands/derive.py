@@ -4,17 +4,18 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.importing import nothing_to_collect
 from pipeline.cli.locations import Touched
+from pipeline.commands import report
 from pipeline.jobs.spec import COMPRESSIONS, DTYPES, STORES, add_option
-from pipeline.report import write
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
     from elmo_store.storage.root import Root
+
+check = report.check_possible
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,17 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_option(parser, name)
 
 
-def check(args: argparse.Namespace) -> None:
-    """CommandError for paths of this machine that can't be meant."""
-    locations.check_store(args.source)
-    locations.check_output(args.output)
-    write.check_possible(args)
-
-
 def touches(args: argparse.Namespace) -> Touched:
-    """The store that is read, and the one that is made."""
-    source, output = Location("STORE", args.source, args.storage_options), Location("output", args.output, args.storage_options)
-    return Touched([source], [output])
+    options = args.storage_options
+    return Touched([locations.store(args.source, options)], [locations.output(args.output, options)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str], manifest_of: "Callable[[Root], Manifest]") -> int:
@@ -58,4 +51,4 @@ def run(args: argparse.Namespace, beam_args: list[str], manifest_of: "Callable[[
     with nothing_to_collect():
         from pipeline.jobs.derive_job import DeriveOptions, run_job
 
-    return write.after_job(run_job(DeriveOptions.of(args), beam_args, manifest_of), args)
+    return report.after_job(run_job(DeriveOptions.of(args), beam_args, manifest_of), args)

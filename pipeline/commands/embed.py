@@ -1,18 +1,16 @@
-"""``elmo-store embed``: options, the job, its progress on the screen, the summary, the exit code."""
+"""``elmo-store embed``: options, the job, its progress on the terminal, the summary, the exit code."""
 
 import argparse
 
-from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import nothing_to_collect
 from pipeline.cli.locations import Touched
+from pipeline.commands import report
 from pipeline.jobs import spec
-from pipeline.report import write
 
 TAKES_BEAM_OPTIONS = True
 LOADS = "PyTorch and Apache Beam"
-
 EPILOG = """\
 Any option of Apache Beam may follow, such as --runner=FlinkRunner --flink_master=HOST:PORT, --runner=DataflowRunner
 --project=… , or on this machine --direct_running_mode=multi_processing --direct_num_workers=2. Default runner:
@@ -21,40 +19,31 @@ FnApiRunner. The same command on an unfinished output continues it.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``embed``."""
-    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
     spec.add_arguments(parser, sizing=True)
 
 
 def check(args: argparse.Namespace) -> None:
-    """CommandError for options that make no sense and paths of this machine that can't be meant."""
     spec.parse(args)
-    locations.check_inputs(args.inputs)
-    locations.check_model(args.model)
-    if args.output:
-        locations.check_output(args.output)
-    write.check_possible(args)
+    report.check_possible(args)
 
 
 def touches(args: argparse.Namespace) -> Touched:
-    """Inputs and model, and the store."""
     options = args.storage_options if args.input_storage_options is None else args.input_storage_options
-    output = [Location("output", args.output, args.storage_options)] if args.output else []
+    output = [locations.output(args.output, args.storage_options)] if args.output else []
     return Touched([*locations.inputs(args.inputs, options), *locations.model(args.model)], output)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Run the job to its end, then its report. 0 complete, 4 if work is left; CommandError for what never began."""
-    code = _run_job(args, beam_args)
-    return code if args.dry_run or args.preview is not None else write.after_job(code, args)
-
-
-def _run_job(args: argparse.Namespace, beam_args: list[str]) -> Exit:
     options = spec.parse(args)
     if options.preview is not None or options.dry_run:
         from pipeline.jobs import dry_run
 
         return dry_run.preview(options) if options.preview is not None else dry_run.dry_run(options)
+    return report.after_job(_run_job(options, beam_args), args)
+
+
+def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
     from pipeline.jobs.model_loading import LoadingModel
 
     with nothing_to_collect():

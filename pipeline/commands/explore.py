@@ -5,9 +5,8 @@ import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_storage_options
+from pipeline.cli.arguments import add_storage_options, at_least, bounded
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import Touched
 
@@ -22,13 +21,14 @@ an approximate index of all rows, which the page then offers. Needs the extra: p
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``explore``."""
-    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
     parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="port to listen on (default: 0, a free one)")
     parser.add_argument(
-        "--sample-rows", type=int, default=200_000, metavar="N",
+        "--port", type=bounded(int, "1 to 65535, or 0 for a free one", lambda port: 0 <= port < 65536), default=0, metavar="N",
+        help="port to listen on (default: 0, a free one)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sample-rows", type=at_least(512), default=200_000, metavar="N",
         help="rows (tokens) held in memory for exact neighbours, 4 bytes a number (default: 200000)",
     )  # fmt: skip
     parser.add_argument(
@@ -38,39 +38,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_storage_options(parser, "the store")
 
 
-def check(args: argparse.Namespace) -> None:
-    """CommandError for a folder that is not there and numbers that make no sense."""
-    locations.check_store(args.store)
-    if args.sample_rows < 512:
-        raise CommandError(Exit.BAD_USAGE, f"--sample-rows {args.sample_rows}: give 512 or more")
-    if not 0 <= args.port < 65536:
-        raise CommandError(Exit.BAD_USAGE, f"--port {args.port} is none: give 1 to 65535, or 0 for a free one")
-
-
 def touches(args: argparse.Namespace) -> Touched:
-    """Store and model."""
-    return Touched([Location("STORE", args.store, args.storage_options), *locations.model(args.model)])
+    return Touched([locations.store(args.store, args.storage_options), *locations.model(args.model)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Serve until Ctrl-C."""
-    from elmo_store.errors import StoreError
-    from elmo_store.store import open as open_store
     from pipeline.explore.server import bound, server
     from pipeline.explore.service import Service
 
+    store = locations.open_store(args.store, args.storage_options)
+    check_layers(store)
     try:
-        store = open_store(args.store, storage_options=args.storage_options)
-        check_layers(store)
         listener = bound(args.host, args.port)
-    except (StoreError, OSError, ImportError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"{args.store}: {error}") from error
+    except OSError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"--host {args.host} --port {args.port} can't be listened on: {error}") from error
     token = secrets.token_urlsafe(24)
-    shown = f"[{args.host}]" if ":" in args.host else args.host
+    host = f"[{args.host}]" if ":" in args.host else args.host
     with listener:
         service = Service(store, args.sample_rows, args.model)
         serving = server(service, token, listener, args.host)
-        print(f"exploring {store.url}: http://{shown}:{listener.getsockname()[1]}/#{token}", flush=True)
+        print(f"exploring {store.url}: http://{host}:{listener.getsockname()[1]}/#{token}", flush=True)
         print("Ctrl-C ends it.", flush=True)
         try:
             with suppress(KeyboardInterrupt):  # which is how it ends

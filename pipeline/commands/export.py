@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 from elmo_store.exports.formats import FORMATS
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_quiet, add_storage_options
-from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.arguments import add_quiet, add_storage_options, count
+from pipeline.cli.exit_codes import CommandError, Exit, code_of
 from pipeline.cli.locations import Touched
-from pipeline.cli.terminal import drawable
+from pipeline.cli.terminal import progress_bar
 from pipeline.jobs.spec import FLOATS, add_option
 
 if TYPE_CHECKING:
     from elmo_store.exports import Report
 
 MEBIBYTE = 1 << 20
-
-EPILOG = """\
+FORMAT_LINES = "\n".join(f"  {name:<17} {form.what}" for name, form in FORMATS.items())
+EPILOG = f"""\
 formats:
-{formats}
+{FORMAT_LINES}
 
 docs/export.md says what stands in each, in which order, and which programs were tried. The output is a file; for safetensors,
 datasets and webdataset a folder, which the same command continues after an interruption, file by file; for elmoformanylangs
@@ -31,9 +31,6 @@ how its files' names begin. HDF5 needs an extra: pip install 'elmo-store[export]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``export``."""
-    listed = "\n".join(f"  {name:<17} {one.what}" for name, one in FORMATS.items())
-    parser.epilog = f"{EPILOG.format(formats=listed)}\n{parser.epilog or ''}"
     parser.add_argument("store", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL")
     parser.add_argument("--format", required=True, choices=tuple(FORMATS), metavar="NAME", help="one of those below (required)")
     parser.add_argument("--output", required=True, metavar="URL", help="file, or folder, to write (required)")
@@ -63,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="leave out allennlp's sentence_to_index, as `allennlp elmo` does (default: off)",
     )
     parser.add_argument(
-        "--file-mib", type=int, default=512, metavar="N", help="MiB of vectors in each file of a folder, about (default: 512)"
+        "--file-mib", type=count, default=512, metavar="N", help="MiB of vectors in each file of a folder, about (default: 512)"
     )
     parser.add_argument("--overwrite", action="store_true", help="remove an earlier export at the output first (default: off)")
     add_option(parser, "take_over")
@@ -72,10 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """CommandError for paths that can't be meant, options that the format does not use, and HDF5 without h5py."""
-    locations.check_store(args.store)
-    if args.weights:
-        locations.check_file(args.weights, "--weights")
+    """CommandError for a file where a folder goes, options that the format does not use, and HDF5 without h5py."""
     form = FORMATS[args.format]
     if form.folder:
         locations.check_output(args.output)
@@ -97,29 +91,20 @@ def check(args: argparse.Namespace) -> None:
 
 
 def touches(args: argparse.Namespace) -> Touched:
-    """Store and weights, and the export."""
-    weights = [Location("--weights", args.weights, args.storage_options)] if args.weights else []
-    store, output = (Location(name, url, args.storage_options) for name, url in (("STORE", args.store), ("output", args.output)))
-    return Touched([store, *weights], [output])
+    options = args.storage_options
+    weights = [locations.file("--weights", args.weights, options)] if args.weights else []
+    return Touched([locations.store(args.store, options), *weights], [Location("output", args.output, options)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """Write the export. 0 complete; CommandError otherwise."""
-    from tqdm import tqdm
-
-    from elmo_store.errors import JobMismatchError, LeaseHeldError, LeaseLostError, StoreError, WeightSetError
+    from elmo_store.errors import StoreError, WeightSetError
     from elmo_store.exports import export
     from elmo_store.exports.outputs import ExportRefusedError
-    from elmo_store.store import open as open_store
 
     began = time.monotonic()
+    store = locations.open_store(args.store, args.storage_options)
     try:
-        store = open_store(args.store, storage_options=args.storage_options)
-    except (StoreError, OSError, ImportError, ValueError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"{args.store}: {error}") from error
-    silent = args.quiet or not sys.stderr.isatty()
-    try:
-        with tqdm(total=store.n_tokens, unit=" tokens", unit_scale=True, disable=silent, file=drawable(sys.stderr)) as bar:
+        with progress_bar(" tokens", quiet=args.quiet, total=store.n_tokens) as bar:
             report = export(
                 store,
                 args.output,
@@ -138,12 +123,11 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
                 on_progress=lambda tokens: bar.update(tokens) and None,
                 on_wait=lambda text: print(text, file=sys.stderr, flush=True),
             )
-    except (JobMismatchError, ExportRefusedError, LeaseHeldError, LeaseLostError) as error:
-        raise CommandError(Exit.REFUSED, str(error)) from error
     except WeightSetError as error:
         raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error
     except StoreError as error:
-        raise CommandError(Exit.BAD_USAGE, str(error)) from error
+        refused = isinstance(error, ExportRefusedError) or code_of(error) == Exit.REFUSED
+        raise CommandError(Exit.REFUSED if refused else Exit.BAD_USAGE, str(error)) from error
     except OSError as error:
         raise CommandError(Exit.BAD_LOCATION, f"{args.output}: {error}") from error
     print(summary(report, args.output, time.monotonic() - began))

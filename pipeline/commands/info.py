@@ -4,11 +4,11 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_storage_options
-from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.exit_codes import Exit
 from pipeline.cli.locations import Touched
+from pipeline.cli.terminal import human_bytes, in_line
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
@@ -16,42 +16,26 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``info``."""
     parser.add_argument("url", metavar="URL", help="a store; any fsspec URL")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: text)")
     add_storage_options(parser, "the URL")
 
 
-def check(args: argparse.Namespace) -> None:
-    """CommandError for a folder that is not there."""
-    locations.check_store(args.url)
-
-
 def touches(args: argparse.Namespace) -> Touched:
-    """The store."""
-    return Touched([Location("store", args.url, args.storage_options)])
+    return Touched([locations.store(args.url, args.storage_options, "store")])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Print what is known; 0 for a complete store, 4 for an unfinished one."""
-    from elmo_store.errors import StoreError, StoreNotFoundError
     from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
     from pipeline.jobs.output import reach
 
-    try:
-        root = Root(args.url, args.storage_options)
-        reach(root, "store")
-        manifest = read_manifest(root)
-    except StoreNotFoundError as error:
-        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
-    except (StoreError, OSError, ImportError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"{args.url} can't be read: {error}") from error
+    root = Root(args.url, args.storage_options)
+    reach(root, "store")
+    manifest = read_manifest(root)
     facts = gather(root, manifest)
-    if args.json:
-        print(json.dumps(facts, indent=2, ensure_ascii=False))
-    else:
-        print("\n".join(lines(root, manifest, facts)))
+    print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(lines(root, manifest, facts)))
     return Exit.COMPLETE if manifest.complete else Exit.INCOMPLETE
 
 
@@ -62,20 +46,18 @@ def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
     sizes = root.sizes()
     folders = {"zarr": "states.zarr", "parquet": "states", "sentences": "sentences", "indexes": "indexes", "rejects": "rejects"}
     by_kind = {kind: sum(size for name, size in sizes.items() if name.startswith(f"{f}/")) for kind, f in folders.items()}
-    done = sum(name.startswith("_shards/") for name in sizes)
     lease = read_lease(root)
     return {
         "url": str(root),
         **manifest.to_json(),
         "bytes": {kind: size for kind, size in by_kind.items() if size},
-        "shards_done": done,
+        "shards_done": sum(name.startswith("_shards/") for name in sizes),
         "writer": None if lease is None else described(lease, read_heartbeats(root, lease.run)),
     }
 
 
 def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str]:
     """The same for people."""
-    from pipeline.cli.terminal import human_bytes, in_line
     from pipeline.progress.summary import next_steps
 
     counts = manifest.counts

@@ -2,11 +2,9 @@
 
 import argparse
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import Touched
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 
 TAKES_BEAM_OPTIONS = True
 LOADS = "Apache Beam"
-
 EPILOG = """\
 WEIGHTS is JSON: {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, where w are logits (softmaxed), or "s" instead of "w" for weights
 that are normalised already; several named sets, {"task_in": {…}, "task_out": {…}}, give several columns. Also safetensors
@@ -27,11 +24,10 @@ scalar_parameters.0, … and gamma. Layer 0 is [x; x], layer j is [fwd j; bwd j]
 
 Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
 """
+check = derive.check
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``mix``."""
-    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
     parser.add_argument("source", metavar="STORE", help="the store to mix; any fsspec URL")
     parser.add_argument("--weights", required=True, metavar="FILE", help="the learned weights, a path or URL (required)")
     parser.add_argument("--output", required=True, metavar="URL", help="folder or URL of the mixed store (required)")
@@ -42,20 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     derive.add_arguments(parser)
 
 
-def check(args: argparse.Namespace) -> None:
-    """CommandError for paths of this machine that can't be meant."""
-    derive.check(args)
-    locations.check_file(args.weights, "--weights")
-
-
 def touches(args: argparse.Namespace) -> Touched:
-    """Store and weights, and the mixed store."""
     stores = derive.touches(args)
-    return Touched([*stores.reads, Location("--weights", args.weights, args.storage_options)], stores.writes)
+    return Touched([*stores.reads, locations.file("--weights", args.weights, args.storage_options)], stores.writes)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """As `derive.run`."""
     return derive.run(args, beam_args, lambda source: mixed_manifest(args, source))
 
 
@@ -67,38 +55,34 @@ def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
     from elmo_store.mixing.weights import check_layers
     from pipeline.jobs import derive_job
 
-    there, source_sha256 = derive_job.source_manifest(source, "mixed")
-    if there.kind != "states":
-        raise CommandError(Exit.BAD_LOCATION, f"{source} is a mixed store: mix the store that it came from, {_origin(there)}")
+    manifest, source_sha256 = derive_job.source_manifest(source, "mixed")
+    if manifest.kind != "states":
+        origin = manifest.mix.source if manifest.mix else "unknown"
+        raise CommandError(Exit.BAD_LOCATION, f"{source} is a mixed store: mix the store that it came from, {origin}")
     weight_sets = _weight_sets(args)
     try:
-        check_layers(weight_sets, n_layers(there.states))
+        check_layers(weight_sets, n_layers(manifest.states))
     except (StoreError, ValueError) as error:
         raise CommandError(Exit.BAD_USAGE, f"--weights {args.weights}: {error}") from error
     mixed = derive_job.output_manifest(
         args,
-        there,
+        manifest,
         kind="mix",
         states=tuple(weights.name for weights in weight_sets),
-        channels=2 * there.channels,
+        channels=2 * manifest.channels,
         mix=MixInfo(str(source), source_sha256, args.layer_norm, weight_sets),
     )
-    return replace(mixed, job=job_fields(mixed, weight_sets))
-
-
-def job_fields(mixed: "Manifest", weight_sets: Sequence["WeightSet"]) -> dict[str, Any]:
-    """Everything that makes two mix jobs different; where the source stands does not."""
-    if mixed.mix is None:
-        raise ValueError("not a mixed store")
     sets = {weights.name: {"s": list(weights.s), "gamma": weights.gamma} for weights in weight_sets}
-    return {
-        "source_sha256": mixed.mix.source_sha256,
+    # Everything that makes two mix jobs different; where the source stands does not.
+    job = {
+        "source_sha256": source_sha256,
         "weights": json.dumps(sets, sort_keys=True),
-        "layer_norm": mixed.mix.layer_norm,
+        "layer_norm": args.layer_norm,
         "dtype": mixed.dtype,
         "store": " ".join(mixed.forms),
         "compression": mixed.compression,
     }
+    return replace(mixed, job=job)
 
 
 def _weight_sets(args: argparse.Namespace) -> tuple["WeightSet", ...]:
@@ -111,7 +95,3 @@ def _weight_sets(args: argparse.Namespace) -> tuple["WeightSet", ...]:
         raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error
     except OSError as error:
         raise CommandError(Exit.BAD_LOCATION, f"--weights {args.weights} can't be read: {error}") from error
-
-
-def _origin(manifest: "Manifest") -> str:
-    return manifest.mix.source if manifest.mix else "unknown"

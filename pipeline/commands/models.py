@@ -12,7 +12,6 @@ from pipeline.cli.locations import Touched
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``models``."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=False, help="without one: list them")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: a table)")
     convert = actions.add_parser(
@@ -37,7 +36,6 @@ def touches(args: argparse.Namespace) -> Touched:
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """Print one line a model, or convert one."""
     return _convert(args) if args.action == "convert" else _list(args)
 
 

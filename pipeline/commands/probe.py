@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_storage_options
+from pipeline.cli.arguments import above_zero, add_storage_options, at_least, count, not_negative, share
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import Touched
 
 if TYPE_CHECKING:
-    from pipeline.probing.probe import TaggingTask
     from pipeline.probing.results import Result
+    from pipeline.probing.tagging import TaggingTask
 
 LOADS = "PyTorch"
 
@@ -26,8 +26,6 @@ lines of tokens. Labels and store must have the same sentences in the same order
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The tasks ``tag`` and ``sense`` and their options."""
-    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
     tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     tag = tasks.add_parser(
         "tag", help="token labels: part of speech, chunks, names", allow_abbrev=False,
@@ -69,11 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--labels", required=True, metavar="FILE",
         help="TSV: id, sense, index of the target token from 0, tokens between spaces (required)",
     )  # fmt: skip
-    sense.add_argument("--folds", type=int, default=10, metavar="N", help="of cross-validation (default: 10)")
+    sense.add_argument("--folds", type=at_least(2), default=10, metavar="N", help="of cross-validation (default: 10)")
     for task in (tag, sense):
         task.add_argument("--name", metavar="TEXT", help="what tables call the task (default: tag, sense)")
-        task.add_argument("--seeds", type=int, default=5, metavar="N", help="repetitions, with seeds 0 … N-1 (default: 5)")
-        task.add_argument("--threads", type=int, default=1, metavar="N", help="CPU threads; steps are small (default: 1)")
+        task.add_argument("--seeds", type=count, default=5, metavar="N", help="repetitions, with seeds 0 … N-1 (default: 5)")
+        task.add_argument("--threads", type=count, default=1, metavar="N", help="CPU threads; steps are small (default: 1)")
         task.add_argument("--json", metavar="FILE", help="means, deviations and single runs as JSON (default: none)")
         add_storage_options(task, "the stores")
         task.add_argument("--quiet", action="store_true", help="no line for each training, only the table (default: off)")
@@ -98,81 +96,74 @@ def add_tagging(parser: argparse.ArgumentParser) -> None:
     learning.add_argument(
         "--tagger", choices=("linear", "bilstm"), default="linear", help="what stands on the vectors (default: linear)"
     )
-    learning.add_argument("--hidden", type=int, default=64, metavar="N", help="BiLSTM units a direction (default: 64)")
-    learning.add_argument("--epochs", type=int, default=10, metavar="N", help="passes over the training set (default: 10)")
-    learning.add_argument("--batch", type=int, default=32, metavar="N", help="sentences in a step (default: 32)")
-    learning.add_argument("--learning-rate", type=float, default=0.003, metavar="R", help="Adam's highest (default: 0.003)")
-    learning.add_argument("--mix-learning-rate", type=float, default=0.03, metavar="R", help="of γ and w (default: 0.03)")
-    learning.add_argument("--dropout", type=float, default=0.1, metavar="P", help="on the vectors (default: 0.1)")
+    learning.add_argument("--hidden", type=count, default=64, metavar="N", help="BiLSTM units a direction (default: 64)")
+    learning.add_argument("--epochs", type=count, default=10, metavar="N", help="passes over the training set (default: 10)")
+    learning.add_argument("--batch", type=count, default=32, metavar="N", help="sentences in a step (default: 32)")
+    learning.add_argument("--learning-rate", type=above_zero, default=0.003, metavar="R", help="Adam's highest (default: 0.003)")
+    learning.add_argument("--mix-learning-rate", type=above_zero, default=0.03, metavar="R", help="of γ and w (default: 0.03)")
+    learning.add_argument("--dropout", type=share, default=0.1, metavar="P", help="on the vectors (default: 0.1)")
     learning.add_argument(
         "--layer-norm", choices=("none", "token", "batch"), default="none",
         help="of each layer before mixing: per token, or over a whole batch as AllenNLP's do_layer_norm (default: none)",
     )  # fmt: skip
-    learning.add_argument("--l2", type=float, default=0.001, metavar="λ", help="of λ‖w‖² on the learned mix (default: 0.001)")
+    learning.add_argument(
+        "--l2", type=not_negative, default=0.001, metavar="λ", help="of λ‖w‖² on the learned mix (default: 0.001)"
+    )
     learning.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one (default: auto)"
     )
 
 
-def check(args: argparse.Namespace) -> None:
-    """CommandError for numbers that make no sense and files of this machine that are not there."""
-    _check_numbers(args)
-    for store in (args.train, args.test) if args.task == "tag" else (args.store,):
-        locations.check_store(store)
-    labels = (args.train_labels, args.test_labels) if args.task == "tag" else (args.labels,)
-    for place in labels:
-        locations.check_file(place, "labels")
-
-
 def touches(args: argparse.Namespace) -> Touched:
     """Stores and labels, and the files of the result."""
-    reads = [
-        Location(f"--{name}", url, args.storage_options if name in ("train", "test", "store") else None)
-        for name in ("train", "train-labels", "test", "test-labels", "store", "labels")
-        if (url := getattr(args, name.replace("-", "_"), None)) is not None
-    ]
-    files = [(name, getattr(args, name.replace("-", "_"), None)) for name in ("json", "mix-weights", "plot")]
-    return Touched(reads, [Location(f"--{name}", url) for name, url in files if url is not None])
+
+    def named(*options: str) -> list[tuple[str, str]]:
+        values = ((f"--{option}", getattr(args, option.replace("-", "_"), None)) for option in options)
+        return [(option, value) for option, value in values if value is not None]
+
+    stores = [locations.store(url, args.storage_options, option) for option, url in named("train", "test", "store")]
+    labels = [locations.file(option, url) for option, url in named("train-labels", "test-labels", "labels")]
+    results = [Location(option, path) for option, path in named("json", "mix-weights", "plot")]
+    return Touched([*stores, *labels], results)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Run one probe and print its table. CommandError for stores or labels that can't be used."""
     import torch
 
-    from elmo_store.errors import StoreError
-    from pipeline.probing.features import FeatureError
-    from pipeline.probing.labels import LabelError
+    from pipeline.probing.data import LabelError
+    from pipeline.probing.senses import run_senses
+    from pipeline.probing.tagger import FeatureError
+    from pipeline.probing.tagging import TaggingTask
 
     torch.set_num_threads(args.threads)
     try:
-        result = tag(args) if args.task == "tag" else sense(args)
+        if args.task == "tag":
+            task = TaggingTask(
+                args.name or "tag", args.train, args.train_labels, args.test, args.test_labels, column=args.column,
+                file_format=args.labels_format, metric=args.metric, given=args.given_column,
+            )  # fmt: skip
+            result = run_task(task, args)
+        else:
+            options = args.storage_options
+            name = args.name or "sense"
+            result = run_senses(name, args.store, args.labels, seeds=args.seeds, folds=args.folds, storage_options=options)
     except ImportError as error:
         raise CommandError(Exit.BAD_USAGE, f"--logistic needs scikit-learn ({error}): pip install scikit-learn") from error
     except FeatureError as error:
         raise CommandError(Exit.BAD_USAGE, f"--features: {error}") from error
-    except (StoreError, LabelError, OSError) as error:
+    except (LabelError, OSError) as error:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     report(args, result)
     return Exit.COMPLETE
-
-
-def tag(args: argparse.Namespace) -> "Result":
-    """Train and score a tagger for each feature and seed."""
-    from pipeline.probing.probe import TaggingTask
-
-    task = TaggingTask(
-        args.name or "tag", args.train, args.train_labels, args.test, args.test_labels, column=args.column,
-        file_format=args.labels_format, metric=args.metric, given=args.given_column,
-    )  # fmt: skip
-    return run_task(task, args)
 
 
 def run_task(task: "TaggingTask", args: argparse.Namespace) -> "Result":
     """`run_tagging` with the options of `add_tagging`, ``seeds`` and ``quiet``; a line for each training on standard error."""
     import torch
 
-    from pipeline.probing.probe import Checks, run_tagging
     from pipeline.probing.tagger import TaggerSettings, TaggingRun
+    from pipeline.probing.tagging import run_tagging
 
     names = [field.name for field in dataclasses.fields(TaggerSettings)]
     settings = TaggerSettings(**{name: getattr(args, name) for name in names})
@@ -187,18 +178,9 @@ def run_task(task: "TaggingTask", args: argparse.Namespace) -> "Result":
             print(line, file=sys.stderr, flush=True)
 
     return run_tagging(
-        task, asked=args.features, seeds=args.seeds, settings=settings, checks=Checks(args.control, args.logistic),
-        storage_options=args.storage_options, on_progress=on_progress,
+        dataclasses.replace(task, features=args.features, control=args.control, logistic=args.logistic),
+        seeds=args.seeds, settings=settings, storage_options=args.storage_options, on_progress=on_progress,
     )  # fmt: skip
-
-
-def sense(args: argparse.Namespace) -> "Result":
-    """Score nearest neighbours for each layer and each way to cut the folds."""
-    from pipeline.probing.probe import run_senses
-
-    return run_senses(
-        args.name or "sense", args.store, args.labels, seeds=args.seeds, folds=args.folds, storage_options=args.storage_options
-    )
 
 
 def report(args: argparse.Namespace, result: "Result") -> None:
@@ -223,20 +205,3 @@ def report(args: argparse.Namespace, result: "Result") -> None:
 
 def _write(path: str, value: object) -> None:
     Path(path).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-
-
-def _check_numbers(args: argparse.Namespace) -> None:
-    """CommandError for numbers that make no sense, before anything is read."""
-    least = {"seeds": 1, "threads": 1, "folds": 2, "hidden": 1, "epochs": 1, "batch": 1}
-    for name, lowest in least.items():
-        value = getattr(args, name, None)
-        if value is not None and value < lowest:
-            raise CommandError(Exit.BAD_USAGE, f"--{name} {value}: give {lowest} or more")
-    if args.task == "tag":
-        if not 0 <= args.dropout < 1:
-            raise CommandError(Exit.BAD_USAGE, f"--dropout {args.dropout} is no probability below 1")
-        for option, value in (("--learning-rate", args.learning_rate), ("--mix-learning-rate", args.mix_learning_rate)):
-            if value <= 0:
-                raise CommandError(Exit.BAD_USAGE, f"{option} {value} must be above 0")
-        if args.l2 < 0:
-            raise CommandError(Exit.BAD_USAGE, f"--l2 {args.l2} must be at least 0")

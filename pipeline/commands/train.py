@@ -6,17 +6,17 @@ what trained the packaged model, its card gives as a command (more lanes, more n
 
 import argparse
 import json
-import math
 import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_quiet, add_storage_options
+from pipeline.cli.arguments import above_zero, add_quiet, add_storage_options, count, natural, not_negative, share
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import Touched
 from pipeline.jobs.spec import INPUT_FORMATS
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from model.options import BiLMOptions
     from model.training.corpus import Corpus
     from model.training.evaluate import Evaluation
-    from model.training.run import Report
     from model.training.softmax import SoftmaxWeights
     from model.training.trainer import Recipe, Trainer
     from transforms.inputs.records import Split
 
-RATES = {"adamw": 2e-3, "adagrad": 0.2}
-SOFTMAX_RATES = {"adamw": 0.1, "adagrad": 0.2}
-CLIPS = {"adamw": 1.0, "adagrad": 10.0}
+DEFAULTS = {
+    "adamw": {"rate": 2e-3, "softmax_rate": 0.1, "clip": 1.0},
+    "adagrad": {"rate": 0.2, "softmax_rate": 0.2, "clip": 10.0},
+}
 DEFAULT_MODEL = "default"  # as model.files.registry has it, which costs PyTorch
 LOADS = "PyTorch"
 SOFTMAX = "softmax.safetensors"
@@ -54,29 +54,7 @@ leaves them in FOLDER/training/heldout.json.
 """
 
 
-def _bounded(kind: type[int] | type[float], wanted: str, holds: Callable[[float], bool]) -> Callable[[str], float]:
-    """A type for argparse: numbers of this kind for which ``holds``, which ``wanted`` says in words."""
-
-    def parse(text: str) -> float:
-        number = kind(text)
-        if not holds(number):
-            raise argparse.ArgumentTypeError(f"{text} is out of range: give {wanted}")
-        return number
-
-    parse.__name__ = kind.__name__  # argparse says it of what is no number
-    return parse
-
-
-count = _bounded(int, "1 or more", lambda number: number >= 1)
-natural = _bounded(int, "0 or more", lambda number: number >= 0)
-above_zero = _bounded(float, "a number above 0", lambda number: number > 0 and math.isfinite(number))
-not_negative = _bounded(float, "a number of 0 or more", lambda number: number >= 0)
-share = _bounded(float, "a number of at least 0 and below 1", lambda number: 0 <= number < 1)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``train``."""
-    parser.epilog = f"{EPILOG}\n{parser.epilog or ''}"
     parser.add_argument("inputs", nargs="*", metavar="TEXT", help="files, folders, globs; any fsspec URL (s3://…)")
     parser.add_argument(
         "--options",
@@ -118,11 +96,13 @@ def _add_reading(group: Any) -> None:
         "--vocabulary", metavar="FILE", help="words of the softmax, commonest first: first column of tab-separated lines, "
         ".xz and such allowed (default: counted in the text)",
     )  # fmt: skip
-    group.add_argument("--words", type=count, default=100_000, metavar="N", help="words of the softmax (default: 100000)")
+    group.add_argument(
+        "--words", dest="n_words", type=count, default=100_000, metavar="N", help="words of the softmax (default: 100000)"
+    )
 
 
 def _add_recipe(group: Any) -> None:
-    group.add_argument("--optimiser", choices=tuple(RATES), default="adamw", help="adagrad = as published (default: adamw)")
+    group.add_argument("--optimiser", choices=tuple(DEFAULTS), default="adamw", help="adagrad = as published (default: adamw)")
     group.add_argument("--rate", type=above_zero, metavar="X", help="learning rate (default: 0.002 adamw, 0.2 adagrad)")
     group.add_argument(
         "--softmax-rate", type=above_zero, metavar="X", help="of the softmax's rows (default: 0.1 adamw, 0.2 adagrad)"
@@ -138,7 +118,12 @@ def _add_recipe(group: Any) -> None:
     group.add_argument("--lanes", type=count, default=128, metavar="N", help="streams of text side by side (default: 128)")
     group.add_argument("--unroll", type=count, default=20, metavar="N", help="tokens that gradients go back (default: 20)")
     group.add_argument(
-        "--warmup-tokens", type=natural, default=1_000_000, metavar="N", help="the rate rises over (default: 1000000)"
+        "--warmup-tokens",
+        dest="warmup",
+        type=natural,
+        default=1_000_000,
+        metavar="N",
+        help="the rate rises over (default: 1000000)",
     )
     group.add_argument(
         "--decay-tokens",
@@ -165,8 +150,10 @@ def _add_length(group: Any) -> None:
         "--precision", choices=("bfloat16", "float32"), default="bfloat16",
         help="of products; weights, cell and sums are float32 (default: bfloat16)",
     )  # fmt: skip
-    group.add_argument("--report-seconds", type=float, default=15.0, metavar="S", help="between progress lines (default: 15)")
-    group.add_argument("--checkpoint-seconds", type=float, default=300.0, metavar="S", help="between them (default: 300)")
+    group.add_argument(
+        "--report-seconds", type=not_negative, default=15.0, metavar="S", help="between progress lines (default: 15)"
+    )
+    group.add_argument("--checkpoint-seconds", type=not_negative, default=300.0, metavar="S", help="between them (default: 300)")
     group.add_argument(
         "--keep-checkpoints", type=count, default=2, metavar="N",
         help="older ones are named by their tokens, to go back to by --resume FILE (default: 2)",
@@ -176,93 +163,9 @@ def _add_length(group: Any) -> None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """CommandError for options that make no sense and files of this machine that are not there."""
+    """CommandError for options that make no sense together."""
     for problem in _problems(args):
         raise CommandError(Exit.BAD_USAGE, problem)
-    locations.check_inputs([*args.inputs, *args.heldout])
-    for option, place in (("--options", args.options), ("--vocabulary", args.vocabulary), ("--resume", args.resume)):
-        if place and (option, place) != ("--options", DEFAULT_MODEL):
-            locations.check_file(place, option)
-    if args.evaluate is None:
-        locations.check_output(args.output)
-
-
-def touches(args: argparse.Namespace) -> Touched:
-    """Texts, shape and words, and the run's folder; of ``--evaluate`` the file that it leaves there.
-
-    A run that is resumed may be told the options and words that it wrote itself.
-    """
-    texts = locations.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
-    if args.evaluate is not None:
-        softmax = [Location("--softmax", args.softmax)] if args.softmax else []
-        return Touched([*texts, *softmax], [Location("result", os.path.join(args.evaluate, TRAINING, HELDOUT))])
-    fixed = [("--options", args.options), ("--vocabulary", args.vocabulary)] if args.resume is None else []
-    named = [Location(what, place) for what, place in fixed if place and (what, place) != ("--options", DEFAULT_MODEL)]
-    return Touched([*texts, *named], [Location("output", args.output)])
-
-
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
-    """Train. 0 the end was reached, 4 stopped before it; CommandError for what never began."""
-    from model.training.memory import keep_freed_memory
-
-    keep_freed_memory()  # before torch allocates anything
-    from model.errors import OptionsError, TrainingError
-    from model.files.registry import model_options
-    from model.files.weights import read_options
-    from transforms.inputs.records import InputError
-
-    if args.evaluate is not None:
-        return evaluate_run(args)
-    output = Path(args.output)
-    if args.resume is None and (output / TRAINING / "checkpoint.pt").exists():
-        raise CommandError(Exit.REFUSED, f"{output} holds a run already: --resume continues it; otherwise name another --output")
-    try:
-        options = model_options(DEFAULT_MODEL) if args.options == DEFAULT_MODEL else read_options(args.options)
-        corpus = _corpus(args, output / TRAINING / "corpus")
-        heldout = [(path, list(_sentences([path], args, "--heldout"))) for path in args.heldout]
-        trainer = _trainer(args, options, corpus, output)
-        if not args.quiet:
-            parameters = sum(value.numel() for value in trainer.network.parameters.values())
-            print(
-                f"{corpus.n_words:,} tokens, {len(corpus.starts) - 1:,} sentences, {len(corpus.vocabulary.types) - 3:,} types, "
-                f"{corpus.vocabulary.n_classes - 3:,} of them told apart; {parameters:,} "
-                f"parameters without the softmax; from token {trainer.progress.tokens:,} on",
-                flush=True,
-            )
-        ended = _run(args, trainer, output, heldout[0] if heldout and args.heldout_every else None)
-        evaluations = _evaluate(options, trainer.network.parameters, trainer.softmax_weights(), heldout)
-    except OptionsError as error:
-        raise CommandError(Exit.BAD_USAGE, str(error)) from error
-    except (InputError, TrainingError) as error:
-        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
-    progress = trainer.progress
-    print(f"{progress.tokens:,} tokens in {progress.seconds / 3600:.2f} h; the model is in {output}")
-    _report(evaluations, output / TRAINING)
-    if ended == "tokens":
-        return Exit.COMPLETE
-    print("Stopped before the end; the same command with --resume goes on from here.", file=sys.stderr)
-    return Exit.INCOMPLETE
-
-
-def evaluate_run(args: argparse.Namespace) -> int:
-    """Perplexity of a trained folder's model on held-out texts, and `heldout.json` beside its run."""
-    from model.errors import ModelError, TrainingError
-    from model.files.weights import BiLMWeights
-    from model.training.softmax import SoftmaxWeights
-    from transforms.inputs.records import InputError
-
-    folder = Path(args.evaluate)
-    try:
-        theta = SoftmaxWeights.load(Path(args.softmax) if args.softmax else folder / SOFTMAX)
-        weights = BiLMWeights.load_safetensors(folder / "weights.safetensors")
-        heldout = [(path, list(_sentences([path], args, "--heldout"))) for path in args.heldout]
-        evaluations = _evaluate(weights.options, weights.tensors, theta, heldout)
-    except (InputError, TrainingError) as error:
-        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
-    except (ModelError, OSError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"the model of --evaluate {folder} can't be read: {error}") from error
-    _report(evaluations, folder / TRAINING)
-    return Exit.COMPLETE
 
 
 def _problems(args: argparse.Namespace) -> Iterator[str]:
@@ -282,7 +185,93 @@ def _problems(args: argparse.Namespace) -> Iterator[str]:
         yield "--decay-tokens counts back from --max-tokens: give both, or leave the fall to --hours"
 
 
-def _splits(inputs: list[str], args: argparse.Namespace) -> "tuple[list[Split], Any]":
+def touches(args: argparse.Namespace) -> Touched:
+    """Texts, shape and words, and the run's folder; of ``--evaluate`` the file that it leaves there."""
+    texts = locations.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
+    if args.evaluate is not None:
+        softmax = [Location("--softmax", args.softmax)] if args.softmax else []
+        return Touched([*texts, *softmax], [Location("result", os.path.join(args.evaluate, TRAINING, HELDOUT))])
+    options = None if args.options == DEFAULT_MODEL else args.options
+    named = (("--options", options), ("--vocabulary", args.vocabulary), ("--resume", args.resume))
+    files = [locations.file(option, path) for option, path in named if path]
+    output = [locations.output(args.output)]
+    # A run that is resumed may be told the options and words that it wrote itself.
+    return Touched([*texts, *files], output) if args.resume is None else Touched(texts, output, own=files)
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    """Train or evaluate. 0 the end was reached, 4 stopped before it; CommandError for what never began."""
+    from model.training.memory import keep_freed_memory
+
+    keep_freed_memory()  # before torch allocates anything
+    from model.errors import OptionsError, TrainingError
+    from transforms.inputs.records import InputError
+
+    try:
+        return _train(args) if args.evaluate is None else _evaluate_run(args)
+    except OptionsError as error:
+        raise CommandError(Exit.BAD_USAGE, str(error)) from error
+    except (InputError, TrainingError) as error:
+        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+
+
+def _train(args: argparse.Namespace) -> int:
+    from model.files.registry import model_options
+    from model.files.weights import read_options
+
+    output = Path(args.output)
+    folder = output / TRAINING
+    if args.resume is None and (folder / "checkpoint.pt").exists():
+        raise CommandError(Exit.REFUSED, f"{output} holds a run already: --resume continues it; otherwise name another --output")
+    options = model_options(DEFAULT_MODEL) if args.options == DEFAULT_MODEL else read_options(args.options)
+    corpus = _corpus(args, folder / "corpus")
+    heldout = _heldout(args)
+    trainer = _trainer(args, options, corpus, folder)
+    if not args.quiet:
+        parameters = sum(value.numel() for value in trainer.network.parameters.values())
+        print(
+            f"{corpus.n_words:,} tokens, {len(corpus.starts) - 1:,} sentences, {len(corpus.vocabulary.types) - 3:,} types, "
+            f"{corpus.vocabulary.n_classes - 3:,} of them told apart; {parameters:,} "
+            f"parameters without the softmax; from token {trainer.progress.tokens:,} on",
+            flush=True,
+        )
+    ended = _run(args, trainer, output, heldout[0] if heldout and args.heldout_every else None)
+    evaluations = _evaluate(options, trainer.network.parameters, trainer.softmax_weights(), heldout)
+    progress = trainer.progress
+    print(f"{progress.tokens:,} tokens in {progress.seconds / 3600:.2f} h; the model is in {output}")
+    _report(evaluations, folder)
+    if ended == "tokens":
+        return Exit.COMPLETE
+    print("Stopped before the end; the same command with --resume goes on from here.", file=sys.stderr)
+    return Exit.INCOMPLETE
+
+
+def _evaluate_run(args: argparse.Namespace) -> int:
+    """Perplexity of a trained folder's model on held-out texts, and `heldout.json` beside its run."""
+    from model.errors import ModelError
+    from model.files.weights import BiLMWeights
+    from model.training.softmax import SoftmaxWeights
+
+    folder = Path(args.evaluate)
+    try:
+        softmax = SoftmaxWeights.load(Path(args.softmax) if args.softmax else folder / SOFTMAX)
+        weights = BiLMWeights.load_safetensors(folder / "weights.safetensors")
+    except (ModelError, OSError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the model of --evaluate {folder} can't be read: {error}") from error
+    _report(_evaluate(weights.options, weights.tensors, softmax, _heldout(args)), folder / TRAINING)
+    return Exit.COMPLETE
+
+
+def _heldout(args: argparse.Namespace) -> list[tuple[str, list[tuple[str, ...]]]]:
+    """Each text of ``--heldout``: its name and its sentences."""
+    texts = []
+    for path in args.heldout:
+        splits, settings = _splits([path], args)
+        texts.append((path, list(_sentences(splits, settings, args, "--heldout"))))
+    return texts
+
+
+def _splits(inputs: list[str], args: argparse.Namespace) -> "tuple[Sequence[Split], Any]":
     from transforms.inputs.records import ReadSettings
     from transforms.stages.split import plan_splits
 
@@ -291,29 +280,24 @@ def _splits(inputs: list[str], args: argparse.Namespace) -> "tuple[list[Split], 
     return plan_splits(inputs, args.input_format, settings, storage_options=args.storage_options, exclude=own), settings
 
 
-def _sentences(inputs: list[str], args: argparse.Namespace, what: str = "TEXT") -> Iterator[tuple[str, ...]]:
-    """The sentences of the inputs in order.
-
-    Raises:
-        TrainingError: a record can't be read, unless --skip-refused.
-    """
+def _sentences(splits: "Sequence[Split]", settings: Any, args: argparse.Namespace, what: str) -> Iterator[tuple[str, ...]]:
+    """The sentences of the inputs in order. TrainingError for a record that can't be read, unless --skip-refused."""
     from model.errors import TrainingError
     from transforms.inputs.records import Reject
     from transforms.readers import read_split
 
-    splits, settings = _splits(inputs, args)
     refused = 0
     for split in splits:
         for record in read_split(split, settings, args.storage_options):
-            if isinstance(record, Reject):
-                if not args.skip_refused:
-                    raise TrainingError(
-                        f"{split.url}, record {record.position}: {record.reason}. {what} must be readable text: mend the file, "
-                        "or leave such records out with --skip-refused"
-                    )
+            if not isinstance(record, Reject):
+                yield record.tokens
+            elif args.skip_refused:
                 refused += 1
             else:
-                yield record.tokens
+                raise TrainingError(
+                    f"{split.url}, record {record.position}: {record.reason}. {what} must be readable text: mend the file, "
+                    "or leave such records out with --skip-refused"
+                )
     if refused:
         print(f"{refused:,} records of {what} can't be read and were left out", file=sys.stderr)
 
@@ -328,15 +312,15 @@ def _corpus(args: argparse.Namespace, folder: Path) -> "Corpus":
     identity = {
         "input": input_fingerprint(splits),
         "reading": settings.to_dict(),
-        "words": args.words,
+        "words": args.n_words,
         "vocabulary": args.vocabulary,
         "skip_refused": args.skip_refused,
     }
     marker = folder / "source.json"
     if marker.exists() and json.loads(marker.read_text(encoding="utf-8")) == identity:
         return Corpus.load(folder)
-    order = None if args.vocabulary is None else _vocabulary(args.vocabulary)
-    corpus = Corpus.encode(_sentences(args.inputs, args), args.words, order)
+    words = None if args.vocabulary is None else _vocabulary(args.vocabulary)
+    corpus = Corpus.encode(_sentences(splits, settings, args, "TEXT"), args.n_words, words)
     if args.lanes * args.unroll >= len(corpus.types):
         raise TrainingError(
             f"the text has {corpus.n_words:,} tokens, too few for one batch of --lanes {args.lanes} x --unroll {args.unroll}: "
@@ -361,7 +345,7 @@ def _vocabulary(path: str) -> list[str]:
     return [word for word in words if word]
 
 
-def _trainer(args: argparse.Namespace, options: "BiLMOptions", corpus: "Corpus", output: Path) -> "Trainer":
+def _trainer(args: argparse.Namespace, options: "BiLMOptions", corpus: "Corpus", folder: Path) -> "Trainer":
     import torch
 
     from model.training.run import CHECKPOINT, resume
@@ -377,8 +361,7 @@ def _trainer(args: argparse.Namespace, options: "BiLMOptions", corpus: "Corpus",
     if args.resume is None:
         trainer = Trainer.fresh(options, recipe, corpus, device, dtype)
     else:
-        path = Path(args.resume) if args.resume else output / TRAINING / CHECKPOINT
-        trainer = resume(path, recipe, corpus, options, device, dtype)
+        trainer = resume(Path(args.resume or folder / CHECKPOINT), recipe, corpus, options, device, dtype)
     if trainer.recipe.max_tokens is None and args.hours is None:
         fall = round(FALL * corpus.n_words) if args.decay_tokens is None else args.decay_tokens
         trainer.recipe = replace(trainer.recipe, max_tokens=corpus.n_words, decay_tokens=fall)
@@ -389,47 +372,32 @@ def _recipe(args: argparse.Namespace) -> "Recipe":
     """The recipe asked for; without --max-tokens it has no end yet."""
     from model.training.trainer import FALL, Recipe
 
-    return Recipe(
-        seed=args.seed,
-        lanes=args.lanes,
-        unroll=args.unroll,
-        shuffle=args.shuffle,
-        n_words=args.words,
-        sampled=args.sampled,
-        optimiser=args.optimiser,
-        rate=args.rate or RATES[args.optimiser],
-        softmax_rate=args.softmax_rate or SOFTMAX_RATES[args.optimiser],
-        clip=args.clip or CLIPS[args.optimiser],
-        weight_decay=args.weight_decay,
-        dropout=args.dropout,
-        warmup=args.warmup_tokens,
-        decay_tokens=round(FALL * (args.max_tokens or 0)) if args.decay_tokens is None else args.decay_tokens,
-        max_tokens=args.max_tokens,
-    )
+    values = {field.name: getattr(args, field.name) for field in fields(Recipe)}
+    values |= {name: value for name, value in DEFAULTS[args.optimiser].items() if values[name] is None}
+    if args.decay_tokens is None:
+        values["decay_tokens"] = round(FALL * (args.max_tokens or 0))
+    return Recipe(**values)
 
 
 def _run(args: argparse.Namespace, trainer: "Trainer", output: Path, heldout: tuple[str, list[tuple[str, ...]]] | None) -> str:
     """Train, then write the weights; why it ended."""
     from model.training.run import HeldOut, RunSettings, run
 
-    def on_progress(report: "Report") -> None:
-        if not args.quiet:
-            print(report.line(), flush=True)
+    say = (lambda _: None) if args.quiet else partial(print, flush=True)
 
     def on_point(tokens: int, evaluation: "Evaluation") -> None:
-        if not args.quiet:
-            forward, backward = evaluation.perplexity
-            print(f"{tokens:,} tokens | held-out perplexity {forward:,.1f} forward, {backward:,.1f} backward", flush=True)
+        forward, backward = evaluation.perplexity
+        say(f"{tokens:,} tokens | held-out perplexity {forward:,.1f} forward, {backward:,.1f} backward")
 
     folder = output / TRAINING
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "recipe.json").write_text(json.dumps(asdict(trainer.recipe), indent=2) + "\n", encoding="utf-8")
+    _write_json(folder / "recipe.json", asdict(trainer.recipe))
     vocabulary = trainer.corpus.vocabulary
     words = "".join(f"{word}\n" for word in vocabulary.types[: vocabulary.n_classes])
     (folder / "vocabulary.txt").write_text(words, encoding="utf-8")
     settings = RunSettings(
         hours=args.hours,
-        on_progress=on_progress,
+        on_progress=lambda report: say(report.line()),
         report_seconds=args.report_seconds,
         checkpoint_seconds=args.checkpoint_seconds,
         keep=args.keep_checkpoints,
@@ -446,7 +414,7 @@ def _run(args: argparse.Namespace, trainer: "Trainer", output: Path, heldout: tu
 def _evaluate(
     options: "BiLMOptions",
     parameters: "dict[str, Tensor]",
-    theta: "SoftmaxWeights",
+    softmax: "SoftmaxWeights",
     heldout: list[tuple[str, list[tuple[str, ...]]]],
 ) -> "dict[str, Evaluation]":
     """The evaluation of each text, with float32 products."""
@@ -456,7 +424,7 @@ def _evaluate(
     from model.training.network import Network
 
     exact = Network(options, parameters, torch.float32)
-    return {path: evaluate(exact, theta, text) for path, text in heldout}
+    return {path: evaluate(exact, softmax, text) for path, text in heldout}
 
 
 def _report(evaluations: "dict[str, Evaluation]", folder: Path) -> None:
@@ -471,4 +439,8 @@ def _report(evaluations: "dict[str, Evaluation]", folder: Path) -> None:
         rows.append({"text": path, **asdict(evaluation), "perplexity": evaluation.perplexity})
     if rows:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / HELDOUT).write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
+        _write_json(folder / HELDOUT, rows)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")

@@ -2,16 +2,13 @@
 
 import argparse
 import json
-import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
-from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_storage_options
+from pipeline.cli.arguments import add_storage_options, natural
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import Touched
-from pipeline.cli.terminal import drawable, in_line
+from pipeline.cli.terminal import human_bytes, in_line, progress_bar
 
 if TYPE_CHECKING:
     from elmo_store.checking.verify import VerifyReport
@@ -19,16 +16,15 @@ if TYPE_CHECKING:
 EPILOG = """\
 Without an option every object is read and compared with the size and SHA-256 that stand in its marker or in the manifest.
 --deep also decodes all of it and compares what the objects say with one another: sentences, tokens, rows, ids, both forms.
---recompute embeds a random sample of the sentences again with the store's model and compares the vectors."""
+--recompute embeds a random sample of the sentences again with the store's model and compares the vectors.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``verify``."""
-    parser.epilog = f"{EPILOG}\n\n{parser.epilog or ''}"
     parser.add_argument("url", metavar="URL", help="a complete store; any fsspec URL")
     parser.add_argument("--deep", action="store_true", help="also compare the objects with one another (default: off)")
     parser.add_argument(
-        "--recompute", type=int, default=0, metavar="N", help="embed N random sentences again and compare (default: 0)"
+        "--recompute", type=natural, default=0, metavar="N", help="embed N random sentences again and compare (default: 0)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random choice of sentences (default: 0)")
     parser.add_argument(
@@ -41,39 +37,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress (default: off)")
 
 
-def check(args: argparse.Namespace) -> None:
-    """CommandError for a folder that is not there, or a sample of fewer than no sentences."""
-    locations.check_store(args.url)
-    if args.recompute < 0:
-        raise CommandError(Exit.BAD_USAGE, f"--recompute {args.recompute}: give the number of sentences, 1 or more")
-
-
 def touches(args: argparse.Namespace) -> Touched:
-    """Store and model."""
-    return Touched([Location("store", args.url, args.storage_options), *locations.model(args.model)])
+    return Touched([locations.store(args.url, args.storage_options, "store"), *locations.model(args.model)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Verify, print the report; 0 for a sound store, 6 for a damaged one. CommandError for what is no complete store."""
     from elmo_store.checking.verify import Fault, verify
-    from elmo_store.errors import ManifestError, StoreError, StoreIncompleteError, StoreNotFoundError, StoreReplacedError
-    from elmo_store.store import open as open_store
+    from elmo_store.errors import ManifestError, StoreIncompleteError
 
     try:
-        store = open_store(args.url, storage_options=args.storage_options)
-    except StoreNotFoundError as error:
-        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+        store = locations.open_store(args.url, args.storage_options)
     except StoreIncompleteError as error:
         raise CommandError(Exit.INCOMPLETE, str(error)) from error
     except ManifestError as error:  # damage where everything begins
         print(f"damaged: {error}")
         return Exit.DAMAGED
-    except (StoreError, OSError, ImportError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"{args.url} can't be read: {error}") from error
-    try:
-        report = verify(store, deep=args.deep, progress=None if args.quiet else _Progress())
-    except StoreReplacedError as error:
-        raise CommandError(Exit.BAD_LOCATION, str(error)) from error
+    with progress_bar("B", quiet=args.quiet) as bar:
+        report = verify(store, deep=args.deep, progress=lambda n_bytes: bar.update(n_bytes) and None)
     faults = list(report.faults)
     recomputed: dict[str, Any] = {}
     if args.recompute:
@@ -85,11 +66,10 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
             raise CommandError(Exit.BAD_USAGE, str(error)) from error
         recomputed = {"sentences": result.n_sentences, "same_bytes": result.n_equal, "largest_difference": result.largest}
         faults += [Fault(text) for text in result.faults]
-    print(
-        json.dumps(_as_json(args.url, report, faults, recomputed), indent=2)
-        if args.json
-        else _as_text(report, faults, recomputed)
-    )
+    if args.json:
+        print(json.dumps(_as_json(args.url, report, faults, recomputed), indent=2))
+    else:
+        print(_as_text(report, faults, recomputed))
     return Exit.DAMAGED if faults else Exit.COMPLETE
 
 
@@ -108,8 +88,6 @@ def _as_json(url: str, report: "VerifyReport", faults: list[Any], recomputed: di
 
 
 def _as_text(report: "VerifyReport", faults: list[Any], recomputed: dict[str, Any]) -> str:
-    from pipeline.cli.terminal import human_bytes
-
     how = "read, compared with their hashes and with one another" if report.deep else "read and compared with their hashes"
     lines = [in_line(fault.text) for fault in faults]
     lines.append(
@@ -122,20 +100,3 @@ def _as_text(report: "VerifyReport", faults: list[Any], recomputed: dict[str, An
             f"largest difference {recomputed['largest_difference']:g}"
         )
     return "\n".join(lines)
-
-
-class _Progress:
-    """Bytes read so far, on a line of the terminal; nothing where there is none."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._bytes = self._shown = 0
-
-    def __call__(self, n_bytes: int) -> None:
-        from pipeline.cli.terminal import human_bytes
-
-        with self._lock:
-            self._bytes += n_bytes
-            if sys.stderr.isatty() and self._bytes - self._shown > 1 << 26:
-                self._shown = self._bytes
-                print(f"\r{human_bytes(self._bytes)} read", end="\r", file=drawable(sys.stderr), flush=True)

@@ -5,29 +5,22 @@ import sys
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_storage_options
+from pipeline.cli.arguments import above_zero, add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import Touched
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``watch``."""
     parser.add_argument("url", metavar="URL", help="the store that the job writes; any fsspec URL")
     parser.add_argument("--once", action="store_true", help="print one line and end (default: until it is complete)")
-    parser.add_argument("--seconds", type=float, default=1.0, metavar="S", help="seconds between two looks (default: 1)")
+    parser.add_argument("--seconds", type=above_zero, default=1.0, metavar="S", help="seconds between two looks (default: 1)")
     add_storage_options(parser, "the URL")
 
 
-def check(args: argparse.Namespace) -> None:
-    """CommandError for a time that is none, and with ``--once`` for a folder that is not there."""
-    if args.seconds <= 0:
-        raise CommandError(Exit.BAD_USAGE, f"--seconds {args.seconds} is no time to wait: give more than 0")
-    if args.once:
-        locations.check_store(args.url)
-
-
 def touches(args: argparse.Namespace) -> Touched:
-    """The store."""
+    """The store, which may still come unless one look is all."""
+    if args.once:
+        return Touched([locations.store(args.url, args.storage_options, "store")])
     return Touched([Location("store", args.url, args.storage_options)])
 
 

@@ -22,7 +22,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from elmo_store.errors import StoreError
-from pipeline.explore.own import OwnSentenceError
 from pipeline.explore.service import BadRequestError, Service
 
 STATIC = Path(__file__).parent / "static"
@@ -48,6 +47,10 @@ def application(service: Service, token: str, hosts: frozenset[str]) -> Starlett
 
         return answer
 
+    def neighbours(q: dict[str, str]) -> dict[str, Any]:
+        layers, approximate = q.get("layers") != "0", q.get("approximate") == "1"
+        return service.neighbours(q.get("token", ""), _numbers(q), _whole(q, "n", 8), layers=layers, approximate=approximate)
+
     async def embed(request: Request) -> Response:
         body = await request.body()
         if len(body) > BODY_BYTES:
@@ -58,18 +61,7 @@ def application(service: Service, token: str, hosts: frozenset[str]) -> Starlett
         Route("/api/about", api(lambda _: service.about())),
         Route("/api/search", api(lambda q: service.search(q.get("q", ""), _whole(q, "offset", 0)))),
         Route("/api/sentence", api(lambda q: service.sentence(_whole(q, "number")))),
-        Route(
-            "/api/neighbours",
-            api(
-                lambda q: service.neighbours(
-                    q.get("token", ""),
-                    _numbers(q),
-                    _whole(q, "n", 8),
-                    layers=q.get("layers") != "0",
-                    approximate=q.get("approximate") == "1",
-                )
-            ),
-        ),
+        Route("/api/neighbours", api(neighbours)),
         Route("/api/word", api(lambda q: service.word(q.get("word", ""), _numbers(q) or ()))),
         Route("/api/embed", embed, methods=["POST"]),
         Mount("/", StaticFiles(directory=STATIC, html=True)),
@@ -81,10 +73,10 @@ def application(service: Service, token: str, hosts: frozenset[str]) -> Starlett
 def _guard(token: str, hosts: frozenset[str]) -> Callable[[Request, Call], Awaitable[Response]]:
     async def dispatch(request: Request, call_next: Call) -> Response:
         response: Response
-        given = request.headers.get(TOKEN_HEADER, "")
+        sent = request.headers.get(TOKEN_HEADER, "")
         if request.headers.get("host", "") not in hosts:
             response = PlainTextResponse("this server answers to its own address only", 421)
-        elif request.url.path.startswith("/api/") and not secrets.compare_digest(given.encode(), token.encode()):
+        elif request.url.path.startswith("/api/") and not secrets.compare_digest(sent.encode(), token.encode()):
             response = JSONResponse({"error": "open the address that elmo-store printed: it holds the token"}, 403)
         else:
             response = await call_next(request)
@@ -97,7 +89,7 @@ def _guard(token: str, hosts: frozenset[str]) -> Callable[[Request, Call], Await
 async def _answer(ask: Callable[[dict[str, str]], Any], query: dict[str, str]) -> Response:
     try:
         return JSONResponse(await run_in_threadpool(ask, query))
-    except (BadRequestError, OwnSentenceError) as error:
+    except BadRequestError as error:
         return JSONResponse({"error": str(error)}, 400)
     except (StoreError, OSError) as error:
         return JSONResponse({"error": f"the store can't be read: {error}"}, 502)
@@ -114,7 +106,7 @@ def _numbers(query: dict[str, str]) -> list[float] | None:
     if "s" not in query:
         return None
     try:
-        return [float(one) for one in query["s"].split(",")]
+        return [float(share) for share in query["s"].split(",")]
     except ValueError as error:
         raise BadRequestError("s must be numbers with commas between them") from error
 

@@ -5,29 +5,79 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
+import duckdb
 import numpy as np
 
 from elmo_store.embedded import EmbeddedSentence
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
 from elmo_store.figures.vectors import Float, pca_map
+from elmo_store.format import layout
+from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
+from elmo_store.storage.root import Root
 from elmo_store.store import Store
-from pipeline.explore.ann import Index, open_index
-from pipeline.explore.own import embed_own
-from pipeline.explore.text_search import TextSearch
-from pipeline.explore.vectors import Found, Sample, layer_names, query_layers, two_groups
+from pipeline.explore.neighbours import Index, Neighbour, Sample, layer_names, open_index, query_layers, two_groups
 
 SAMPLE_ROWS = 200_000
 CONTEXT = 6  # tokens shown on each side of a neighbour
 OCCURRENCES = 1500  # of a word, that its map shows
 HITS = 30
 OWN_AT_HAND = 16
+OWN_CHARACTERS = 2000
 MOST_NEIGHBOURS = 50
 
 
 class BadRequestError(ValueError):
     """What was asked for makes no sense, or is not there; the message is for the page."""
+
+
+class OwnSentenceError(BadRequestError):
+    """A sentence of the user's can't be embedded as the store's were; says why."""
+
+
+class TextSearch:
+    """Sentences by their words: DuckDB over the parts, where they lie. For several threads, one after the other.
+
+    What is looked for is always a bound parameter, never part of the statement; DuckDB may neither install nor load extensions,
+    so that nothing is asked of the network: objects elsewhere are read through the store's own filesystem.
+    """
+
+    def __init__(self, root: Root, n_parts: int) -> None:
+        self._root = root
+        self._lock = threading.Lock()
+        self._connection = duckdb.connect(
+            config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "2"}
+        )
+        names = [layout.sentences_part(part) for part in range(n_parts)]
+        if root.is_local:
+            self._paths = [root.path(name) for name in names]
+        else:
+            protocol = root.filesystem.protocol
+            first = protocol if isinstance(protocol, str) else protocol[0]
+            self._connection.register_filesystem(root.filesystem)
+            self._paths = [f"{first}://{root.path(name).removeprefix(f'{first}://')}" for name in names]
+
+    def find(self, words: str, offset: int, limit: int) -> list[dict[str, Any]]:
+        """Sentences whose tokens, joined by spaces, hold ``words``, whatever the case; in order."""
+        if not self._paths:
+            return []
+        statement = (
+            "SELECT sentence, id, tokens FROM read_parquet($paths) "
+            "WHERE n_tokens > 0 AND contains(lower(array_to_string(tokens, ' ')), lower($words)) "
+            "ORDER BY sentence LIMIT $limit OFFSET $offset"
+        )
+        parameters = {"paths": self._paths, "words": words, "limit": limit, "offset": offset}
+        with self._lock:
+            try:
+                rows = self._connection.execute(statement, parameters).fetchall()
+            finally:  # DuckDB opens the parts by itself
+                self._root.confirm()
+        return [_hit(number, sentence_id, tokens) for number, sentence_id, tokens in rows]
+
+
+def _hit(number: int, sentence_id: str, tokens: Sequence[str]) -> dict[str, Any]:
+    return {"number": number, "id": sentence_id, "tokens": tokens}
 
 
 class Service:
@@ -51,11 +101,11 @@ class Service:
         try:
             self._sample = Sample(sample_vectors(self._store, self._n_blocks), self._kind)
         except Exception as error:  # shown on the page, which goes on without neighbours
-            self._problem = f"the sample can't be read: {_shown(error)}"
+            self._problem = f"the sample can't be read: {_told(error)}"
         try:
             self._index = open_index(self._store)
         except Exception as error:  # shown too
-            self._index_problem = f"the index can't be used: {_shown(error)}"
+            self._index_problem = f"the index can't be used: {_told(error)}"
 
     def wait(self) -> None:
         """Until the sample is read, or could not be."""
@@ -78,7 +128,7 @@ class Service:
             "index": None if self._index is None else len(self._index),
             "reading": self._loading.is_alive(),
             "problem": "; ".join(filter(None, (self._problem, self._index_problem))),
-            "sets": [{"name": one.name, "s": list(one.s), "gamma": one.gamma} for one in mix.weight_sets] if mix else [],
+            "sets": [{"name": w.name, "s": list(w.s), "gamma": w.gamma} for w in mix.weight_sets] if mix else [],
         }
 
     def search(self, asked: str, offset: int = 0) -> dict[str, Any]:
@@ -87,39 +137,34 @@ class Service:
         total = self._store.manifest.sizes.sentences
         try:
             if not asked:
-                found = [self._store.sentence(number) for number in range(max(0, offset), min(offset + HITS, total))]
+                sentences = [self._store.sentence(number) for number in range(max(0, offset), min(offset + HITS, total))]
             elif asked.startswith("#"):
-                found = [self._store.sentence(int(asked[1:].replace(",", "")))]
+                sentences = [self._store.sentence(int(asked[1:].replace(",", "")))]
             elif asked.startswith("id:"):
-                found = [self._store.sentence(id=asked[3:])]
+                sentences = [self._store.sentence(id=asked[3:])]
             else:
                 hits = self._text.find(asked, offset, HITS + 1)
-                return {
-                    "hits": [{"number": hit.number, "id": hit.id, "tokens": hit.tokens} for hit in hits[:HITS]],
-                    "more": len(hits) > HITS,
-                }
+                return {"hits": hits[:HITS], "more": len(hits) > HITS}
         except (SentenceNotFoundError, ValueError, IndexError) as error:
             raise BadRequestError(str(error)) from error
-        shown = [{"number": s.index, "id": s.id, "tokens": s.tokens} for s in found if s.tokens or asked]
-        return {"hits": shown, "more": not asked and offset + HITS < total}
+        hits = [_hit(s.index, s.id, s.tokens) for s in sentences if s.tokens or asked]
+        return {"hits": hits, "more": not asked and offset + HITS < total}
 
     def sentence(self, number: int) -> dict[str, Any]:
         """A sentence: tokens, where it came from, the norm of each token in each layer, and the code that reads it."""
         try:
-            found = self._store.sentence(number)
+            sentence = self._store.sentence(number)
         except (SentenceNotFoundError, IndexError) as error:
             raise BadRequestError(str(error)) from error
-        first, _ = self._store.without_boundaries(found.span)
-        states = found.read(boundaries=False)
         return {
-            "number": found.index,
-            "id": found.id,
-            "source": found.source,
-            "position": found.position,
-            "tokens": found.tokens,
-            "first_row": first,
-            "norms": self._norms(states),
-            "code": self._code(found),
+            "number": sentence.index,
+            "id": sentence.id,
+            "source": sentence.source,
+            "position": sentence.position,
+            "tokens": sentence.tokens,
+            "first_row": self._store.without_boundaries(sentence.span)[0],
+            "norms": self._norms(sentence.read(boundaries=False)),
+            "code": self._code(sentence),
         }
 
     def embed(self, text: str) -> dict[str, Any]:
@@ -139,7 +184,7 @@ class Service:
     ) -> dict[str, Any]:
         """The nearest occurrences to a token: of each layer by itself, and of the mix with these weights.
 
-        ``token``: a row's number, or KEY:PLACE in an own sentence.
+        ``token``: a row's number, or KEY:POSITION in an own sentence.
         """
         row, query = self._query(token)
         searcher = self._searcher(approximate)
@@ -159,27 +204,18 @@ class Service:
     def word(self, word: str, s: Sequence[float]) -> dict[str, Any]:
         """A word's occurrences in the sample, in two dimensions and in two groups, by the mix with these weights."""
         sample = self._ready()
-        places = np.flatnonzero(np.fromiter((token == word for token in sample.text.token), bool, len(sample)))[:OCCURRENCES]
-        if not len(places):
+        text = sample.text
+        indices = np.flatnonzero(np.fromiter((token == word for token in text.token), bool, len(sample)))[:OCCURRENCES]
+        if not len(indices):
             raise BadRequestError(f"{word!r} does not occur in the sample of {len(sample):,} tokens")
         weights = self._weights(s) if self._kind == "states" else [float(k == 0) for k in range(len(self._names))]
-        mixed = sample.mixed(places, weights)
-        groups, found = two_groups(mixed), pca_map(mixed, len(mixed))
-        return {
-            "word": word,
-            "of": len(sample),
-            "points": [
-                {
-                    "row": int(sample.text.row[place]),
-                    "x": float(x),
-                    "y": float(y),
-                    "group": int(group),
-                    **self._context(int(place)),
-                }
-                for place, (x, y), group in zip(places, found.points, groups, strict=True)
-            ],
-            "explained": list(found.explained),
-        }
+        mixed = sample.mixed(indices, weights)
+        groups, flat = two_groups(mixed), pca_map(mixed, len(mixed))
+        points = [
+            {"row": int(text.row[i]), "x": float(x), "y": float(y), "group": int(group), **self._context(int(i))}
+            for i, (x, y), group in zip(indices, flat.points, groups, strict=True)
+        ]
+        return {"word": word, "of": len(sample), "points": points, "explained": list(flat.explained)}
 
     def _ready(self) -> Sample:
         if self._sample is None:
@@ -194,33 +230,33 @@ class Service:
         return self._index
 
     def _query(self, token: str) -> tuple[int | None, Float]:
-        key, colon, place = token.partition(":")
+        key, colon, position = token.partition(":")
         try:
             if colon:
                 with self._lock:
                     self._own.move_to_end(key)
                     own = self._own[key]
-                return None, query_layers(own.rows[int(place)], self._kind)
+                return None, query_layers(own.rows[int(position)], self._kind)
             row = int(key)
-            if self._sample is not None and (at := self._sample.place(row)) is not None:
-                return row, self._sample.layers_at(at)
+            if self._sample is not None and (index := self._sample.index_of(row)) is not None:
+                return row, self._sample.layers_at(index)
             return row, query_layers(self._store.read(rows=slice(row, row + 1))[0], self._kind)
         except (ValueError, IndexError, KeyError) as error:
             raise BadRequestError(f"there is no token {token}") from error
 
     def _weights(self, s: Sequence[float]) -> list[float]:
-        if len(s) != len(self._names) or not all(np.isfinite(one) and one >= 0 for one in s) or sum(s) <= 0:
+        if len(s) != len(self._names) or not all(np.isfinite(share) and share >= 0 for share in s) or sum(s) <= 0:
             raise BadRequestError(f"s needs {len(self._names)} numbers of 0 or more, not all of them 0")
-        return [float(one) / float(sum(s)) for one in s]
+        return [float(share) / float(sum(s)) for share in s]
 
-    def _shown(self, found: Sequence[Found]) -> list[dict[str, Any]]:
-        return [{"row": one.row, "cosine": round(one.cosine, 4), **self._context(one.place, one.row)} for one in found]
+    def _shown(self, neighbours: Sequence[Neighbour]) -> list[dict[str, Any]]:
+        return [{"row": n.row, "cosine": round(n.cosine, 4), **self._context(n.index, n.row)} for n in neighbours]
 
-    def _context(self, place: int, row: int = -1) -> dict[str, Any]:
+    def _context(self, index: int, row: int = -1) -> dict[str, Any]:
         """A token among its neighbours in its sentence, and the sentence's number."""
-        if place >= 0 and self._sample is not None:
-            before, word, after = self._sample.text.context(place, CONTEXT)
-            return {"sentence": int(self._sample.text.sentence[place]), "before": before, "word": word, "after": after}
+        if index >= 0 and self._sample is not None:
+            before, word, after = self._sample.text.context(index, CONTEXT)
+            return {"sentence": int(self._sample.text.sentence[index]), "before": before, "word": word, "after": after}
         sentence = self._store.sentence_at(row)
         at = row - self._store.without_boundaries(sentence.span)[0]
         if not 0 <= at < len(sentence.tokens):
@@ -231,7 +267,7 @@ class Service:
 
     def _norms(self, states: Any) -> list[list[float]]:
         """[tokens][layers]."""
-        return [[round(float(one), 3) for one in np.linalg.norm(query_layers(row, self._kind), axis=1)] for row in states]
+        return [[round(float(norm), 3) for norm in np.linalg.norm(query_layers(row, self._kind), axis=1)] for row in states]
 
     def _code(self, sentence: Sentence) -> str:
         lines = ["import elmo_store", f"store = elmo_store.open({self._store.url!r})"]
@@ -244,6 +280,35 @@ class Service:
         return "\n".join(lines)
 
 
-def _shown(error: Exception) -> str:
+def _told(error: Exception) -> str:
     """An error of ours by what it says, any other with its kind."""
     return str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+
+
+def embed_own(text: str, manifest: Manifest, model: str | None = None) -> EmbeddedSentence:
+    """The states of ``text``, by the store's own model and start state.
+
+    OwnSentenceError if it is too long, or the store's model is not to be had here any more.
+
+    ``model``: where the user says that the store's model is. What the store names is loaded only if it is on this machine.
+    """
+    if manifest.kind != "states":
+        raise OwnSentenceError("a mixed store holds no states to compare with")
+    if len(text) > OWN_CHARACTERS:
+        raise OwnSentenceError(f"{len(text):,} characters are too many for this box: at most {OWN_CHARACTERS:,}")
+    try:
+        from model.files.registry import local_spec
+        from pipeline.jobs import in_memory
+    except ModuleNotFoundError as error:
+        raise OwnSentenceError(f"this needs {error.name}: pip install 'elmo-store[embed]'") from error
+    try:
+        where = model or local_spec(manifest.model.name)
+        embedder = in_memory.embedder(where, manifest.precision, manifest.start_state.kind, "cpu")
+    except Exception as error:  # not to be found, not readable: whatever it is, the rest of the page goes on
+        raise OwnSentenceError(f"the store's model {manifest.model.name} can't be loaded here: {error}") from error
+    if embedder.fingerprint != manifest.model.fingerprint:
+        raise OwnSentenceError(f"the model {model or manifest.model.name} of this machine is not the one that made the store")
+    tokens = in_memory.tokenised(text, "ptb")
+    if not tokens:
+        raise OwnSentenceError("there are no words in it")
+    return embedder.embed([tokens], "float16" if manifest.dtype == "float16" else "float32")[0]

@@ -1,25 +1,124 @@
-"""What a probe found: a Markdown table, differences with their noise, bars of s and γ, a figure, JSON.
+"""What a probe found: scores with their noise as a Markdown table, bars of s and γ, a figure, JSON.
 
-Only `plot` needs Matplotlib (the extra "plot").
+Accuracy, and F1 of the spans that IOB2 labels mark, are both 2 · right / (gold + predicted), counted sentence by sentence, so
+that a bootstrap can say whether two scores differ by more than their sentences do. Only `plot` needs Matplotlib.
 """
 
 import itertools
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from pipeline.probing.features import LEARNED_MIX
-from pipeline.probing.scores import Counts, Difference, Metric, paired_bootstrap
-from pipeline.probing.senses import SenseRun
-from pipeline.probing.tagger import TaggingRun
-
-SCORE_NAMES = {"accuracy": "accuracy", "span-f1": "F1"}
-
+Metric = Literal["accuracy", "span-f1"]
+SCORE_NAMES: dict[Metric, str] = {"accuracy": "accuracy", "span-f1": "F1"}
+_IOB2 = re.compile(r"O|[BI]-.+")
+_COVERAGE = 0.95  # of the interval
 COLOURS = ("#0b6fb8", "#d1600f", "#128a63", "#b0508f", "#8a6d00")  # told apart by the colour-blind
+LEARNED_MIX = "mix"  # the feature
 BAR_WIDTH = 30  # characters of the longest bar
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """What a score is made of, for each sentence: int64 [sentences] each.
+
+    Attributes:
+        right: tokens, or spans, that are predicted as they are.
+        gold: how many there are; predicted: how many were predicted.
+    """
+
+    right: npt.NDArray[np.int64]
+    gold: npt.NDArray[np.int64]
+    predicted: npt.NDArray[np.int64]
+
+    @property
+    def score(self) -> float:
+        """Over all sentences, 0 … 1; 0 where nothing is right."""
+        return float(_score(self.table().sum(0)))
+
+    def table(self) -> npt.NDArray[np.int64]:
+        """[sentences, 2]: right, gold + predicted."""
+        return np.stack([self.right, self.gold + self.predicted], axis=1)
+
+    def __add__(self, other: "Counts") -> "Counts":
+        """Of two passes over the same sentences."""
+        return Counts(self.right + other.right, self.gold + other.gold, self.predicted + other.predicted)
+
+
+def counts(metric: Metric, gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Counts:
+    """The counts of predicted labels beside the right ones, sentence by sentence."""
+    rows = []
+    for gs, ps in zip(gold, predicted, strict=True):
+        if metric == "accuracy":
+            rows.append((sum(g == p for g, p in zip(gs, ps, strict=True)), len(gs), len(ps)))
+        else:
+            true, guessed = spans(gs), spans(ps)
+            rows.append((len(true & guessed), len(true), len(guessed)))
+    right, n_gold, n_predicted = np.asarray(rows, np.int64).reshape(-1, 3).T
+    return Counts(right, n_gold, n_predicted)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A score less another on the same sentences, with the interval that holds 95% of the bootstrap's differences."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """``ahead``, ``behind``, or ``within noise`` where the interval holds 0."""
+        if self.low > 0:
+            return "ahead"
+        return "behind" if self.high < 0 else "within noise"
+
+
+def paired_bootstrap(first: Counts, second: Counts, *, samples: int = 2000, seed: int = 0) -> Difference:
+    """How far ``first`` is ahead of ``second``: sentences drawn with replacement, the same ones for both.
+
+    It says what other test sentences of the same kind would do, not what other training seeds would: give counts summed
+    over seeds. Source: Koehn 2004 (Statistical significance tests for machine translation evaluation).
+    """
+    pair = np.concatenate([first.table(), second.table()], axis=1)  # [sentences, 4]
+    n = len(pair)
+    chance = np.random.default_rng(seed)
+    differences = []
+    for _ in range(0, samples, 100):
+        drawn = chance.multinomial(n, np.full(n, 1 / n), size=100) @ pair  # [100, 4]
+        differences.append(_score(drawn[:, :2]) - _score(drawn[:, 2:]))
+    tail = 100 * (1 - _COVERAGE) / 2
+    low, high = np.percentile(np.concatenate(differences), [tail, 100 - tail])
+    return Difference(first.score - second.score, float(low), float(high))
+
+
+def _score(table: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """2 · right / (gold + predicted) of [..., 2]; 0 where there is nothing."""
+    return np.asarray(2.0 * table[..., 0] / np.maximum(table[..., 1], 1))
+
+
+def is_iob2(labels: Iterable[str]) -> bool:
+    """True if all of ``labels`` are O, B-TYPE or I-TYPE, and not all are O."""
+    distinct = set(labels)
+    return all(_IOB2.fullmatch(label) for label in distinct) and distinct != {"O"}
+
+
+def spans(labels: Sequence[str]) -> set[tuple[int, int, str]]:
+    """(first, stop, type) of each span. I-TYPE that continues no span of its type begins one, as in CoNLL's own scorer."""
+    marked, first, kind = set(), 0, ""
+    for i, label in enumerate([*labels, "O"]):
+        mark, _, this = label.partition("-")
+        if kind and (mark != "I" or this != kind):
+            marked.add((first, i, kind))
+            kind = ""
+        if mark in ("B", "I") and not kind:
+            first, kind = i, this
+    return marked
 
 
 @dataclass(frozen=True)
@@ -76,6 +175,27 @@ class Result:
     differences: dict[tuple[str, str], Difference] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TaggingRun:
+    """One training: its counts on the test set, γ, and w and s where the mix was learned (None where w is frozen).
+
+    Of the forms without a mix (`projection`, `h`) γ is None too.
+    """
+
+    feature: str
+    seed: int
+    counts: Counts
+    seconds: float
+    w: tuple[float, ...] | None = None
+    s: tuple[float, ...] | None = None
+    gamma: float | None = None
+
+    @property
+    def score(self) -> float:
+        """On the test set, 0 … 1."""
+        return self.counts.score
+
+
 def tagging_result(
     task: str,
     metric: Metric,
@@ -92,10 +212,10 @@ def tagging_result(
         control: trainings on the control task: two columns more, their accuracy and the selectivity (score less that).
         logistic: feature → counts of a logistic regression: one column more.
     """
-    names = _in_order(run.feature for run in runs)
+    names = list(dict.fromkeys(run.feature for run in runs))
     score = {name: Spread(tuple(run.score for run in runs if run.feature == name)) for name in names}
     columns = [SCORE_NAMES[metric]]
-    rows: dict[str, list[Spread | None]] = {name: [Spread((found.score,))] for name, found in (baselines or {}).items()}
+    rows: dict[str, list[Spread | None]] = {name: [Spread((guess.score,))] for name, guess in (baselines or {}).items()}
     rows |= {name: [score[name]] for name in names}
     if control:
         memorised = {run.feature: run.score for run in control}
@@ -126,29 +246,27 @@ def _differences(runs: Sequence[TaggingRun]) -> dict[tuple[str, str], Difference
     pairs = list(itertools.pairwise(reversed(layers)))
     if LEARNED_MIX in summed:
         pairs = [(LEARNED_MIX, name) for name in summed if name != LEARNED_MIX] + pairs
-    return {(one, other): paired_bootstrap(summed[one], summed[other]) for one, other in pairs}
+    return {(feature, other): paired_bootstrap(summed[feature], summed[other]) for feature, other in pairs}
 
 
-def sense_result(task: str, runs: Sequence[SenseRun]) -> Result:
-    """Foldings as a result with two columns."""
-    rows: dict[str, tuple[Spread | None, ...]] = {}
-    for feature in _in_order(run.feature for run in runs):
-        own = [run for run in runs if run.feature == feature]
-        rows[feature] = (Spread(tuple(run.nearest for run in own)), Spread(tuple(run.averaged for run in own)))
-    return Result(task, ("nearest occurrence", "nearest sense mean"), rows, None, tuple(asdict(run) for run in runs))
+def layer_names(n_layers: int) -> list[str]:
+    """x, then each layer."""
+    return ["x", *(f"layer {j}" for j in range(1, n_layers))]
 
 
 def text(results: Sequence[Result]) -> str:
     """The table of all tasks, then the differences and the learned mix of each that has them."""
-    found = [markdown(results), *(part for result in results for part in (differences(result), bars(result)))]
-    return "\n\n".join(filter(None, found))
+    parts = [markdown(results), *(part for result in results for part in (differences(result), bars(result)))]
+    return "\n\n".join(filter(None, parts))
 
 
 def markdown(results: Sequence[Result]) -> str:
     """One table, in percent: a row for each feature, a column for each score of each task."""
     heads = [f"{result.task}, {column}" for result in results for column in result.columns]
     lines = [f"| feature | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
-    for feature in _guesses_first(_in_order(feature for result in results for feature in result.rows)):
+    names = dict.fromkeys(feature for result in results for feature in result.rows)
+    # Baselines before features: a task may have one that the first task lacks.
+    for feature in sorted(names, key=lambda name: not name.startswith("most frequent")):
         cells = []
         for result in results:
             scores = result.rows.get(feature, (None,) * len(result.columns))
@@ -162,10 +280,11 @@ def differences(result: Result) -> str:
     if not result.differences:
         return ""
     lines = [f"{result.task}: differences in points, 95% of a paired bootstrap over the test sentences"]
-    width = max(len(f"{one} - {other}") for one, other in result.differences)
-    for (one, other), found in result.differences.items():
-        interval = f"[{100 * found.low:+.2f}, {100 * found.high:+.2f}]"
-        lines.append(f"  {f'{one} - {other}':<{width}}  {100 * found.mean:+6.2f}  {interval:>16}  {found.verdict}")
+    pairs = {f"{feature} - {other}": difference for (feature, other), difference in result.differences.items()}
+    width = max(map(len, pairs))
+    for pair, difference in pairs.items():
+        interval = f"[{100 * difference.low:+.2f}, {100 * difference.high:+.2f}]"
+        lines.append(f"  {pair:<{width}}  {100 * difference.mean:+6.2f}  {interval:>16}  {difference.verdict}")
     return "\n".join(lines)
 
 
@@ -175,7 +294,7 @@ def bars(result: Result) -> str:
         return ""
     gamma = result.mixes.gamma
     longest = max(1.0, gamma.mean)
-    named = [*((f"s {name}", s) for name, s in zip(_layer_names(result.mixes), result.mixes.s, strict=True)), ("γ", gamma)]
+    named = [*((f"s {name}", s) for name, s in zip(layer_names(len(result.mixes.s)), result.mixes.s, strict=True)), ("γ", gamma)]
     width = max(len(name) for name, _ in named)
     lines = [f"{result.task}: learned mix"]
     for name, spread in named:
@@ -198,7 +317,7 @@ def plot(results: Sequence[Result], path: str) -> None:
     figure = Figure(figsize=(8.4, 1.0 + 0.42 * len(learned)), layout="constrained")
     shares, scale = figure.subplots(1, 2, width_ratios=(3, 1))
     rows, left = np.arange(len(learned)), np.zeros(len(learned))
-    for layer, name in enumerate(_layer_names(max((mixes for _, mixes in learned), key=lambda mixes: len(mixes.s)))):
+    for layer, name in enumerate(layer_names(max(len(mixes.s) for _, mixes in learned))):
         spreads = [mixes.s[layer] if layer < len(mixes.s) else Spread((0.0,)) for _, mixes in learned]
         widths, colour = np.asarray([s.mean for s in spreads]), COLOURS[layer % len(COLOURS)]
         bars = shares.barh(rows, widths, left=left, height=0.66, color=colour, label=name, edgecolor="white", linewidth=1)
@@ -224,16 +343,11 @@ def as_json(results: Sequence[Result]) -> list[dict[str, Any]]:
     return [
         {
             "task": result.task,
-            "scores": {
-                feature: {
-                    column: spread.numbers for column, spread in zip(result.columns, spreads, strict=True) if spread is not None
-                }
-                for feature, spreads in result.rows.items()
-            },
+            "scores": {feature: _numbers(result.columns, spreads) for feature, spreads in result.rows.items()},
             "mix": result.mixes and {"s": [s.numbers for s in result.mixes.s], "gamma": result.mixes.gamma.numbers},
             "differences": [
-                {"feature": one, "less": other, **asdict(difference), "verdict": difference.verdict}
-                for (one, other), difference in result.differences.items()
+                {"feature": feature, "less": other, **asdict(difference), "verdict": difference.verdict}
+                for (feature, other), difference in result.differences.items()
             ],
             "runs": list(result.runs),
         }
@@ -241,21 +355,11 @@ def as_json(results: Sequence[Result]) -> list[dict[str, Any]]:
     ]
 
 
+def _numbers(columns: Sequence[str], spreads: Sequence[Spread | None]) -> dict[str, dict[str, float | None]]:
+    return {column: spread.numbers for column, spread in zip(columns, spreads, strict=True) if spread is not None}
+
+
 def weight_sets(result: Result) -> dict[str, dict[str, Any]]:
     """The learned mixes as `elmo-store mix --weights` reads them: one named set for each seed."""
     learned = [run for run in result.runs if run.get("w") is not None]
     return {f"seed{run['seed']}": {"w": list(run["w"]), "gamma": run["gamma"]} for run in learned}
-
-
-def _layer_names(mixes: Mixes) -> list[str]:
-    return ["x", *(f"layer {j}" for j in range(1, len(mixes.s)))]
-
-
-def _in_order(features: Iterable[str]) -> list[str]:
-    """Each once, as first met."""
-    return list(dict.fromkeys(features))
-
-
-def _guesses_first(names: Sequence[str]) -> list[str]:
-    """Baselines before features, each in its order; a task may have a baseline that the first one lacks."""
-    return sorted(names, key=lambda name: not name.startswith("most frequent"))

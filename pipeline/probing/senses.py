@@ -4,19 +4,18 @@ Nothing is learned but which occurrences are known, so the score is the vectors'
 same with one averaged vector a sense, which is here too).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from elmo_store.mixing.scalar_mix import layers_of_states
-from pipeline.probing.features import layer_names
-from pipeline.probing.labels import LabelError, SenseInstance
-from pipeline.probing.vectors import TokenStates
+from elmo_store.store import open as open_store
+from pipeline.probing.data import Array, LabelError, SenseInstance, TokenStates, check_alignment, load_states, read_senses
+from pipeline.probing.results import Result, Spread
+from pipeline.probing.tagger import layer_features
 
-Array = npt.NDArray[Any]
 MOST_FREQUENT = "most frequent sense"
 TIE = 1e-6  # of cosines: the same word without context has the same vector
 
@@ -37,12 +36,30 @@ class SenseRun:
     averaged: float
 
 
+def run_senses(
+    name: str, store: str, labels: str, *, seeds: int, folds: int = 10, storage_options: Mapping[str, Any] | None = None
+) -> Result:
+    """Score nearest neighbours for each layer and each way to cut the folds.
+
+    Raises:
+        LabelError: a label file that can't be used or doesn't fit its store; StoreError: no such store.
+    """
+    instances = read_senses(labels)
+    vectors = load_states(open_store(store, storage_options=storage_options))
+    check_alignment(vectors, [len(i.tokens) for i in instances], [i.where for i in instances])
+    runs = probe_senses(target_layers(vectors, instances), instances, seeds=range(seeds), n_folds=folds)
+    rows: dict[str, tuple[Spread | None, ...]] = {}
+    for feature in dict.fromkeys(run.feature for run in runs):
+        own = [run for run in runs if run.feature == feature]
+        rows[feature] = (Spread(tuple(run.nearest for run in own)), Spread(tuple(run.averaged for run in own)))
+    return Result(name, ("nearest occurrence", "nearest sense mean"), rows, None, tuple(asdict(run) for run in runs))
+
+
 def target_layers(vectors: TokenStates, instances: Sequence[SenseInstance]) -> dict[str, Array]:
     """The vectors of the target tokens by feature: each layer and their uniform average, float32 [instances, 2p]."""
     rows = vectors.offsets[:-1] + np.asarray([instance.head for instance in instances])
     layers = layers_of_states(vectors.states[rows].astype(np.float32))  # [instances, L+1, 2p]
-    names = layer_names(layers.shape[1])
-    return {**{name: layers[:, j] for j, name in enumerate(names)}, "average": layers.mean(axis=1)}
+    return {**{name: layers[:, j] for j, name in enumerate(layer_features(layers.shape[1]))}, "average": layers.mean(axis=1)}
 
 
 def probe_senses(

@@ -1,4 +1,4 @@
-"""Token tagging over precomputed states: a mix of layers, then a linear or small BiLSTM tagger.
+"""Token tagging over precomputed states: a feature (a mix of the layers, mostly), then a linear or small BiLSTM tagger.
 
 The biLM is frozen and not even here: what is trained is the tagger, γ, and where a feature learns its mix, w (Peters et al.
 2018, section 3.2).
@@ -15,15 +15,77 @@ import torch
 from torch import nn
 
 from elmo_store.torch import LayerNorm, ScalarMix
-from pipeline.probing.features import Feature
-from pipeline.probing.labels import LabelledSentence
-from pipeline.probing.scores import Counts, Metric, counts
-from pipeline.probing.vectors import TokenStates
+from pipeline.probing.data import Labelled
+from pipeline.probing.results import LEARNED_MIX, Metric, TaggingRun, counts, layer_names
 
+Form = Literal["mix", "x and mix", "h", "h and mix", "projection"]
 Tagger = Literal["linear", "bilstm"]
 UNSEEN = -1  # a test label that training never saw: always wrong
 EVALUATION_SENTENCES = 256
 WARM_UP = 0.05  # share of the steps
+
+
+class FeatureError(ValueError):
+    """A feature that a model does not have."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One row of a probe's table: what of a token's states the tagger sees.
+
+    It is a mix of the layers, γ Σ s_j h_j, with w frozen (one layer, or all alike) or learned; γ is learned for every feature,
+    so that none is behind for the length of its vectors. Three more are the ways to use ELMo that Peters et al. 2018 write of:
+    beside x at the task network's input, beside h at its output, and a projection of all layers instead of a mix.
+
+    Attributes:
+        name: of the row.
+        logits: w of the L+1 layers, frozen; None = learned. A layer alone is (…, 0, …) among -∞.
+        form: what the tagger sees: the mix; [x; mix]; h, the output of a BiLSTM over x; [h; mix]; or a learned
+            projection of all layers, which takes the mix's place.
+    """
+
+    name: str
+    logits: tuple[float, ...] | None
+    form: Form = "mix"
+
+
+def layer_features(n_layers: int) -> list[str]:
+    """The features that are a layer alone; the last says that it is the top."""
+    names = layer_names(n_layers)
+    return [*names[:-1], f"{names[-1]} (top)"] if n_layers > 1 else names
+
+
+def features(n_layers: int) -> dict[str, Feature]:
+    """All features of a model with L+1 layers, by name, in the order of tables."""
+    names = layer_features(n_layers)
+    layers = [Feature(name, tuple(0.0 if i == j else -math.inf for i in range(n_layers))) for j, name in enumerate(names)]
+    others = [
+        Feature("average", (0.0,) * n_layers),
+        Feature(LEARNED_MIX, None),
+        Feature("projection", None, "projection"),
+        Feature("[x; mix]", None, "x and mix"),
+        Feature("h", None, "h"),
+        Feature("[h; mix]", None, "h and mix"),
+    ]
+    return {feature.name: feature for feature in [*layers, *others]}
+
+
+def chosen_features(asked: str | None, n_layers: int) -> list[Feature]:
+    """The features of a list ``NAME,…`` ("top" is the last layer); for None each layer, the average and the mix.
+
+    Raises:
+        FeatureError: a name that the model does not have.
+    """
+    known = features(n_layers)
+    if not asked:
+        return [feature for feature in known.values() if feature.form == "mix"]
+    top = list(known)[n_layers - 1]
+    short = {"top": top, top.removesuffix(" (top)"): top}
+    names = [short.get(name.strip(), name.strip()) for name in asked.split(",")]
+    for name in names:
+        if name not in known:
+            raise FeatureError(f"no feature {name!r}; this model has {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names)]
 
 
 @dataclass(frozen=True)
@@ -51,27 +113,6 @@ class TaggerSettings:
     layer_norm: LayerNorm = "none"
     l2: float = 0.001
     device: str = "cpu"
-
-
-@dataclass(frozen=True)
-class TaggingRun:
-    """One training: its counts on the test set, γ, and w and s where the mix was learned (None where w is frozen).
-
-    Of the forms without a mix (`projection`, `h`) γ is None too.
-    """
-
-    feature: str
-    seed: int
-    counts: Counts
-    seconds: float
-    w: tuple[float, ...] | None = None
-    s: tuple[float, ...] | None = None
-    gamma: float | None = None
-
-    @property
-    def score(self) -> float:
-        """On the test set, 0 … 1."""
-        return self.counts.score
 
 
 class TaggerModel(nn.Module):
@@ -132,10 +173,10 @@ class TaggerModel(nn.Module):
 class LabelledStates:
     """A store's states and the numbers of its labels, as tensors."""
 
-    def __init__(self, vectors: TokenStates, sentences: Sequence[LabelledSentence], numbers: dict[str, int]) -> None:
-        self.states = torch.from_numpy(vectors.states)  # [tokens, 2L+1, p]
-        self.offsets = vectors.offsets
-        self.gold = [sentence.labels for sentence in sentences]
+    def __init__(self, labelled: Labelled, numbers: dict[str, int]) -> None:
+        self.states = torch.from_numpy(labelled.vectors.states)  # [tokens, 2L+1, p]
+        self.offsets = labelled.vectors.offsets
+        self.gold = [sentence.labels for sentence in labelled.sentences]
         flat = [numbers.get(label, UNSEEN) for labels in self.gold for label in labels]
         self.targets = torch.tensor(flat, dtype=torch.int64)  # [tokens]
 
@@ -148,11 +189,6 @@ class LabelledStates:
         rows = torch.from_numpy(np.concatenate([np.arange(first, stop) for first, stop in bounds]))
         lengths = [stop - first for first, stop in bounds]
         return self.states[rows].to(device), lengths, self.targets[rows].to(device)
-
-
-def label_numbers(sentences: Sequence[LabelledSentence]) -> dict[str, int]:
-    """The labels of the training set, numbered in sorted order."""
-    return {label: i for i, label in enumerate(sorted({label for s in sentences for label in s.labels}))}
 
 
 def train_tagger(
@@ -199,8 +235,8 @@ def predict(model: TaggerModel, data: LabelledStates, names: Sequence[str], devi
 
 
 def probe_tagging(
-    train: tuple[TokenStates, Sequence[LabelledSentence]],
-    test: tuple[TokenStates, Sequence[LabelledSentence]],
+    train: Labelled,
+    test: Labelled,
     *,
     metric: Metric,
     seeds: Sequence[int],
@@ -209,21 +245,21 @@ def probe_tagging(
     on_progress: Callable[[TaggingRun], None] = lambda run: None,
 ) -> list[TaggingRun]:
     """Train a tagger for each feature and seed, and score it on the test set; ``on_progress`` is called after each."""
-    numbers = label_numbers(train[1])
-    names = list(numbers)
-    learned = LabelledStates(*train, numbers)
-    unseen = LabelledStates(*test, numbers)
+    names = sorted({label for sentence in train.sentences for label in sentence.labels})
+    numbers = {label: i for i, label in enumerate(names)}
+    learned = LabelledStates(train, numbers)
+    unseen = LabelledStates(test, numbers)
     runs = []
     for feature in features:
         for seed in seeds:
             began = time.perf_counter()
             model = train_tagger(learned, numbers, feature, seed, settings)
-            found = counts(metric, unseen.gold, predict(model, unseen, names, settings.device))
+            scored = counts(metric, unseen.gold, predict(model, unseen, names, settings.device))
             w = s = gamma = None
             if model.learns_mix:
                 w, s = (tuple(v.detach().cpu().tolist()) for v in (model.mix.w, model.mix.s))
             if model.has_mix:
                 gamma = model.mix.gamma.item()
-            runs.append(TaggingRun(feature.name, seed, found, time.perf_counter() - began, w, s, gamma))
+            runs.append(TaggingRun(feature.name, seed, scored, time.perf_counter() - began, w, s, gamma))
             on_progress(runs[-1])
     return runs

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from elmo_store.figures import plots as plot
-from elmo_store.figures import vectors
+from elmo_store.figures import plots, vectors
 from elmo_store.figures.gather import StoreFigures
 from elmo_store.notebook import visible
 from pipeline.cli.terminal import duration
@@ -56,7 +55,6 @@ def shown(value: Any) -> str:
 
 
 def headline(figures: StoreFigures) -> str:
-    """One sentence about the store."""
     manifest = figures.manifest
     what = "mixed vectors" if manifest.kind == "mix" else "states"
     return (
@@ -66,16 +64,17 @@ def headline(figures: StoreFigures) -> str:
 
 
 def key_figures(figures: StoreFigures) -> str:
-    """The key figures."""
     counts, job_seconds = figures.manifest.sizes, figures.job.span_seconds
-    found = [
-        ("tokens", f"{counts.tokens:,}"),
-        ("sentences", f"{counts.sentences:,}"),
-        ("records refused", f"{counts.rejected:,}"),
-    ]
-    found += [("truncated words", f"{counts.words_cut:,}"), ("shards", f"{counts.shards:,}")]
-    found += [("first to last shard", duration(job_seconds))] if job_seconds else []
-    return '<dl class="key">' + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in found) + "</dl>"
+    numbers = {
+        "tokens": f"{counts.tokens:,}",
+        "sentences": f"{counts.sentences:,}",
+        "records refused": f"{counts.rejected:,}",
+        "truncated words": f"{counts.words_cut:,}",
+        "shards": f"{counts.shards:,}",
+    }
+    if job_seconds:
+        numbers["first to last shard"] = duration(job_seconds)
+    return '<dl class="key">' + "".join(f"<div><dt>{name}</dt><dd>{n}</dd></div>" for name, n in numbers.items()) + "</dl>"
 
 
 def table(rows: Iterable[Sequence[Any]], head: Sequence[Any] = (), caption: str = "") -> str:
@@ -91,24 +90,23 @@ def table(rows: Iterable[Sequence[Any]], head: Sequence[Any] = (), caption: str 
 
 def pictures(figures: StoreFigures, names: Iterable[str]) -> str:
     """The pictures that the store has something for, each with how to read it and its numbers as a table."""
-    found = []
+    drawn = []
     for name in names:
-        if not plot.PICTURES[name].applies(figures):
+        if not plots.PICTURES[name].applies(figures):
             continue
-        one = plot.draw(name, figures)
-        numbers = table(one.numbers[1:], one.numbers[0])
+        picture = plots.draw(name, figures)
+        numbers = table(picture.numbers[1:], picture.numbers[0])
         half = " half" if name in ("words", "cosines") else ""  # tall ones
-        found.append(
-            f'<figure><h3>{html.escape(one.title)}</h3><div class="plot{half}">{one.svg()}</div>'
-            f"<figcaption><p><b>Expected:</b> {html.escape(one.expected)}.</p>"
-            f"<p><b>A bad sign:</b> {html.escape(one.bad_sign)}.</p></figcaption>"
+        drawn.append(
+            f'<figure><h3>{html.escape(picture.title)}</h3><div class="plot{half}">{picture.svg()}</div>'
+            f"<figcaption><p><b>Expected:</b> {html.escape(picture.expected)}.</p>"
+            f"<p><b>A bad sign:</b> {html.escape(picture.bad_sign)}.</p></figcaption>"
             f"<details><summary>the numbers</summary>{numbers}</details></figure>"
         )
-    return "\n".join(found)
+    return "\n".join(drawn)
 
 
 def job(figures: StoreFigures) -> str:
-    """Settings, versions, hours."""
     manifest, span = figures.manifest, figures.job.span_seconds
     rows: list[tuple[Any, Any]] = [
         ("store", figures.url),
@@ -121,42 +119,40 @@ def job(figures: StoreFigures) -> str:
     ]
     if span:
         rows.append(("from first to last shard", f"{duration(span)}, pauses included"))
-    rows += [("software", ", ".join(f"{name} {version}" for name, version in manifest.software.items()))]
+    rows.append(("software", ", ".join(f"{name} {version}" for name, version in manifest.software.items())))
     return table(rows)
 
 
 def text(figures: StoreFigures) -> str:
     """Counts of the text, and of how much of it they are."""
-    found, counts = figures.text, figures.manifest.sizes
-    tokens, sentences = max(1, found.n_tokens), max(1, found.n_sentences)
+    read, counts = figures.text, figures.manifest.sizes
+    tokens, sentences = max(1, read.n_tokens), max(1, read.n_sentences)
     whole = figures.n_parts_read == counts.parts
 
     def share(count: int, of: int, remark: str) -> str:
         return f"{count:,} ({count / of:.2%}); {remark}"
 
     rows = [
-        ("sentences", f"{found.n_sentences:,}, {found.n_blank:,} of them blank or refused"),
-        ("tokens", f"{found.n_tokens:,}, {found.n_distinct:,} distinct"),
-        ("repeated sentences", share(found.n_repeated, sentences, "many mean that the corpus has duplicates")),
-        ("words truncated at 48 bytes", share(found.n_cut, tokens, "many mean text without spaces, or URLs")),
-        ("tokens with broken characters", share(found.n_strange, tokens, "any means that text was read in a wrong encoding")),
-        ("most common English words", share(found.n_english, tokens, "30 to 50% in English prose, near 0 elsewhere")),
+        ("sentences", f"{read.n_sentences:,}, {read.n_blank:,} of them blank or refused"),
+        ("tokens", f"{read.n_tokens:,}, {read.n_distinct:,} distinct"),
+        ("repeated sentences", share(read.n_repeated, sentences, "many mean that the corpus has duplicates")),
+        ("words truncated at 48 bytes", share(read.n_cut, tokens, "many mean text without spaces, or URLs")),
+        ("tokens with broken characters", share(read.n_strange, tokens, "any means that text was read in a wrong encoding")),
+        ("most common English words", share(read.n_english, tokens, "30 to 50% in English prose, near 0 elsewhere")),
     ]
-    said = "The whole text." if whole else f"A sample: {figures.n_parts_read:,} of {counts.parts:,} parts, evenly spaced."
-    return f"<p>{said}</p>" + table(rows)
+    extent = "The whole text." if whole else f"A sample: {figures.n_parts_read:,} of {counts.parts:,} parts, evenly spaced."
+    return f"<p>{extent}</p>" + table(rows)
 
 
 def refused(figures: StoreFigures) -> str:
-    """Reasons with examples."""
-    found = figures.refused
     total = figures.manifest.sizes.rejected
     if not total:
         return "<p>No record was refused.</p>"
     rows = [
-        (reason, f"{count:,}", "  ".join(f"{place}: {raw}" for place, raw in found.examples.get(reason, ())))
-        for reason, count in found.counts.items()
+        (reason, f"{count:,}", "  ".join(f"{where}: {raw}" for where, raw in figures.refused.examples.get(reason, ())))
+        for reason, count in figures.refused.counts.items()
     ]
-    seen = sum(found.counts.values())
+    seen = sum(figures.refused.counts.values())
     note = "" if seen == total else f" Reasons of {seen:,} of them, from a sample of the parts:"
     return f"<p>{total:,} records were refused; each stands as a sentence without tokens.{note}</p>" + table(
         rows, ("reason", "records", "examples")
@@ -187,19 +183,19 @@ def neighbours(figures: StoreFigures) -> str:
 
 def _neighbours_of(word: str, figures: StoreFigures, views: Mapping[str, vectors.Float]) -> str:
     sample = figures.vectors
-    place = sample.token.index(word)
-    same_sentence = sample.sentence == sample.sentence[place]
+    index = sample.token.index(word)
+    same_sentence = sample.sentence == sample.sentence[index]
     groups = []
     for name, values in views.items():
-        near = vectors.nearest(values, place, N_NEIGHBOURS, np.asarray(same_sentence))
-        rows = [f"<td>{cosine:.3f}</td><td>{_in_context(figures, found)}</td>" for found, cosine in near]
+        near = vectors.nearest(values, index, N_NEIGHBOURS, np.asarray(same_sentence))
+        rows = [f"<td>{cosine:.3f}</td><td>{_in_context(figures, other)}</td>" for other, cosine in near]
         if rows:
             rows[0] = f'<th scope="rowgroup" rowspan="{len(rows)}">{shown(name)}</th>{rows[0]}'
         groups.append("<tbody>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</tbody>")
     head = '<thead><tr><th scope="col">view</th><th scope="col">cosine</th><th scope="col">occurrence</th></tr></thead>'
-    return f'<div class="near"><h3>{_in_context(figures, place)}</h3><table>{head}{"".join(groups)}</table></div>'
+    return f'<div class="near"><h3>{_in_context(figures, index)}</h3><table>{head}{"".join(groups)}</table></div>'
 
 
-def _in_context(figures: StoreFigures, place: int) -> str:
-    before, word, after = figures.vectors.context(place)
+def _in_context(figures: StoreFigures, index: int) -> str:
+    before, word, after = figures.vectors.context(index)
     return f"{shown(before)} <mark>{shown(word)}</mark> {shown(after)}"

@@ -20,9 +20,8 @@ from elmo_store.format.manifest import ModelInfo
 from elmo_store.storage.root import Root
 from model.errors import UnknownModelError
 from model.files.registry import local_spec
-from pipeline.explore import ann
-from pipeline.explore.own import OwnSentenceError, embed_own
-from pipeline.explore.service import BadRequestError, Service
+from pipeline.explore import neighbours
+from pipeline.explore.service import BadRequestError, OwnSentenceError, Service, embed_own
 from tests.store.support import Written, make_store
 
 FOLDERS = (layout.TEXT_INDEX, layout.VECTOR_INDEX)
@@ -38,7 +37,7 @@ def build(root: Root, folder: str) -> None:
     if folder == layout.TEXT_INDEX:
         opened.index_texts()
     else:
-        ann.build(opened)
+        neighbours.build(opened)
 
 
 def look(written: Written, folder: str) -> None:
@@ -46,7 +45,7 @@ def look(written: Written, folder: str) -> None:
     if folder == layout.TEXT_INDEX:
         assert opened.find_text([written.tokens[3]]) == [3]
     else:
-        assert ann.open_index(opened) is not None
+        assert neighbours.open_index(opened) is not None
 
 
 def changed(root: Root, rel: str, change: Callable[[bytes], bytes]) -> None:
@@ -118,7 +117,7 @@ def test_an_index_whose_making_was_killed_is_absent_and_swept(store: Written, fo
         assert done.returncode == -signal.SIGKILL
         assert record_of(folder) not in store.root.list(folder)
         if folder == layout.VECTOR_INDEX:
-            assert ann.open_index(elmo_store.open(store.root.url())) is None
+            assert neighbours.open_index(elmo_store.open(store.root.url())) is None
         assert any(name.startswith(".writing-") for name in os.listdir(store.root.path(folder)))
     build(store.root, folder)
     assert {rel: store.root.get(rel) for rel in store.root.list(folder)} == whole
@@ -132,7 +131,7 @@ def test_the_explorer_shows_what_is_wrong_and_goes_on(store: Written, damage: st
     build(store.root, layout.VECTOR_INDEX)
     rel = f"{layout.VECTOR_INDEX}/{damage}"
     if damage.startswith("a right"):
-        rel = ann.INDEX
+        rel = neighbours.INDEX
         store.root.put(rel, b"no index at all")
         value = store.root.get_json(record_of(layout.VECTOR_INDEX))
         value["objects"] = [vars(ObjectRecord.of(one["path"], store.root.get(one["path"]))) for one in value["objects"]]
@@ -207,10 +206,10 @@ def test_lengths_of_another_store(store: Written) -> None:
     from elmo_store.format.markers import ObjectRecord
 
     build(store.root, layout.VECTOR_INDEX)
-    path = Path(store.root.path(ann.LENGTHS))
+    path = Path(store.root.path(neighbours.LENGTHS))
     np.save(path, np.zeros((2, 3), np.float16))
     value = store.root.get_json(record_of(layout.VECTOR_INDEX))
     value["objects"] = [vars(ObjectRecord.of(one["path"], store.root.get(one["path"]))) for one in value["objects"]]
     store.root.put_json(record_of(layout.VECTOR_INDEX), value)
     with pytest.raises(StoreError, match="has 240 rows"):
-        ann.open_index(elmo_store.open(store.root.url()))
+        neighbours.open_index(elmo_store.open(store.root.url()))

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 import elmo_store
 from elmo_store.errors import StoreReplacedError
 from elmo_store.figures.gather import VectorSample, sample_vectors
-from pipeline.explore import ann
-from pipeline.explore.own import OwnSentenceError, embed_own
-from pipeline.explore.service import BadRequestError, Service
-from pipeline.explore.vectors import Sample, query_layers, two_groups
+from pipeline.explore import neighbours
+from pipeline.explore.neighbours import Sample, query_layers, two_groups
+from pipeline.explore.service import BadRequestError, OwnSentenceError, Service, embed_own
 from pipeline.jobs.output import clear
 from tests.store.support import make_store
 
@@ -82,9 +81,9 @@ def test_a_store_that_is_replaced_while_it_is_explored_is_said_to_be(tmp_path: P
 def test_the_index_finds_what_exact_search_finds(tmp_path: Path, form: str) -> None:
     make_store(str(tmp_path / "store"), lengths=(40,) * 60, parts=(60,), forms=(form,), shard_rows=512, channels=16)
     store = elmo_store.open(tmp_path / "store")
-    assert ann.open_index(store) is None
-    assert ann.build(store)["rows"] == 2400
-    index = ann.open_index(store)
+    assert neighbours.open_index(store) is None
+    assert neighbours.build(store)["rows"] == 2400
+    index = neighbours.open_index(store)
     assert index is not None
     sample = Sample(sample_vectors(store), "states")
     same = total = 0
@@ -102,11 +101,11 @@ def test_the_index_finds_what_exact_search_finds(tmp_path: Path, form: str) -> N
 
 def test_an_index_of_another_store_is_refused(tmp_path: Path) -> None:
     make_store(str(tmp_path / "store"), lengths=(40,) * 6, parts=(6,))
-    ann.build(elmo_store.open(tmp_path / "store"))
+    neighbours.build(elmo_store.open(tmp_path / "store"))
     facts = tmp_path / "store" / "indexes" / "vectors" / "facts.json"
     facts.write_text(facts.read_text().replace('"store": "', '"store": "0'))
     with pytest.raises(elmo_store.errors.StoreError, match="another store"):
-        ann.open_index(elmo_store.open(tmp_path / "store"))
+        neighbours.open_index(elmo_store.open(tmp_path / "store"))
 
 
 def test_text_search_takes_what_is_asked_as_text(service: Service) -> None:

@@ -81,6 +81,28 @@ def test_what_is_near_nothing_gets_no_advice(capsys: pytest.CaptureFixture[str])
     assert "did you mean" not in usage_error(capsys, "info", "x", "--zzzz")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        ("verify x --recompute -1", "give 0 or more"),
+        ("watch x --seconds 0", "give a number above 0"),
+        ("explore x --port 65536", "give 1 to 65535, or 0 for a free one"),
+        ("explore x --sample-rows 511", "give 512 or more"),
+        ("export x --output y --format safetensors --file-mib 0", "give 1 or more"),
+        ("probe sense --store x --labels y --seeds 0", "give 1 or more"),
+        ("probe sense --store x --labels y --folds 1", "give 2 or more"),
+        ("probe tag --dropout 1", "give a number of at least 0 and below 1"),
+        ("probe tag --learning-rate nan", "give a number above 0"),
+        ("probe tag --l2 -1", "give a number of 0 or more"),
+        ("train x --report-seconds -1", "give a number of 0 or more"),
+        ("train x --checkpoint-seconds nan", "give a number of 0 or more"),
+    ],
+)
+def test_a_number_out_of_range_is_bad_usage(arguments: str, wanted: str, capsys: pytest.CaptureFixture[str]) -> None:
+    *_, option, value = arguments.split()
+    assert f"argument {option}: {value} is out of range: {wanted}" in usage_error(capsys, *arguments.split())
+
+
 STORE_COMMANDS = {
     "embed": ["embed", "TEXT", "--output", "s3:/bucket/store"],
     "embed's input": ["embed", "gs:/bucket/text.txt", "--output", "out"],

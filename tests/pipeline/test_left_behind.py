@@ -103,7 +103,7 @@ def test_what_a_killed_index_or_report_left_is_removed_by_the_next(tmp_path: Pat
 def test_of_two_that_index_a_store_at_once_the_second_is_refused(
     by: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ann = pytest.importorskip("pipeline.explore.ann")
+    neighbours = pytest.importorskip("pipeline.explore.neighbours")
     pytest.importorskip("faiss")
     make_store(str(tmp_path / "store"), lengths=(40,) * 6, parts=(6,))
     store = elmo_store.open(tmp_path / "store")
@@ -114,7 +114,7 @@ def test_of_two_that_index_a_store_at_once_the_second_is_refused(
         if not codes:
             codes.append(main(["index", str(tmp_path / "store"), "--by", by, "--quiet"]))
 
-    _ = store.index_texts(second) if by == "text" else ann.build(store, second)
+    _ = store.index_texts(second) if by == "text" else neighbours.build(store, second)
     assert codes == [Exit.REFUSED]
     assert "wait for its end" in capsys.readouterr().err
     written = names(tmp_path / "store") - clean
@@ -125,11 +125,11 @@ def test_of_two_that_index_a_store_at_once_the_second_is_refused(
 
 def test_temporary_folders_name_their_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_model: Path) -> None:
     """So that those of a killed one are removed by the next."""
-    ann = pytest.importorskip("pipeline.explore.ann")
+    neighbours = pytest.importorskip("pipeline.explore.neighbours")
     pytest.importorskip("faiss")
     make_store("memory://left-behind", lengths=(40,) * 6, parts=(6,))
     store = elmo_store.open("memory://left-behind")
-    ann.build(store)
+    neighbours.build(store)
     Root("memory://left-behind").put(MODEL, tiny_model.read_bytes())
     fingerprint = BiLMWeights.load_safetensors(tiny_model).fingerprint
     made = []
@@ -141,7 +141,7 @@ def test_temporary_folders_name_their_process(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("tempfile.TemporaryDirectory", Named)
-    index = ann.open_index(store)
+    index = neighbours.open_index(store)
     load_weights(Root("memory://left-behind"), fingerprint)
     with quiet_workers(pipeline_options([])):
         assert len(made) == 3

@@ -14,8 +14,7 @@ import elmo_store
 from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.torch import layers_of_states
 from pipeline.main import main
-from pipeline.probing import baselines, features, probe, results, scores, senses, tagger, vectors
-from pipeline.probing import labels as label_files
+from pipeline.probing import data, results, senses, tagger, tagging
 
 FAST = ("--learning-rate", "0.1", "--epochs", "12", "--dropout", "0", "--layer-norm", "token")
 WORDS = {"the": "DET", "a": "DET", "cat": "NOUN", "dogs": "NOUN", "ran": "VERB", "sat": "VERB", ",": "PUNCT"}
@@ -73,7 +72,7 @@ def tag(sets: Path, *options: str) -> int:
 class TestLabels:
     def test_conllu_passes_over_ranges_and_empty_nodes(self, tmp_path: Path) -> None:
         path = write_conllu(tmp_path / "a.conllu", [["the", "cat"], ["ran"]])
-        found = label_files.read_token_labels(str(path), "upos")
+        found = data.read_token_labels(str(path), "upos")
         assert [s.words for s in found] == [("the", "cat"), ("ran",)]
         assert [s.labels for s in found] == [("DET", "NOUN"), ("VERB",)]
         assert found[1].where == f"{path}, line 9"
@@ -82,7 +81,7 @@ class TestLabels:
     def test_columns(self, tmp_path: Path, space: str) -> None:
         path = tmp_path / "a.tsv"
         path.write_text(f"#{space}X{space}B-NP\r\nb{space}Y{space}I-NP\r\n\r\n\r\nc{space}Z{space}O")
-        found = label_files.read_token_labels(str(path), "3")
+        found = data.read_token_labels(str(path), "3")
         assert [(s.words, s.labels) for s in found] == [(("#", "b"), ("B-NP", "I-NP")), (("c",), ("O",))]
 
     @pytest.mark.parametrize(
@@ -96,16 +95,16 @@ class TestLabels:
     )
     def test_errors_name_the_line(self, tmp_path: Path, text: str, column: str, message: str) -> None:
         (tmp_path / "a.tsv").write_text(text)
-        with pytest.raises(label_files.LabelError, match=message):
-            label_files.read_token_labels(str(tmp_path / "a.tsv"), column)
+        with pytest.raises(data.LabelError, match=message):
+            data.read_token_labels(str(tmp_path / "a.tsv"), column)
 
     def test_not_utf8_not_conllu(self, tmp_path: Path) -> None:
         (tmp_path / "a.tsv").write_bytes(b"a\tX\n\xff\xfe\tY\n")
-        with pytest.raises(label_files.LabelError, match="not UTF-8"):
-            label_files.read_token_labels(str(tmp_path / "a.tsv"), "2")
+        with pytest.raises(data.LabelError, match="not UTF-8"):
+            data.read_token_labels(str(tmp_path / "a.tsv"), "2")
         (tmp_path / "a.conllu").write_text("word\tX\n")
-        with pytest.raises(label_files.LabelError, match="line 1: the id 'word' is no number"):
-            label_files.read_token_labels(str(tmp_path / "a.conllu"), "4")
+        with pytest.raises(data.LabelError, match="line 1: the id 'word' is no number"):
+            data.read_token_labels(str(tmp_path / "a.conllu"), "4")
 
     @pytest.mark.parametrize(
         ("line", "message"),
@@ -117,20 +116,20 @@ class TestLabels:
     )
     def test_senses_errors(self, tmp_path: Path, line: str, message: str) -> None:
         (tmp_path / "a.tsv").write_text(line + "\n")
-        with pytest.raises(label_files.LabelError, match=f"line 1: .*{message}"):
-            label_files.read_senses(str(tmp_path / "a.tsv"))
+        with pytest.raises(data.LabelError, match=f"line 1: .*{message}"):
+            data.read_senses(str(tmp_path / "a.tsv"))
 
 
 class TestScores:
     def test_spans_as_conlls_scorer_has_them(self) -> None:
         labels = ["B-NP", "I-NP", "B-NP", "I-VP", "O", "I-NP", "I-NP"]
-        assert scores.spans(labels) == {(0, 2, "NP"), (2, 3, "NP"), (3, 4, "VP"), (5, 7, "NP")}
+        assert results.spans(labels) == {(0, 2, "NP"), (2, 3, "NP"), (3, 4, "VP"), (5, 7, "NP")}
 
     def test_f1_by_hand(self) -> None:
         gold = [["B-NP", "I-NP", "O", "B-VP"]]
 
         def f1(predicted: list[str]) -> float:
-            return scores.counts("span-f1", gold, [predicted]).score
+            return results.counts("span-f1", gold, [predicted]).score
 
         assert f1(gold[0]) == 1.0
         assert f1(["B-NP", "O", "O", "B-VP"]) == pytest.approx(0.5)
@@ -138,27 +137,27 @@ class TestScores:
         assert f1(["O"] * 4) == 0.0
 
     def test_accuracy_and_kind(self) -> None:
-        assert scores.counts("accuracy", [["A", "B"], ["C"]], [["A", "C"], ["C"]]).score == pytest.approx(2 / 3)
-        assert scores.is_iob2(["O", "B-NP", "I-NP"])
-        assert not scores.is_iob2(["O", "NOUN"])
-        assert not scores.is_iob2(["O"])
+        assert results.counts("accuracy", [["A", "B"], ["C"]], [["A", "C"], ["C"]]).score == pytest.approx(2 / 3)
+        assert results.is_iob2(["O", "B-NP", "I-NP"])
+        assert not results.is_iob2(["O", "NOUN"])
+        assert not results.is_iob2(["O"])
 
     def test_the_bootstrap_tells_a_real_difference_from_noise(self) -> None:
         rng = np.random.default_rng(1)
 
-        def made(right: np.ndarray) -> scores.Counts:
-            return scores.Counts(right, np.full(400, 10), np.full(400, 10))
+        def made(right: np.ndarray) -> results.Counts:
+            return results.Counts(right, np.full(400, 10), np.full(400, 10))
 
         base = rng.integers(3, 8, 400)
         better, same = base + rng.integers(0, 2, 400), rng.permutation(base)
-        ahead = scores.paired_bootstrap(made(better), made(base))
+        ahead = results.paired_bootstrap(made(better), made(base))
         assert ahead.verdict == "ahead"
         assert ahead.mean == pytest.approx((better - base).sum() / 4000)
         assert 0 < ahead.low < ahead.mean < ahead.high
-        behind = scores.paired_bootstrap(made(base), made(better))
+        behind = results.paired_bootstrap(made(base), made(better))
         assert behind.verdict == "behind"
         assert behind.low == pytest.approx(-ahead.high)
-        noise = scores.paired_bootstrap(made(same), made(base))
+        noise = results.paired_bootstrap(made(same), made(base))
         assert noise.verdict == "within noise"
         assert noise.mean == 0.0
         # The interval is that of the mean of differences that are independent: 1.96 standard errors each way.
@@ -167,57 +166,62 @@ class TestScores:
 
 
 class TestBaselines:
-    def sentence(self, text: str) -> label_files.LabelledSentence:
+    def sentence(self, text: str) -> data.LabelledSentence:
         words, labels = zip(*(token.split("/") for token in text.split()), strict=True)
-        return label_files.LabelledSentence(words, labels, "")
+        return data.LabelledSentence(words, labels, "")
 
     def test_most_frequent(self) -> None:
         train = [self.sentence("the/D can/N can/V rust/V"), self.sentence("a/D can/N ./P ,/P")]
         test = [self.sentence("the/D can/V"), self.sentence("unseen/N ./P")]
         words = [[s.words for s in side] for side in (train, test)]
-        assert baselines.most_frequent(train, test, *words) == [["D", "N"], ["D", "P"]]  # D, N, P, V: D is the first of equals
+        assert tagging.most_frequent(train, test, *words) == [["D", "N"], ["D", "P"]]  # D, N, P, V: D is the first of equals
         tags = [[["x"] * len(s.words) for s in side] for side in (train, test)]
-        assert baselines.most_frequent(train, test, *tags) == [["D", "D"], ["D", "D"]]
+        assert tagging.most_frequent(train, test, *tags) == [["D", "D"], ["D", "D"]]
 
     def test_control_labels_follow_from_the_word_and_keep_the_shares(self) -> None:
         words = [f"w{i}" for i in range(4000)]
-        train = [label_files.LabelledSentence(tuple(words), ("A",) * 3000 + ("B",) * 1000, "")]
-        test = [label_files.LabelledSentence(("w1", "new", "w1"), ("A", "B", "A"), "")]
-        random_train, random_test = baselines.control_labels(train, test, seed=0)
-        assert random_train[0].words == train[0].words
-        assert 0.7 < random_train[0].labels.count("A") / 4000 < 0.8
-        assert random_test[0].labels[0] == random_test[0].labels[2] == random_train[0].labels[1]
-        assert baselines.control_labels(train, test, seed=0)[0] == random_train
-        assert baselines.control_labels(train, test, seed=1)[0] != random_train
-        agreement = np.mean([a == b for a, b in zip(random_train[0].labels, train[0].labels, strict=True)])
+        vectors = data.TokenStates(np.zeros((0, 5, 4)), np.zeros(1, np.int64), (), "", 0)
+        train = data.Labelled(vectors, [data.LabelledSentence(tuple(words), ("A",) * 3000 + ("B",) * 1000, "")])
+        test = data.Labelled(vectors, [data.LabelledSentence(("w1", "new", "w1"), ("A", "B", "A"), "")])
+
+        def drawn(seed: int) -> list[data.LabelledSentence]:
+            return [sentence for side in tagging.control_labels(train, test, seed) for sentence in side.sentences]
+
+        random_train, random_test = drawn(0)
+        assert random_train.words == train.sentences[0].words
+        assert 0.7 < random_train.labels.count("A") / 4000 < 0.8
+        assert random_test.labels[0] == random_test.labels[2] == random_train.labels[1]
+        assert drawn(0)[0] == random_train
+        assert drawn(1)[0] != random_train
+        agreement = np.mean([a == b for a, b in zip(random_train.labels, train.sentences[0].labels, strict=True)])
         assert 0.55 < agreement < 0.7  # chance is 0.75² + 0.25² = 0.625: the true label is not looked at
 
 
 class TestVectors:
     def test_boundaries_are_left_out(self, sets: Path) -> None:
         store = elmo_store.open(str(sets / "line"))
-        found = vectors.load_states(store)
+        found = data.load_states(store)
         assert found.lengths().tolist() == [4] * 30
         np.testing.assert_array_equal(found.states[4:8], store.sentence(1).read()[1:-1])
 
     def test_counts_that_differ_name_the_sentence(self, sets: Path) -> None:
-        found = vectors.load_states(elmo_store.open(str(sets / "test")))
+        found = data.load_states(elmo_store.open(str(sets / "test")))
         lengths = found.lengths().tolist()
         wheres = [f"file, line {i}" for i in range(len(lengths) + 1)]
-        vectors.check_alignment(found, lengths, wheres)
-        with pytest.raises(label_files.LabelError, match=r"sentence 3 \(s3\) of .* its labels at file, line 3 are"):
-            vectors.check_alignment(found, [*lengths[:3], lengths[3] + 1, *lengths[4:]], wheres)
-        with pytest.raises(label_files.LabelError, match=r"sentence 19 \(s19\) has no counterpart"):
-            vectors.check_alignment(found, lengths[:-1], wheres)
-        with pytest.raises(label_files.LabelError, match="file, line 20 has no counterpart"):
-            vectors.check_alignment(found, [*lengths, 2], wheres)
+        data.check_alignment(found, lengths, wheres)
+        with pytest.raises(data.LabelError, match=r"sentence 3 \(s3\) of .* its labels at file, line 3 are"):
+            data.check_alignment(found, [*lengths[:3], lengths[3] + 1, *lengths[4:]], wheres)
+        with pytest.raises(data.LabelError, match=r"sentence 19 \(s19\) has no counterpart"):
+            data.check_alignment(found, lengths[:-1], wheres)
+        with pytest.raises(data.LabelError, match="file, line 20 has no counterpart"):
+            data.check_alignment(found, [*lengths, 2], wheres)
 
     def test_a_store_of_mixes_has_no_layers(self, sets: Path, tmp_path: Path) -> None:
         (tmp_path / "mix.json").write_text('{"w": [0, 0, 0], "gamma": 1}')
         arguments = ["mix", str(sets / "test"), "--weights", str(tmp_path / "mix.json"), "--output", str(tmp_path / "mix")]
         assert main([*arguments, "--quiet"]) == 0
-        with pytest.raises(label_files.LabelError, match="store of mixes: probe the store it came from"):
-            vectors.load_states(elmo_store.open(str(tmp_path / "mix")))
+        with pytest.raises(data.LabelError, match="store of mixes: probe the store it came from"):
+            data.load_states(elmo_store.open(str(tmp_path / "mix")))
 
 
 class TestTagger:
@@ -225,8 +229,14 @@ class TestTagger:
         states = torch.randn(6, 5, 4)
         layers = layers_of_states(states)
         settings = tagger.TaggerSettings(dropout=0.0)
-        known = features.features(3)
-        assert features.usual(3) == ["x", "layer 1", "layer 2 (top)", "average", "mix"]
+        known = tagger.features(3)
+        assert [feature.name for feature in tagger.chosen_features(None, 3)] == [
+            "x",
+            "layer 1",
+            "layer 2 (top)",
+            "average",
+            "mix",
+        ]
         made = {name: tagger.TaggerModel(3, 4, 2, feature, settings) for name, feature in known.items()}
         for name, expected in (
             ("x", layers[:, 0]),
@@ -251,7 +261,7 @@ class TestTagger:
     def test_bilstm_sees_each_sentence_alone(self, name: str) -> None:
         torch.manual_seed(0)
         settings = tagger.TaggerSettings(tagger="bilstm", hidden=3)
-        model = tagger.TaggerModel(3, 4, 2, features.features(3)[name], settings).eval()
+        model = tagger.TaggerModel(3, 4, 2, tagger.features(3)[name], settings).eval()
         states = torch.randn(7, 5, 4)
         together = model(states, [2, 5])
         torch.testing.assert_close(together, torch.cat([model(states[:2], [2]), model(states[2:], [5])]))
@@ -261,18 +271,19 @@ class TestTagger:
         rng = np.random.default_rng(0)
         names = ("A", "B")
 
-        def side(n: int) -> tuple[vectors.TokenStates, list[label_files.LabelledSentence]]:
+        def side(n: int) -> data.Labelled:
             states = rng.normal(size=(n * 5, 5, 4)).astype(np.float32)
             kinds = rng.integers(0, 2, n * 5)
             states[:, 3, 0] = 3.0 * (2 * kinds - 1)
-            found = vectors.TokenStates(states, np.arange(0, n * 5 + 1, 5), ("",) * n, "made up", 0)
-            return found, [
-                label_files.LabelledSentence(("w",) * 5, tuple(names[k] for k in kinds[i * 5 : i * 5 + 5]), "") for i in range(n)
+            found = data.TokenStates(states, np.arange(0, n * 5 + 1, 5), ("",) * n, "made up", 0)
+            sentences = [
+                data.LabelledSentence(("w",) * 5, tuple(names[k] for k in kinds[i * 5 : i * 5 + 5]), "") for i in range(n)
             ]
+            return data.Labelled(found, sentences)
 
         settings = tagger.TaggerSettings(epochs=10, batch=8, learning_rate=0.05)
         train, test = side(60), side(40)
-        wanted = probe.chosen_features("x,top,mix", 3)
+        wanted = tagger.chosen_features("x,top,mix", 3)
         runs = tagger.probe_tagging(train, test, metric="accuracy", seeds=[0], settings=settings, features=wanted)
         found = {run.feature: run for run in runs}
         assert found["layer 2 (top)"].score > 0.99
@@ -286,8 +297,8 @@ class TestTagger:
 
 
 class TestSenses:
-    def instances(self, kinds: list[str]) -> list[label_files.SenseInstance]:
-        return [label_files.SenseInstance(str(i), ("w",), 0, frozenset(kind.split(",")), "") for i, kind in enumerate(kinds)]
+    def instances(self, kinds: list[str]) -> list[data.SenseInstance]:
+        return [data.SenseInstance(str(i), ("w",), 0, frozenset(kind.split(",")), "") for i, kind in enumerate(kinds)]
 
     def test_separable_and_constant_vectors(self) -> None:
         """Vectors that hold the sense are always right; vectors that are all equal give the most frequent sense."""
@@ -303,33 +314,36 @@ class TestSenses:
     def test_against_a_loop(self) -> None:
         rng = np.random.default_rng(3)
         kinds = [str(k) for k in rng.integers(0, 3, 24)]
-        data = rng.normal(size=(24, 5)).astype(np.float32)
-        run = next(r for r in senses.probe_senses({"v": data}, self.instances(kinds), seeds=[7], n_folds=4) if r.feature == "v")
+        occurrences = rng.normal(size=(24, 5)).astype(np.float32)
+        unit = occurrences / np.linalg.norm(occurrences, axis=1, keepdims=True)
+        run = next(
+            r for r in senses.probe_senses({"v": occurrences}, self.instances(kinds), seeds=[7], n_folds=4) if r.feature == "v"
+        )
         order = np.random.default_rng(7).permutation(24)
         right = 0
         for fold in range(4):
             test = order[fold::4]
             for i in test:
                 others = [j for j in range(24) if j not in test]
-                cosines = [data[i] @ data[j] / np.linalg.norm(data[i]) / np.linalg.norm(data[j]) for j in others]
+                cosines = [unit[i] @ unit[j] for j in others]
                 right += kinds[others[int(np.argmax(cosines))]] == kinds[i]
         assert run.nearest == right / 24
 
     def test_more_folds_than_instances(self) -> None:
-        with pytest.raises(label_files.LabelError, match="3 instances in 10 folds"):
+        with pytest.raises(data.LabelError, match="3 instances in 10 folds"):
             senses.probe_senses({"v": np.ones((3, 2), np.float32)}, self.instances(["a", "b", "a"]), seeds=[0])
 
 
 class TestResults:
-    def counts(self, right: int) -> scores.Counts:
-        return scores.Counts(np.full(10, right), np.full(10, 10), np.full(10, 10))
+    def counts(self, right: int) -> results.Counts:
+        return results.Counts(np.full(10, right), np.full(10, 10), np.full(10, 10))
 
     def test_table_bars_and_sets(self) -> None:
-        runs = [tagger.TaggingRun("x", seed, self.counts(5 + seed), 1.0, gamma=1.5) for seed in (0, 1)]
-        runs += [tagger.TaggingRun("mix", seed, self.counts(9), 1.0, (0.0, 1.0), (0.25, 0.75), 2.0) for seed in (0, 1)]
+        runs = [results.TaggingRun("x", seed, self.counts(5 + seed), 1.0, gamma=1.5) for seed in (0, 1)]
+        runs += [results.TaggingRun("mix", seed, self.counts(9), 1.0, (0.0, 1.0), (0.25, 0.75), 2.0) for seed in (0, 1)]
         found = results.tagging_result(
             "POS", "accuracy", runs, baselines={"guess": self.counts(3)},
-            control=[tagger.TaggingRun("x", 0, self.counts(4), 1.0)], logistic={"mix": self.counts(8)},
+            control=[results.TaggingRun("x", 0, self.counts(4), 1.0)], logistic={"mix": self.counts(8)},
         )  # fmt: skip
         assert results.markdown([found]).splitlines() == [
             "| feature | POS, accuracy | POS, control task | POS, selectivity | POS, logistic regression |",
@@ -354,7 +368,7 @@ class TestResults:
         assert "C" not in texts  # it learned no mix
 
     def test_nothing_learned_nothing_to_plot(self, tmp_path: Path) -> None:
-        found = results.tagging_result("POS", "accuracy", [tagger.TaggingRun("x", 0, self.counts(5), 1.0)])
+        found = results.tagging_result("POS", "accuracy", [results.TaggingRun("x", 0, self.counts(5), 1.0)])
         assert results.bars(found) == ""
         with pytest.raises(ValueError, match="no learned mix to plot"):
             results.plot([found], str(tmp_path / "a.svg"))
@@ -401,9 +415,6 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("options", "code", "message"),
         [
-            (("--seeds", "0"), 2, "--seeds 0: give 1 or more"),
-            (("--dropout", "1"), 2, "no probability below 1"),
-            (("--l2", "-1"), 2, "at least 0"),
             (("--features", "layer 9"), 2, "no feature 'layer 9'; this model has x, layer 1, layer 2 (top), average, mix, proj"),
             (("--column", "17"), 3, "column 17 was asked for"),
             (("--test-labels", "nowhere.conllu"), 3, "nowhere.conllu"),

@@ -83,6 +83,5 @@ def test_vectors_of_another_start_are_found(
 def test_what_can_not_be_verified(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(tmp_path / "nothing")]) == Exit.BAD_LOCATION
     make_store(str(tmp_path / "store"))  # of a model that is nowhere
-    assert main(["verify", str(tmp_path / "store"), "--recompute", "-1"]) == Exit.BAD_USAGE
     assert main(["verify", str(tmp_path / "store"), "--recompute", "1"]) == Exit.BAD_USAGE
     assert "say where it is with --model" in capsys.readouterr().err

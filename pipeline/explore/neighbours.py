@@ -1,0 +1,295 @@
+"""Nearest rows of a store by any mix of its layers: exact over a sample in memory, approximate over all rows by an index.
+
+With m = Σ s_k q_k, the cosine of m and a row's mix is Σ_k s_k (m · h_k) / (|m| · √(sᵀ G s)), where G holds the row's products
+of its layers among themselves. So a new s costs one product of each layer's matrix with one vector, and no row is ever mixed.
+
+The index is one FAISS inverted file, kept beside the store. A row is kept as all its states side by side, each layer divided by
+its length, in 8 bits a number; the lengths stand in a file of their own. One inner product with a query that is weighed layer by
+layer ranks rows by any mix, so one index serves every s; the best are ranked again by the mix's true cosine, from the same bytes.
+"""
+
+import hashlib
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.figures.gather import VectorSample, evenly
+from elmo_store.figures.vectors import Float, layer_name
+from elmo_store.format.index_record import IndexRecord, damaged, publish, read_record, withdraw
+from elmo_store.format.layout import MANIFEST
+from elmo_store.format.layout import VECTOR_INDEX as FOLDER
+from elmo_store.format.markers import ObjectRecord
+from elmo_store.mixing.scalar_mix import layers_of_states
+from elmo_store.storage.lease import LeaseHolder
+from elmo_store.storage.process import scratch_folder
+from elmo_store.storage.root import Root
+from elmo_store.store import Store
+
+INDEX, LENGTHS = f"{FOLDER}/rows.faiss", f"{FOLDER}/lengths.npy"
+REMEDY = "elmo-store index STORE"
+BLOCK_ROWS = 32_768
+GRAM_ROWS = 4096
+MOST_LISTS = 4096
+TRAINING_ROWS_A_LIST, TRAINING_BLOCK = 40, 64  # neighbouring rows are read together
+LISTS_LOOKED_AT = 24
+CANDIDATES = 256
+TINY = np.float32(1e-12)  # below it a vector has no direction
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A row of the store, its index in the sample (-1 outside of it), its cosine."""
+
+    row: int
+    index: int
+    cosine: float
+
+
+def query_layers(states: npt.NDArray[Any], kind: str) -> Float:
+    """The layers of one token's states [S, p]: [L+1, 2p]; of a mixed store the weight sets as they are, [S, channels]."""
+    values = states.astype(np.float32)
+    return values if kind == "mix" else layers_of_states(values[None])[0]
+
+
+def layer_names(states: Sequence[str], kind: str) -> list[str]:
+    """What the layers of `query_layers` are called."""
+    return list(states) if kind == "mix" else [layer_name(layer) for layer in range((len(states) + 1) // 2)]
+
+
+class Layers:
+    """Where each layer stands among a row's states side by side: x, then pairs; of a mixed store one a set.
+
+    Layer 0 of a states store is [x; x], of which one half is held.
+    """
+
+    def __init__(self, n_states: int, channels: int, kind: str) -> None:
+        self._doubles_first = kind == "states"
+        width = 2 * channels if self._doubles_first else channels
+        stops = [channels + k * width for k in range((n_states + 1) // 2 if self._doubles_first else n_states)]
+        self.slices = [slice(max(0, stop - width), stop) for stop in stops]
+
+    def whole(self, k: int, block: Float) -> Float:
+        """Layer ``k`` [..., 2p] of what is held of it."""
+        return np.concatenate([block, block], axis=-1) if k == 0 and self._doubles_first else block
+
+    def mixed(self, blocks: Sequence[Float], s: npt.NDArray[np.float32]) -> Float:
+        """Σ s_k h_k of the layers' blocks [n, …]: [n, 2p]."""
+        mixed: Float = sum(weight * self.whole(k, block) for k, (weight, block) in enumerate(zip(s, blocks, strict=True)))
+        return mixed
+
+    def queries(self, m: Float) -> list[Float]:
+        """What each layer's block is to be multiplied with, so that the product is that of the whole layer and ``m`` [2p]."""
+        folded = [m.reshape(2, -1).sum(axis=0)] if self._doubles_first else []
+        return folded + [m] * (len(self.slices) - len(folded))
+
+    def units(self, states: npt.NDArray[Any]) -> tuple[Float, Float]:
+        """Rows with each layer divided by its length, and the lengths: [n, S, p] → [n, S·p], [n, layers]."""
+        rows = states.reshape(len(states), -1).astype(np.float32)
+        lengths = np.stack([np.linalg.norm(rows[:, columns], axis=1) for columns in self.slices], axis=1)
+        for k, columns in enumerate(self.slices):
+            rows[:, columns] /= np.maximum(lengths[:, k : k + 1], TINY)
+        return rows, lengths.astype(np.float32)
+
+
+class Sample:
+    """Rows of a store in memory, ready for any mix.
+
+    Attributes:
+        text: the rows' tokens, sentences and positions; its states are empty, they are held here in float32.
+    """
+
+    def __init__(self, sample: VectorSample, kind: str) -> None:
+        n, n_states, channels = sample.states.shape
+        self.text = replace(sample, states=sample.states[:0])
+        self._layers = Layers(n_states, channels, kind)
+        rows = sample.states.reshape(n, -1)
+        self._blocks = [np.ascontiguousarray(rows[:, columns], np.float32) for columns in self._layers.slices]
+        self._gram = np.empty((n, len(self._blocks), len(self._blocks)), np.float32)
+        for first in range(0, n, GRAM_ROWS):
+            few = slice(first, first + GRAM_ROWS)
+            layers = np.stack([self._layers.whole(k, block[few]) for k, block in enumerate(self._blocks)], axis=1)
+            self._gram[few] = layers @ layers.transpose(0, 2, 1)
+        self._index = {int(row): index for index, row in enumerate(sample.row)}
+
+    def __len__(self) -> int:
+        return len(self.text.row)
+
+    def index_of(self, row: int) -> int | None:
+        """Where a row of the store is in the sample."""
+        return self._index.get(row)
+
+    def layers_at(self, index: int) -> Float:
+        """The layers of one row: [L+1, 2p]."""
+        return np.stack([self._layers.whole(k, block[index]) for k, block in enumerate(self._blocks)])
+
+    def cosines(self, query: Float, s: Sequence[float]) -> Float:
+        """Cosine of the query's mix with every row's: [n]. ``query``: [L+1, 2p]; zero where a mix has no length."""
+        weights = np.asarray(s, np.float32)
+        m = weights @ query  # [2p]
+        dots = np.zeros(len(self), np.float32)
+        for weight, block, vector in zip(weights, self._blocks, self._layers.queries(m), strict=True):
+            if weight:
+                dots += weight * (block @ vector)
+        squares = self._gram.reshape(len(self), -1) @ np.outer(weights, weights).reshape(-1)
+        return _divided(dots, np.sqrt(np.maximum(squares, 0)) * np.linalg.norm(m))
+
+    def nearest(self, query: Float, s: Sequence[float], n: int, without: int | None = None) -> list[Neighbour]:
+        """The ``n`` rows nearest to the query's mix, without the row ``without`` of the store."""
+        cosines = self.cosines(query, s)
+        left_out = None if without is None else self.index_of(without)
+        if left_out is not None:
+            cosines[left_out] = -2
+        n = min(n, len(cosines) - (left_out is not None))
+        if n <= 0:
+            return []
+        best = np.argpartition(-cosines, n - 1)[:n]
+        best = best[np.lexsort((best, -cosines[best]))]
+        return [Neighbour(int(self.text.row[index]), int(index), float(cosines[index])) for index in best]
+
+    def mixed(self, indices: npt.NDArray[np.int64], s: Sequence[float]) -> Float:
+        """Σ s_k h_k of some rows: [len(indices), 2p]."""
+        return self._layers.mixed([block[indices] for block in self._blocks], np.asarray(s, np.float32))
+
+
+def _divided(dots: Float, lengths: Float) -> Float:
+    cosines: Float = np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > TINY)
+    return cosines
+
+
+def two_groups(vectors: Float, rounds: int = 20) -> npt.NDArray[np.int64]:
+    """0 or 1 for each row, by 2-means on directions, begun at the row farthest from the mean and the row farthest from that."""
+    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
+    group = np.zeros(len(units), np.int64)
+    if len(units) < 2:
+        return group
+    first = int(np.argmin(units @ units.mean(axis=0)))
+    centres = units[[first, int(np.argmin(units @ units[first]))]]
+    for _ in range(rounds):
+        group = np.argmax(units @ centres.T, axis=1)
+        if group.min() == group.max():
+            break
+        centres = np.stack([units[group == g].mean(axis=0) for g in (0, 1)])
+    return group
+
+
+def build(store: Store, on_progress: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Any]:
+    """Build the index of a store and put it beside it; returns the facts that stand with it. ``on_progress``: rows, of how many.
+
+    LeaseHeldError while another command writes to the store.
+    """
+    with LeaseHolder.take(store.root, uuid.uuid4().hex) as holder:
+        return _build(holder, store, on_progress)
+
+
+def _build(holder: LeaseHolder, store: Store, on_progress: Callable[[int, int], None]) -> dict[str, Any]:
+    import faiss
+
+    n, width = store.n_rows, len(store.states) * store.channels
+    layers = Layers(len(store.states), store.channels, store.manifest.kind)
+    n_lists = int(max(1, min(MOST_LISTS, n // TRAINING_ROWS_A_LIST, round(n**0.5))))
+    index = faiss.index_factory(width, f"IVF{n_lists},SQ8", faiss.METRIC_INNER_PRODUCT)
+    blocks = evenly(-(-n // TRAINING_BLOCK), max(1, n_lists * TRAINING_ROWS_A_LIST // TRAINING_BLOCK))
+    rows = np.concatenate([np.arange(b * TRAINING_BLOCK, min((b + 1) * TRAINING_BLOCK, n)) for b in blocks])
+    index.train(layers.units(store.read(rows=rows))[0])
+    lengths = np.empty((n, len(layers.slices)), np.float16)
+    for first in range(0, n, BLOCK_ROWS):
+        stop = min(first + BLOCK_ROWS, n)
+        units, lengths[first:stop] = layers.units(store.read(rows=slice(first, stop)))
+        index.add(units)
+        on_progress(stop, n)
+    identity = _identity(store.root)
+    facts = {"rows": n, "lists": n_lists, "store": identity, "kind": store.manifest.kind, "states": list(store.states)}
+    withdraw(store.root, FOLDER)
+    objects = []
+    with scratch_folder() as folder:
+        for name, write in ((INDEX, lambda p: faiss.write_index(index, p)), (LENGTHS, lambda p: np.save(p, lengths))):
+            path = folder / Path(name).name
+            write(str(path))
+            objects.append(ObjectRecord(name, path.stat().st_size, _sha256(path)))
+            store.root.put_file(name, str(path))
+    publish(holder, FOLDER, facts, objects)
+    return facts
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _identity(root: Root) -> str:
+    """Of the store that an index belongs to: its manifest's bytes."""
+    return hashlib.sha256(root.get(MANIFEST)).hexdigest()
+
+
+class Index:
+    """An index that was built, opened: of a local store it is read where it lies, from elsewhere it is fetched once.
+
+    StoreError for files that are not those of ``record``, or no index of this store.
+    """
+
+    def __init__(self, store: Store, record: IndexRecord) -> None:
+        import faiss
+
+        root = store.root
+        self._scratch = ExitStack()  # kept as long as the index is: its files are read where they lie
+        folder = None if root.is_local else self._scratch.enter_context(scratch_folder())
+        paths = [_local(root, name, record, folder) for name in (INDEX, LENGTHS)]
+        self._layers = Layers(len(store.states), store.channels, store.manifest.kind)
+        try:
+            index: Any = faiss.read_index(paths[0], faiss.IO_FLAG_MMAP)
+            self._lengths = np.load(paths[1], mmap_mode="r")
+        except (RuntimeError, ValueError, EOFError) as error:
+            raise damaged(root, FOLDER, f"can't be read ({str(error)[:200]})", REMEDY) from error
+        shape, wanted = (index.ntotal, index.d), (store.n_rows, len(store.states) * store.channels)
+        if shape != wanted or self._lengths.shape != (store.n_rows, len(self._layers.slices)):
+            raise damaged(root, FOLDER, f"has {shape[0]} rows of {shape[1]}, the store {wanted[0]} of {wanted[1]}", REMEDY)
+        index.nprobe = LISTS_LOOKED_AT
+        self._index = index
+        root.confirm()  # after they were opened
+        sampled = self._lengths[:: max(1, len(self._lengths) // 10_000)]
+        self._usual = np.asarray(sampled, np.float32).mean(axis=0)  # [layers]
+
+    def __len__(self) -> int:
+        return int(self._index.ntotal)
+
+    def nearest(self, query: Float, s: Sequence[float], n: int, without: int | None = None) -> list[Neighbour]:
+        """About the ``n`` rows nearest to the query's mix. ``query``: [L+1, 2p], as `query_layers` gives it."""
+        weights = np.asarray(s, np.float32)
+        m = weights @ query
+        weighed = zip(weights, self._usual, self._layers.queries(m), strict=True)
+        wanted = np.concatenate([weight * usual * vector for weight, usual, vector in weighed])
+        _, rows, kept = self._index.search_and_reconstruct(wanted[None].astype(np.float32), min(CANDIDATES, len(self)))
+        valid = (rows[0] >= 0) & (rows[0] != (-1 if without is None else without))
+        rows, kept = rows[0][valid], kept[0][valid]  # [c], [c, S·p] with layers of length 1
+        lengths = np.asarray(self._lengths[rows], np.float32)
+        blocks = [kept[:, columns] * lengths[:, k : k + 1] for k, columns in enumerate(self._layers.slices)]
+        mixes = self._layers.mixed(blocks, weights)
+        cosines = _divided(mixes @ m, np.linalg.norm(mixes, axis=1) * np.linalg.norm(m))
+        best = np.lexsort((rows, -cosines))[:n]
+        return [Neighbour(int(rows[i]), -1, float(cosines[i])) for i in best]
+
+
+def _local(root: Root, rel: str, record: IndexRecord, folder: Path | None) -> str:
+    """Where a file of the index lies on this machine (fetched into ``folder``, if any), once it was compared with the record."""
+    wanted = record.objects.get(rel)
+    if wanted is None or root.size(rel) != wanted.bytes:
+        raise damaged(root, rel, "is missing or of another size than its record says", REMEDY)
+    path = Path(root.path(rel))
+    if folder is not None:
+        path = folder / Path(rel).name
+        root.filesystem.get_file(root.path(rel), str(path))
+    if _sha256(path) != wanted.sha256:
+        raise damaged(root, rel, "is not what its record says", REMEDY)
+    return str(path)
+
+
+def open_index(store: Store) -> Index | None:
+    """The index beside a store, None without one. StoreError if it is damaged or another store's."""
+    record = read_record(store.root, FOLDER, _identity(store.root), REMEDY)
+    return None if record is None else Index(store, record)
