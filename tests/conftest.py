@@ -7,11 +7,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.data import data_folder
 from tests.gcs_server import gcs as gcs
 from tests.s3_server import s3_url as s3_url  # one server a session, for every folder's tests
 from tests.sftp_server import sftp as sftp
+
+# Examples of property tests, see tests/examples.py. --hypothesis-profile=thorough for as many as they ask for, which CI draws.
+settings.register_profile("quick", max_examples=20, deadline=None)
+settings.register_profile("thorough", max_examples=100, deadline=None)
+settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session", autouse=True)

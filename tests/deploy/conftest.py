@@ -1,6 +1,5 @@
 """A narrow model, a corpus of a few hundred shards, the local run's bytes, and one Flink cluster for every test that needs it."""
 
-import signal
 import subprocess
 import sys
 import time
@@ -16,7 +15,7 @@ from deploy.flink.cluster import FlinkCluster
 from model.files.registry import random_weights
 from pipeline.cli.exit_codes import Exit
 from tests.pipeline.conftest import TINY
-from tests.pipeline.support import digests
+from tests.pipeline.support import digests, heed_signals
 
 Arguments = Callable[..., list[str]]
 N_TASK_MANAGERS = 2
@@ -53,7 +52,7 @@ def started(arguments: Sequence[str], env: Mapping[str, str] | None = None) -> "
         [sys.executable, "-m", "elmo_store", *arguments],
         env={**worker_environment(), **(env or {})}, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+        preexec_fn=heed_signals,
     )  # fmt: skip
 
 

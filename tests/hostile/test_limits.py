@@ -70,6 +70,7 @@ else:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dictionary", [False, True])
 def test_a_page_of_a_part_that_is_a_bomb_takes_no_memory(tmp_path: Path, dictionary: bool) -> None:
     written = make_store(str(tmp_path / "s"), lengths=(1,), parts=(1,))

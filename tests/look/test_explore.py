@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
@@ -31,7 +31,6 @@ def mixed_by_hand(states: npt.NDArray[Any], s: list[float]) -> npt.NDArray[np.fl
     return np.asarray(np.einsum("k,nkd->nd", np.array(s), layers))
 
 
-@settings(deadline=None)
 @given(st.integers(1, 40), st.integers(1, 3), st.integers(1, 6), st.integers(0, 99), st.data())
 def test_neighbours_by_any_mix_are_those_of_the_mixed_vectors(
     n: int, layers: int, width: int, seed: int, data: st.DataObject

@@ -21,6 +21,7 @@ import elmo_store
 from pipeline.explore import server
 from pipeline.explore.service import Service
 from tests.look import browser
+from tests.pipeline.support import heed_signals
 
 ENTER, LEFT, RIGHT, TAB, END = "\ue007", "\ue012", "\ue014", "\ue004", "\ue010"
 
@@ -93,6 +94,7 @@ def keys(driver: Any, selector: str, *typed: str) -> None:
     driver.find_element("css selector", selector).send_keys(*typed)
 
 
+@pytest.mark.slow
 def test_one_can_find_look_and_mix_by_keyboard(page: Any, running: Running) -> None:
     until(
         page,
@@ -124,6 +126,7 @@ def focused(driver: Any, attribute: str) -> str:
     return str(driver.execute_script(f"return document.activeElement.{attribute}"))
 
 
+@pytest.mark.slow
 def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any) -> None:
     page.execute_script("document.querySelector('#map [tabindex=\"0\"]').focus()")
     assert page.execute_script("return document.querySelectorAll('#map [tabindex=\"0\"]').length") == 1  # one stop of the Tab key
@@ -158,6 +161,7 @@ def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any) -> None:
     assert browser.console(page) == []
 
 
+@pytest.mark.slow
 def test_a_sentence_of_ones_own_is_embedded_and_its_neighbours_shown(named_store: Path, tmp_path: Path) -> None:
     service = Service(elmo_store.open(named_store))
     service.wait()
@@ -185,6 +189,7 @@ def test_a_sentence_of_ones_own_is_embedded_and_its_neighbours_shown(named_store
         assert all(url.startswith((running.url, "data:")) for url in browser.requested(driver))
 
 
+@pytest.mark.slow
 def test_hostile_text_is_shown_as_text(page: Any) -> None:
     for number in (270, 271, 272):
         page.execute_script("document.querySelector('#q').value = arguments[0]", f"#{number}")
@@ -205,6 +210,7 @@ def test_hostile_text_is_shown_as_text(page: Any) -> None:
     assert browser.console(page) == []
 
 
+@pytest.mark.slow
 def test_a_wrong_token_is_told_on_the_page(page: Any, running: Running) -> None:
     page.get("about:blank")
     page.get(f"{running.url}/#wrong")
@@ -215,7 +221,7 @@ def test_a_wrong_token_is_told_on_the_page(page: Any, running: Running) -> None:
 
 def test_the_command_prints_an_address_and_ends_by_ctrl_c(hostile_store: Path) -> None:
     command = [sys.executable, "-m", "elmo_store", "explore", str(hostile_store)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed_signals) as process:
         try:
             assert process.stdout is not None
             found = re.search(r"(http://127\.0\.0\.1:\d+)/#(\S+)", process.stdout.readline())

@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
@@ -16,7 +16,6 @@ from tests.store.support import LENGTHS, make_store
 WORDS = st.sampled_from(["the", "The", ",", "東京", "Москва", "x" * 49, "a\ufffdb", "7", "naïve", ""])
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(st.lists(WORDS, max_size=6), max_size=5), max_size=4))
 def test_text_is_counted_as_by_hand(parts: list[list[list[str]]]) -> None:
     kind = pa.list_(pa.field("element", pa.string(), nullable=False))

@@ -100,6 +100,7 @@ def test_what_is_no_store(tmp_path: Path) -> None:
     assert main(["report", str(tmp_path)]) == Exit.BAD_LOCATION
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_browser_shows_it_without_a_word_on_its_console(report: str, tmp_path: Path, dark: bool) -> None:
     place = tmp_path / "report.html"

@@ -341,6 +341,7 @@ print("kernels agree")
 """
 
 
+@pytest.mark.slow
 def test_triton_kernels_agree_with_plain_torch_in_the_interpreter(interpreted: Callable[[str], str]) -> None:
     assert "kernels agree" in interpreted(_COMPARE_KERNELS)
 

@@ -10,7 +10,7 @@ from typing import Any
 import fsspec
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from model.errors import ModelError, OptionsError, UnknownModelError, WeightsError
@@ -20,6 +20,7 @@ from model.files.registry import load_model, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from pipeline.main import main
+from tests.examples import examples
 from tests.model.write_checkpoint import FOLDER as CHECKPOINT
 
 # Of the checkpoint in tests/model/checkpoint, which TensorFlow wrote (write_checkpoint.py): random_weights(OPTIONS, 3).
@@ -158,7 +159,7 @@ def test_damaged_data_is_told(checkpoint: Path) -> None:
         load_any(str(checkpoint))
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_damage_to_the_index_is_more_than_an_error(tmp_path: Path, data: st.DataObject) -> None:
     folder = tmp_path / "spoilt"

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.engine.planning.grid import OPENING, DirectionPlan, Limits, choose_lanes, schedule
 from model.engine.planning.grid import plan_direction as plan_within
 from model.engine.planning.sequences import Sequences
+from tests.examples import examples
 from tests.model.listed import sequences_of
 
 Listed = list[tuple[int, ...]]
@@ -55,7 +56,7 @@ def assert_right(plan: DirectionPlan, sequences: Listed) -> None:
             assert read[cell] == words[1 : position + 1]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(sequence, min_size=1, max_size=30), st.integers(1, 7))
 def test_every_token_follows_exactly_the_words_before_it(sequences: Listed, lanes: int) -> None:
     """Repeated sequences are welcome too; only their first token is shared."""
@@ -66,7 +67,7 @@ def test_every_token_follows_exactly_the_words_before_it(sequences: Listed, lane
     assert plan.begins.sum() == sum(len(words) > 1 for words in sequences)  # at the beginning of each, nowhere else
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(st.lists(st.integers(0, 12), max_size=60), st.integers(1, 9))
 def test_each_segment_goes_into_the_lane_that_is_free_first(lengths: list[int], lanes: int) -> None:
     free = [(0, b) for b in range(lanes)]
@@ -80,7 +81,6 @@ def test_each_segment_goes_into_the_lane_that_is_free_first(lengths: list[int], 
     np.testing.assert_array_equal(np.stack([lane, start], axis=1), want)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.integers(1, 8))
 def test_length_stays_within_grahams_bound(lengths: list[int], lanes: int) -> None:
     """Longest-first list scheduling takes at most 4/3 - 1/(3B) of the best, which is at least these two bounds."""

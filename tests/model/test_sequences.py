@@ -3,11 +3,12 @@
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from model.engine.planning.grid import OPENING, Limits, PlannedDirection
 from model.engine.planning.sequences import Rows, Sequences, bounded, ranges, sentence_rows
+from tests.examples import examples
 from tests.model.carried import carried_rows
 
 BOS, EOS = 0, 1
@@ -57,7 +58,7 @@ def read_by_row(side: Rows, lanes: int) -> dict[int, tuple[int, ...]]:
     return {row: beginnings[cell] for row, cell in zip(rows, cell_of_row, strict=True)}
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(sentences_and_wanted(), st.integers(1, 4))
 def test_each_row_gets_the_state_of_its_own_token_from_either_side(
     case: tuple[list[list[int]], list[tuple[int, int]]], lanes: int
@@ -88,7 +89,7 @@ def test_each_row_gets_the_state_of_its_own_token_from_either_side(
         assert sum(part.n_asked for part in parts) == side.n_asked
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(st.lists(sentence, max_size=4), max_size=5), st.integers(1, 3))
 def test_carried_states_run_along_their_lane(lanes: list[list[list[int]]], grid: int) -> None:
     flat = [words for lane in lanes for words in lane]

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
@@ -16,6 +16,7 @@ from model.errors import OptionsError, WeightsError
 from model.files.registry import random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
+from tests.examples import examples
 
 OPTIONS = st.builds(
     BiLMOptions,
@@ -36,7 +37,7 @@ def _same(a: BiLMWeights, b: BiLMWeights) -> bool:
     return a.options == b.options and all(torch.equal(a.tensors[n], b.tensors[n]) for n in a.tensors | b.tensors)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(OPTIONS, st.integers(0, 5))
 def test_any_model_round_trips_to_the_bit(tmp_path_factory: pytest.TempPathFactory, options: BiLMOptions, seed: int) -> None:
     folder = tmp_path_factory.mktemp("model")

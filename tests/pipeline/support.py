@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -63,3 +64,9 @@ def run_command(
         [sys.executable, "-m", "elmo_store", *arguments],
         cwd=cwd, env=environment, timeout=timeout, capture_output=True, text=True, check=False,
     )  # fmt: skip
+
+
+def heed_signals() -> None:
+    """For a new process: it heeds signals that this one may have been started to ignore, as by `nohup` or in the background."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

@@ -66,6 +66,7 @@ def example(data: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFacto
     return run
 
 
+@pytest.mark.slow
 def test_tagger(example: Run, tmp_path: Path) -> None:
     done = example("tagger.py", "--epochs", "3", "--save", str(tmp_path / "mix.th"))
     assert done.returncode == 0, done.stderr
@@ -75,6 +76,7 @@ def test_tagger(example: Run, tmp_path: Path) -> None:
     assert printed == pytest.approx(learned.s, abs=6e-4)
 
 
+@pytest.mark.slow
 def test_two_representations(example: Run) -> None:
     done = example("two_representations.py", "--epochs", "2", "--projection", "4")
     assert done.returncode == 0, done.stderr
@@ -83,6 +85,7 @@ def test_two_representations(example: Run) -> None:
     assert "ELMo at the output: s " in done.stdout
 
 
+@pytest.mark.slow
 def test_without_files_an_example_says_what_to_put_where(example: Run, data: Path) -> None:
     done = example("tagger.py", "--train-labels", "nowhere.conllu", files=False)
     assert done.returncode == 1
@@ -93,6 +96,7 @@ def test_without_files_an_example_says_what_to_put_where(example: Run, data: Pat
     assert f"elmo-store embed {labels} --output nowhere" in done.stderr
 
 
+@pytest.mark.slow
 def test_bench_from_model_and_data(data: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = [
         "--model",

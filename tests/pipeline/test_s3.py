@@ -35,6 +35,7 @@ def remote_corpus(s3_url: str, corpus: Path, tmp_path: Path) -> str:
     return folder
 
 
+@pytest.mark.slow
 def test_an_interrupted_job_on_s3_is_watched_continued_and_the_same_as_on_disk(
     embed: Command,
     corpus: Path,
@@ -94,6 +95,7 @@ def test_an_object_is_one_request_and_a_look_at_a_job_at_most_ten(
     assert n[0] - 3 <= 10
 
 
+@pytest.mark.slow
 def test_keys_in_the_options_reach_workers_that_have_none_and_stand_nowhere(
     embed: Command, remote_corpus: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

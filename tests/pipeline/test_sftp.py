@@ -16,6 +16,7 @@ from tests.pipeline.test_embed_job import broken_writer
 from transforms.stages import shard_worker
 
 
+@pytest.mark.slow
 def test_an_interrupted_job_on_sftp_is_continued_and_the_same_as_on_disk(
     embed: Command, sftp: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

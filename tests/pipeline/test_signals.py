@@ -14,7 +14,7 @@ import pytest
 from elmo_store.format.layout import SHARDS
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from tests.pipeline.support import run_command
+from tests.pipeline.support import heed_signals, run_command
 
 
 def started(tiny_model: Path, corpus: Path, out: Path, *options: str) -> "subprocess.Popen[str]":
@@ -29,6 +29,7 @@ def started(tiny_model: Path, corpus: Path, out: Path, *options: str) -> "subpro
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=heed_signals,
     )
     deadline = time.monotonic() + 120
     while not any((out / SHARDS).glob("*.json")):

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from elmo_store.format.layout import IDS, PART_GROUPS, SHARDS
 from pipeline.main import main
 from tests.pipeline.conftest import Command
@@ -23,6 +25,7 @@ def compared(store: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_two_runs_differ_where_the_page_says(embed: Command, tmp_path: Path) -> None:
     weights = tmp_path / "weights.json"
     weights.write_text('{"gamma": 1.0, "w": [0.0, 1.0, 0.0]}')

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
@@ -14,6 +14,7 @@ from elmo_store import ScalarMix
 from elmo_store.errors import WeightSetError
 from elmo_store.format.manifest import MixInfo, WeightSet
 from elmo_store.mixing.scalar_mix import LayerNorm, layers_of_states
+from tests.examples import examples
 from tests.store.support import make_store
 
 
@@ -29,7 +30,7 @@ def formula(states: npt.NDArray[Any], s: list[float], gamma: float, layer_norm: 
     return np.array(out).reshape(len(states), 2 * states.shape[2])
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     w=st.lists(st.floats(-8, 8), min_size=2, max_size=5),
     gamma=st.floats(-3, 3),

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_store.torch import order
+from tests.examples import examples
 
 COUNTS = st.lists(st.integers(0, 700), min_size=1, max_size=12)
 
@@ -18,7 +19,7 @@ def numbers_of(runs: list[order.Run]) -> list[int]:
     return [number for first, stop in runs for number in range(first, stop)]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(counts=COUNTS, seed=st.integers(0, 9), epoch=st.integers(0, 9), mixed=st.integers(1, 5), shuffle=st.booleans())
 def test_every_sentence_is_in_one_run_of_its_shard(counts: list[int], seed: int, epoch: int, mixed: int, shuffle: bool) -> None:
     edges = edges_of(counts)
@@ -32,7 +33,7 @@ def test_every_sentence_is_in_one_run_of_its_shard(counts: list[int], seed: int,
         assert np.searchsorted(edges, first, "right") == np.searchsorted(edges, stop - 1, "right")
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(counts=COUNTS, parts=st.integers(1, 7), uneven=st.sampled_from(["repeat", "drop", "keep"]), seed=st.integers(0, 5))
 def test_parts_of_an_epoch(counts: list[int], parts: int, uneven: order.Uneven, seed: int) -> None:
     runs = order.epoch_runs(edges_of(counts), shuffle=True, seed=seed, epoch=0, mixed_shards=3)
@@ -65,7 +66,7 @@ def test_epochs_and_seeds_differ_and_mix_shards() -> None:
     assert [first // 300 for first, _ in orders[0][:8]] != sorted(first // 300 for first, _ in orders[0][:8])
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(counts=COUNTS, size=st.integers(1, 900))
 def test_pools_are_the_row_cut(counts: list[int], size: int) -> None:
     runs = order.epoch_runs(edges_of(counts), shuffle=True, seed=0, epoch=0, mixed_shards=2)
@@ -74,7 +75,7 @@ def test_pools_are_the_row_cut(counts: list[int], size: int) -> None:
     assert all(len(pool) == size for pool in pools[:-1])
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(
     lengths=st.lists(st.integers(0, 40), min_size=0, max_size=60),
     sentences=st.integers(1, 9),

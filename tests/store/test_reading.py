@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
@@ -22,6 +22,7 @@ from elmo_store.errors import SentenceNotFoundError, ShardMissingError, StoreErr
 from elmo_store.format import layout
 from elmo_store.forms import zarr_rows
 from elmo_store.reading import sentences
+from tests.examples import examples
 from tests.store.support import LENGTHS, Written, make_store
 
 FORMS = pytest.mark.parametrize("form", layout.FORMS)
@@ -39,7 +40,7 @@ def indices(size: int) -> st.SearchStrategy[Any]:
     return st.one_of(number, st.slices(size), numbers, numbers.map(lambda n: np.array(n, np.int64)), mask)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(data=st.data())
 @FORMS
 def test_rows_are_chosen_as_numpy_chooses_them(stored: Written, form: str, data: st.DataObject) -> None:
@@ -89,7 +90,7 @@ def test_without_the_rows_of_boundaries(stored: Written, form: str) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(numbers=st.lists(st.integers(0, len(LENGTHS) - 1), max_size=12))
 @FORMS
 def test_sentences_in_any_order_in_one_call(stored: Written, form: str, numbers: list[int]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
@@ -23,6 +23,7 @@ from elmo_store.storage.parquet_files import GroupsOf, read_footers, read_table,
 from elmo_store.storage.root import Root
 from elmo_store.store import Store
 from pipeline.main import main
+from tests.examples import examples
 from tests.store.support import make_store
 
 FACTS = record_of(layout.TEXT_INDEX)
@@ -112,7 +113,7 @@ def test_hashes_are_of_the_tokens_and_nothing_else(lists: list[list[str]], cut: 
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=30))
-@settings(max_examples=50)
+@examples(50)
 def test_a_table_keeps_the_first_of_each(pairs: list[tuple[int, int]]) -> None:
     rows = np.array([(a << 62, b, n) for n, (a, b) in enumerate(pairs)], np.uint64).reshape(-1, 3)
     high, low, numbers = text_index.first_of_each(rows[::-1])

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
@@ -88,7 +88,6 @@ def test_a_sound_store_stays_sound_when_it_is_signed_again(tmp_path: Path) -> No
     assert root.get(layout.MANIFEST) == before
 
 
-@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_one_flipped_bit_is_named_or_changes_nothing(sound: Root, data: st.DataObject) -> None:
     rel = data.draw(st.sampled_from(sound.list()))

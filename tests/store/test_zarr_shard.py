@@ -6,7 +6,7 @@ import google_crc32c
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.core.buffer.cpu import Buffer
@@ -14,6 +14,7 @@ from zarr.storage import MemoryStore
 
 from elmo_store.forms.zarr_form import encode_tokens
 from elmo_store.forms.zarr_shard import crc32c, encode
+from tests.examples import examples
 from tests.store.support import make_manifest
 
 COMPRESSORS: dict[str, Any] = {
@@ -38,7 +39,7 @@ def _array(objects: dict[str, Any], shard_rows: int, chunk_rows: int, like: Any,
     )
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(
     data=st.data(),
     chunk_rows=st.integers(1, 9),
@@ -83,7 +84,7 @@ def test_crc32c(data: bytes) -> None:
     assert int.from_bytes(crc32c(data), "little") == google_crc32c.value(data)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(tokens=st.lists(st.text(max_size=12), min_size=1, max_size=9), rest=st.integers(0, 4))
 def test_chunks_of_tokens_are_the_bytes_that_zarr_writes(tokens: list[str], rest: int) -> None:
     tokens = [token.encode("utf-8", "replace").decode() for token in tokens]

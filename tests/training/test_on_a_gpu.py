@@ -174,6 +174,7 @@ print("kernels agree")
 """
 
 
+@pytest.mark.slow
 def test_triton_kernels_agree_with_pytorch_in_the_interpreter(interpreted: Callable[[str], str]) -> None:
     assert "kernels agree" in interpreted(_COMPARE)
 

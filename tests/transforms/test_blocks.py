@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.transforms.reading import write
 from transforms.inputs.blocks import BGZIP, SEEKABLE, block_at, frame_starts, is_bgzip, text_of_range
 from transforms.inputs.boundaries import BLOCK, LINE, TEXT
@@ -43,7 +44,7 @@ def seekable(text: bytes, frame_bytes: int, checksums: bool = False) -> bytes:
     return b"".join(frames) + struct.pack("<II", 0x184D2A5E, len(entries) + len(footer)) + entries + footer
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     lines=st.lists(st.sampled_from(LINES), max_size=40),
     block_bytes=st.integers(1, 60),

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.transforms.reading import one_split, records, rejects, tokens, write
@@ -100,7 +100,6 @@ LINES = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(lines=LINES, size=st.integers(1, 60))
 def test_any_line_is_one_record_and_ranges_change_nothing(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], size: int

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.transforms.reading import one_split, records, rejects, tokens, write
@@ -79,7 +78,6 @@ def test_tokenizer_named_for_lines_is_used(tmp_path: Path) -> None:
     assert tokens(records(path, settings=ReadSettings(tokenizer="ptb"))) == [["I", "do", "n't", "."]]
 
 
-@hypothesis_settings(deadline=None)
 @given(data=CONTENT, size=st.integers(1, 9), limit=st.integers(1, 12))
 def test_lines_do_not_depend_on_how_chunks_fall(data: bytes, size: int, limit: int) -> None:
     chunks = [data[i : i + size] for i in range(0, len(data), size)]
@@ -88,7 +86,6 @@ def test_lines_do_not_depend_on_how_chunks_fall(data: bytes, size: int, limit: i
     assert [isinstance(line, LongLine) for line in found] == [len(line) > limit for line in oracle(data)]
 
 
-@hypothesis_settings(deadline=None)
 @given(data=CONTENT, size=st.integers(1, 40))
 def test_ranges_read_what_one_sequential_read_does(tmp_path_factory: pytest.TempPathFactory, data: bytes, size: int) -> None:
     path = write(tmp_path_factory.mktemp("ranges") / "a.tok", data)

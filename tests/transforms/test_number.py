@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_store.format import layout
@@ -20,6 +20,7 @@ from elmo_store.format.manifest import read_manifest, write_manifest
 from elmo_store.format.markers import IdsMarker, PartRange, read_part_group_marker, write_marker
 from elmo_store.forms.zarr_form import read_sentence_chunks
 from elmo_store.storage.root import Root
+from tests.examples import examples
 from tests.store.support import make_manifest
 from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, TaskResult, WholeFile
 from transforms.runtime.work import PLAN, id_hashes
@@ -181,7 +182,7 @@ def test_groups_tile_the_parts_and_the_chunks(sizes: list[int], chunk: int, most
         assert all(first <= c * chunk for c in range(one.first_chunk, one.stop_chunk))
 
 
-@settings(max_examples=25, deadline=None)  # each example writes a store's worth of files
+@examples(25)  # each example writes a store's worth of files
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(1, 7), st.integers(1, 4), st.integers(1, 9))
 def test_any_parts_give_the_same_starts_and_ids(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], per_part: int, parts_of_group: int, chunk: int

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transforms.reading import records, tokens, write
@@ -322,7 +322,6 @@ def test_a_name_that_is_not_utf8_is_an_input_error(tmp_path: Path) -> None:
         plan_splits([str(tmp_path)])
 
 
-@settings(deadline=None)
 @given(size=st.integers(1, 300), range_bytes=st.integers(1, 100))
 def test_ranges_cover_every_byte_once(tmp_path_factory: pytest.TempPathFactory, size: int, range_bytes: int) -> None:
     path = write(tmp_path_factory.mktemp("cover") / "a.tok", b"x" * size)

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_store.storage.root import Root
+from tests.examples import examples
 from tests.transforms.reading import one_split, records, rejects, tokens, write
 from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
 from transforms.inputs.records import InputError, ReadSettings, ReadTask, Record, Sentence, Stream, WholeFile, split_as
@@ -106,7 +107,7 @@ def test_what_an_encoding_does_not_have_is_refused_by_the_line(tmp_path: Path) -
     assert tokens(found) == [["good"], [], ["last"]]
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     text=st.text(alphabet="a. \n\r", max_size=60).map(str.encode),
     unit=st.sampled_from([LINE, BLOCK, TEXT]),

@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.transforms.reading import one_split, records, rejects, tokens, write
 from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
 from transforms.readers import open_split, read_split
@@ -41,7 +42,6 @@ def test_sentences(expected: list[str]) -> None:
     assert split(" ".join(expected)) == expected
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="aB. !?\"'(\n\u2028é", max_size=60))
 def test_sentences_leave_out_nothing_but_white_space(running: str) -> None:
     spans = sentence_spans(running)
@@ -193,7 +193,7 @@ def test_whitespace_tokenizer_still_splits_sentences(tmp_path: Path) -> None:
 WORDS = st.sampled_from(["The", "cat", "sat.", "He", "said", "no!", "And", "then", "it", "rained?", "Well,", "Dr.", "Who"])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(lines=st.lists(st.lists(WORDS, min_size=1, max_size=7).map(" ".join), max_size=60), window=st.integers(400, 900))
 def test_a_paragraph_split_in_windows_is_the_same(
     tmp_path_factory: pytest.TempPathFactory, lines: list[str], window: int
@@ -216,7 +216,7 @@ def test_a_sentence_without_end_is_cut_at_a_line(tmp_path: Path, monkeypatch: py
     assert [record.position for record in found] == sorted(record.position for record in found)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     lines=st.lists(st.sampled_from(["", "", "One is here. Two", "is there.", "A", " ", "Three words more.\r"]), max_size=40),
     size=st.integers(1, 90),

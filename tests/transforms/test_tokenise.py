@@ -173,7 +173,9 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path, root: Root) -> None
     assert peak(80_000) < small * 1.15
 
 
-@pytest.mark.parametrize(("mode", "processes"), [("in_memory", 1), ("in_memory", 2), ("multi_processing", 1)])
+@pytest.mark.parametrize(
+    ("mode", "processes"), [("in_memory", 1), ("in_memory", 2), pytest.param("multi_processing", 1, marks=pytest.mark.slow)]
+)
 def test_tasks_through_beam(tmp_path: Path, root: Root, mode: str, processes: int) -> None:
     lines = b"".join(b"sentence %d .\n" % i if i % 7 else b"\xff\n" for i in range(200))
     path = write(tmp_path / "in/a.tok", lines)

@@ -1,0 +1,10 @@
+"""How many examples a property test draws: all that it asks for in the profile `thorough`, a fifth in the profile `quick`."""
+
+from typing import Any
+
+from hypothesis import settings
+
+
+def examples(n: int, **more: Any) -> settings:
+    """`hypothesis.settings` of so many examples, scaled to the profile that is loaded (tests/conftest.py)."""
+    return settings(max_examples=n * settings().max_examples // 100, **more)
