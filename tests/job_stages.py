@@ -16,9 +16,9 @@ from model.options import BiLMOptions
 from transforms.inputs.records import ReadSettings, describe_files
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import NUMBER, SHARDS, ShardTask, plan_job
-from transforms.stages.scratch import tokenise_task
 from transforms.stages.shards import part_reader, read_shard, write_shard
 from transforms.stages.split import plan_splits, read_tasks
+from transforms.stages.tokenise import tokenise_task
 from transforms.stages.unpack import listed_tasks, write_tasks
 
 SHARD_ROWS, CHANNELS, TOKENS_A_LINE = 256, 8, 16
@@ -84,14 +84,14 @@ def read_all(root: Root, fill: Root, options: dict[str, Any]) -> None:
 
 
 def plan(root: Root, resumed: bool) -> tuple[list[Any], list[list[ShardTask]]]:
-    outputs = list(plan_job(root, READ, SHARDS_PER_TASK, 32, resumed))
+    outputs = list(plan_job(0, root, READ, SHARDS_PER_TASK, 32, resumed))
     return [o.value for o in outputs if o.tag == NUMBER], [o.value for o in outputs if o.tag == SHARDS]
 
 
 def plan_alone(root: Root, resumed: bool) -> tuple[int, int]:
     """The plan as a worker does it: tasks leave it one by one."""
     n = {NUMBER: 0, SHARDS: 0}
-    for output in plan_job(root, READ, SHARDS_PER_TASK, 32, resumed):
+    for output in plan_job(0, root, READ, SHARDS_PER_TASK, 32, resumed):
         n[output.tag] += 1
     return n[NUMBER], n[SHARDS]
 
@@ -99,9 +99,9 @@ def plan_alone(root: Root, resumed: bool) -> tuple[int, int]:
 def write_all(root: Root, tasks: Sequence[Sequence[ShardTask]], numbers: Sequence[Any]) -> None:
     """All shards, parts and ids of the job, the states being zeros."""
     for number in numbers:
-        number_parts(root, number)
-    for run in runs_to_do(root):
-        merge_ids(root, run)
+        number_parts(number, root)
+    for run in runs_to_do(0, root):
+        merge_ids(run, root)
     manifest = read_manifest(root)
     plan_id = json.loads(root.get("_work/plan.json"))["id"]
 

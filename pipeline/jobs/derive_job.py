@@ -29,9 +29,10 @@ from pipeline.jobs.spec import STORES
 from pipeline.runners import preflight
 from pipeline.runners.beam_options import is_local
 from transforms.runtime.job_root import JobRoot
+from transforms.runtime.results import spread
 from transforms.runtime.work import PLAN, PROBLEM, START
-from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, CopyParts, DeriveShards, PlanDerived
-from transforms.stages.finish import FindDone, FinishStore
+from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, copy_marked, plan_derived
+from transforms.stages.finish import finish_store, left_to_do
 
 
 @dataclass(frozen=True)
@@ -70,13 +71,14 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
 
     def expand(self, begin: PBegin) -> PCollection[bool]:
         """Wire the stages."""
-        tasks = begin | "Plan" >> PlanDerived(*self._roots, resumed=self._resumed)
-        copied = tasks[PARTS] | "Parts" >> CopyParts(*self._roots)
+        job = begin | "Job" >> beam.Create([(*self._roots, self._resumed)])
+        tasks = job | "Plan" >> beam.FlatMapTuple(plan_derived).with_outputs(PARTS, SHARDS)
+        copied = tasks[PARTS] | "Parts" >> spread(copy_marked, *self._roots)
         shards = tasks[SHARDS]
         if self._resumed:
-            shards |= "Done" >> FindDone(self._roots[1], SHARDS_PER_TASK)
-        derived = shards | "Shards" >> DeriveShards(*self._roots)
-        return (copied, derived) | "All results" >> beam.Flatten() | "Finish" >> FinishStore(self._roots[1])
+            shards |= "Done" >> spread(left_to_do, self._roots[1], SHARDS_PER_TASK, flat=True)
+        derived = shards | "Spread shards" >> beam.Reshuffle() | "Derive" >> beam.ParDo(DeriveShards(*self._roots))
+        return (copied, derived) | "All results" >> beam.Flatten() | "Finish" >> finish_store(self._roots[1])
 
 
 def run_job(options: DeriveOptions, beam_args: list[str], manifest_of: Callable[[Root], Manifest]) -> Exit:

@@ -37,17 +37,17 @@ from pipeline.runners.beam_options import ENGINES, is_local, n_local_processes, 
 from pipeline.runners.machine import cores, memory_limit
 from pipeline.runners.preflight import check_reach
 from pipeline.runners.workers import workers_of
-from transforms.inputs.records import ReadSettings, ReadTask, Split, Stream, describe_files
+from transforms.inputs.records import ReadSettings, Split, Stream, describe_files
 from transforms.runtime.job_root import JobRoot
+from transforms.runtime.results import spread
 from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, PROGRESS, START
-from transforms.stages.embed import EmbedSettings, EmbedShards, build_ahead
-from transforms.stages.finish import FindDone, FinishStore
-from transforms.stages.number import IndexIds, NumberParts
-from transforms.stages.plan import NUMBER, SHARDS, PlanShards, shards_per_call
-from transforms.stages.shard_worker import engine_dtype
+from transforms.stages.embed import EmbedSettings, build_ahead, embed_shards, engine_dtype
+from transforms.stages.finish import finish_store, left_to_do
+from transforms.stages.number import merge_ids, number_parts, runs_to_do
+from transforms.stages.plan import NUMBER, SHARDS, plan_job, shards_per_call
 from transforms.stages.split import read_tasks
 from transforms.stages.tokenise import TokeniseTasks
-from transforms.stages.unpack import UnpackStreams, listed_tasks, write_tasks
+from transforms.stages.unpack import listed_tasks, unpack, write_tasks
 
 CPU_SHARDS_PER_TASK = 32
 CUDA_SHARDS_PER_TASK = 128
@@ -95,26 +95,27 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
         settings = self._settings
         root = settings.root
         arguments = (root, settings.read, settings.input_storage_options)
-        tasks = begin | "Job" >> beam.Create([root]) | "List tasks" >> beam.FlatMap(listed_tasks).with_output_types(ReadTask)
+        tasks = begin | "Job" >> beam.Create([root]) | "List tasks" >> beam.FlatMap(listed_tasks)
         if settings.unpack:  # a stage more, for inputs that have large streams only
-            tasks |= "Streams" >> UnpackStreams(*arguments)
+            tasks |= "Streams" >> spread(unpack, *arguments, flat=True)
         read = (
             tasks
             | "Text" >> TokeniseTasks(*arguments, processes=settings.read_processes)
             | "All text" >> beam.CombineGlobally(sum)
         )
-        planned = read | "Plan" >> PlanShards(
-            root, settings.read,
-            most_shards_per_task=settings.most_shards_per_task, workers=settings.workers, resumed=settings.resumed,
-            max_reject_rate=settings.max_reject_rate,
+        plan = beam.FlatMap(
+            plan_job, root, settings.read,
+            settings.most_shards_per_task, settings.workers, settings.resumed, settings.max_reject_rate,
         )  # fmt: skip
+        planned = read | "Plan" >> plan.with_outputs(NUMBER, SHARDS)
         shards = planned[SHARDS]
         if settings.resumed:
-            shards |= "Done" >> FindDone(root, settings.most_shards_per_task)
-        numbered = planned[NUMBER] | "Parts" >> NumberParts(root)
-        embedded = shards | "Shards" >> EmbedShards(settings.embed, device=settings.device, hints=settings.hints)
-        indexed = numbered | "Ids" >> IndexIds(root)
-        return (numbered, indexed, embedded) | "All results" >> beam.Flatten() | "Finish" >> FinishStore(root)
+            shards |= "Done" >> spread(left_to_do, root, settings.most_shards_per_task, flat=True)
+        numbered = planned[NUMBER] | "Number" >> spread(number_parts, root)
+        embedded = shards | "Shards" >> embed_shards(settings.embed, device=settings.device, hints=settings.hints)
+        all_numbered = numbered | "All numbered" >> beam.combiners.Count.Globally()
+        indexed = all_numbered | "Id runs" >> beam.FlatMap(runs_to_do, root) | "Ids" >> spread(merge_ids, root)
+        return (numbered, indexed, embedded) | "All results" >> beam.Flatten() | "Finish" >> finish_store(root)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """How far a job is: a look at its output, the same on every runner and from any terminal, of ten requests at most.
 
-Workers say how far they are in one small object each (`transforms.runtime.progress_files`); of many workers a look reads a few,
+Workers say how far they are in one small object each (`transforms.runtime.worker`); of many workers a look reads a few,
 those not heard of for longest.
 """
 

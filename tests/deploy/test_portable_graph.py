@@ -80,8 +80,9 @@ import sys
 import apache_beam as beam
 from elmo_store.storage.root import Root
 from pipeline.runners.beam_options import pipeline_options
-from transforms.stages.number import IndexIds, NumberParts
-from transforms.stages.plan import NUMBER, PlanShards
+from transforms.runtime.results import spread
+from transforms.stages.number import merge_ids, number_parts, runs_to_do
+from transforms.stages.plan import NUMBER, SHARDS, plan_job
 from transforms.inputs.records import ReadSettings
 from transforms.stages.unpack import listed_tasks
 from transforms.stages.tokenise import TokeniseTasks
@@ -90,8 +91,9 @@ root, read = Root(sys.argv[1]), ReadSettings()
 pipeline = beam.Pipeline(options=pipeline_options([]))
 tasks = pipeline | beam.Create([root]) | beam.FlatMap(listed_tasks)
 read_all = tasks | TokeniseTasks(root, read, None, processes=1) | beam.CombineGlobally(beam.combiners.CountCombineFn())
-planned = read_all | PlanShards(root, read, most_shards_per_task=8, workers=1, resumed=False)
-_ = planned[NUMBER] | NumberParts(root) | IndexIds(root)
+planned = read_all | beam.FlatMap(plan_job, root, read, 8, 1, False).with_outputs(NUMBER, SHARDS)
+numbered = planned[NUMBER] | "Number" >> spread(number_parts, root) | beam.combiners.Count.Globally()
+_ = numbered | beam.FlatMap(runs_to_do, root) | "Ids" >> spread(merge_ids, root)
 pipeline.run().wait_until_finish()
 assert root.size("_work/plan.json"), "the plan did not run"
 print("torch" in sys.modules)

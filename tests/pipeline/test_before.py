@@ -19,7 +19,7 @@ from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.conftest import TINY
 from tests.pipeline.test_embed_job import broken_writer
-from transforms.stages import shard_worker
+from transforms.stages import embed as embed_stage
 
 Command = Callable[..., int]
 Usage = namedtuple("Usage", "total used free")
@@ -163,7 +163,7 @@ def test_a_disk_that_is_too_small_is_told_at_the_door_or_by_the_plan_before_the_
     assert embed(out) == Exit.INCOMPLETE  # again, as long as nothing is there
     n_bytes = 10**9
     with monkeypatch.context() as patch:
-        patch.setattr(shard_worker, "write_shard", broken_writer(1))
+        patch.setattr(embed_stage, "write_shard", broken_writer(1))
         assert embed(out) == Exit.INCOMPLETE
     n_bytes = 20_000  # enough for the rest
     assert embed(out) == Exit.COMPLETE

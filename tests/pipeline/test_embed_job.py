@@ -21,7 +21,6 @@ from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.support import digests
 from transforms.stages import embed as embed_stage
-from transforms.stages import shard_worker
 
 Command = Callable[..., int]
 
@@ -195,7 +194,7 @@ def test_a_corpus_without_tokens_gives_an_empty_store_and_says_why(
 
 def broken_writer(*shards: int) -> Callable[..., Any]:
     """``write_shard`` that fails for some shards, as a full disk would."""
-    sound = shard_worker.write_shard
+    sound = embed_stage.write_shard
 
     def write(root: Any, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         if text.task.shard in shards:
@@ -211,7 +210,7 @@ def test_a_failing_shard_fails_the_job_after_the_others_and_again_is_continue(
     assert embed(tmp_path / "whole", "--store", "both") == Exit.COMPLETE
     out = tmp_path / "store"
     with monkeypatch.context() as patch:
-        patch.setattr(shard_worker, "write_shard", broken_writer(2))
+        patch.setattr(embed_stage, "write_shard", broken_writer(2))
         assert embed(out, "--store", "both") == Exit.INCOMPLETE
     said = capsys.readouterr().err
     assert "1 of " in said

@@ -27,12 +27,11 @@ from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
 from transforms.runtime.job_root import JobRoot
-from transforms.runtime.problems import IncompleteJobError
-from transforms.runtime.results import Outcome, total
+from transforms.runtime.results import IncompleteJobError, Outcome, total
 from transforms.runtime.work import PLAN, START
+from transforms.stages import embed as embed_stage
 from transforms.stages import finish as finish_stage
 from transforms.stages import plan as plan_stage
-from transforms.stages import shard_worker
 from transforms.stages.finish import check, check_tasks, left_to_do
 from transforms.stages.plan import ShardTask
 
@@ -83,7 +82,7 @@ def test_a_complete_store_has_neither_lease_nor_scratch(embed: Command, out: Pat
 def test_a_run_that_is_pushed_aside_stops_and_says_so(
     embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sound = shard_worker.write_shard
+    sound = embed_stage.write_shard
 
     def overtaken(root: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         if text.task.shard == 2:
@@ -91,7 +90,7 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
             monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
         return sound(root, manifest, text, states, plan, stats)
 
-    monkeypatch.setattr(shard_worker, "write_shard", overtaken)
+    monkeypatch.setattr(embed_stage, "write_shard", overtaken)
     assert embed(out) == Exit.REFUSED
     assert "another run took" in capsys.readouterr().err
     root = Root(out)
@@ -134,7 +133,7 @@ def finish(root: Root) -> None:
 def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: JobRoot, everything: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     root = run_of_a_job
     before = everything()
-    again = list(plan_stage.plan_job(root, read_settings(), 4, 1, False))
+    again = list(plan_stage.plan_job(0, root, read_settings(), 4, 1, False))
     assert [one.tag for one in again].count(plan_stage.SHARDS) >= 1
     assert everything() == before
     # While it writes, the job ends: the copy must not bring `complete: false` back, nor undo the consolidated metadata.
@@ -146,11 +145,11 @@ def test_a_late_copy_of_the_plan_changes_nothing(run_of_a_job: JobRoot, everythi
     with monkeypatch.context() as patch:
         patch.setattr(plan_stage, "is_planned", ends_meanwhile)
         with pytest.raises(LeaseLostError):
-            list(plan_stage.plan_job(root, read_settings(), 4, 1, False))
+            list(plan_stage.plan_job(0, root, read_settings(), 4, 1, False))
     store = elmo_store.open(root.url())
     assert store.manifest.complete
     store.verify()
-    assert list(plan_stage.plan_job(root, read_settings(), 4, 1, False)) == []
+    assert list(plan_stage.plan_job(0, root, read_settings(), 4, 1, False)) == []
     finish(Root(root.url()))  # a second copy of the last stage, too
     store.verify()
 

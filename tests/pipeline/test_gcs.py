@@ -17,7 +17,7 @@ from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from tests.pipeline.support import check_a_job_from_and_to, digests, remote_digests
 from transforms.runtime.job_root import JobRoot
-from transforms.stages import shard_worker
+from transforms.stages import embed as embed_stage
 
 Command = Callable[..., int]
 
@@ -54,7 +54,7 @@ def test_a_put_over_anothers_between_its_fence_and_its_marker_is_found_on_gs(
 ) -> None:
     """An old worker looked before the lease changed hands, and its object of the same size comes after the new one's."""
     root = Root("gs://elmo/store", gcs)
-    sound = shard_worker.write_shard
+    sound = embed_stage.write_shard
 
     def then_a_late_put(to: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         marker = sound(to, manifest, text, states, plan, stats)
@@ -64,7 +64,7 @@ def test_a_put_over_anothers_between_its_fence_and_its_marker_is_found_on_gs(
 
     options = ["--storage-options", json.dumps(gcs)]
     with monkeypatch.context() as patch:
-        patch.setattr(shard_worker, "write_shard", then_a_late_put)
+        patch.setattr(embed_stage, "write_shard", then_a_late_put)
         assert embed(str(root), *options) == Exit.INCOMPLETE
     assert embed(str(root), *options) == Exit.COMPLETE
     assert embed(tmp_path / "local") == Exit.COMPLETE

@@ -20,7 +20,7 @@ from pipeline.progress.snapshot import ProgressReader
 from tests.job_stages import count_requests, manifest_of
 from tests.pipeline.support import digests, remote_digests
 from tests.pipeline.test_embed_job import broken_writer
-from transforms.stages import shard_worker
+from transforms.stages import embed as embed_stage
 
 Command = Callable[..., int]
 
@@ -47,7 +47,7 @@ def test_an_interrupted_job_on_s3_is_watched_continued_and_the_same_as_on_disk(
     assert embed(tmp_path / "local", "--store", "both") == Exit.COMPLETE
     url = remote_corpus.replace("/corpus", "/store")
     with monkeypatch.context() as patch:
-        patch.setattr(shard_worker, "write_shard", broken_writer(1))
+        patch.setattr(embed_stage, "write_shard", broken_writer(1))
         assert embed(url, "--store", "both", inputs=[remote_corpus]) == Exit.INCOMPLETE
     capsys.readouterr()
     assert main(["watch", "--once", url]) == Exit.INCOMPLETE

@@ -13,7 +13,7 @@ from pipeline.main import main
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests
 from tests.pipeline.test_embed_job import broken_writer
-from transforms.stages import shard_worker
+from transforms.stages import embed as embed_stage
 
 
 @pytest.mark.slow
@@ -22,7 +22,7 @@ def test_an_interrupted_job_on_sftp_is_continued_and_the_same_as_on_disk(
 ) -> None:
     options = ["--store", "both", "--storage-options", json.dumps(sftp.storage_options)]
     with monkeypatch.context() as patch:
-        patch.setattr(shard_worker, "write_shard", broken_writer(1))
+        patch.setattr(embed_stage, "write_shard", broken_writer(1))
         assert embed(str(sftp), *options) == Exit.INCOMPLETE
     assert embed(str(sftp), *options) == Exit.COMPLETE
     assert embed(tmp_path / "local", "--store", "both") == Exit.COMPLETE

@@ -22,7 +22,7 @@ from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, SentenceStream
 from pipeline.jobs.output import clear
 from tests.store.support import Written, make_store
-from transforms.stages.derive import _DeriveShards, copy_marked
+from transforms.stages.derive import DeriveShards, copy_marked
 
 LENGTHS = (9,) * 24  # 216 rows in 14 shards
 AGAIN = "open it again"
@@ -207,4 +207,4 @@ def test_a_job_that_reads_a_store_notices_in_every_worker(tmp_path: Path) -> Non
     with pytest.raises(StoreReplacedError, match=AGAIN):
         copy_marked((layout.PART_GROUPS, 0), source, Root(tmp_path / "target"))
     with pytest.raises(StoreReplacedError, match=AGAIN):
-        _DeriveShards(pickle.loads(pickle.dumps(source)), Root(tmp_path / "target")).setup()
+        DeriveShards(pickle.loads(pickle.dumps(source)), Root(tmp_path / "target")).setup()

@@ -25,10 +25,9 @@ from model.errors import DeviceLostError
 from tests.store.support import make_manifest
 from transforms.runtime.work import DEVICE, PLAN
 from transforms.runtime.worker import WorkerBrokenError, WorkerError
-from transforms.stages import embed, shard_worker
-from transforms.stages.embed import BiLMHandler, EmbedSettings, build_ahead, load_engine
+from transforms.stages import embed
+from transforms.stages.embed import BiLMHandler, EmbedSettings, ShardWorker, build_ahead, load_engine
 from transforms.stages.plan import ShardTask
-from transforms.stages.shard_worker import ShardWorker
 from transforms.stages.shards import ShardText, call_text, part_reader, read_shard
 
 SENTENCES = [["a", "b", "c"], [], ["d"], ["e", "f"]]
@@ -174,7 +173,7 @@ def test_a_bad_shard_is_reported_and_the_others_are_written(root: Root, monkeypa
         assert plan == "plan"
         return Marker()
 
-    monkeypatch.setattr(shard_worker, "write_shard", write)
+    monkeypatch.setattr(embed, "write_shard", write)
     engine = Engine(fail=["d"])
     results = worker(root, engine, shards_at_once=3).run([task(0, 0, 2), task(1, 3, 1), task(2, 4, 2), task(3, 90, 5)])
     errors = {result.shard: result.error for result in results}
@@ -196,7 +195,7 @@ def test_a_shard_that_a_lost_attempt_wrote_is_not_computed_again(root: Root, mon
     write_marker(root, ShardMarker(1, 2, 2, (), "another", {"run": "run"}))
     write_marker(root, ShardMarker(2, 4, 1, (), "plan", {"run": "an earlier one, found damaged"}))
     root.put("_shards/00003.json", b"{")
-    monkeypatch.setattr(shard_worker, "write_shard", lambda *_: Marker())
+    monkeypatch.setattr(embed, "write_shard", lambda *_: Marker())
     engine = Engine()
     results = worker(root, engine).run([task(0, 0, 2), task(1, 2, 2), task(2, 4, 1), task(3, 5, 1)])
     assert [(result.shard, result.error) for result in results] == [(0, None), (1, None), (2, None), (3, None)]
@@ -213,7 +212,7 @@ def test_a_worker_that_fails_at_everything_gives_its_bundle_back(root: Root, mon
             raise PermissionError("the credentials have expired")
         return Marker()
 
-    monkeypatch.setattr(shard_worker, "write_shard", write)
+    monkeypatch.setattr(embed, "write_shard", write)
     one = worker(root, Engine())
     tasks = [task(shard, 0, 2) for shard in range(40)]
     with pytest.raises(
@@ -233,7 +232,7 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
         said.append(stats["device"])
         return Marker()
 
-    monkeypatch.setattr(shard_worker, "write_shard", write)
+    monkeypatch.setattr(embed, "write_shard", write)
     on_gpu, on_cpu = Engine(), Engine()
     on_gpu.device, on_gpu.hardware = "cuda", "cuda NVIDIA A100"
     first, second = worker(root, on_gpu, claims_device=True), worker(root, on_cpu, claims_device=True)
@@ -270,7 +269,7 @@ def test_a_worker_takes_the_sizes_of_what_it_computes_on(
 
 @pytest.mark.parametrize(("at_once", "calls"), [(1, [2, 2]), (2, [4])])
 def test_a_call_has_so_many_shards(root: Root, monkeypatch: pytest.MonkeyPatch, at_once: int, calls: list[int]) -> None:
-    monkeypatch.setattr(shard_worker, "write_shard", lambda *_: Marker())
+    monkeypatch.setattr(embed, "write_shard", lambda *_: Marker())
     engine = Engine()
     worker(root, engine, shards_at_once=at_once).run([task(0, 0, 2), task(1, 2, 2)])
     assert engine.calls == calls
@@ -304,7 +303,7 @@ def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root
             raise OSError("reset")
         return Marker()
 
-    monkeypatch.setattr(shard_worker, "write_shard", write)
+    monkeypatch.setattr(embed, "write_shard", write)
     results = worker(root, Engine()).run([task(shard, 0, 2) for shard in range(12)])
     assert [bool(result.error) for result in results] == [bool(shard % 3) for shard in range(12)]
     results = worker(root, Engine(fail=["a"])).run([task(shard, 0, 2) for shard in range(9)])
@@ -342,7 +341,7 @@ def test_computing_goes_on_while_the_last_shard_is_written_with_bounded_memory(
         waiting.acquire()
         return Marker()
 
-    monkeypatch.setattr(shard_worker, "write_shard", write)
+    monkeypatch.setattr(embed, "write_shard", write)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(worker(root, engine).run, [task(k, 0, 2) for k in range(6)])
         end = time.monotonic() + 10
@@ -368,7 +367,7 @@ def test_several_shards_go_to_the_engine_in_one_call_and_its_numbers_are_shared(
         assert len(states) == text.task.n_rows
         return Marker()
 
-    monkeypatch.setattr(shard_worker, "write_shard", write)
+    monkeypatch.setattr(embed, "write_shard", write)
     engine = Engine()
     worker(root, engine, shards_at_once=2).run([task(0, 0, 4), task(1, 4, 2)])
     assert engine.calls == [6]

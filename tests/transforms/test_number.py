@@ -78,7 +78,7 @@ def task(root: Root, *, rejects: bool = False, ids: tuple[str, ...] = ("", "", "
 
 
 def test_numbers_go_on_from_where_the_part_begins(root: Root) -> None:
-    number_parts(root, task(root))
+    number_parts(task(root), root)
     table = pq.read_table(BytesIO(root.get(sentences_part(7))))
     assert table.schema.equals(SENTENCES_SCHEMA)
     assert table["sentence"].to_pylist() == [50, 51, 52, 53]
@@ -90,13 +90,13 @@ def test_numbers_go_on_from_where_the_part_begins(root: Root) -> None:
 
 def test_boundaries_add_two_rows_to_sentences_that_have_tokens(root: Root) -> None:
     put_manifest(root, boundaries=True)
-    number_parts(root, task(root))
+    number_parts(task(root), root)
     table = pq.read_table(BytesIO(root.get(sentences_part(7))), columns=["first_row"])
     assert table["first_row"].to_pylist() == [200, 204, 204, 207]
 
 
 def test_rejects_get_the_sentence_they_hold_the_place_of(root: Root) -> None:
-    number_parts(root, task(root, rejects=True))
+    number_parts(task(root, rejects=True), root)
     lines = root.get(rejects_part(7)).decode().split("\n")
     assert len(lines) == 2
     reject = json.loads(lines[0])
@@ -107,7 +107,7 @@ def test_rejects_get_the_sentence_they_hold_the_place_of(root: Root) -> None:
 def test_a_part_that_was_numbered_is_known_by_its_place_and_text(root: Root) -> None:
     done = task(root)
     assert not numbered(root, done)
-    number_parts(root, done)
+    number_parts(done, root)
     assert numbered(root, done)
     put_manifest(root, boundaries=True)
     assert not numbered(root, done)
@@ -122,28 +122,28 @@ def test_a_part_that_was_numbered_is_known_by_its_place_and_text(root: Root) -> 
     write_marker(root, IdsMarker(0, 0, 1, (), plan="plan"))  # the hashes have become tables
     assert numbered(root, done)
     root.remove(ids_marker(0))
-    number_parts(root, done)
+    number_parts(done, root)
     assert numbered(root, done)
     root.put(sentences_part(7), root.get(sentences_part(7))[:-3])
     assert not numbered(root, done)
 
 
 def test_a_resumed_task_writes_nothing_that_an_earlier_run_wrote(root: Root) -> None:
-    first = number_parts(root, task(root))
+    first = number_parts(task(root), root)
     again = task(root)
     root.put_json(PLAN, {"id": "plan", "resumed": True})
     before = {rel: root.stamp(rel) for rel in root.list()}
-    assert number_parts(root, again) == first
+    assert number_parts(again, root) == first
     assert {rel: root.stamp(rel) for rel in root.list()} == before
     root.remove(sentences_part(7))
-    number_parts(root, again)
+    number_parts(again, root)
     assert root.size(sentences_part(7))
 
 
 def test_numbering_twice_gives_the_same_bytes(root: Root) -> None:
-    number_parts(root, task(root))
+    number_parts(task(root), root)
     first = root.get(sentences_part(7))
-    number_parts(root, task(root))
+    number_parts(task(root), root)
     assert root.get(sentences_part(7)) == first
 
 
@@ -151,7 +151,7 @@ def test_a_scratch_part_that_changed_is_refused_by_name(root: Root) -> None:
     given = task(root)
     root.put("_work/parts/x.parquet", root.get("_work/parts/x.parquet") + b" ")
     with pytest.raises(ValueError, match=r"_work/parts/x\.parquet"):
-        number_parts(root, given)
+        number_parts(given, root)
 
 
 def result(number: int, part: ScratchPart) -> TaskResult:
@@ -218,15 +218,15 @@ def test_any_parts_give_the_same_starts_and_ids(
         bits = layout.id_bits(len(lengths))
         root.put_json(PLAN, {"id": "p", "n_part_groups": len(found), "n_id_runs": 1 << bits, "resumed": False})
         for one in found:
-            number_parts(root, one)
+            number_parts(one, root)
             assert read_part_group_marker(root, one.number) is not None
         write_manifest(root, manifest.__class__(**{**vars(manifest), "complete": False}))
-        assert list(runs_to_do(root)) == list(range(1 << bits))
-        for run in runs_to_do(root):
-            merged = merge_ids(root, run)
+        assert list(runs_to_do(0, root)) == list(range(1 << bits))
+        for run in runs_to_do(0, root):
+            merged = merge_ids(run, root)
             assert not [id_hashes(run, one.number) for one in found if root.exists(id_hashes(run, one.number))]
-            assert merge_ids(root, run) == merged  # a second copy of the task
-        assert list(runs_to_do(root)) == []
+            assert merge_ids(run, root) == merged  # a second copy of the task
+        assert list(runs_to_do(0, root)) == []
         tables = [pq.read_table(BytesIO(root.get(layout.id_table(i)))) for i in range(1 << bits)]
     rows = [n + 2 if n else 0 for n in lengths]
     starts = [0, *np.cumsum(rows).tolist()]

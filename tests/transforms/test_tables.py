@@ -16,8 +16,8 @@ from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
 from transforms.inputs.records import InputError, ReadSettings, ReadTask, Record, Sentence, Stream, WholeFile, split_as
 from transforms.readers import open_split, read_split
 from transforms.stages import unpack as unpack_stage
-from transforms.stages.scratch import first_sentences, tokenise_task
 from transforms.stages.split import plan_splits, read_tasks
+from transforms.stages.tokenise import first_sentences, tokenise_task
 from transforms.stages.unpack import unpack
 
 WORDS = ReadSettings(tokenizer="whitespace")

@@ -17,17 +17,17 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from elmo_store.storage.root import Root
 from tests.transforms.reading import one_split, records, write
 from transforms.inputs.records import InputError, ReadSettings, ReadTask, TaskResult
-from transforms.runtime.progress_files import ReadProgress
-from transforms.stages.scratch import (
+from transforms.runtime.worker import ReadProgress
+from transforms.stages.split import plan_splits, read_tasks
+from transforms.stages.tokenise import (
     SCRATCH_SCHEMA,
+    TokeniseTasks,
     finished_task,
     scratch_paths,
     task_marker,
     task_result,
     tokenise_task,
 )
-from transforms.stages.split import plan_splits, read_tasks
-from transforms.stages.tokenise import TokeniseTasks
 
 
 def one_task(path: Path, input_format: str = "auto") -> ReadTask:
@@ -119,7 +119,7 @@ def test_done_is_not_done_again_and_the_same_bytes_come_again(tmp_path: Path, ro
     result = tokenise_task(root, task, settings)
     before = objects(root)
     (tmp_path / "a.tok").unlink()
-    assert finished_task(task, root, settings, None, ReadProgress(root)) == (result, None)  # the input is not even opened
+    assert finished_task(task, root, settings, None, ReadProgress(root)) == (result, None, 0)  # the input is not even opened
     write(tmp_path / "a.tok", b"a b\n\xff\n" * 100)
     again = Root(tmp_path / "again")
     tokenise_task(again, one_task(tmp_path / "a.tok"), settings)

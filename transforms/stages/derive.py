@@ -15,7 +15,7 @@ from typing import Any
 import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
-from apache_beam.pvalue import DoOutputsTuple, PBegin, PCollection, TaggedOutput
+from apache_beam.pvalue import TaggedOutput
 
 import elmo_store
 from elmo_store.errors import LeaseLostError, ShardMissingError
@@ -37,10 +37,9 @@ from elmo_store.reading.sentences import read_index
 from elmo_store.reading.writer import rows_as
 from elmo_store.storage.root import Root
 from transforms.runtime.job_root import retries_of, retry
-from transforms.runtime.progress_files import ShardProgress
 from transforms.runtime.results import Outcome, ShardResult, counted
 from transforms.runtime.work import PLAN
-from transforms.runtime.worker import Health
+from transforms.runtime.worker import Health, ShardProgress
 from transforms.stages.plan import SHARDS, ShardTask, grouped, is_planned, shard_tasks, shards_per_task, write_plan
 from transforms.stages.shards import part_reader, read_shard, write_shard
 
@@ -51,49 +50,13 @@ ROWS_AT_ONCE = 2048  # rows mixed in float32 at a time: bounds the memory of the
 CopyTask = tuple[str, int]  # the markers' folder, and the marker's number
 
 
-class PlanDerived(beam.PTransform[PBegin, DoOutputsTuple]):
-    """`PARTS`: markers whose objects are to copy; `SHARDS`: lists of shard tasks that are still to do."""
-
-    def __init__(self, source: Root, target: Root, *, resumed: bool) -> None:
-        super().__init__()
-        self._job = (source, target, resumed)
-
-    def expand(self, begin: PBegin) -> Any:  # DoOutputsTuple: Beam warns of that as a hint
-        """Wire `plan_derived`."""
-        return begin | "Job" >> beam.Create([self._job]) | "Plan" >> beam.FlatMapTuple(plan_derived).with_outputs(PARTS, SHARDS)
-
-
-class CopyParts(beam.PTransform[PCollection[CopyTask], PCollection[Outcome]]):
-    """Numbers of markers → copies of all that they name, spread over the workers."""
-
-    def __init__(self, source: Root, target: Root) -> None:
-        super().__init__()
-        self._roots = (source, target)
-
-    def expand(self, tasks: PCollection[CopyTask]) -> PCollection[Outcome]:
-        """Wire `copy_marked`."""
-        return tasks | "Spread parts" >> beam.Reshuffle() | "Copy" >> beam.Map(copy_marked, *self._roots)
-
-
-class DeriveShards(beam.PTransform[PCollection[list[ShardTask]], PCollection[Outcome]]):
-    """Lists of shard tasks → shards in the target, spread over the workers."""
-
-    def __init__(self, source: Root, target: Root) -> None:
-        super().__init__()
-        self._roots = (source, target)
-
-    def expand(self, tasks: PCollection[list[ShardTask]]) -> PCollection[Outcome]:
-        """Wire the worker."""
-        return tasks | "Spread shards" >> beam.Reshuffle() | "Derive" >> beam.ParDo(_DeriveShards(*self._roots))
-
-
 def plan_id(manifest: Manifest) -> str:
     """What all shards of such a store follow from: its job."""
     return hashlib.sha256(json.dumps(dict(manifest.job), sort_keys=True).encode()).hexdigest()[:32]
 
 
 def plan_derived(source: Root, target: Root, resumed: bool) -> Iterable[Any]:
-    """Empty arrays into the target, and the copies and shards that are still to do."""
+    """Empty arrays into the target; yields `PARTS`: markers whose objects are to copy, and `SHARDS`: lists of shard tasks."""
     manifest = read_manifest(target)
     if manifest.complete:
         return
@@ -130,7 +93,7 @@ def copy_marked(task: CopyTask, source: Root, target: Root) -> Outcome:
     return Outcome(n_retries=retries_of(target).take())
 
 
-class _DeriveShards(beam.DoFn):
+class DeriveShards(beam.DoFn):
     """One list of shards after the other: read their rows, make the target's, write them. A failure is a result, not an end."""
 
     def __init__(self, source: Root, target: Root) -> None:

@@ -1,32 +1,49 @@
 """Stage C: shard tasks → biLM → the store, through RunInference with a handler of our own. The only stage that loads the model.
 
-A task is a list of shards (pre-batched); what a worker does with it: `transforms.stages.shard_worker`.
+A worker reads the next shards, computes, and writes the last ones at once, with bounded memory; each step is a function of what
+the step before it left: `read_call`, `compute`, `write`. A shard that fails is computed once more by itself and then reported, so
+that it takes no other shard down with it.
 """
 
+import itertools
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import apache_beam as beam
 import torch
 from apache_beam.ml.inference.base import ModelHandler, RunInference
-from apache_beam.pvalue import PCollection
 from apache_beam.utils.shared import Shared
 
-from elmo_store.format.layout import START_STATE
+from elmo_store.errors import LeaseLostError
+from elmo_store.format.layout import START_STATE, state_names
+from elmo_store.format.manifest import Manifest, read_manifest
+from elmo_store.format.markers import read_marker
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
-from model.engine.embedder import Embedder, EngineSettings
+from model.engine.embedder import Embedder, EngineSettings, Prepared, Running
+from model.errors import DeviceLostError
 from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
-from transforms.runtime.results import NAMESPACE, Outcome, counted
-from transforms.runtime.work import MODEL
-from transforms.runtime.worker import WorkerError
-from transforms.stages.plan import ShardTask
-from transforms.stages.shard_worker import ShardWorker
+from transforms.runtime.job_root import is_of_the_data, retries_of
+from transforms.runtime.results import NAMESPACE, Outcome, ShardResult, counted
+from transforms.runtime.work import MODEL, PLAN
+from transforms.runtime.worker import Health, ShardProgress, WorkerError, claim_device, end_where_replaced, release_memory
+from transforms.stages.plan import ShardTask, marker_of_plan
+from transforms.stages.shards import NOT_SUMMED, PartWords, ShardText, call_text, part_reader, read_shard, write_shard
+
+CALLS_IN_FLIGHT = 2  # calls whose states exist: one computed, one written
+
+
+def embed_shards(settings: "EmbedSettings", *, device: str, hints: Mapping[str, str]) -> beam.PTransform:
+    """Lists of shard tasks → shards in the store, spread over the workers; what became of each."""
+    inference = RunInference(BiLMHandler(settings, device, hints), model_identifier=f"elmo-store-{settings.run_id}")
+    return "Spread shards" >> beam.Reshuffle() | "Embed" >> inference
 
 
 @dataclass(frozen=True)
@@ -44,6 +61,50 @@ class EmbedSettings:
     cuda_writers: int = 1
     model: str | None = None  # as asked for: where the weights are if the store does not hold them
     built: Shared = field(default_factory=Shared)  # the Future of an engine that the launcher builds for a worker of its process
+
+
+class BiLMHandler(ModelHandler[ShardTask, Outcome, "ShardWorker"]):
+    """The biLM for RunInference: elements are lists of `ShardTask`, predictions are outcomes."""
+
+    def __init__(self, settings: EmbedSettings, device: str, hints: Mapping[str, str]) -> None:
+        super().__init__()
+        self._settings = settings
+        self._device = device
+        self._hints = dict(hints)
+
+    def load_model(self) -> "ShardWorker":
+        """Sizes of calls are as what the engine computes on wants them."""
+        settings, engine = self._settings, load_engine(self._settings)
+        on_cuda = engine.device == "cuda"
+        return ShardWorker(
+            settings.root,
+            settings.run_id,
+            engine,
+            shards_at_once=settings.cuda_shards_at_once if on_cuda else settings.shards_at_once,
+            n_writers=settings.cuda_writers if on_cuda else settings.writers,
+            claims_device=settings.engine.get("device") != "cpu",
+        )
+
+    def run_inference(
+        self, batch: Sequence[ShardTask], model: "ShardWorker", inference_args: dict[str, Any] | None = None
+    ) -> Iterable[Outcome]:
+        return [counted(result) for result in model.run(list(batch))]
+
+    def get_num_bytes(self, batch: Sequence[ShardTask]) -> int:
+        return 200 * len(batch)  # estimated: the default pickles every batch to find out
+
+    def get_metrics_namespace(self) -> str:
+        return NAMESPACE
+
+    def get_resource_hints(self) -> dict[str, Any]:
+        return self._hints
+
+    def should_skip_batching(self) -> bool:
+        return True  # elements are lists of shards already
+
+    def share_model_across_processes(self) -> bool:
+        """One model a GPU, whichever process asks; on CPU each process has its own cores and its own model."""
+        return self._device == "cuda" or (self._device == "auto" and torch.cuda.is_available())
 
 
 def build_ahead(settings: EmbedSettings, weights: BiLMWeights, start: StartState) -> None:
@@ -118,67 +179,237 @@ def load_start_state(root: Root, sha256: str) -> StartState:
     return state
 
 
-class EmbedShards(beam.PTransform[PCollection[list[ShardTask]], PCollection[Outcome]]):
-    """Lists of shard tasks → shards in the store, spread over the workers; what became of each."""
-
-    def __init__(self, settings: EmbedSettings, *, device: str, hints: Mapping[str, str]) -> None:
-        super().__init__()
-        self._settings = settings
-        self._handler = BiLMHandler(settings, device, hints)
-
-    def expand(self, tasks: PCollection[list[ShardTask]]) -> PCollection[Outcome]:
-        """Wire the handler."""
-        return (
-            tasks
-            | "Spread shards" >> beam.Reshuffle()
-            | "Embed" >> RunInference(self._handler, model_identifier=f"elmo-store-{self._settings.run_id}")
-        )
+def engine_dtype(store_dtype: str) -> Literal["float16", "float32"]:
+    """The dtype of the states that a worker asks its engine for: int8 rows are quantised from float32."""
+    return "float16" if store_dtype == "float16" else "float32"
 
 
-class BiLMHandler(ModelHandler[ShardTask, Outcome, ShardWorker]):
-    """The biLM for RunInference: elements are lists of ShardTasks, predictions are Outcomes."""
+@dataclass(frozen=True)
+class ShardJob:
+    """What the steps of a worker share."""
 
-    def __init__(self, settings: EmbedSettings, device: str, hints: Mapping[str, str]) -> None:
-        super().__init__()
-        self._settings = settings
-        self._device = device
-        self._hints = dict(hints)
+    root: Root
+    run_id: str
+    plan: str  # its id
+    manifest: Manifest
+    states: list[int]  # the store's among those of the model
+    engine: Embedder
+    read_part: Callable[[str], PartWords]
+    health: Health
+    progress: ShardProgress
 
-    def load_model(self) -> ShardWorker:
-        """Weights, start state and engine, verified against the manifest; sizes of calls as what it computes on wants them."""
-        settings, engine = self._settings, load_engine(self._settings)
-        on_cuda = engine.device == "cuda"
-        return ShardWorker(
-            settings.root,
-            settings.run_id,
-            engine,
-            shards_at_once=settings.cuda_shards_at_once if on_cuda else settings.shards_at_once,
-            n_writers=settings.cuda_writers if on_cuda else settings.writers,
-            claims_device=settings.engine.get("device") != "cpu",
-        )
+    def failed(self, shard: int, doing: str, error: Exception) -> ShardResult:
+        """A shard that is not in the store because of ``error``."""
+        self.health.failed(doing, error)
+        return ShardResult.failed(shard, doing, error, retries_of(self.root).take())
 
-    def run_inference(
-        self, batch: Sequence[ShardTask], model: ShardWorker, inference_args: dict[str, Any] | None = None
-    ) -> Iterable[Outcome]:
-        """Embed and write the shards of one task; counts what was done (a list, as RunInference wants it)."""
-        return [counted(result) for result in model.run(list(batch))]
+    def prepare(self, texts: Sequence[ShardText]) -> Prepared:
+        """What the host can do for a call beforehand."""
+        return self.engine.prepare(call_text(texts), boundaries=self.manifest.boundaries)
 
-    def get_num_bytes(self, batch: Sequence[ShardTask]) -> int:
-        """Size of the pointers, estimated: the default pickles every batch to find out."""
-        return 200 * len(batch)
 
-    def get_metrics_namespace(self) -> str:
-        """Where RunInference's own counters stand."""
-        return NAMESPACE
+@dataclass(frozen=True)
+class Call:
+    """Shards that go to the engine at once; ``ended`` are those that were done already or could not be read."""
 
-    def get_resource_hints(self) -> dict[str, Any]:
-        """What workers of this stage alone must have: memory, a GPU."""
-        return self._hints
+    texts: list[ShardText]
+    prepared: Prepared | None  # None: it could not be prepared
+    seconds_reading: float  # a shard
+    ended: list[ShardResult]
 
-    def should_skip_batching(self) -> bool:
-        """Elements are batches already: lists of shards."""
-        return True
 
-    def share_model_across_processes(self) -> bool:
-        """One model a GPU, whichever process asks; on CPU each process has its own cores and its own model."""
-        return self._device == "cuda" or (self._device == "auto" and torch.cuda.is_available())
+@dataclass(frozen=True)
+class ComputedShard:
+    """A shard whose states are computed, or will be: rows ``first …`` of those of its call."""
+
+    text: ShardText
+    running: Running
+    first: int
+    stats: dict[str, Any]  # as far as they are known before the states
+
+
+def read_call(job: ShardJob, tasks: Sequence[ShardTask]) -> Call:
+    """The texts of ``tasks``, prepared for the engine. One thread reads."""
+    began = time.perf_counter()
+    texts: list[ShardText] = []
+    ended: list[ShardResult] = []
+    for task in tasks:
+        try:
+            marker = marker_of_plan(read_marker, job.root, task.shard, job.plan)
+            if marker is not None and marker.stats.get("run") == job.run_id:  # of an attempt that its runner lost
+                ended.append(ShardResult(task.shard))
+            else:
+                texts.append(read_shard(job.read_part, task, job.manifest.boundaries))
+        except LeaseLostError:
+            raise
+        except Exception as error:  # whatever it is, it must not take the other shards down
+            ended.append(job.failed(task.shard, "reading", error))
+    seconds = (time.perf_counter() - began) / max(1, len(tasks))
+    try:
+        prepared = job.prepare(texts) if texts else None
+    except Exception:  # which of the shards it is shows when each is computed by itself
+        prepared = None
+    return Call(texts, prepared, seconds, ended)
+
+
+def compute(job: ShardJob, call: Call, *, once_more: bool = True) -> list[ComputedShard | ShardResult]:
+    """Ask the engine for the shards of ``call`` at once, one by one if that fails; results are failures."""
+    if not call.texts:
+        return []
+    try:
+        return [*_ask_engine(job, call)]
+    except DeviceLostError:
+        raise
+    except Exception as error:
+        if len(call.texts) == 1 and (not once_more or is_of_the_data(error)):
+            return [job.failed(call.texts[0].task.shard, "computing", error)]
+    alone = (replace(call, texts=[text], prepared=None) for text in call.texts)
+    return [shard for call_of_one in alone for shard in compute(job, call_of_one, once_more=False)]
+
+
+def _ask_engine(job: ShardJob, call: Call) -> list[ComputedShard]:
+    prepared = job.prepare(call.texts) if call.prepared is None else call.prepared
+    release_memory()
+    # The whole call stands in each of its markers: progress knows what is computed before the last shard is written.
+    stats: dict[str, Any] = {"call_began": time.time(), "call_tokens": sum(text.n_tokens for text in call.texts)}
+    running = job.engine.run(prepared, dtype=engine_dtype(job.manifest.dtype))
+    stats |= {"seconds_reading": call.seconds_reading, "cell": job.engine.cell, "device": "; ".join(running.computed_on)}
+    ends = itertools.accumulate(text.task.n_rows for text in call.texts)
+    return [
+        ComputedShard(text, running, end - text.task.n_rows, stats | {"tokens": text.n_tokens})
+        for text, end in zip(call.texts, ends, strict=True)
+    ]
+
+
+def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
+    """Wait for the states of ``shard``, then write them."""
+    task = shard.text.task
+    try:
+        call_states = shard.running.result()  # [rows of the call, 2L+1, p]
+        states = call_states[shard.first : shard.first + task.n_rows]  # [n_rows, 2L+1, p]
+        if len(job.states) < states.shape[1]:
+            states = states[:, job.states]  # [n_rows, kept, p]
+    except DeviceLostError:
+        raise
+    except Exception as error:
+        return job.failed(task.shard, "computing", error)
+    stats = shard.stats | _share_of_call(shard.running, task.n_rows / len(call_states))
+    try:
+        marker = write_shard(job.root, job.manifest, shard.text, states, job.plan, stats)
+    except LeaseLostError:
+        raise
+    except Exception as error:
+        return job.failed(task.shard, "writing", error)
+    job.health.succeeded()
+    job.progress.done(task.shard, marker.stats)
+    sums = {name: value for name, value in marker.stats.items() if name not in NOT_SUMMED and not isinstance(value, str)}
+    return ShardResult(task.shard, None, sums | {"storage_retries": retries_of(job.root).take()})
+
+
+def _share_of_call(running: Running, share: float) -> dict[str, float]:
+    """Numbers of a call, shared among its shards by rows: sums over shards stay what the engine counted."""
+    counted = {f"engine_{name}": float(value) * share for name, value in vars(running.stats).items()}
+    return counted | {"seconds_computing": running.seconds * share}
+
+
+class ShardWorker:
+    """The "model" of RunInference: an engine with its reading and writing around it. One a process; thread-safe.
+
+    Args:
+        root: the store.
+        run_id: the run that the shards are written by.
+        engine: what computes.
+        shards_at_once: shards that go to the engine in one call.
+        n_writers: threads that encode and put.
+        claims_device: whether all workers of the job must compute on the same hardware as this one.
+    """
+
+    def __init__(
+        self,
+        root: Root,
+        run_id: str,
+        engine: Embedder,
+        *,
+        shards_at_once: int = 1,
+        n_writers: int = 1,
+        claims_device: bool = False,
+    ) -> None:
+        self._root, self._run_id, self._engine = root, run_id, engine
+        self._shards_at_once = shards_at_once
+        self._claims_device = claims_device
+        self._turn = threading.Lock()  # one caller at a time reads and computes
+        self._in_flight = threading.BoundedSemaphore(CALLS_IN_FLIGHT)
+        self._writers = ThreadPoolExecutor(n_writers, thread_name_prefix="write")
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="read")
+
+    @cached_property
+    def _job(self) -> ShardJob:
+        manifest = read_manifest(self._root)  # not before the plan is made: it holds the sizes of the arrays
+        plan = str(self._root.get_json(PLAN)["id"])
+        names = state_names(self._engine.options.n_layers)
+        states = [names.index(name) for name in manifest.states]
+        return ShardJob(
+            self._root, self._run_id, plan, manifest, states,
+            self._engine, part_reader(self._root), Health(), ShardProgress(self._root),
+        )  # fmt: skip
+
+    def run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
+        """Embed and write every shard of ``tasks``; returns when all of them are in the store, or failed.
+
+        DeviceLostError if the GPU is of no use to this process any more: no shard is to blame, none is marked as failed. A
+        process that an engine would go on giving work to ends. WorkerBrokenError after `FAILURES_IN_A_ROW`, LeaseLostError if
+        the run ended meanwhile: then the bundle must fail too.
+        """
+        try:
+            return self._run(tasks) if tasks else []
+        except DeviceLostError as error:
+            end_where_replaced(self._root, error)
+            raise
+
+    def _run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
+        results: list[ShardResult] = []
+        writes: list[Future[ShardResult]] = []
+        with self._turn:
+            if self._claims_device:
+                claim_device(self._root, self._engine.hardware)
+                self._claims_device = False
+            job = self._job
+            for call in self._calls(job, tasks):
+                results += call.ended
+                job.health.check()
+                self._in_flight.acquire()
+                shards = compute(job, call)
+                results += (shard for shard in shards if isinstance(shard, ShardResult))
+                call_writes = [self._writers.submit(write, job, shard) for shard in shards if isinstance(shard, ComputedShard)]
+                _when_all_done(call_writes, self._in_flight.release)
+                writes += call_writes
+        # The next caller may compute while this one waits for its last writes.
+        results += [future.result() for future in writes]
+        job.health.check()
+        job.progress.flush()
+        return results
+
+    def _calls(self, job: ShardJob, tasks: Sequence[ShardTask]) -> Iterator[Call]:
+        """The calls of ``tasks``, each read while the one before it is computed."""
+        ahead: Future[Call] | None = None
+        for first in range(0, len(tasks), self._shards_at_once):
+            following = self._ahead.submit(read_call, job, tasks[first : first + self._shards_at_once])
+            if ahead is not None:
+                yield ahead.result()
+            ahead = following
+        if ahead is not None:
+            yield ahead.result()
+
+
+def _when_all_done(futures: Sequence[Future[ShardResult]], then: Callable[[], None]) -> None:
+    """Call ``then`` once, when the last of ``futures`` is done."""
+    left = itertools.count(len(futures) - 1, -1)  # next() is atomic, callbacks come from several threads
+
+    def one_less(_: Future[ShardResult]) -> None:
+        if next(left) == 0:
+            then()
+
+    if not futures:
+        then()
+    for future in futures:
+        future.add_done_callback(one_less)

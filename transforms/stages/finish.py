@@ -1,7 +1,7 @@
 """Stage D: is everything there? Then the last small objects, the complete manifest, and the scratch area goes.
 
-Nobody reads all markers alone: a look at what earlier runs wrote (`FindDone`) and the last look at everything are both tasks of a
-few hundred shards. Finishing again is harmless: every step overwrites what it wrote before.
+Nobody reads all markers alone: a look at what earlier runs wrote (`left_to_do`) and the last look at everything are both tasks
+of a few hundred shards. Finishing again is harmless: every step overwrites what it wrote before.
 """
 
 import os
@@ -12,9 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import apache_beam as beam
-from apache_beam.pvalue import PCollection
 
-from elmo_store.errors import ShardCorruptError
 from elmo_store.format.layout import IDS, PART_GROUPS, REJECTS, SENTENCE_IDS, SENTENCES, SHARDS, ZARR, is_ours, zarr_states_shard
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import (
@@ -35,46 +33,24 @@ from elmo_store.format.markers import (
 from elmo_store.reading.writer import complete_store
 from elmo_store.storage.root import Root
 from transforms.runtime.job_root import JobRoot, retries_of, writable
-from transforms.runtime.problems import stop
-from transforms.runtime.progress_files import ShardProgress
-from transforms.runtime.results import SHARDS_SHOWN, Outcome, total
+from transforms.runtime.results import SHARDS_SHOWN, Outcome, spread, stop, total
 from transforms.runtime.work import PLAN, START, SUMMARY, WORK
-from transforms.stages.plan import IO_THREADS, ShardTask, grouped
+from transforms.runtime.worker import ShardProgress
+from transforms.stages.plan import IO_THREADS, ShardTask, grouped, marker_of_plan
 
 ID_RUNS_OF_TASK = 16  # runs of id tables that one task looks at
 M = TypeVar("M", PartGroupMarker, IdsMarker)
 
 
-class FindDone(beam.PTransform[PCollection[list[ShardTask]], PCollection[list[ShardTask]]]):
-    """Lists of shard tasks → what is left of them, after those that an earlier run did. For jobs that are resumed."""
-
-    def __init__(self, root: Root, most_shards_per_task: int) -> None:
-        super().__init__()
-        self._arguments = (root, most_shards_per_task)
-
-    def expand(self, tasks: PCollection[list[ShardTask]]) -> PCollection[list[ShardTask]]:
-        """Wire `left_to_do`."""
-        return tasks | "Spread checks" >> beam.Reshuffle() | "Check" >> beam.FlatMap(left_to_do, *self._arguments)
-
-
-class FinishStore(beam.PTransform[PCollection[Outcome], PCollection[bool]]):
+def finish_store(root: Root) -> beam.PTransform:
     """Outcomes of all tasks → True, once the store is complete. IncompleteJobError if work is left."""
-
-    def __init__(self, root: Root) -> None:
-        super().__init__()
-        self._root = root
-
-    def expand(self, outcomes: PCollection[Outcome]) -> PCollection[bool]:
-        """Wire `check_tasks` and `check`, which many workers run, and `finish_job`, which runs once."""
-        return (
-            outcomes
-            | "All outcomes" >> beam.CombineGlobally(total).with_output_types(Outcome)
-            | "Runs of markers" >> beam.FlatMap(check_tasks, self._root).with_output_types(CheckTask)
-            | "Spread runs of markers" >> beam.Reshuffle()
-            | "Look" >> beam.Map(check, self._root).with_output_types(Outcome)
-            | "All looks" >> beam.CombineGlobally(total).with_output_types(Outcome)
-            | "Complete" >> beam.Map(lambda outcome, root: finish_job(root, outcome).complete, self._root).with_output_types(bool)
-        )
+    return (
+        "All outcomes" >> beam.CombineGlobally(total)
+        | "Runs of markers" >> beam.FlatMap(check_tasks, root)
+        | "Look" >> spread(check, root)
+        | "All looks" >> beam.CombineGlobally(total)
+        | "Complete" >> beam.Map(lambda outcome, root: finish_job(root, outcome).complete, root)
+    )
 
 
 def left_to_do(tasks: Sequence[ShardTask], root: Root, most_shards_per_task: int) -> Iterator[list[ShardTask]]:
@@ -98,13 +74,8 @@ def done_shards(root: Root, plan: str, shards: Sequence[int], verify: Verify) ->
     """
 
     def valid(shard: int) -> ShardMarker | None:
-        try:
-            marker = read_marker(root, shard)
-        except ShardCorruptError:
-            return None
-        if marker is None or marker.plan != plan:
-            return None
-        return None if marker_fault(root, marker, verify) else marker
+        marker = marker_of_plan(read_marker, root, shard, plan)
+        return None if marker is None or marker_fault(root, marker, verify) else marker
 
     with ThreadPoolExecutor(IO_THREADS) as pool:
         return {shard: marker for shard, marker in zip(shards, pool.map(valid, shards), strict=True) if marker}

@@ -15,14 +15,11 @@ from contextlib import suppress
 from io import BytesIO
 from typing import Any
 
-import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-from apache_beam.pvalue import PCollection
 
-from elmo_store.errors import StoreError
 from elmo_store.format import ids, layout
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import (
@@ -41,46 +38,12 @@ from elmo_store.storage.root import Root
 from transforms.runtime.job_root import retries_of
 from transforms.runtime.results import Outcome
 from transforms.runtime.work import PLAN, id_hashes
-from transforms.stages.plan import IO_THREADS, Int64, PartGroup, PartPlan, id_runs, row_starts, sentence_rows
+from transforms.stages.plan import IO_THREADS, Int64, PartGroup, PartPlan, id_runs, marker_of_plan, row_starts, sentence_rows
 
 Hashes = npt.NDArray[np.uint64]
 
 
-class NumberParts(beam.PTransform[PCollection[PartGroup], PCollection[Outcome]]):
-    """Every part gets its final numbers, spread over the workers."""
-
-    def __init__(self, root: Root) -> None:
-        super().__init__()
-        self._root = root
-
-    def expand(self, groups: PCollection[PartGroup]) -> PCollection[Outcome]:
-        """Wire `number_parts`."""
-        return (
-            groups
-            | "Spread parts" >> beam.Reshuffle()
-            | "Number" >> beam.Map(lambda group, root: number_parts(root, group), self._root)
-        )
-
-
-class IndexIds(beam.PTransform[PCollection[Outcome], PCollection[Outcome]]):
-    """What became of all part groups that were to do → what becomes of the runs of id tables."""
-
-    def __init__(self, root: Root) -> None:
-        super().__init__()
-        self._root = root
-
-    def expand(self, numbered: PCollection[Outcome]) -> PCollection[Outcome]:
-        """Wire `runs_to_do` and `merge_ids`."""
-        return (
-            numbered
-            | "All numbered" >> beam.combiners.Count.Globally()
-            | "Runs" >> beam.FlatMap(lambda _, root: runs_to_do(root), self._root)
-            | "Spread runs" >> beam.Reshuffle()
-            | "Merge" >> beam.Map(lambda run, root: merge_ids(root, run), self._root)
-        )
-
-
-def number_parts(root: Root, group: PartGroup) -> Outcome:
+def number_parts(group: PartGroup, root: Root) -> Outcome:
     """Write the final parts (and rejects) of a group, its chunks of ``sentence_start``, its ids' hashes; then the marker.
 
     Nothing is written of what an earlier run has done.
@@ -130,11 +93,8 @@ def is_numbered(root: Root, manifest: Manifest, plan: str, group: PartGroup) -> 
 
     ``plan``: the id of the plan. A request an object, so this is for many workers.
     """
-    try:
-        marker = read_part_group_marker(root, group.number)
-    except StoreError:
-        return False
-    if marker is None or marker.plan != identity(group, manifest):
+    marker = marker_of_plan(read_part_group_marker, root, group.number, identity(group, manifest))
+    if marker is None:
         return False
 
     def has_hashes(run: int) -> bool:
@@ -223,8 +183,8 @@ def _put_hashes(root: Root, group: PartGroup, n_sentences: int, hashes: Hashes) 
         root.put(id_hashes(run, group.number), hashes[run_of_hash == run].astype("<u8").tobytes())
 
 
-def runs_to_do(root: Root) -> Iterable[int]:
-    """The runs of id tables that this plan has not written yet; none of a complete store."""
+def runs_to_do(n_numbered: int, root: Root) -> Iterable[int]:
+    """The runs of id tables that this plan has not written yet, once all groups are numbered; none of a complete store."""
     if read_manifest(root).complete:
         return []
     plan = root.get_json(PLAN)
@@ -233,14 +193,10 @@ def runs_to_do(root: Root) -> Iterable[int]:
 
 def is_merged(root: Root, run: int, plan: str) -> bool:
     """Whether the run of id tables is written, by this very plan; then nobody needs the hashes that it was made of."""
-    try:
-        marker = read_ids_marker(root, run)
-    except StoreError:
-        return False
-    return marker is not None and marker.plan == plan
+    return marker_of_plan(read_ids_marker, root, run, plan) is not None
 
 
-def merge_ids(root: Root, run: int) -> Outcome:
+def merge_ids(run: int, root: Root) -> Outcome:
     """Write the id tables of one run, then their marker; remove what they were made of.
 
     The one worker that removes the scratch area would have too much to do: there are up to 256 files a part group.

@@ -11,27 +11,27 @@ import hashlib
 import json
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
-import apache_beam as beam
 import numpy as np
 import numpy.typing as npt
-from apache_beam.pvalue import DoOutputsTuple, PCollection, TaggedOutput
+from apache_beam.pvalue import TaggedOutput
 
+from elmo_store.errors import ShardCorruptError
 from elmo_store.format.layout import FORMS, STATES, ZARR, id_bits
 from elmo_store.format.manifest import Counts, Manifest, read_manifest, write_manifest
-from elmo_store.format.markers import PartRange
+from elmo_store.format.markers import IdsMarker, PartGroupMarker, PartRange, ShardMarker
 from elmo_store.forms import zarr_form
 from elmo_store.storage.root import Root
 from transforms.inputs.records import ReadSettings, ReadTask, ScratchPart, TaskResult
 from transforms.runtime.job_root import retries_of, run_of
-from transforms.runtime.problems import stop_for_bad_files, stop_for_rejects
+from transforms.runtime.results import stop_for_bad_files, stop_for_rejects
 from transforms.runtime.work import PLAN
-from transforms.stages.scratch import first_sentences, marked_result
+from transforms.stages.tokenise import first_sentences, marked_result
 from transforms.stages.unpack import all_tasks
 
 NUMBER, SHARDS = "number", "shards"
@@ -40,6 +40,7 @@ ID_RUNS = 256  # most runs of id tables: so many files of hashes a part group le
 GROUP_SENTENCES, GROUP_TOKENS, GROUP_PARTS = 1 << 18, 1 << 22, 512  # a part group is closed where it reaches one of them
 
 Int64 = npt.NDArray[np.int64]
+M = TypeVar("M", ShardMarker, PartGroupMarker, IdsMarker)
 
 
 class PlanError(ValueError):
@@ -224,45 +225,19 @@ def grouped(tasks: Iterator[ShardTask], size: int) -> Iterator[list[ShardTask]]:
         yield batch
 
 
-class PlanShards(beam.PTransform[PCollection[int], DoOutputsTuple]):
-    """Retries of storage, once all is tokenised → `NUMBER`: part groups to number, `SHARDS`: lists of shard tasks.
-
-    ``max_reject_rate``: the share of the records that are not blank whose refusal ends the job when it is exceeded.
-    """
-
-    def __init__(
-        self,
-        root: Root,
-        read: ReadSettings,
-        *,
-        most_shards_per_task: int,
-        workers: int,
-        resumed: bool,
-        max_reject_rate: float = 1.0,
-    ) -> None:
-        super().__init__()
-        self._arguments = (root, read, most_shards_per_task, workers, resumed, max_reject_rate)
-
-    def expand(self, n_retries: PCollection[int]) -> Any:  # DoOutputsTuple: Beam warns of that as a hint
-        """Wire `plan_job`."""
-        return n_retries | "Plan" >> beam.FlatMap(_plan_after, self._arguments).with_outputs(NUMBER, SHARDS)
-
-
-def _plan_after(n_retries: int, arguments: tuple[Root, ReadSettings, int, int, bool, float]) -> Iterable[Any]:
-    return plan_job(*arguments, n_retries)
-
-
 def plan_job(
+    n_retries: int,
     root: Root,
     read: ReadSettings,
     most_shards_per_task: int,
     workers: int,
     resumed: bool,
     max_reject_rate: float = 1.0,
-    n_retries: int = 0,
 ) -> Iterable[Any]:
     """Sizes into the manifest, empty arrays into the store, and the tasks; of a job that is resumed some may be done.
 
+    ``n_retries``: of storage, while the input was read. ``max_reject_rate``: the share of the records that are not blank whose
+    refusal ends the job when it is exceeded. Yields `NUMBER`: part groups to number, and `SHARDS`: lists of shard tasks.
     IncompleteJobError if input files can't be read, or too many records were refused.
     """
     manifest = read_manifest(root)
@@ -332,6 +307,15 @@ def write_plan(
         | {"n_parts": counts.parts, "n_part_groups": n_groups, "n_id_runs": n_id_runs}
         | {"planned": time.time(), "retries": n_retries + retries_of(root).take(), "resumed": resumed},
     )
+
+
+def marker_of_plan(read: Callable[[Root, int], M | None], root: Root, number: int, plan: str) -> M | None:
+    """The marker ``number`` if it can be read and follows from ``plan`` (an id); None otherwise: what it marks is to be done."""
+    try:
+        marker = read(root, number)
+    except ShardCorruptError:
+        return None
+    return marker if marker is not None and marker.plan == plan else None
 
 
 def check_room(root: Root, manifest: Manifest) -> None:

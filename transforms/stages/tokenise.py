@@ -1,35 +1,70 @@
-"""Stage A: the input's tasks → scratch parts in the store, spread over workers, or over processes of this machine.
+"""Stage A: the input's tasks → scratch parts in the store, streamed in bounded memory, with a marker of what was done.
 
-What is done of a task: `transforms.stages.scratch`.
+The marker of a task comes last and holds counts and checksums: whatever happens before it, the task counts as not done, and doing
+it again puts the same bytes under the same names. `TokeniseTasks` spreads tasks over workers, or over processes of this machine.
 """
 
+import hashlib
+import json
 import multiprocessing
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import apache_beam as beam
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 from apache_beam.pvalue import PCollection
 from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
 
+from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
-from transforms.inputs.records import InputError, ReadSettings, ReadTask, TaskResult
-from transforms.runtime.job_root import retries_of
-from transforms.runtime.problems import note_bad_files
-from transforms.runtime.progress_files import ReadProgress
-from transforms.runtime.results import add
-from transforms.stages.scratch import finished_task
+from model.characters import n_truncated_words
+from transforms.inputs.records import (
+    DamagedInputError,
+    InputError,
+    ReadSettings,
+    ReadTask,
+    Record,
+    Reject,
+    ScratchPart,
+    Sentence,
+    TaskResult,
+    together,
+)
+from transforms.readers import cut_short, open_split
+from transforms.runtime.job_root import is_transient, retries_of, retry
+from transforms.runtime.results import add, note_bad_files
+from transforms.runtime.work import READ, WORK
+from transforms.runtime.worker import ReadProgress
+from transforms.text import tokenizers
 
+SCRATCH_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("ordinal", pa.int64(), nullable=False),
+        pa.field("within", pa.int32(), nullable=False),
+        pa.field("n_tokens", pa.int32(), nullable=False),
+        pa.field("tokens", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
+    ]
+)
+_CELL_BYTES = 8  # what a token or a sentence costs beside its text, so that empty ones fill a part too
 _WAITING = 4  # tasks that wait for a process, a process
 
 
 class TokeniseTasks(beam.PTransform[PCollection[ReadTask], PCollection[int]]):
     """Tasks of the input → scratch parts in the store; for each task how often storage was asked again.
 
-    A task some of whose files can't be read leaves word of them (`transforms.runtime.problems`), so that the plan names them all.
+    A task some of whose files can't be read leaves word of them (`note_bad_files`), so that the plan names them all.
 
     ``processes``: of each worker. More than 1 is for a runner that runs in one process of this machine: Python tokenises on
     one core a process, and the engine is not at work yet.
@@ -43,8 +78,7 @@ class TokeniseTasks(beam.PTransform[PCollection[ReadTask], PCollection[int]]):
         self._processes = processes
 
     def expand(self, tasks: PCollection[ReadTask]) -> PCollection[int]:
-        """Wire `tokenise_task`, with its counters."""
-        work = _Tokenise(*self._arguments) if self._processes == 1 else _TokeniseInProcesses(*self._arguments, self._processes)
+        work = _Tokenise(*self._arguments) if self._processes == 1 else _TokeniseInProcesses(self._processes, *self._arguments)
         return tasks | "Spread tasks" >> beam.Reshuffle() | "Tokenise" >> beam.ParDo(work).with_output_types(int)
 
 
@@ -53,50 +87,43 @@ class _Tokenise(beam.DoFn):
         self._arguments = (root, read, options)
 
     def setup(self) -> None:
-        """Begin the progress of all tasks that this instance will do."""
-        self._progress = ReadProgress(self._arguments[0])
+        self._progress = ReadProgress(self._arguments[0])  # of all tasks of this instance
 
     def process(self, element: ReadTask) -> Iterator[int]:
-        """One task, unless it is done."""
-        yield count(_finished(element, *self._arguments, self._progress))
+        yield _counted(finished_task(element, *self._arguments, self._progress))
 
 
 class _TokeniseInProcesses(beam.DoFn):
     """Tasks go to processes as they come; a bundle ends when all of its tasks have."""
 
-    def __init__(self, root: Root, read: ReadSettings, options: Mapping[str, Any] | None, processes: int) -> None:
-        self._arguments = (root, read, options)
+    def __init__(self, processes: int, root: Root, read: ReadSettings, options: Mapping[str, Any] | None) -> None:
+        self._arguments = (root, read, options, Shared())  # the last: the progress of each process
         self._processes = processes
-        self._progress = Shared()  # of each process
         self._pool: ProcessPoolExecutor | None = None
 
     def start_bundle(self) -> None:
-        """No task is under way."""
-        self._futures: list[Future[_Finished]] = []
+        self._futures: list[Future[FinishedTask]] = []
 
     def process(self, element: ReadTask) -> None:
-        """Hand a task to a process; wait for the first of many."""
         if self._pool is None:
             # Not forked: threads of the runner and of PyTorch would be cut off in the middle of what they hold.
             self._pool = ProcessPoolExecutor(self._processes, mp_context=multiprocessing.get_context("spawn"))
-        self._futures.append(self._pool.submit(_finished_in_process, element, *self._arguments, self._progress))
+        self._futures.append(self._pool.submit(_finished_in_process, element, *self._arguments))
         if len(self._futures) > _WAITING * self._processes:
             self._futures[-_WAITING * self._processes].result()
 
     def finish_bundle(self) -> Iterable[Any]:
-        """Wait for all, and say which they were."""
         for future in self._futures:
-            yield WindowedValue(count(future.result()), GlobalWindow().max_timestamp(), (GlobalWindow(),))
+            yield WindowedValue(_counted(future.result()), GlobalWindow().max_timestamp(), (GlobalWindow(),))
         self.teardown()
 
     def teardown(self) -> None:
-        """End the processes: the stages after this one need the cores."""
-        if self._pool is not None:
+        if self._pool is not None:  # the stages after this one need the cores
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
 
-class _Finished(NamedTuple):
+class FinishedTask(NamedTuple):
     """What became of a task. ``result`` is None if some of its files can't be read, ``seconds`` if it was done already."""
 
     result: TaskResult | None
@@ -104,32 +131,233 @@ class _Finished(NamedTuple):
     n_retries: int
 
 
-def _finished_in_process(
-    task: ReadTask, root: Root, settings: ReadSettings, options: Mapping[str, Any] | None, progress: Shared
-) -> _Finished:
-    return _finished(task, root, settings, options, progress.acquire(partial(ReadProgress, root)))
-
-
-def _finished(
-    task: ReadTask, root: Root, settings: ReadSettings, options: Mapping[str, Any] | None, progress: ReadProgress
-) -> _Finished:
-    try:
-        result, seconds = finished_task(task, root, settings, options, progress)
-    except InputError as error:
-        note_bad_files(root, task.name, error)
-        return _Finished(None, None, retries_of(root).take())
-    return _Finished(result, seconds, retries_of(root).take())
-
-
-def count(finished: _Finished) -> int:
-    """Add a task's numbers to the counters, unless it was done already; returns its retries."""
+def _counted(finished: FinishedTask) -> int:
+    """Add a task's numbers to the Beam counters, unless it was done already; returns its retries."""
     result, seconds, n_retries = finished
     add("storage_retries", n_retries)
-    if result is None or seconds is None:
-        return n_retries
-    add("sentences_read", result.n_sentences)
-    add("tokens_read", result.n_tokens)
-    add("records_rejected", result.n_rejected)
-    add("words_cut", sum(part.n_words_cut for part in result.parts))
-    add("milliseconds_tokenising", 1000 * seconds)
+    if result is not None and seconds is not None:
+        add("sentences_read", result.n_sentences)
+        add("tokens_read", result.n_tokens)
+        add("records_rejected", result.n_rejected)
+        add("words_cut", sum(part.n_words_cut for part in result.parts))
+        add("milliseconds_tokenising", 1000 * seconds)
     return n_retries
+
+
+def _finished_in_process(
+    task: ReadTask, root: Root, settings: ReadSettings, options: Mapping[str, Any] | None, progress: Shared
+) -> FinishedTask:
+    return finished_task(task, root, settings, options, progress.acquire(partial(ReadProgress, root)))
+
+
+def finished_task(
+    task: ReadTask, root: Root, settings: ReadSettings, storage_options: Mapping[str, Any] | None, progress: ReadProgress
+) -> FinishedTask:
+    """``task``, done now if it was not. ``progress`` is that of all tasks of this process."""
+    began = time.perf_counter()
+    result, seconds = task_result(root, task, settings), None
+    if result is not None:
+        progress.done(result)
+    else:
+        work = partial(tokenise_task, root, task, settings, storage_options, progress)
+        try:
+            result = retry(work, local="://" not in task.splits[0].url, count=retries_of(root), transient=_is_transient)
+            seconds = time.perf_counter() - began
+        except InputError as error:
+            note_bad_files(root, task.name, error)
+    return FinishedTask(result, seconds, retries_of(root).take())
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Whether an input that could not be read may be readable the next time. What concerns the store was tried again already."""
+    cause = error.__cause__
+    return isinstance(error, InputError) and not error.also and cause is not None and is_transient(cause)
+
+
+def scratch_paths(task: ReadTask, part: int) -> tuple[str, str]:
+    """Scratch part ``part`` of a task and its rejects.
+
+    The part: Parquet of `SCRATCH_SCHEMA`, positions and ordinals counted within the split. The rejects: JSON lines of sentence
+    (counted within the part), id, source, place, reason, raw.
+    """
+    name = f"{task.name}-{part:05d}"
+    return f"{WORK}/parts/{name}.parquet", f"{WORK}/rejects/{name}.jsonl"
+
+
+def task_marker(task: ReadTask) -> str:
+    """The marker of a task that is done: a `TaskResult` as JSON."""
+    return f"{READ}/{task.name}.json"
+
+
+def marked_result(root: Root, task: ReadTask, settings: ReadSettings) -> TaskResult | None:
+    """What the marker of ``task`` says; None unless it is of this very task, read in this way."""
+    try:
+        result = msgspec.convert(root.get_json(task_marker(task)), TaskResult)
+    except (StoreError, OSError, ValueError):
+        return None
+    same = result.task == task and result.settings == settings and result.tokenizer == _tokenizer(task, settings)
+    return result if same else None
+
+
+def task_result(root: Root, task: ReadTask, settings: ReadSettings) -> TaskResult | None:
+    """What `marked_result` says, if all its scratch parts are there."""
+    result = marked_result(root, task, settings)
+    if result is None:
+        return None
+    try:
+        whole = all(root.size(part.path) == part.bytes for part in result.parts)
+        whole = whole and all(root.exists(part.rejects) for part in result.parts if part.rejects)
+    except (StoreError, OSError, ValueError):
+        return None
+    return result if whole else None
+
+
+def _tokenizer(task: ReadTask, settings: ReadSettings) -> str:
+    return tokenizers.describe(settings.tokenizer, task.splits[0].format, split_sentences=settings.split_sentences)
+
+
+def tokenise_task(
+    root: Root,
+    task: ReadTask,
+    settings: ReadSettings,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: ReadProgress | None = None,
+) -> TaskResult:
+    """Read the splits of ``task`` into scratch parts and write its marker.
+
+    A part is closed at ``part_tokens`` tokens, ``part_sentences`` sentences or ``part_bytes`` characters of text, whichever
+    comes first (a sentence is never divided). ``storage_options`` are for the input. InputError if a file can't be read, with
+    those of its other files that can't, once all are looked at.
+    """
+    progress = progress or ReadProgress(root)
+    parts: list[ScratchPart] = []
+    part = _Part()
+    left = settings.max_sentences or -1
+    n_positions = n_ordinals = bytes_read = 0
+    errors: list[InputError] = []
+    for split in task.splits:
+        source, records = open_split(split, settings, storage_options, root)
+        try:
+            for record in _until_damage(records, settings) if left else ():
+                left -= 1
+                part.add(record, split.url)
+                if part.is_full(settings):
+                    parts.append(part.write(root, *scratch_paths(task, len(parts))))
+                    part = _Part()
+                    progress.reading(bytes_read + source.bytes_read)
+                if not left:
+                    break
+        except InputError as error:
+            errors.append(error)
+        n_positions, n_ordinals = source.n_positions, source.n_ordinals
+        bytes_read += source.bytes_read
+    if errors:
+        raise together(errors) from errors[0].__cause__
+    if part.n_sentences:
+        parts.append(part.write(root, *scratch_paths(task, len(parts))))
+    if len(task.splits) > 1:
+        n_positions = n_ordinals = 0
+    result = TaskResult(task, settings, tuple(parts), n_positions, n_ordinals, bytes_read, _tokenizer(task, settings))
+    root.put_json(task_marker(task), msgspec.to_builtins(result))
+    progress.done(result)
+    return result
+
+
+def _until_damage(records: Iterator[Record], settings: ReadSettings) -> Iterator[Record]:
+    """The records; where a damaged file is to be rejected, a reject in place of all that comes after the damage."""
+    position = -1
+    try:
+        for record in records:
+            position = record.position
+            yield record
+    except DamagedInputError as error:
+        if settings.on_bad_file != "reject":
+            raise
+        yield Reject(position + 1, cut_short(error.reason), "")
+
+
+def first_sentences(root: Root, results: Iterable[TaskResult], n_sentences: int) -> Iterator[TaskResult]:
+    """``results`` up to the first ``n_sentences`` sentences: the part in which the last of them stands is written anew, cut."""
+    left = n_sentences
+    for result in results:
+        parts = []
+        for part in result.parts:
+            if not left:
+                break
+            part = part if part.n_sentences <= left else _cut(root, part, left)
+            left -= part.n_sentences
+            parts.append(part)
+        yield replace(result, parts=tuple(parts))
+
+
+def _cut(root: Root, whole: ScratchPart, n_sentences: int) -> ScratchPart:
+    """The first ``n_sentences`` of a part as another one."""
+    lines = root.get(whole.rejects).decode("ascii").splitlines() if whole.rejects else []
+    rejects = {reject["sentence"]: reject for reject in map(json.loads, lines)}
+    part = _Part()
+    for number, row in enumerate(pq.read_table(BytesIO(root.get(whole.path))).slice(0, n_sentences).to_pylist()):
+        place = {name: row[name] for name in ("id", "position", "ordinal", "within")}
+        if reject := rejects.get(number):
+            part.add(Reject(**place, reason=reject["reason"], raw=reject["raw"]), row["source"])
+        else:
+            part.add(Sentence(**place, tokens=tuple(row["tokens"])), row["source"])
+    return part.write(root, f"{WORK}/parts/cut.parquet", f"{WORK}/rejects/cut.jsonl")
+
+
+class _Part:
+    """A scratch part that is being filled."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, list[Any]] = {name: [] for name in SCRATCH_SCHEMA.names}
+        self._rejects: list[str] = []
+        self._n_tokens = self._n_words_cut = self._n_bytes = 0
+
+    @property
+    def n_sentences(self) -> int:
+        return len(self._columns["id"])
+
+    def add(self, record: Record, source: str) -> None:
+        """Append a record; a reject also as a sentence of zero tokens."""
+        tokens: tuple[str, ...] = ()
+        if isinstance(record, Sentence):
+            tokens = record.tokens
+            self._n_words_cut += n_truncated_words(tokens)
+        else:
+            reject = {"sentence": self.n_sentences, "id": record.id, "source": source, "position": record.position}
+            reject |= {"ordinal": record.ordinal, "within": record.within, "reason": record.reason, "raw": record.raw}
+            # ASCII: no separator of any alphabet divides a line of these files.
+            self._rejects.append(json.dumps(reject, ensure_ascii=True) + "\n")
+            self._n_bytes += len(self._rejects[-1])
+        row = (record.id, source, record.position, record.ordinal, record.within, len(tokens), tokens)
+        for column, value in zip(self._columns.values(), row, strict=True):
+            column.append(value)
+        self._n_tokens += len(tokens)
+        self._n_bytes += sum(map(len, tokens)) + _CELL_BYTES * (1 + len(tokens))
+
+    def is_full(self, settings: ReadSettings) -> bool:
+        return (
+            self._n_tokens >= settings.part_tokens
+            or self.n_sentences >= settings.part_sentences
+            or self._n_bytes >= settings.part_bytes
+        )
+
+    def write(self, root: Root, path: str, rejects_path: str) -> ScratchPart:
+        """Put the part (and its rejects, if it has any) into the store."""
+        table = pa.table(self._columns, schema=SCRATCH_SCHEMA)
+        sink = BytesIO()
+        pq.write_table(table, sink, compression="zstd", row_group_size=max(table.num_rows, 1))
+        data = sink.getvalue()
+        root.put(path, data)
+        if self._rejects:
+            root.put(rejects_path, "".join(self._rejects).encode("ascii"))
+        return ScratchPart(
+            path=path,
+            rejects=rejects_path if self._rejects else "",
+            n_sentences=self.n_sentences,
+            n_tokens=self._n_tokens,
+            n_nonempty=sum(1 for n_tokens in self._columns["n_tokens"] if n_tokens),
+            n_rejected=len(self._rejects),
+            n_words_cut=self._n_words_cut,
+            bytes=len(data),
+            sha256=hashlib.sha256(data).hexdigest(),
+        )

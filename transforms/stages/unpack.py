@@ -9,9 +9,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import apache_beam as beam
 import msgspec
-from apache_beam.pvalue import PCollection
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
@@ -32,28 +30,12 @@ from transforms.inputs.records import (
 )
 from transforms.readers.csv import csv_blobs
 from transforms.readers.jsonl import HEAD_BYTES, is_array, json_blobs
-from transforms.runtime.problems import note_bad_files
+from transforms.runtime.results import note_bad_files
 from transforms.runtime.work import BLOBS, TASK_LIST, UNPACKED
 from transforms.text.paragraphs import SAMPLE_BYTES, line_ends_of
 
 BLOB_BYTES = 8 << 20
 MOST_BYTES = 16 * BLOB_BYTES  # without a record's end in so many bytes, a blob is cut where it is
-
-
-class UnpackStreams(beam.PTransform[PCollection[ReadTask], PCollection[ReadTask]]):
-    """Tasks → tasks: a stream that is to be unpacked becomes its blobs, any other task is passed on."""
-
-    def __init__(self, root: Root, read: ReadSettings, input_storage_options: Mapping[str, Any] | None = None) -> None:
-        super().__init__()
-        self._arguments = (root, read, input_storage_options)
-
-    def expand(self, tasks: PCollection[ReadTask]) -> PCollection[ReadTask]:
-        """Wire `unpack`."""
-        return (
-            tasks
-            | "Spread streams" >> beam.Reshuffle()
-            | "Unpack" >> beam.FlatMap(unpack, *self._arguments).with_output_types(ReadTask)
-        )
 
 
 def write_tasks(root: Root, tasks: Iterable[ReadTask]) -> None:
@@ -121,25 +103,21 @@ def _marker(task: ReadTask) -> str:
 def _unpack(source: ByteSource, root: Root, task: ReadTask, settings: ReadSettings) -> list[ReadTask]:
     stream = task.splits[0]
     damage: list[str] = []
-    chunks = Chunks(_until_damage(source.text(), settings, damage))
+    input_format, ends, blobs = _blobs(Chunks(_until_damage(source.text(), settings, damage)), stream.format, settings)
     splits: list[Split] = []
-    for data, input_format, ends in _blobs(chunks, stream.format, settings):
-        path = f"{BLOBS}/{task.index:05d}-{len(splits):05d}"
-        blob = msgspec.structs.replace(split_as(Blob, stream, path=path), format=input_format, line_ends=ends)
-        splits.append(msgspec.structs.replace(blob, identity=_put(root, path, data)))
+    for number, data in enumerate(blobs):
+        path = f"{BLOBS}/{task.index:05d}-{number:05d}"
+        sha256 = hashlib.sha256(data).hexdigest()
+        # A blob of an earlier version of the file may have this one's size.
+        if root.size(path) != len(data) or root.sha256(path) != sha256:
+            root.put(path, data)
+        identity = FileIdentity(len(data), f"sha256={sha256}")
+        splits.append(split_as(Blob, stream, path=path, format=input_format, line_ends=ends, identity=identity))
     if damage:
         splits.append(split_as(Damage, stream, reason=damage[0]))
     tasks = [ReadTask(task.index, (split,), number) for number, split in enumerate(splits)]
     root.put_json(_marker(task), msgspec.to_builtins([task, *tasks]))
     return tasks
-
-
-def _put(root: Root, path: str, data: bytes) -> FileIdentity:
-    """Put a blob unless it is there: one of an earlier version of the file may have its size."""
-    sha256 = hashlib.sha256(data).hexdigest()
-    if root.size(path) != len(data) or root.sha256(path) != sha256:
-        root.put(path, data)
-    return FileIdentity(len(data), f"sha256={sha256}")
 
 
 def _until_damage(text: Iterator[bytes], settings: ReadSettings, damage: list[str]) -> Iterator[bytes]:
@@ -152,23 +130,18 @@ def _until_damage(text: Iterator[bytes], settings: ReadSettings, damage: list[st
         damage.append(error.reason)
 
 
-def _blobs(chunks: Chunks, input_format: str, settings: ReadSettings) -> Iterator[tuple[bytes, str, str]]:
-    """Runs of whole records, their format, and for running text what its beginning says about its line ends."""
+def _blobs(chunks: Chunks, input_format: str, settings: ReadSettings) -> tuple[str, str, Iterator[bytes]]:
+    """The format of a stream's blobs, what its beginning says about the line ends of running text, and runs of whole records."""
     if input_format in ("csv", "tsv"):
-        yield from ((data, input_format, "auto") for data in csv_blobs(chunks, input_format, settings, BLOB_BYTES))
-    elif input_format == "json" and is_array(chunks.peek(HEAD_BYTES)):
-        yield from ((data, input_format, "auto") for data in json_blobs(chunks, settings, BLOB_BYTES))
-    elif input_format == "text":
-        yield from ((data, input_format, ends) for data, ends in _text_blobs(chunks, settings.line_ends))
-    else:
-        input_format = "jsonl" if input_format == "json" else input_format
-        yield from ((data, input_format, "auto") for data in _unit_blobs(chunks, unit_of(input_format, "")))
-
-
-def _text_blobs(chunks: Chunks, ends: str) -> Iterator[tuple[bytes, str]]:
-    if ends == "auto":
-        ends = line_ends_of(chunks.peek(SAMPLE_BYTES))
-    yield from ((data, ends) for data in _unit_blobs(chunks, unit_of("text", ends)))
+        return input_format, "auto", csv_blobs(chunks, input_format, settings, BLOB_BYTES)
+    if input_format == "json":
+        if is_array(chunks.peek(HEAD_BYTES)):
+            return input_format, "auto", json_blobs(chunks, settings, BLOB_BYTES)
+        input_format = "jsonl"
+    ends = "auto"
+    if input_format == "text":
+        ends = line_ends_of(chunks.peek(SAMPLE_BYTES)) if settings.line_ends == "auto" else settings.line_ends
+    return input_format, ends, _unit_blobs(chunks, unit_of(input_format, ends))
 
 
 def _unit_blobs(chunks: Iterable[bytes], unit: str) -> Iterator[bytes]:
