@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tests.examples import examples
 from tests.transforms.reading import write
-from transforms.inputs.blocks import BGZIP, SEEKABLE, block_at, frame_starts, is_bgzip, text_of_range
-from transforms.inputs.boundaries import BLOCK, LINE, TEXT
+from transforms.inputs.boundaries import BGZIP, BLOCK, LINE, SEEKABLE, TEXT, block_at, frame_starts, is_bgzip, text_of_range
 from transforms.inputs.records import BlockRange, InputError, ReadSettings, Sentence, Split
 from transforms.readers import open_split, read_split
 from transforms.stages.split import plan_splits

@@ -15,7 +15,7 @@ from tests.transforms.reading import one_split, records, rejects, tokens, write
 from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
 from transforms.readers import open_split, read_split
 from transforms.stages.split import plan_splits
-from transforms.text import paragraphs
+from transforms.text import sentences
 from transforms.text.sentences import sentence_spans
 from transforms.text.tokenizers import describe, get, name_for, ptb, whitespace
 
@@ -179,7 +179,7 @@ def test_the_work_of_splitting_is_linear(tmp_path: Path, line: str, monkeypatch:
         seen += len(text)
         return sentence_spans(text)
 
-    monkeypatch.setattr(paragraphs, "sentence_spans", counted)
+    monkeypatch.setattr(sentences, "sentence_spans", counted)
     data = (line + "\n").encode() * (600_000 // len(line))
     assert records(write(tmp_path / "a.txt", data), settings=WRAPPED)
     assert len(data) <= seen < 2 * len(data)
@@ -202,12 +202,12 @@ def test_a_paragraph_split_in_windows_is_the_same(
     split = one_split(path)
     whole = list(read_split(split, WRAPPED))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(paragraphs, "WINDOW", window)
+        patch.setattr(sentences, "WINDOW", window)
         assert list(read_split(split, WRAPPED)) == whole
 
 
 def test_a_sentence_without_end_is_cut_at_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paragraphs, "WINDOW", 50)
+    monkeypatch.setattr(sentences, "WINDOW", 50)
     path = write(tmp_path / "a.txt", b"word and more\n" * 100)
     found = records(path, settings=WRAPPED)
     assert [token for sentence in tokens(found) for token in sentence] == ["word", "and", "more"] * 100

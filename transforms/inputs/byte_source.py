@@ -10,8 +10,7 @@ from typing import Any
 import fsspec
 
 from elmo_store.storage.root import Root
-from transforms.inputs.blocks import text_of_range
-from transforms.inputs.boundaries import Fetch, boundary, unit_of
+from transforms.inputs.boundaries import Fetch, boundary, text_of_range, unit_of
 from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
 from transforms.inputs.files import fetcher, filesystem_of, identity_of
 from transforms.inputs.records import Blob, BlockRange, ByteRange, DamagedInputError, InputError, Split

@@ -123,7 +123,7 @@ class ByteRange(FileRange, frozen=True, tag=True):
 
 
 class BlockRange(FileRange, frozen=True, kw_only=True, tag=True):
-    """Stored bytes of a file of compressed blocks, of a kind of `transforms.inputs.blocks`."""
+    """Stored bytes of a file of compressed blocks, of a kind of `transforms.inputs.boundaries`."""
 
     blocks: str
 

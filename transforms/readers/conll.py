@@ -13,7 +13,7 @@ A sentence with a line that can't be used is refused whole.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 
 from transforms.inputs.byte_source import ByteSource
@@ -29,36 +29,17 @@ _OTHER = re.compile(r"[0-9]+\.[0-9]+|[0-9]+-[0-9]+")
 
 
 class _Block:
-    """The lines of one sentence of CoNLL-U so far: its words, or the first thing that is wrong with it."""
+    """The lines of one sentence so far: its words, or the first thing that is wrong with it."""
 
-    def __init__(self, position: int) -> None:
-        self.words: list[str] = []
-        self.sent_id = ""
-        self.has_words = False  # or what stands for some
-        self._position = position
+    def __init__(self, position: int, column: int | None) -> None:
+        """``column``: of the words, from 0; None for CoNLL-U."""
+        self._position, self._column = position, column
+        self._words: list[str] = []
+        self._sent_id = ""
+        self._has_words = False  # or what stands for some
         self._n_bytes = 0
         self._problem = ""
         self._raw: list[bytes] = []
-
-    def word(self, text: str) -> str:
-        """The word of a line, "" for a line without one. Refused if the line can't be used."""
-        if text.startswith("#"):
-            if named := _SENT_ID.match(text):
-                self.sent_id = named[1]
-            return ""
-        self.has_words = True
-        columns = text.split("\t")
-        if len(columns) != N_COLUMNS:
-            raise Refused(f"{len(columns)} columns between tabs instead of {N_COLUMNS}")
-        number, form = columns[0], columns[1]
-        if _OTHER.fullmatch(number):
-            return ""
-        due = len(self.words) + 1
-        if not _WORD.fullmatch(number) or number != str(due):
-            raise Refused(f"ID {number!r} where {due} is due")
-        if not form.strip():
-            raise Refused("the FORM is empty")
-        return form
 
     def add(self, line: Line, number: int, max_bytes: int) -> None:
         """Take in one line that is not blank."""
@@ -72,40 +53,52 @@ class _Block:
             text = text_of(line, number, max_bytes)
             if isinstance(text, Reject):
                 raise Refused(text.reason)
-            word = self.word(text)
+            word = self._conllu_word(text) if self._column is None else _column_word(text, self._column)
             if word and not self._problem:
-                self.words.append(word)
+                self._words.append(word)
         except Refused as error:
             self._problem = self._problem or f"{error} (line {number}, counted from 0)"
-            self.words.clear()
+            self._words.clear()
+
+    def _conllu_word(self, text: str) -> str:
+        """The word of a line, "" for a line without one. Refused if the line can't be used."""
+        if text.startswith("#"):
+            if named := _SENT_ID.match(text):
+                self._sent_id = named[1]
+            return ""
+        self._has_words = True
+        columns = text.split("\t")
+        if len(columns) != N_COLUMNS:
+            raise Refused(f"{len(columns)} columns between tabs instead of {N_COLUMNS}")
+        number, form = columns[0], columns[1]
+        if _OTHER.fullmatch(number):
+            return ""
+        due = len(self._words) + 1
+        if not _WORD.fullmatch(number) or number != str(due):
+            raise Refused(f"ID {number!r} where {due} is due")
+        if not form.strip():
+            raise Refused("the FORM is empty")
+        return form
 
     def records(self) -> Iterator[Record]:
         """The sentence, or why it was refused; nothing for comments alone."""
-        if self.words:
-            yield Sentence(tuple(self.words), self.sent_id, self._position)
-        elif self._problem or self.has_words or self.sent_id:
+        if self._words:
+            yield Sentence(tuple(self._words), self._sent_id, self._position)
+        elif self._problem or self._has_words or self._sent_id:
             reason = self._problem or "the sentence has no words"
-            yield Reject(self._position, reason, cut_raw(b"\n".join(self._raw)), self.sent_id)
+            yield Reject(self._position, reason, cut_raw(b"\n".join(self._raw)), self._sent_id)
 
 
-class _Columns(_Block):
-    """The lines of one sentence of which each has its word in column ``column``, from 0."""
-
-    def __init__(self, position: int, column: int) -> None:
-        super().__init__(position)
-        self._column = column
-
-    def word(self, text: str) -> str:
-        """The word of a line."""
-        columns = text.split("\t" if "\t" in text else " ")
-        if self._column >= len(columns) or not columns[self._column].strip():
-            raise Refused(f"no column {self._column + 1} in {len(columns)}")
-        return columns[self._column]
+def _column_word(text: str, column: int) -> str:
+    columns = text.split("\t" if "\t" in text else " ")
+    if column >= len(columns) or not columns[column].strip():
+        raise Refused(f"no column {column + 1} in {len(columns)}")
+    return columns[column]
 
 
 def read_conllu(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """One record a sentence. ``tokenizer`` is not used: the words are given."""
-    return _conllu_sentences(lines_of(source, settings.max_line_bytes), settings)
+    return _sentences(lines_of(source, settings.max_line_bytes), None, settings)
 
 
 def read_conll(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
@@ -116,13 +109,13 @@ def read_conll(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer)
         head.append(line)
         if isinstance(line, LongLine) or (line.strip() and not line.startswith(b"#")):
             break
-    if not settings.text_field and head and isinstance(head[-1], bytes) and _is_conllu(head[-1]):
-        yield from _conllu_sentences(chain(head, lines), settings)
-        return
     column = settings.text_field or "1"
-    if not column.isdecimal() or column == "0":
+    if not settings.text_field and head and isinstance(head[-1], bytes) and _is_conllu(head[-1]):
+        yield from _sentences(chain(head, lines), None, settings)
+    elif not column.isdecimal() or column == "0":
         raise InputError(source.url, f"--text-field {column}: columns have no names here, give the word's number from 1")
-    yield from _column_sentences(chain(head, lines), int(column) - 1, settings)
+    else:
+        yield from _sentences(chain(head, lines), int(column) - 1, settings)
 
 
 def _is_conllu(line: bytes) -> bool:
@@ -131,39 +124,21 @@ def _is_conllu(line: bytes) -> bool:
     return len(columns) == N_COLUMNS and columns[0][:1].isdigit()
 
 
-def _conllu_sentences(lines: Iterator[Line], settings: ReadSettings) -> Iterator[Record]:
-    def ends(line: Line) -> bool:
-        return isinstance(line, bytes) and not line.strip(b" \t")
-
-    return _sentences(lines, _Block, ends, lambda line: False, settings.max_line_bytes)
-
-
-def _column_sentences(lines: Iterator[Line], column: int, settings: ReadSettings) -> Iterator[Record]:
-    def ends(line: Line) -> bool:
-        return not head_of(line).strip() or head_of(line).startswith(DOCUMENT)
-
-    def is_comment(line: Line) -> bool:
-        return head_of(line).startswith(b"# ")
-
-    return _sentences(lines, lambda number: _Columns(number, column), ends, is_comment, settings.max_line_bytes)
-
-
-def _sentences(
-    lines: Iterator[Line],
-    begin: Callable[[int], _Block],
-    ends: Callable[[Line], bool],
-    is_left_out: Callable[[Line], bool],
-    max_bytes: int,
-) -> Iterator[Record]:
-    """The records of blocks between lines that ``ends`` is true for; ``is_left_out`` is asked before a block has begun."""
+def _sentences(lines: Iterator[Line], column: int | None, settings: ReadSettings) -> Iterator[Record]:
+    """The records of blocks between blank lines; ``column`` as `_Block` has it."""
     block: _Block | None = None
     for number, line in enumerate(lines):
-        if ends(line):
+        head = head_of(line)
+        if column is None:
+            ends, is_comment = isinstance(line, bytes) and not line.strip(b" \t"), False
+        else:
+            ends, is_comment = not head.strip() or head.startswith(DOCUMENT), block is None and head.startswith(b"# ")
+        if ends:
             if block:
                 yield from block.records()
             block = None
-        elif block or not is_left_out(line):
-            block = block or begin(number)
-            block.add(line, number, max_bytes)
+        elif not is_comment:
+            block = block or _Block(number, column)
+            block.add(line, number, settings.max_line_bytes)
     if block:
         yield from block.records()

@@ -28,17 +28,23 @@ def read_csv(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -
     if first is None:
         return
     separator = _separator(first, source.split.format, text_field(settings))
-    rows = _rows(first, lines, separator, source.split.format)
-    numbered = _has_no_names(settings) and not isinstance(source.split, Blob)  # a blob has a row of numbers
+    numbered = settings.text_field.isdecimal() and not isinstance(source.split, Blob)  # a blob has a row of numbers
     names: Sequence[str] = ()
     position = 0
-    for row in rows:
+    for row in _rows(first, lines, separator, source.split.format):
         if isinstance(row, list) and not names:
             names = [str(i + 1) for i in range(len(row))] if numbered else row
             check_names(source.url, names, settings)
             if not numbered:
                 continue
-        yield from _records(row, names, position, settings, tokenizer)
+        if isinstance(row, csv.Error):
+            yield Reject(position, f"not CSV: {row}", "")
+        else:
+            raw = cut_raw("\t".join(row).encode("utf-8", "surrogateescape"))
+            if len(row) == len(names):
+                yield from field_records(dict(zip(names, row, strict=True)), position, settings, tokenizer, raw)
+            else:
+                yield Reject(position, f"{len(row)} fields instead of {len(names)}", raw)
         position += 1
     source.n_positions = position
 
@@ -69,7 +75,7 @@ def csv_blobs(text: Iterable[bytes], input_format: str, settings: ReadSettings, 
     names = b""
     for row in _rows(first, every, separator, input_format):
         if isinstance(row, list) and not names:
-            if _has_no_names(settings):
+            if settings.text_field.isdecimal():
                 names = separator.join(str(i + 1) for i in range(len(row))).encode() + b"\n"
             else:
                 names = b"".join(held)
@@ -81,11 +87,6 @@ def csv_blobs(text: Iterable[bytes], input_format: str, settings: ReadSettings, 
             size = len(names)
     if held:
         yield names + b"".join(held)
-
-
-def _has_no_names(settings: ReadSettings) -> bool:
-    """Whether the fields are asked for by number."""
-    return settings.text_field.isdecimal()
 
 
 def _separator(first: str, input_format: str, field: str) -> str:
@@ -106,9 +107,8 @@ def _decoded(line: Line) -> str:
 
 def _rows(first: str, lines: Iterator[str], separator: str, input_format: str) -> Iterator[list[str] | csv.Error]:
     """The rows of a file whose first line is ``first``: those that are not blank, or why there is none."""
-    every = chain([first], lines)
-    plain = input_format == "tsv"  # without quotes
-    reader = csv.reader(every, delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
+    quoting = csv.QUOTE_NONE if input_format == "tsv" else csv.QUOTE_MINIMAL
+    reader = csv.reader(chain([first], lines), delimiter=separator, quoting=quoting)
     while True:
         try:
             row = next(reader)
@@ -119,16 +119,3 @@ def _rows(first: str, lines: Iterator[str], separator: str, input_format: str) -
             continue
         if row:
             yield row
-
-
-def _records(
-    row: list[str] | csv.Error, names: Sequence[str], position: int, settings: ReadSettings, tokenizer: Tokenizer
-) -> Iterator[Record]:
-    if isinstance(row, csv.Error):
-        yield Reject(position, f"not CSV: {row}", "")
-        return
-    raw = cut_raw("\t".join(row).encode("utf-8", "surrogateescape"))
-    if len(row) != len(names):
-        yield Reject(position, f"{len(row)} fields instead of {len(names)}", raw)
-        return
-    yield from field_records(dict(zip(names, row, strict=True)), position, settings, tokenizer, raw)

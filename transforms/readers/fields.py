@@ -11,7 +11,7 @@ from typing import Any
 
 from transforms.inputs.records import InputError, ReadSettings, Record, Reject, Sentence
 from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, wide_encoding
-from transforms.text.paragraphs import bounded, document_sentences
+from transforms.text.sentences import bounded, document_sentences
 from transforms.text.tokenizers import Tokenizer
 
 DEFAULT_TEXT_FIELD = "text"

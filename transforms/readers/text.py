@@ -2,7 +2,7 @@
 
 Blank lines separate paragraphs; a sentence never crosses one. Inside a paragraph the end of a line is a space where the text is
 hard-wrapped, otherwise a break: then every line is a paragraph (one sentence or one paragraph a line, lists, verse).
-``line_ends`` says which, "auto" goes by the beginning of the file (`transforms.text.paragraphs`). A sentence of more than
+``line_ends`` says which, "auto" goes by the beginning of the file (`transforms.text.sentences`). A sentence of more than
 ``max_sentence_tokens`` tokens is cut into several. Ids are ``FILE:PARAGRAPH:SENTENCE``, or ``FILE:SENTENCE`` with
 ``document="file"``, all counted from 0. Position = number of the line, from 0, on which the sentence begins. A line that can't
 be used is refused by itself: it ends the sentence before it.
@@ -14,7 +14,7 @@ from itertools import chain
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
 from transforms.readers.lines import Line, head_of, lines_of, text_of
-from transforms.text.paragraphs import SAMPLE_BYTES, Paragraph, bounded, line_ends
+from transforms.text.sentences import SAMPLE_BYTES, Paragraph, bounded, line_ends
 from transforms.text.tokenizers import Tokenizer
 
 

@@ -106,8 +106,8 @@ def check(task: CheckTask, root: Root) -> Outcome:
     """Read a run of markers, and look whether their objects are still those that their writers put."""
     numbers = range(task.first, task.stop)
     if task.folder != SHARDS:
-        faulty = (f"{task.folder}/{number:05d}" for number in numbers if not _is_sound(root, task.folder, number))
-        return Outcome(faulty=tuple(faulty)[:SHARDS_SHOWN])
+        faulty = [f"{task.folder}/{number:05d}" for number in numbers if not _is_sound(root, task.folder, number)]
+        return Outcome(faulty=tuple(faulty[:SHARDS_SHOWN]))
     outcome = task.outcome or Outcome()
     if not numbers:
         return outcome

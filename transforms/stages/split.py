@@ -15,8 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from transforms.inputs.blocks import BGZIP, SEEKABLE, cuts, frame_starts, is_bgzip
-from transforms.inputs.boundaries import UNITS, Fetch
+from transforms.inputs.boundaries import BGZIP, SEEKABLE, UNITS, Fetch, cuts, frame_starts, is_bgzip
 from transforms.inputs.byte_source import UTF8
 from transforms.inputs.decompress import checked_compression, decompressed
 from transforms.inputs.files import fetcher, filesystem_of, find_files, known_format
@@ -38,7 +37,7 @@ from transforms.inputs.records import (
 )
 from transforms.readers.jsonl import is_array
 from transforms.readers.parquet import row_group_bytes
-from transforms.text.paragraphs import SAMPLE_BYTES, line_ends_of
+from transforms.text.sentences import SAMPLE_BYTES, line_ends_of
 
 RANGE_BYTES = 8 * MIB  # a range is some 15 seconds of a core: few are enough to keep all cores busy
 TASK_BYTES = 8 * MIB  # small files that are read as one task, together at most …

@@ -32,7 +32,7 @@ from transforms.readers.csv import csv_blobs
 from transforms.readers.jsonl import HEAD_BYTES, is_array, json_blobs
 from transforms.runtime.results import note_bad_files
 from transforms.runtime.work import BLOBS, TASK_LIST, UNPACKED
-from transforms.text.paragraphs import SAMPLE_BYTES, line_ends_of
+from transforms.text.sentences import SAMPLE_BYTES, line_ends_of
 
 BLOB_BYTES = 8 << 20
 MOST_BYTES = 16 * BLOB_BYTES  # without a record's end in so many bytes, a blob is cut where it is
