@@ -48,7 +48,6 @@ class ByteSource:
 
     @property
     def url(self) -> str:
-        """The file's full name."""
         return self.split.url
 
     def open(self) -> Any:
@@ -62,7 +61,11 @@ class ByteSource:
     def text(self) -> Iterator[bytes]:
         """The split's text in chunks, decompressed, in UTF-8, counted as stored. InputError where it is damaged."""
         if isinstance(self.split, Blob):
-            yield self._blob(self.split)
+            if self._root is None:
+                raise InputError(self.url, f"its blob {self.split.path} stands in a store, and none was given")
+            data = self._root.get(self.split.path)
+            self._count(len(data))
+            yield data
         elif isinstance(self.split, BlockRange):
             yield from self._block_range(self.split)
         elif isinstance(self.split, ByteRange):
@@ -95,15 +98,7 @@ class ByteSource:
     def _count(self, n_bytes: int) -> None:
         self.bytes_read += n_bytes
 
-    def _blob(self, blob: Blob) -> bytes:
-        if self._root is None:
-            raise InputError(self.url, f"its blob {blob.path} stands in a store, and none was given")
-        data = self._root.get(blob.path)
-        self._count(len(data))
-        return data
-
     def _byte_range(self, split: ByteRange) -> Iterator[bytes]:
-        """The bytes from the first boundary at ``start`` to the first at ``stop``."""
         fetch = self._fetcher()
         unit, size = unit_of(split.format, split.line_ends), split.identity.size
         first, last = (boundary(fetch, offset, size, unit) for offset in (split.start, split.stop))
@@ -113,7 +108,6 @@ class ByteSource:
             yield data
 
     def _block_range(self, split: BlockRange) -> Iterator[bytes]:
-        """The text of the blocks from the first at ``start`` to the first at ``stop``; counted are its bytes as stored."""
         fetch, size = self._fetcher(), split.identity.size
         unit = unit_of(split.format, split.line_ends)
         text = text_of_range(split.blocks, fetch, (split.start, split.stop), size, unit, self._count)

@@ -40,7 +40,6 @@ class ShardResult:
 
     @classmethod
     def failed(cls, shard: int, doing: str, error: Exception, n_retries: int) -> "ShardResult":
-        """A shard that is not in the store because of ``error``."""
         last = traceback.extract_tb(error.__traceback__)[-1:]
         line = f" ({last[0].filename}:{last[0].lineno})" if last else ""
         return cls(shard, f"{doing}: {type(error).__name__}: {error}{line}", {"storage_retries": n_retries})

@@ -48,12 +48,10 @@ class Health:
         self._last = ""
 
     def succeeded(self) -> None:
-        """A shard is written."""
         with self._lock:
             self._n = 0
 
     def failed(self, doing: str, error: Exception) -> None:
-        """A shard is not."""
         if not is_of_the_data(error):
             with self._lock:
                 self._n += 1
@@ -85,23 +83,15 @@ def claim_device(root: Root, hardware: str) -> None:
     States of a CPU and of a GPU, and of two kinds of GPUs, differ in their last bits. WorkerError if other workers' shards come
     from another one.
     """
-    claimed = _claimed_device(root)
-    if claimed is None:
+    if root.size(DEVICE) is None:
         root.put_new(DEVICE, hardware.encode())
-        claimed = _claimed_device(root)
+    claimed = root.get(DEVICE).decode(errors="replace")
     if claimed != hardware:
         raise WorkerError(
             f"this worker computes on {hardware}, and shards of {root} come from {claimed}: their last bits would differ. "
             f"Workers may have lost their GPU: give them all the same, or begin anew with --overwrite and --device "
             f"{hardware.split()[0]}"
         )
-
-
-def _claimed_device(root: Root) -> str | None:
-    try:
-        return root.get(DEVICE).decode(errors="replace")
-    except FileNotFoundError:
-        return None
 
 
 def release_memory() -> None:
@@ -138,7 +128,6 @@ class ReadProgress(_Progress):
         self._bytes = self._tokens = self._tasks = 0
 
     def reading(self, n_bytes: int) -> None:
-        """So much of the present task is read."""
         self._put(self._value(n_bytes), at_once=False)
 
     def done(self, result: TaskResult) -> None:
@@ -163,7 +152,6 @@ class ShardProgress(_Progress):
         self._ended = 0.0
 
     def written_before(self, shards: Iterable[int]) -> None:
-        """Shards that an earlier run wrote."""
         with self._lock:
             for shard in shards:
                 self._add(shard)

@@ -94,13 +94,12 @@ def copy_marked(task: CopyTask, source: Root, target: Root) -> Outcome:
 
 
 class DeriveShards(beam.DoFn):
-    """One list of shards after the other: read their rows, make the target's, write them. A failure is a result, not an end."""
+    """Lists of shard tasks → shards in the target, and what became of each: a failure is a result, not an end."""
 
     def __init__(self, source: Root, target: Root) -> None:
         self._source, self._target = source, target
 
     def setup(self) -> None:
-        """Open the source once a worker."""
         self._store = elmo_store.open(str(self._source), storage_options=self._source.storage_options)
         self._source.confirm(now=True)  # after it was opened: it is the launcher's
         self._read_part = part_reader(self._source)
@@ -109,7 +108,6 @@ class DeriveShards(beam.DoFn):
         self._manifest: Manifest | None = None
 
     def process(self, element: list[ShardTask]) -> Iterator[Outcome]:
-        """Outcomes of the shards of one list."""
         if self._manifest is None:
             self._manifest = read_manifest(self._target)
         for task in element:

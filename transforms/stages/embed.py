@@ -199,7 +199,6 @@ class ShardJob:
     progress: ShardProgress
 
     def failed(self, shard: int, doing: str, error: Exception) -> ShardResult:
-        """A shard that is not in the store because of ``error``."""
         self.health.failed(doing, error)
         return ShardResult.failed(shard, doing, error, retries_of(self.root).take())
 

@@ -103,17 +103,13 @@ def read_tasks(splits: Iterable[Split]) -> Iterator[ReadTask]:
     index = size = 0
     run: list[Split] = []
     for split in splits:
-        alone = not isinstance(split, WholeFile) or split.identity.size > TASK_BYTES
-        full = bool(run) and (run[-1].format != split.format or len(run) >= TASK_FILES or size + split.identity.size > TASK_BYTES)
-        if run and (alone or full):
+        small = isinstance(split, WholeFile) and split.identity.size <= TASK_BYTES
+        split_bytes = split.identity.size if small else TASK_BYTES + 1  # which nothing fits beside
+        if run and (run[-1].format != split.format or len(run) >= TASK_FILES or size + split_bytes > TASK_BYTES):
             yield ReadTask(index, tuple(run))
             index, size, run = index + 1, 0, []
-        if alone:
-            yield ReadTask(index, (split,))
-            index += 1
-        else:
-            run.append(split)
-            size += split.identity.size
+        run.append(split)
+        size += split_bytes
     if run:
         yield ReadTask(index, tuple(run))
 
@@ -137,7 +133,9 @@ def _cut(
         if size == 0:
             yield file
             return
-        for start, stop in _runs(_row_group_bytes(file, settings, storage_options), range_bytes):
+        with _opened(file.url, storage_options) as opened:
+            sizes = row_group_bytes(file.url, opened, settings)
+        for start, stop in _runs(sizes, range_bytes):
             yield split_as(RowGroups, file, start=start, stop=stop)
         return
     head = _head(file, in_order_only, storage_options)
@@ -149,7 +147,11 @@ def _cut(
         yield split_as(Stream, file)
         return
     fetch = _fetcher(file, storage_options)
-    blocks = _kind_of_blocks(compression, head, fetch, size)
+    blocks = ""
+    if compression == "gzip" and is_bgzip(head):
+        blocks = BGZIP
+    elif compression == "zstd" and frame_starts(fetch, size):
+        blocks = SEEKABLE
     if compression and not blocks:
         yield split_as(Stream, file)
         return
@@ -162,13 +164,6 @@ def _cut(
     else:
         for start in range(0, size, range_bytes):
             yield split_as(ByteRange, file, start=start, stop=min(start + range_bytes, size))
-
-
-def _kind_of_blocks(compression: str, head: bytes, fetch: Fetch, size: int) -> str:
-    """The kind of a compressed file that can be entered at its blocks, otherwise ""."""
-    if compression == "gzip" and is_bgzip(head):
-        return BGZIP
-    return SEEKABLE if compression == "zstd" and frame_starts(fetch, size) else ""
 
 
 def _line_ends(compression: str, head: bytes) -> str:
@@ -193,11 +188,6 @@ def _head(file: WholeFile, in_order_only: bool, storage_options: Mapping[str, An
     with _opened(file.url, storage_options) as opened:
         head: bytes = opened.read(10)
         return head
-
-
-def _row_group_bytes(file: WholeFile, settings: ReadSettings, storage_options: Mapping[str, Any] | None) -> list[int]:
-    with _opened(file.url, storage_options) as opened:
-        return row_group_bytes(file.url, opened, settings)
 
 
 @contextmanager
