@@ -72,8 +72,8 @@ def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings, to
             values = _parsed(line)
         except Refused as error:
             yield Reject(position, str(error), raw)
-            continue
-        yield from field_records(values, position, settings, tokenizer, raw)
+        else:
+            yield from field_records(values, position, settings, tokenizer, raw)
 
 
 def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
@@ -102,22 +102,18 @@ def _read_on(chunks: Chunks) -> None:
 
 
 class _Bounded:
-    """Chunks as a file, of which at most ``most`` bytes (and one buffer) are read between two calls of ``next_element``."""
+    """Chunks as a file. ValueError where an element takes more than ``most`` bytes (and one buffer)."""
 
     def __init__(self, chunks: Chunks, most: int) -> None:
-        self._chunks, self._most, self._since = chunks, most, 0
+        self._chunks, self._most = chunks, most
+        self.element_bytes = 0  # read since the element began
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes. ValueError if an element takes more than it may."""
-        if self._since > self._most:
+        if self.element_bytes > self._most:
             raise ValueError(f"an element is longer than {self._most} bytes")
         data = self._chunks.read(size)
-        self._since += len(data)
+        self.element_bytes += len(data)
         return data
-
-    def next_element(self) -> None:
-        """Another element begins."""
-        self._since = 0
 
 
 def _items(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
@@ -143,7 +139,7 @@ def _items(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
         if depth == 1:
             yield builder.value if deepest <= MOST_DEPTH else TOO_DEEP
             builder, deepest = ijson.ObjectBuilder(), 1
-            bounded.next_element()
+            bounded.element_bytes = 0
 
 
 def _encoded(value: Any) -> bytes:

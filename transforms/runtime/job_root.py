@@ -50,19 +50,17 @@ def is_of_the_data(error: BaseException) -> bool:
 
 
 class RetryCount:
-    """Retries since they were last taken; thread-safe."""
+    """Retries since they were last taken (`take` begins anew); thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._n = 0
 
     def add(self, _: RetryCallState) -> None:
-        """One more, as tenacity calls it before it sleeps."""
         with self._lock:
             self._n += 1
 
     def take(self) -> int:
-        """The number, which begins anew."""
         with self._lock:
             n, self._n = self._n, 0
             return n
@@ -144,12 +142,9 @@ class JobRoot(Root):
         self._checked = time.monotonic()
         if now - self._beat >= HEARTBEAT_SECONDS:
             self._beat = now
-            self._put_heartbeat()
-
-    def _put_heartbeat(self) -> None:
-        last = lease.read_heartbeats(self, self.run).last
-        if last is None or time.time() - last >= HEARTBEAT_SECONDS:  # one of many workers is enough
-            lease.put_heartbeat(self._unfenced(), WORKER_HEARTBEAT, self.run)
+            last = lease.read_heartbeats(self, self.run).last
+            if last is None or time.time() - last >= HEARTBEAT_SECONDS:  # one of many workers is enough
+                lease.put_heartbeat(self._unfenced(), WORKER_HEARTBEAT, self.run)
 
     def _retry(self, work: Callable[[], T]) -> T:
         if self._launcher is not None and not self._watches_launcher:

@@ -180,7 +180,7 @@ def load_start_state(root: Root, sha256: str) -> StartState:
 
 
 def engine_dtype(store_dtype: str) -> Literal["float16", "float32"]:
-    """The dtype of the states that a worker asks its engine for: int8 rows are quantised from float32."""
+    """Of the states that a worker asks its engine for: int8 rows are quantised from float32."""
     return "float16" if store_dtype == "float16" else "float32"
 
 
@@ -292,7 +292,10 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
         raise
     except Exception as error:
         return job.failed(task.shard, "computing", error)
-    stats = shard.stats | _share_of_call(shard.running, task.n_rows / len(call_states))
+    # Numbers of a call are shared among its shards by rows: sums over shards stay what the engine counted.
+    share = task.n_rows / len(call_states)
+    stats = shard.stats | {f"engine_{name}": float(value) * share for name, value in vars(shard.running.stats).items()}
+    stats["seconds_computing"] = shard.running.seconds * share
     try:
         marker = write_shard(job.root, job.manifest, shard.text, states, job.plan, stats)
     except LeaseLostError:
@@ -305,22 +308,11 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
     return ShardResult(task.shard, None, sums | {"storage_retries": retries_of(job.root).take()})
 
 
-def _share_of_call(running: Running, share: float) -> dict[str, float]:
-    """Numbers of a call, shared among its shards by rows: sums over shards stay what the engine counted."""
-    counted = {f"engine_{name}": float(value) * share for name, value in vars(running.stats).items()}
-    return counted | {"seconds_computing": running.seconds * share}
-
-
 class ShardWorker:
     """The "model" of RunInference: an engine with its reading and writing around it. One a process; thread-safe.
 
-    Args:
-        root: the store.
-        run_id: the run that the shards are written by.
-        engine: what computes.
-        shards_at_once: shards that go to the engine in one call.
-        n_writers: threads that encode and put.
-        claims_device: whether all workers of the job must compute on the same hardware as this one.
+    ``shards_at_once`` go to the engine in one call; ``n_writers`` threads encode and put; ``claims_device``: all workers of the
+    job must compute on the same hardware as this one.
     """
 
     def __init__(

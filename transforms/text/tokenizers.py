@@ -18,7 +18,6 @@ from transforms.text.sentences import sentence_spans, without_time_limit
 Tokenize = Callable[[str], list[str]]
 
 AUTO = "auto"
-_AS_GIVEN = "as given"
 
 _DOUBLE = "\u201c\u201d\u201e\u201f\u00ab\u00bb\u2033"
 _SINGLE = "\u2018\u2019\u201a\u201b\u2032"
@@ -78,18 +77,9 @@ class Tokenizer:
 
     record: Tokenize
     sentence: Tokenize
-    splits_sentences: bool  # its version speaks for the splitting of sentences too
-    version: Callable[[], str]
 
 
-def _nltk_version() -> str:
-    return f"nltk {version('nltk')}"
-
-
-_TOKENIZERS = {
-    "ptb": Tokenizer(ptb, ptb_sentence, True, lambda: f"ptb/1+{_nltk_version()}"),
-    "whitespace": Tokenizer(whitespace, whitespace, False, lambda: "whitespace/1"),
-}
+_TOKENIZERS = {"ptb": Tokenizer(ptb, ptb_sentence), "whitespace": Tokenizer(whitespace, whitespace)}
 NAMES = tuple(_TOKENIZERS)
 
 
@@ -113,9 +103,9 @@ def get(name: str, input_format: str) -> Tokenizer:
 def describe(name: str, input_format: str, *, split_sentences: bool = True) -> str:
     """Name and versions for the store's record, such as ``ptb/1+nltk 3.10.4``; the words of CoNLL are taken ``as given``."""
     if input_format in ("conllu", "conll"):
-        return _AS_GIVEN
-    tokenizer = get(name, input_format)
+        return "as given"
+    name, nltk = name_for(name, input_format), f"nltk {version('nltk')}"
+    if name == "ptb":  # its version speaks for the splitting of sentences too
+        return f"ptb/1+{nltk}"
     splits = input_format == "text" or (split_sentences and input_format in FIELD_FORMATS)
-    if splits and not tokenizer.splits_sentences:
-        return f"sentences/1+{_nltk_version()} {tokenizer.version()}"
-    return tokenizer.version()
+    return f"sentences/1+{nltk} {name}/1" if splits else f"{name}/1"
