@@ -3,10 +3,8 @@
 The compression is what the first bytes say; a name that says otherwise (``a.gz`` that holds no gzip) is an error, not a guess.
 Several members one after the other are one text, as the command-line tools have it.
 
-Decompressors are the library's where damage stays an error: gzip is `gzip.GzipFile`, zstd is Arrow's, for zstandard's
-``stream_reader`` passes over a frame that is cut short. `bz2.BZ2File` and `lzma.LZMAFile` pass over damage after the first
-stream, and Arrow's bzip2 fails on an empty one, so these two are a loop over the library's decompressors.
-`tests/transforms/test_decompress.py` holds each to it.
+Damage must be an error: zstandard's ``stream_reader`` passes over a frame that is cut short, so zstd is Arrow's; `bz2.BZ2File`
+and `lzma.LZMAFile` pass over damage after the first stream, and Arrow's bzip2 fails on an empty one, so these two are a loop.
 """
 
 import bz2

@@ -1,13 +1,9 @@
 """The formats ``conllu`` and ``conll``: a word a line, blank lines between sentences; the words are taken as they are.
 
-``conllu``: tokens are the FORM of lines with an integer ID, as structural probes count them; lines of multi-word tokens
-(``1-2``) and empty nodes (``1.1``) are passed over. The id is ``# sent_id``; without one it is made from file and position.
-Position = number of the sentence's first line (its comments included), from 0. A block of comments alone is no sentence.
-
-``conll``: columns as in CoNLL-2003, separated by tabs if the line has one, else by spaces; the word is the first
-(``--text-field 2`` takes the second). ``-DOCSTART-`` lines begin documents and are no words; a line that begins with ``# ``
-before the words of a sentence is a comment. Position = number of the sentence's first word line, from 0. A file whose first
-word line has the ten columns of CoNLL-U is read as that.
+``conllu``: tokens are the FORM of lines with an integer ID, as structural probes count them; multi-word tokens (``1-2``) and
+empty nodes (``1.1``) are passed over. The id is ``# sent_id``. Position = number of the sentence's first line, comments included,
+from 0. ``conll``: columns between tabs or spaces, ``-DOCSTART-`` lines begin documents, ``# `` before a sentence is a comment.
+Position = number of the first word line. A file whose first word line has the ten columns of CoNLL-U is read as that.
 
 A sentence with a line that can't be used is refused whole.
 """

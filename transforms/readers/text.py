@@ -1,11 +1,8 @@
 """The format ``text``: running text, split into sentences and tokens.
 
-Blank lines separate paragraphs; a sentence never crosses one. Inside a paragraph the end of a line is a space where the text is
-hard-wrapped, otherwise a break: then every line is a paragraph (one sentence or one paragraph a line, lists, verse).
-``line_ends`` says which, "auto" goes by the beginning of the file (`transforms.text.sentences`). A sentence of more than
-``max_sentence_tokens`` tokens is cut into several. Ids are ``FILE:PARAGRAPH:SENTENCE``, or ``FILE:SENTENCE`` with
-``document="file"``, all counted from 0. Position = number of the line, from 0, on which the sentence begins. A line that can't
-be used is refused by itself: it ends the sentence before it.
+Blank lines separate paragraphs; a sentence never crosses one. Where line ends are breaks (``line_ends``), every line is a
+paragraph. Ids are ``FILE:PARAGRAPH:SENTENCE``, or ``FILE:SENTENCE`` with ``document="file"``, counted from 0. Position = number of
+the line, from 0, on which the sentence begins. A line that can't be used is refused by itself: it ends the sentence before it.
 """
 
 from collections.abc import Iterator

@@ -1,10 +1,9 @@
 """Stage C, beside the shards: scratch parts → final parts with global sentence numbers, first rows, positions and ids; then the
 sorted tables of the ids' hashes.
 
-A part group is one task. What it writes is a function of the scratch parts and their place in the plan, so that doing it again
-gives the same bytes. Its ids go to the scratch area as hashes, a file for each run of id tables. A run of tables is the other
-kind of task: it merges its file of every group, so that a sort of any size is done by many workers, and no id travels between
-stages.
+A part group is one task; doing it again gives the same bytes. Its ids go to the scratch area as hashes, a file for each run of
+id tables. A run of tables is the other kind of task: it merges its file of every group, so that a sort of any size is done by
+many workers, and no id travels between stages.
 """
 
 import hashlib
@@ -51,26 +50,24 @@ def number_parts(group: PartGroup, root: Root) -> Outcome:
     manifest, plan = read_manifest(root), root.get_json(PLAN)
     if plan["resumed"] and is_numbered(root, manifest, plan["id"], group):
         return Outcome(n_retries=retries_of(root).take())
-    records, stamps = [], []
     starts: list[Int64] = []
     hashes: list[Hashes] = [np.zeros((0, 3), np.uint64)]
-    for part in group.parts:
-        table = number_table(_scratch_table(root, part), part, manifest.boundaries)
-        files = [(layout.sentences_part(part.range.part), encode_part(table))]
-        if part.scratch.rejects:
-            files.append((layout.rejects_part(part.range.part), number_rejects(root.get(part.scratch.rejects), part)))
-        part_records, part_stamps = put_marked(root, files)
-        records += part_records
-        stamps += part_stamps
-        starts.append(table["first_row"].to_numpy())
-        numbers = table["sentence"].to_numpy().astype(np.uint64)
-        hashes.append(np.column_stack([ids.hashes(table["id"].to_pylist()), numbers]))
-    chunk_records, chunk_stamps = put_marked(root, _start_chunks(root, manifest, group, starts))
+
+    def objects() -> Iterator[tuple[str, bytes]]:
+        for part in group.parts:
+            table = number_table(_scratch_table(root, part), part, manifest.boundaries)
+            yield layout.sentences_part(part.range.part), encode_part(table)
+            if part.scratch.rejects:
+                yield layout.rejects_part(part.range.part), number_rejects(root.get(part.scratch.rejects), part)
+            starts.append(table["first_row"].to_numpy())
+            numbers = table["sentence"].to_numpy().astype(np.uint64)
+            hashes.append(np.column_stack([ids.hashes(table["id"].to_pylist()), numbers]))
+        yield from _start_chunks(root, manifest, group, starts)
+
+    records, stamps = put_marked(root, objects())
     _put_hashes(root, group, manifest.sizes.sentences, np.concatenate(hashes))
-    stats = {STAMPS: joined_stamps(stamps + chunk_stamps)}
-    ranges = tuple(part.range for part in group.parts)
-    objects = (*records, *chunk_records)
-    write_marker(root, PartGroupMarker(group.number, ranges, objects, identity(group, manifest), stats))
+    ranges, stats = tuple(part.range for part in group.parts), {STAMPS: joined_stamps(stamps)}
+    write_marker(root, PartGroupMarker(group.number, ranges, tuple(records), identity(group, manifest), stats))
     return Outcome(n_retries=retries_of(root).take())
 
 
@@ -89,10 +86,7 @@ def identity(group: PartGroup, manifest: Manifest) -> str:
 
 
 def is_numbered(root: Root, manifest: Manifest, plan: str, group: PartGroup) -> bool:
-    """Whether the final parts of ``group`` are in the store already, whole and from the same scratch parts.
-
-    ``plan``: the id of the plan. A request an object, so this is for many workers.
-    """
+    """Whether the final parts of ``group`` are in the store, whole and from the same scratch parts: a request an object."""
     marker = marker_of_plan(read_part_group_marker, root, group.number, identity(group, manifest))
     if marker is None:
         return False

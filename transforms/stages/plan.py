@@ -1,10 +1,7 @@
 """Stage B: from counts of scratch parts to final numbers, sizes, empty arrays, and the tasks of numbering and embedding.
 
-Vocabulary: a *part* is a piece of the tokenised corpus in input order; a *row* is one token of the dense token axis (with
-``boundaries``: also one for BOS and one for EOS of every sentence that has tokens); a *shard* is a fixed number of consecutive
-rows; a *part group* is a run of consecutive parts that one worker numbers. A sentence never straddles two parts; it may straddle
-two shards, and is then computed by both and cut. Tasks are pointers; many workers find out which of them an earlier run has done
-(`transforms.stages.finish`, `transforms.stages.number`).
+A sentence never straddles two parts; it may straddle two shards, and is then computed by both and cut. Tasks are pointers; many
+workers find out which of them an earlier run has done (`transforms.stages.finish`, `transforms.stages.number`).
 """
 
 import hashlib
@@ -142,12 +139,9 @@ def shard_tasks(parts: Sequence[tuple[str, PartRange]], n_rows: int, shard_rows:
 
 
 def part_groups(parts: Sequence[PartPlan], n_sentences: int, chunk_entries: int) -> list[PartGroup]:
-    """All parts in order, cut into groups; there is always one, because ``sentence_start`` always has an entry.
+    """All parts of the corpus in order, cut into groups.
 
-    Args:
-        parts: of the whole corpus, in input order.
-        n_sentences: of the corpus; ``sentence_start`` has one entry more.
-        chunk_entries: entries of a chunk of ``sentence_start``.
+    There is always one, because ``sentence_start`` has ``n_sentences`` + 1 entries, ``chunk_entries`` a chunk.
     """
     runs: list[list[PartPlan]] = [[]]
     n_held = tokens_held = 0

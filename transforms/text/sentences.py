@@ -6,13 +6,8 @@ of boundaries on UD English-EWT (7,528 sentences), then on 4,000 held-out paragr
 0.997/0.935 and 0.993/0.997; sentencex 1.0 0.988/0.966 and 0.97/0.90; syntok 1.4 (last released in 2022) 0.989/0.929 and
 0.97/0.99; pysbd (2021) 0.947/0.959 at a tenth of the speed.
 
-A sentence never crosses a paragraph. A paragraph is split in windows: of each the last sentence, which may go on, is carried
-into the next, unless the window has no other; so every character is split at most twice.
-
-Line ends are judged by the text's looks. Prose that an editor wrapped breaks a line where the next word would not have fitted,
-and nowhere else within a paragraph. So among lines that another one follows, those that end within a word of the text's width
-tell hard-wrapped prose from a sentence or word a line: measured as the share of line ends after which the next line's first word
-would have gone beyond the width. Where half of them end like a sentence, they are breaks whatever their length.
+A paragraph is split in windows: of each the last sentence, which may go on, is carried into the next, unless the window has no
+other; so every character is split at most twice.
 """
 
 import re
@@ -160,7 +155,9 @@ def bounded(tokens: list[str], most: int) -> Iterator[tuple[str, ...]]:
 def line_ends(lines: Sequence[str]) -> str:
     """``"space"`` or ``"break"`` for the running text ``lines`` (without their ends; blank ones separate paragraphs).
 
-    Text without two lines in a row gives "space", for there is nothing to decide.
+    Prose that an editor wrapped breaks a line where the next word would not have fitted, and nowhere else: measured is the share
+    of line ends after which the next line's first word would have gone beyond the text's width. Where half of them end like a
+    sentence, they are breaks whatever their length. Text without two lines in a row gives "space".
     """
     pairs = [(a.strip(), b.strip()) for a, b in pairwise(lines) if a.strip() and b.strip()]
     if not pairs:
