@@ -17,9 +17,8 @@ from transforms.inputs.records import ReadSettings, describe_files
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import NUMBER, SHARDS, ShardTask, plan_job
 from transforms.stages.shards import part_reader, read_shard, write_shard
-from transforms.stages.split import plan_splits, read_tasks
+from transforms.stages.split import listed_tasks, plan_splits, read_tasks, write_tasks
 from transforms.stages.tokenise import tokenise_task
-from transforms.stages.unpack import listed_tasks, write_tasks
 
 SHARD_ROWS, CHANNELS, TOKENS_A_LINE = 256, 8, 16
 READ = ReadSettings(tokenizer="whitespace")

@@ -16,8 +16,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.spec import EmbedOptions, unused_options
 from transforms.inputs.files import find_files
 from transforms.inputs.records import FileIdentity, InputError, ReadSettings, ReadTask, Split, Stream, WholeFile, split_as
-from transforms.stages.split import plan_splits
-from transforms.stages.unpack import unpack_local
+from transforms.stages.split import plan_splits, unpack_local
 
 STDIN = "-"
 

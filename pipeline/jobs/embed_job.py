@@ -45,9 +45,8 @@ from transforms.stages.embed import EmbedSettings, build_ahead, embed_shards, en
 from transforms.stages.finish import finish_store, left_to_do
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import NUMBER, SHARDS, plan_job, shards_per_call
-from transforms.stages.split import read_tasks
+from transforms.stages.split import listed_tasks, read_tasks, unpack, write_tasks
 from transforms.stages.tokenise import TokeniseTasks
-from transforms.stages.unpack import listed_tasks, unpack, write_tasks
 
 CPU_SHARDS_PER_TASK = 32
 CUDA_SHARDS_PER_TASK = 128

@@ -84,7 +84,7 @@ from transforms.runtime.results import spread
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import NUMBER, SHARDS, plan_job
 from transforms.inputs.records import ReadSettings
-from transforms.stages.unpack import listed_tasks
+from transforms.stages.split import listed_tasks
 from transforms.stages.tokenise import TokeniseTasks
 
 root, read = Root(sys.argv[1]), ReadSettings()

@@ -16,8 +16,7 @@ from tests.pipeline.support import digests
 from transforms.inputs.records import InputError, ReadSettings, Reject, Stream
 from transforms.readers import open_split
 from transforms.runtime.work import BAD
-from transforms.stages.split import plan_splits, read_tasks
-from transforms.stages.unpack import unpack
+from transforms.stages.split import plan_splits, read_tasks, unpack
 
 TEXT = "\n".join(f"one sentence of {i} words" for i in range(4000)) + "\n"
 
@@ -93,7 +92,7 @@ def test_a_damaged_file_may_be_rejected_from_its_damage_on(
 
 @pytest.mark.parametrize("rejected", [False, True])
 def test_a_large_stream_that_is_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rejected: bool) -> None:
-    monkeypatch.setattr("transforms.stages.unpack.BLOB_BYTES", 4096)
+    monkeypatch.setattr("transforms.stages.split.BLOB_BYTES", 4096)
     path = tmp_path / "a.lines.gz"
     path.write_bytes(packed()[:8000])
     settings = ReadSettings(on_bad_file="reject" if rejected else "stop")

@@ -83,6 +83,6 @@ def test_what_a_killed_writer_left_is_gone_in_the_end(tmp_path: Path) -> None:
 
 
 def test_stages_that_only_count_load_no_pytorch() -> None:
-    stages = [f"transforms.stages.{name}" for name in ("tokenise", "unpack", "plan", "number", "finish")]
+    stages = [f"transforms.stages.{name}" for name in ("tokenise", "split", "plan", "number", "finish")]
     code = f"import sys, {', '.join(stages)}; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,10 +15,9 @@ from tests.transforms.reading import one_split, records, rejects, tokens, write
 from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
 from transforms.inputs.records import InputError, ReadSettings, ReadTask, Record, Sentence, Stream, WholeFile, split_as
 from transforms.readers import open_split, read_split
-from transforms.stages import unpack as unpack_stage
-from transforms.stages.split import plan_splits, read_tasks
+from transforms.stages import split as split_stage
+from transforms.stages.split import plan_splits, read_tasks, unpack
 from transforms.stages.tokenise import first_sentences, tokenise_task
-from transforms.stages.unpack import unpack
 
 WORDS = ReadSettings(tokenizer="whitespace")
 
@@ -134,8 +133,8 @@ def test_a_large_stream_becomes_blobs_that_read_as_it_does(
     data = "".join(line.format(i) for i in range(3000)).encode()
     path = write(tmp_path / f"a{suffix}", gzip.compress(data) if suffix else data.decode().encode("utf-16"))
     read = ReadSettings(encoding="utf-8" if suffix else "utf-16")
-    monkeypatch.setattr(unpack_stage, "BLOB_BYTES", 10_000)
-    for place in ("stages.unpack.SAMPLE_BYTES", "inputs.byte_source.READ_BYTES", "inputs.decompress.OUTPUT_BYTES"):
+    monkeypatch.setattr(split_stage, "BLOB_BYTES", 10_000)
+    for place in ("stages.split.SAMPLE_BYTES", "inputs.byte_source.READ_BYTES", "inputs.decompress.OUTPUT_BYTES"):
         monkeypatch.setattr(f"transforms.{place}", 3000)
     root = Root(tmp_path / "store")
     (task,) = read_tasks(plan_splits([str(path)], kind, read, range_bytes=1000))
@@ -214,7 +213,7 @@ def test_a_large_table_becomes_blobs_that_read_as_it_does(
     data = text.encode("utf-8", "surrogateescape" if "\udcff" in text else "strict")
     path = write(tmp_path / "a.data", gzip.compress(data) if packed else data)
     read = ReadSettings(text_field=field, max_line_bytes=4096)
-    monkeypatch.setattr(unpack_stage, "BLOB_BYTES", 200)
+    monkeypatch.setattr(split_stage, "BLOB_BYTES", 200)
     for place in ("inputs.byte_source.READ_BYTES", "inputs.decompress.OUTPUT_BYTES"):
         monkeypatch.setattr(f"transforms.{place}", 300)
     root = Root(tmp_path / "store")

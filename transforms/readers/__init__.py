@@ -10,9 +10,8 @@ from transforms.inputs.records import Blob, Damage, FileRange, ReadSettings, Rec
 from transforms.readers.conll import read_conll, read_conllu
 from transforms.readers.csv import read_csv
 from transforms.readers.jsonl import read_json, read_jsonl
-from transforms.readers.lines import read_lines
+from transforms.readers.lines import read_lines, read_text
 from transforms.readers.parquet import read_parquet
-from transforms.readers.text import read_text
 from transforms.text import tokenizers
 from transforms.text.tokenizers import Tokenizer
 

@@ -28,8 +28,8 @@ from transforms.inputs.records import ReadSettings, ReadTask, ScratchPart, TaskR
 from transforms.runtime.job_root import retries_of, run_of
 from transforms.runtime.results import stop_for_bad_files, stop_for_rejects
 from transforms.runtime.work import PLAN
+from transforms.stages.split import all_tasks
 from transforms.stages.tokenise import first_sentences, marked_result
-from transforms.stages.unpack import all_tasks
 
 NUMBER, SHARDS = "number", "shards"
 IO_THREADS = 16
