@@ -60,6 +60,6 @@ def _sampled(records: Iterator[Record], split: Split, share: float) -> Iterator[
     blob = split.path if isinstance(split, Blob) else ""
     start = split.start if isinstance(split, FileRange) else 0
     for record in records:
-        place = f"{split.url}\0{blob}\0{start}\0{record.position if record.ordinal < 0 else record.ordinal}"
-        if int.from_bytes(hashlib.blake2b(place.encode(), digest_size=8).digest()) < share * 2**64:
+        key = f"{split.url}\0{blob}\0{start}\0{record.position if record.ordinal < 0 else record.ordinal}"
+        if int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest()) < share * 2**64:
             yield record

@@ -126,7 +126,7 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
     paragraph = sentence = 0
     held = Paragraph()
 
-    def place() -> tuple[int, int]:
+    def numbers() -> tuple[int, int]:
         """Ordinal and number within it of the next sentence."""
         return (paragraph, sentence) if by_paragraph else (sentence, -1)
 
@@ -135,7 +135,7 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
         if held.length:
             for text, line in held.sentences(whole=whole):
                 for tokens in bounded(tokenizer.sentence(text), settings.max_sentence_tokens):
-                    yield Sentence(tokens, "", line, *place())
+                    yield Sentence(tokens, "", line, *numbers())
                     sentence += 1
 
     begun = False  # the paragraph has a line
@@ -143,7 +143,7 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
         text = text_of(line, number, settings.max_line_bytes)
         if isinstance(text, Reject):
             yield from sentences(whole=True)
-            yield Reject(number, text.reason, text.raw, "", *place())
+            yield Reject(number, text.reason, text.raw, "", *numbers())
             sentence += 1
             begun = True
         elif text.strip():

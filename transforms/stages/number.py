@@ -134,9 +134,9 @@ def _sentence_ids(scratch: pa.Table, positions: Any, ordinal_offset: int) -> Ite
         yield sentence_id(own, source, position if ordinal < 0 else ordinal + ordinal_offset, within)
 
 
-def sentence_id(own: str, source: str, place: int, within: int) -> str:
-    """The record's own id, otherwise where it stands, ``FILE:PLACE``; then ``:WITHIN``, its sentence, where that is not -1."""
-    record = own or f"{source.rpartition('/')[2]}:{place}"
+def sentence_id(own: str, source: str, number: int, within: int) -> str:
+    """The record's own id, otherwise where it stands, ``FILE:NUMBER``; then ``:WITHIN``, its sentence, where that is not -1."""
+    record = own or f"{source.rpartition('/')[2]}:{number}"
     return record if within < 0 else f"{record}:{within}"
 
 
@@ -148,8 +148,8 @@ def number_rejects(scratch: bytes, part: PartPlan) -> bytes:
         local = reject.pop("sentence")
         reject["position"] += part.position_offset
         ordinal, within = reject.pop("ordinal"), reject.pop("within")
-        place = reject["position"] if ordinal < 0 else ordinal + part.ordinal_offset
-        reject["id"] = sentence_id(reject["id"], reject["source"], place, within)
+        number = reject["position"] if ordinal < 0 else ordinal + part.ordinal_offset
+        reject["id"] = sentence_id(reject["id"], reject["source"], number, within)
         reject = {"sentence": part.range.first_sentence + local, **reject}
         lines.append(json.dumps(reject, ensure_ascii=False) + "\n")
     return "".join(lines).encode()

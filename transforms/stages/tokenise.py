@@ -178,7 +178,7 @@ def scratch_paths(task: ReadTask, part: int) -> tuple[str, str]:
     """Scratch part ``part`` of a task and its rejects.
 
     The part: Parquet of `SCRATCH_SCHEMA`, positions and ordinals counted within the split. The rejects: JSON lines of sentence
-    (counted within the part), id, source, place, reason, raw.
+    (counted within the part), id, source, position, reason, raw.
     """
     name = f"{task.name}-{part:05d}"
     return f"{WORK}/parts/{name}.parquet", f"{WORK}/rejects/{name}.jsonl"
@@ -296,11 +296,11 @@ def _cut(root: Root, whole: ScratchPart, n_sentences: int) -> ScratchPart:
     rejects = {reject["sentence"]: reject for reject in map(json.loads, lines)}
     part = _Part()
     for number, row in enumerate(pq.read_table(BytesIO(root.get(whole.path))).slice(0, n_sentences).to_pylist()):
-        place = {name: row[name] for name in ("id", "position", "ordinal", "within")}
+        location = {name: row[name] for name in ("id", "position", "ordinal", "within")}
         if reject := rejects.get(number):
-            part.add(Reject(**place, reason=reject["reason"], raw=reject["raw"]), row["source"])
+            part.add(Reject(**location, reason=reject["reason"], raw=reject["raw"]), row["source"])
         else:
-            part.add(Sentence(**place, tokens=tuple(row["tokens"])), row["source"])
+            part.add(Sentence(**location, tokens=tuple(row["tokens"])), row["source"])
     return part.write(root, f"{WORK}/parts/cut.parquet", f"{WORK}/rejects/cut.jsonl")
 
 
