@@ -107,8 +107,9 @@ def _decoded(line: Line) -> str:
 
 def _rows(first: str, lines: Iterator[str], separator: str, input_format: str) -> Iterator[list[str] | csv.Error]:
     """The rows of a file whose first line is ``first``: those that are not blank, or why there is none."""
-    quoting = csv.QUOTE_NONE if input_format == "tsv" else csv.QUOTE_MINIMAL
-    reader = csv.reader(chain([first], lines), delimiter=separator, quoting=quoting)
+    plain = input_format == "tsv"  # without quotes
+    every = chain([first], lines)
+    reader = csv.reader(every, delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
     while True:
         try:
             row = next(reader)
