@@ -49,10 +49,7 @@ def together(errors: Sequence[InputError]) -> InputError:
 
 @dataclass(frozen=True)
 class ReadSettings:
-    """How records are read and tokenised. Every field can change the bytes of the parts, so it belongs to the job's identity.
-
-    Nothing is checked here: `pipeline.jobs.spec` has refused what makes no sense.
-    """
+    """How records are read and tokenised. Every field can change the bytes of the parts, so it belongs to the job's identity."""
 
     text_field: str = ""  # field with a string or a list of tokens ("" = text); conll: the word's column, from 1 ("" = 1)
     id_field: str = ""  # field with the record's id, "" without one
@@ -70,6 +67,18 @@ class ReadSettings:
     part_tokens: int = 131_072  # a scratch part is closed at so many tokens …
     part_sentences: int = 16_384  # … or so many sentences …
     part_bytes: int = 32 * MIB  # … or so much text (characters of its tokens and rejects, and 8 more for each)
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("document", DOCUMENTS), ("line_ends", LINE_ENDS), ("on_bad_file", ON_BAD_FILE)):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}={getattr(self, name)!r} is none of {', '.join(allowed)}")
+        if not 0 < self.sample <= 1:
+            raise ValueError(f"sample={self.sample} is no share: give more than 0 and at most 1")
+        if self.max_sentences < 0:
+            raise ValueError(f"max_sentences={self.max_sentences} is negative: give 1 or more, or 0 for all")
+        for name in ("max_sentence_tokens", "max_line_bytes", "part_tokens", "part_sentences", "part_bytes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} leaves room for nothing: give 1 or more")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
