@@ -72,7 +72,7 @@ class Scratch:
         LeaseHeldError if another run has it.
         """
         try:
-            with LeaseHolder.take(self.root, uuid.uuid4().hex, take_over=take_over, say=on_wait) as holder:
+            with LeaseHolder.take(self.root, uuid.uuid4().hex, take_over=take_over, on_progress=on_wait) as holder:
                 self._sweep()
                 try:
                     yield holder

@@ -8,6 +8,7 @@ a worker of a run that lost it, however late it wakes, finds another name there 
 
 import getpass
 import logging
+import math
 import os
 import socket
 import threading
@@ -82,12 +83,7 @@ def read_heartbeats(root: Root, run: str) -> Heartbeats:
 
 def put_heartbeat(root: Root, name: str, run: str, job: str = "", console: str = "") -> None:
     """Say that ``run`` lives. ``name``: `LAUNCHER_HEARTBEAT` or `WORKER_HEARTBEAT`."""
-    root.put(name, encoded_heartbeat(run, job, console))
-
-
-def encoded_heartbeat(run: str, job: str = "", console: str = "") -> bytes:
-    """A heartbeat of now, as it stands in the store."""
-    return encoded_json({"run": run, "said": time.time(), "job": job, "console": console})
+    root.put_json(name, {"run": run, "said": time.time(), "job": job, "console": console})
 
 
 def check(root: Root, run: str) -> None:
@@ -99,7 +95,8 @@ def check(root: Root, run: str) -> None:
 
 def described(lease: Lease, beats: Heartbeats | None = None) -> str:
     """A lease for people: whose, since when, last heard of when, which job."""
-    text = f"run {lease.run[:8]} of {lease.owner} (process {lease.process.pid}), since {_clock(lease.since)}"
+    since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(lease.since))
+    text = f"run {lease.run[:8]} of {lease.owner} (process {lease.process.pid}), since {since}"
     if beats is None:
         return text
     if beats.job:
@@ -113,7 +110,7 @@ def acquire(
     *,
     take_over: bool = False,
     wait_seconds: float = WAIT_SECONDS,
-    say: Callable[[str], None] = lambda _: None,
+    on_progress: Callable[[str], None] = lambda _: None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Make ``lease`` the one that stands at ``root``.
@@ -133,7 +130,7 @@ def acquire(
                 continue  # another one was quicker
         else:
             if current is not None and not take_over:
-                _wait_until_abandoned(root, current, wait_seconds, say, sleep)
+                _wait_until_abandoned(root, current, wait_seconds, on_progress, sleep)
             root.put(LEASE, data)
             sleep(SETTLE_SECONDS)  # of two who replace it at once, both read what the later one wrote
             replaced = True
@@ -152,15 +149,13 @@ def release(root: Root, run: str) -> None:
     current = read_lease(root)
     if current is not None and current.run != run:
         return
-    for name in (LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT):
-        if _heartbeat(root, name).get("run") == run:
-            root.remove_many([name])
-    if current is not None:
-        root.remove_many([LEASE])
+    beats = [name for name in (LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT) if _heartbeat(root, name).get("run") == run]
+    for name in [*beats, *([LEASE] if current else [])]:
+        root.remove_many([name])
 
 
 def _wait_until_abandoned(
-    root: Root, current: Lease, wait_seconds: float, say: Callable[[str], None], sleep: Callable[[float], None]
+    root: Root, current: Lease, wait_seconds: float, on_progress: Callable[[str], None], sleep: Callable[[float], None]
 ) -> None:
     """Return when the run of ``current`` is known or believed to be dead. LeaseHeldError if it lives, or the wait is too long."""
     beats = read_heartbeats(root, current.run)
@@ -174,14 +169,12 @@ def _wait_until_abandoned(
         return
     if current.patience_seconds > wait_seconds:
         raise LeaseHeldError(str(root), described(current, beats))
-    say(
+    on_progress(
         f"{root} belongs to {described(current, beats)}; waiting {current.patience_seconds:.0f} s for a heartbeat "
         "(--take-over does not wait)"
     )
-    waited = 0.0
-    while waited < current.patience_seconds:
+    for _ in range(math.ceil(current.patience_seconds)):
         sleep(1.0)
-        waited += 1.0
         now = read_lease(root)
         if now is None:
             return
@@ -195,10 +188,6 @@ def _heartbeat(root: Root, name: str) -> dict[str, Any]:
     except _UNREADABLE:
         return {}
     return value if isinstance(value, dict) and isinstance(value.get("said"), int | float) else {}
-
-
-def _clock(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
 def _owner() -> str:
@@ -225,13 +214,14 @@ class LeaseHolder:
         local: bool = True,
         patience_seconds: float = LOCAL_PATIENCE_SECONDS,
         take_over: bool = False,
-        say: Callable[[str], None] = lambda _: None,
+        on_progress: Callable[[str], None] = lambda _: None,
     ) -> Self:
         """Take the lease for ``run`` and keep it alive; arguments as of `Lease.of_this_process` and `acquire`.
 
         LeaseHeldError if another run has it; OSError if the output can't be written.
         """
-        acquire(root, Lease.of_this_process(run, local=local, patience_seconds=patience_seconds), take_over=take_over, say=say)
+        lease = Lease.of_this_process(run, local=local, patience_seconds=patience_seconds)
+        acquire(root, lease, take_over=take_over, on_progress=on_progress)
         holder = cls(root, run)
         holder._thread.start()
         return holder

@@ -29,7 +29,7 @@ Node = tuple[int, int]  # device and inode
 
 
 class Relation(Enum):
-    """Of the first of two places to the second."""
+    """Of the first of two locations to the second."""
 
     APART = "has nothing to do with"
     SAME = "is the same as"
@@ -38,7 +38,7 @@ class Relation(Enum):
 
 
 @dataclass(frozen=True)
-class Place:
+class ResolvedLocation:
     """A location, resolved.
 
     Attributes:
@@ -56,69 +56,67 @@ class Place:
     nodes: tuple[Node | None, ...] = ()
 
 
-def relation(one: Place, other: Place) -> Relation:
-    """How ``one`` lies to ``other``. Pure."""
-    if one.kind != other.kind or (one.endpoint and other.endpoint and one.endpoint != other.endpoint):
+def relation(first: ResolvedLocation, second: ResolvedLocation) -> Relation:
+    """How ``first`` lies to ``second``. Pure."""
+    if first.kind != second.kind or (first.endpoint and second.endpoint and first.endpoint != second.endpoint):
         return Relation.APART
-    if one.parts == other.parts or _node(one) in {_node(other)} - {None}:
+    known = first.nodes[:1] if first.nodes and first.nodes[0] is not None else None
+    if first.parts == second.parts or (known and known == second.nodes[:1]):
         return Relation.SAME
-    if _is_below(one, other):
+    if _is_below(first, second):
         return Relation.INSIDE
-    return Relation.CONTAINS if _is_below(other, one) else Relation.APART
+    return Relation.CONTAINS if _is_below(second, first) else Relation.APART
 
 
-def _node(place: Place) -> Node | None:
-    return place.nodes[0] if place.nodes else None
+def _is_below(inner: ResolvedLocation, outer: ResolvedLocation) -> bool:
+    """Whether ``inner`` lies in ``outer``, or is the same."""
+    node = outer.nodes[0] if outer.nodes else None
+    return inner.parts[: len(outer.parts)] == outer.parts or (node is not None and node in inner.nodes)
 
 
-def _is_below(inner: Place, outer: Place) -> bool:
-    return inner.parts[: len(outer.parts)] == outer.parts or _node(outer) in set(inner.nodes) - {None}
-
-
-def resolved(location: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Place:
-    """The place that ``location`` means, anything fsspec understands. It need not exist. Errors as those of the filesystem."""
+def resolved(location: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> ResolvedLocation:
+    """What ``location`` means, anything fsspec understands. It need not exist. Errors as those of the filesystem."""
     shown = os.fspath(location)
     filesystem, path = _innermost(*opened(shown, storage_options))
     if isinstance(filesystem, LocalFileSystem):
         real = os.path.realpath(path)
         parts = tuple(part for part in real.split(os.sep) if part)
-        return Place(shown, LOCAL, "", parts, _nodes(real))
+        return ResolvedLocation(shown, LOCAL, "", parts, _nodes(real))
     parts = tuple(part for part in posixpath.normpath("/" + path).split("/") if part)
-    return Place(shown, type(filesystem).__name__, _endpoint(filesystem), parts)
+    return ResolvedLocation(shown, type(filesystem).__name__, _endpoint(filesystem), parts)
 
 
-def places_of(location: Location) -> tuple[Place, ...]:
+def resolved_locations(location: Location) -> tuple[ResolvedLocation, ...]:
     """Where ``location`` is, and where links directly in that folder lead: a store's folders may stand on another disk."""
-    place = resolved(location.url, location.storage_options)
-    if place.kind != LOCAL:
-        return (place,)
-    folder = os.sep + os.sep.join(place.parts)
+    target = resolved(location.url, location.storage_options)
+    if target.kind != LOCAL:
+        return (target,)
+    folder = os.sep + os.sep.join(target.parts)
     links = [entry.path for entry in os.scandir(folder) if entry.is_symlink()] if os.path.isdir(folder) else []
-    return (place, *map(resolved, sorted(links)))
+    return (target, *map(resolved, sorted(links)))
 
 
 def check_apart(written: Location, reads: Iterable[Location]) -> None:
     """OverlapError if ``written`` overlaps any of ``reads``; nothing is touched. Other errors as those of the filesystems."""
-    outputs = places_of(written)
+    outputs = resolved_locations(written)
     for read in reads:
-        for place, output in product(places_of(read), outputs):
-            found = relation(output, place)
-            if found is Relation.APART or (found is Relation.INSIDE and read.leaves_out):
-                continue
-            raise OverlapError(f"{written.what} {output.shown}", found.value, f"{read.what} {place.shown}")
+        for source, output in product(resolved_locations(read), outputs):
+            overlap = relation(output, source)
+            if overlap is not Relation.APART and not (overlap is Relation.INSIDE and read.leaves_out):
+                raise OverlapError(f"{written.what} {output.shown}", overlap.value, f"{read.what} {source.shown}")
 
 
 def check_outside(written: Location, what: str, urls: Iterable[str], storage_options: Mapping[str, Any] | None = None) -> None:
     """OverlapError if one of the files ``urls`` (full names; ``what``: they are) lies in ``written``, also by a link."""
-    outputs = places_of(written)
+    outputs = resolved_locations(written)
     inside: dict[str, bool] = {}  # files are many, folders few
     for url in urls:
         name = os.path.realpath(url) if os.path.islink(url) else url
-        looked_at = name if "::" in name else name.rpartition("/")[0] or "/"
-        if looked_at not in inside:
-            place = resolved(looked_at, storage_options)
-            inside[looked_at] = any(relation(output, place) in (Relation.SAME, Relation.CONTAINS) for output in outputs)
-        if inside[looked_at]:
+        folder = name if "::" in name else name.rpartition("/")[0] or "/"
+        if folder not in inside:
+            source = resolved(folder, storage_options)
+            inside[folder] = any(relation(output, source) in (Relation.SAME, Relation.CONTAINS) for output in outputs)
+        if inside[folder]:
             raise OverlapError(str(written), Relation.CONTAINS.value, f"{what} {url}")
 
 
@@ -154,10 +152,10 @@ def _nodes(path: str) -> tuple[Node | None, ...]:
 def _endpoint(filesystem: Any) -> str:
     """What tells servers and accounts of one kind apart, as far as the filesystem says it."""
     options = {**filesystem.storage_options, **(filesystem.storage_options.get("client_kwargs") or {})}
-    given = options.get("endpoint_url") or options.get("account_name") or options.get("host") or ""
-    if not given and "s3" in filesystem.protocol:
-        given = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), "")
-    text = str(given).lower()
+    account = options.get("endpoint_url") or options.get("account_name") or options.get("host") or ""
+    if not account and "s3" in filesystem.protocol:
+        account = next((os.environ[name] for name in _S3_ENDPOINTS if os.environ.get(name)), "")
+    text = str(account).lower()
     parsed = urlsplit(text if "://" in text else f"//{text}")
     host = "localhost" if parsed.hostname in LOOPBACK else parsed.hostname or ""
     port = parsed.port or options.get("port")

@@ -187,11 +187,11 @@ def _check_no_overlap(touched: Touched) -> None:
     """OverlapError if something written overlaps something read or written, CommandError for what can't be opened."""
     if not touched.writes or len(touched.reads) + len(touched.writes) < 2:
         return
-    from elmo_store.storage.overlap import check_apart, places_of
+    from elmo_store.storage.overlap import check_apart, resolved_locations
 
     for location in (*touched.writes, *touched.reads):
         try:
-            places_of(location)
+            resolved_locations(location)
         except Exception as error:  # filesystems raise what they like
             raise CommandError(Exit.BAD_LOCATION, f"the {location} can't be used: {type(error).__name__}: {error}") from error
     for i, written in enumerate(touched.writes):

@@ -198,7 +198,7 @@ class LeaseHolder(lease.LeaseHolder):
         try:
             return cls.take(
                 root, run, local=terms.local, patience_seconds=patience, take_over=terms.take_over,
-                say=partial(print, file=sys.stderr, flush=True),
+                on_progress=partial(print, file=sys.stderr, flush=True),
             )  # fmt: skip
         except LeaseHeldError as error:
             raise CommandError(Exit.REFUSED, str(error)) from error

@@ -100,7 +100,7 @@ class Outputs(RuleBasedStateMachine):
         before = {path: path.stat().st_mtime_ns for path in self.output.rglob("*") if path.is_file()}
         other = Lease.of_this_process("another run", local=True, patience_seconds=3600)
         root = Root(self.output)
-        acquire(root, other, take_over=True, say=lambda text: None)
+        acquire(root, other, take_over=True, on_progress=lambda text: None)
         try:
             assert self.run(str(self.standing)) == Exit.REFUSED
         finally:

@@ -14,7 +14,7 @@ import elmo_store
 from elmo_store.errors import OverlapError
 from elmo_store.format.manifest import read_manifest
 from elmo_store.storage.location import Location
-from elmo_store.storage.overlap import Place, Relation, check_apart, check_outside, relation, resolved
+from elmo_store.storage.overlap import Relation, ResolvedLocation, check_apart, check_outside, relation, resolved
 from elmo_store.storage.root import Root
 from pipeline.cli import locations
 from pipeline.cli.config import leaf_of
@@ -255,14 +255,14 @@ def test_a_path_is_what_it_leads_to(tmp_path: Path) -> None:
 
 def test_a_mount_is_told_by_what_stands_there() -> None:
     """A bind mount has another path and the same inode."""
-    one = Place("/x/out", "local", "", ("x", "out"), ((1, 7), (1, 2), (1, 1)))
-    other = Place("/y/store", "local", "", ("y", "store"), ((1, 7), (1, 3), (1, 1)))
-    below = Place("/z/a/b", "local", "", ("z", "a", "b"), (None, (1, 7), (1, 4), (1, 1)))
+    one = ResolvedLocation("/x/out", "local", "", ("x", "out"), ((1, 7), (1, 2), (1, 1)))
+    other = ResolvedLocation("/y/store", "local", "", ("y", "store"), ((1, 7), (1, 3), (1, 1)))
+    below = ResolvedLocation("/z/a/b", "local", "", ("z", "a", "b"), (None, (1, 7), (1, 4), (1, 1)))
     assert relation(one, other) is Relation.SAME
     assert relation(below, one) is Relation.INSIDE
     assert relation(one, below) is Relation.CONTAINS
-    unknown = Place("/q", "local", "", ("q",), (None, (1, 1)))
-    assert relation(unknown, Place("/r", "local", "", ("r",), (None, (1, 1)))) is Relation.APART
+    unknown = ResolvedLocation("/q", "local", "", ("q",), (None, (1, 1)))
+    assert relation(unknown, ResolvedLocation("/r", "local", "", ("r",), (None, (1, 1)))) is Relation.APART
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_endpoints_tell_stores_apart_where_they_are_known(monkeypatch: pytest.Mo
     for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):  # of a test server
         monkeypatch.delenv(name, raising=False)
 
-    def at(endpoint: str | None) -> Place:
+    def at(endpoint: str | None) -> ResolvedLocation:
         return resolved("s3://bucket/key", {"client_kwargs": {"endpoint_url": endpoint}} if endpoint else {"anon": True})
 
     assert relation(at("http://localhost:9000"), at("http://127.0.0.1:9000/")) is Relation.SAME

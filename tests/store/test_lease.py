@@ -126,7 +126,7 @@ def test_a_dead_launcher_whose_workers_died_with_it_is_replaced_at_once(disk: Ro
 def test_a_run_elsewhere_is_replaced_when_it_stayed_silent(disk: Root) -> None:
     acquire(disk, of("silent", ELSEWHERE))
     clock, said = Clock(), list[str]()
-    acquire(disk, of("next"), sleep=clock, say=said.append)
+    acquire(disk, of("next"), sleep=clock, on_progress=said.append)
     check(disk, "next")
     assert 3.0 <= clock.slept <= 5.0
     assert "--take-over" in said[0]
