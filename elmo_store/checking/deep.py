@@ -3,11 +3,11 @@
 Each shard and each part is one task of a thread; memory does not grow with the store. Yields one line a fault.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
-from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -42,7 +42,7 @@ def deep_faults(store: StoreReader, threads: int, progress: Callable[[int], None
             return
 
         def each(items: Iterable[T], faults_of: Callable[[T], Iterable[str]]) -> Iterator[str]:
-            return chain.from_iterable(pool.map(lambda item: list(_guarded(lambda: faults_of(item))), items))
+            return itertools.chain.from_iterable(pool.map(lambda item: list(_guarded(lambda: faults_of(item))), items))
 
         yield from each(parts, lambda part: _part_faults(store, part))
         chunks = range(-(-(manifest.sizes.sentences + 1) // manifest.sentence_chunk))
@@ -103,28 +103,22 @@ def _part_faults(store: StoreReader, part: PartRange) -> Iterator[str]:
     if not np.array_equal(listed, lengths):
         yield f"{where}: n_tokens is not the length of tokens everywhere"
     yield from _id_faults(store, table["id"].to_pylist(), part, where)
-    yield from _reject_faults(root, part, lengths)
+    for reject in _rejects(root, part.part):
+        index = reject["sentence"] - part.first_sentence
+        if not 0 <= index < len(lengths):
+            yield f"{root.url(layout.rejects_part(part.part))}: sentence {reject['sentence']} is not of part {part.part}"
+        elif lengths[index]:
+            yield f"{root.url(layout.rejects_part(part.part))}: sentence {reject['sentence']} was refused, and has tokens"
 
 
 def _id_faults(store: StoreReader, ids: list[str], part: PartRange, where: str) -> Iterator[str]:
     """Each id must lead to its sentence, or to an earlier one of the same id."""
     hits = store._find(ids) if ids else []
-    numbers = range(part.first_sentence, part.first_sentence + len(ids))
-    other = [(sentence_id, number, hit) for sentence_id, number, hit in zip(ids, numbers, hits, strict=True) if hit != number]
+    other = [entry for entry in zip(ids, itertools.count(part.first_sentence), hits) if entry[1] != entry[2]]
     earlier = store._records([hit for _, _, hit in other])
     for (sentence_id, number, hit), record in zip(other, earlier, strict=True):
         if hit > number or record.id != sentence_id:
             yield f"{where}: sentence {number} has the id {sentence_id!r}, which leads to sentence {hit}"
-
-
-def _reject_faults(root: Root, part: PartRange, lengths: Any) -> Iterator[str]:
-    rel = layout.rejects_part(part.part)
-    for reject in _rejects(root, part.part):
-        index = reject["sentence"] - part.first_sentence
-        if not 0 <= index < len(lengths):
-            yield f"{root.url(rel)}: sentence {reject['sentence']} is not of part {part.part}"
-        elif lengths[index]:
-            yield f"{root.url(rel)}: sentence {reject['sentence']} was refused, and has tokens"
 
 
 def _rejects(root: Root, part: int) -> list[dict[str, Any]]:

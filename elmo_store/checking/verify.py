@@ -1,8 +1,6 @@
 """Is a store what it says? Reads every object, in parallel and in bounded memory, and reports every fault that it finds.
 
 Each object is compared with the size and SHA-256 that a marker or the manifest gives; markers with the manifest's checksums.
-``deep`` also compares what the objects say with one another: sentences, tokens, rows, ids, ``sentence_start``, and the two
-forms.
 """
 
 import hashlib
@@ -111,30 +109,33 @@ class _Check:
 
     def __init__(self, store: StoreReader, progress: Callable[[int], None]) -> None:
         self._store, self._root, self._manifest, self._progress = store, store.root, store.manifest, progress
+        self._sizes = store.root.sizes()
         self._faults: list[Fault] = []
         self._objects = self._bytes = 0
 
     def run(self, deep: bool) -> VerifyReport:
         m = self._manifest
-        sizes = self._root.sizes()
         with ThreadPoolExecutor(THREADS) as pool:
-            self._compare(pool, m.objects, sizes)
+            self._compare(pool, m.objects)
             shards = self._markers(pool, layout.SHARDS, self._shards_to_read(), read_marker)
-            stretches = self._markers(pool, layout.PART_GROUPS, marked(self._root, layout.PART_GROUPS), read_part_group_marker)
+            groups = self._markers(pool, layout.PART_GROUPS, marked(self._root, layout.PART_GROUPS), read_part_group_marker)
             tables = self._markers(pool, layout.IDS, marked(self._root, layout.IDS), read_ids_marker)
-            named: list[AnyMarker] = [*shards, *stretches, *tables]
-            self._compare(pool, [record for marker in named for record in marker.objects], sizes)
+            named: list[AnyMarker] = [*shards, *groups, *tables]
+            records = [record for marker in named for record in marker.objects]
+            self._compare(pool, records)
         self._check_shards(shards)
-        self._check_parts(stretches)
+        self._check_parts(groups)
         self._check_ids(tables)
-        for name, markers in (("shards", shards), ("parts", stretches), ("ids", tables)):
-            self._check_sum(name, markers)
-        known = {marker.path for marker in named} | {record.path for marker in named for record in marker.objects}
-        self._check_strays(sizes, known | {record.path for record in m.objects} | self._expected(sizes))
+        for name, markers in (("shards", shards), ("parts", groups), ("ids", tables)):
+            wanted, actual = getattr(m.checksums, name), checksum(markers)
+            if actual != wanted:
+                self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {actual}")
+        self._check_strays({record.path for record in (*records, *m.objects)} | {marker.path for marker in named})
         self._faults += [Fault(text) for text in self._start_state_faults()]
         # Where all is there, the store is as large as its manifest says, and a deep look ends.
         if deep and not any(fault.missing for fault in self._faults):
-            self._faults += self._deep()
+            texts = islice(deep_faults(self._store, THREADS, self._progress), FAULTS_AT_MOST)
+            self._faults += [Fault(text) for text in texts]
         self._root.confirm(now=True)  # otherwise these are faults of two stores
         return VerifyReport(m.sizes.shards, self._objects, self._bytes, m.sizes.sentences, deep, tuple(self._faults))
 
@@ -144,40 +145,39 @@ class _Check:
     def _shards_to_read(self) -> list[int]:
         """Shards with a marker, and the first few that have none: a manifest may speak of any number of shards."""
         n = self._manifest.sizes.shards
-        written = [shard for shard in marked(self._root, layout.SHARDS) if shard < n]
+        written = {shard for shard in marked(self._root, layout.SHARDS) if shard < n}
         without = n - len(written)
         if without > FAULTS_AT_MOST:
             self._wrong(layout.SHARDS, f"has {len(written):,} markers, the manifest says {n:,} shards", missing=True)
             without = FAULTS_SHOWN
-        held = set(written)
-        return sorted([*written, *islice((shard for shard in range(n) if shard not in held), without)])
+        return sorted([*written, *islice((shard for shard in range(n) if shard not in written), without)])
 
     def _markers(self, pool: Any, folder: str, numbers: Iterable[int], read: Callable[[Root, int], M | None]) -> list[M]:
         """The markers of these numbers that can be read; a fault for each of the others."""
 
-        def one(number: int) -> M | Fault:
+        def marker_or_fault(number: int) -> M | Fault:
             try:
-                found = read(self._root, number)
+                marker = read(self._root, number)
             except StoreError as error:
                 return Fault(str(error))
-            return found or Fault(f"{self._root.url(f'{folder}/{number:05d}.json')} is missing", missing=True)
+            return marker or Fault(f"{self._root.url(f'{folder}/{number:05d}.json')} is missing", missing=True)
 
-        found = list(pool.map(one, numbers))
-        self._faults += [one for one in found if isinstance(one, Fault)]
-        return [one for one in found if not isinstance(one, Fault)]
+        results = list(pool.map(marker_or_fault, numbers))
+        self._faults += [result for result in results if isinstance(result, Fault)]
+        return [result for result in results if not isinstance(result, Fault)]
 
-    def _compare(self, pool: Any, records: Sequence[ObjectRecord], sizes: dict[str, int]) -> None:
+    def _compare(self, pool: Any, records: Sequence[ObjectRecord]) -> None:
         """Size and SHA-256 of every object."""
 
-        def one(record: ObjectRecord) -> Fault | None:
+        def fault_of(record: ObjectRecord) -> Fault | None:
             try:
-                text = object_fault(self._root, record, "sha256", sizes.get(record.path))
+                text = object_fault(self._root, record, "sha256", self._sizes.get(record.path))
             except (OSError, StoreError) as error:
                 text = f"{record.path} can't be read ({type(error).__name__}: {error})"
             self._progress(record.bytes)
-            return Fault(text, record.path not in sizes) if text else None
+            return Fault(text, record.path not in self._sizes) if text else None
 
-        self._faults += [fault for fault in pool.map(one, records) if fault]
+        self._faults += [fault for fault in pool.map(fault_of, records) if fault]
         self._objects += len(records)
         self._bytes += sum(record.bytes for record in records)
 
@@ -187,12 +187,13 @@ class _Check:
             first, stop = m.shard_range(marker.shard)
             if (marker.first_row, marker.first_row + marker.n_rows) != (first, stop):
                 self._wrong(marker.path, f"is not of rows {first} … {stop}")
-            if {record.path for record in marker.objects} != set(forms.shard_objects(m, marker.shard)):
-                self._wrong(marker.path, f"names other objects than {forms.shard_objects(m, marker.shard)}")
+            expected = forms.shard_objects(m, marker.shard)
+            if {record.path for record in marker.objects} != set(expected):
+                self._wrong(marker.path, f"names other objects than {expected}")
 
-    def _check_parts(self, stretches: Sequence[PartGroupMarker]) -> None:
+    def _check_parts(self, groups: Sequence[PartGroupMarker]) -> None:
         m = self._manifest
-        parts = sorted((part for marker in stretches for part in marker.parts), key=lambda part: part.part)
+        parts = sorted((part for marker in groups for part in marker.parts), key=lambda part: part.part)
         last = parts[-1] if parts else PartRange(-1, 0, 0, 0, 0)
         ends = (len(parts), last.first_sentence + last.n_sentences, last.first_row + last.n_rows)
         wanted = (m.sizes.parts, m.sizes.sentences, m.sizes.rows)
@@ -202,7 +203,7 @@ class _Check:
             self._wrong(layout.PART_GROUPS, f"names {ends} parts, sentences and rows, the manifest {wanted}", missing=True)
         chunks = range(-(-(m.sizes.sentences + 1) // m.sentence_chunk))
         needed = chain(map(layout.sentences_part, range(m.sizes.parts)), map(layout.zarr_sentence_chunk, chunks))
-        named = {record.path for marker in stretches for record in marker.objects}
+        named = {record.path for marker in groups for record in marker.objects}
         for rel in islice((rel for rel in needed if rel not in named), FAULTS_AT_MOST):
             self._wrong(layout.PART_GROUPS, f"has no marker that names {rel}", missing=True)
         try:
@@ -217,30 +218,22 @@ class _Check:
         if len(named) != needed or named != sorted(map(layout.id_table, range(needed))):
             self._wrong(layout.IDS, f"names {len(named)} id tables, {needed} are needed")
 
-    def _check_sum(self, name: str, markers: Sequence[AnyMarker]) -> None:
-        if self._manifest.checksums is None:
-            return
-        wanted, actual = getattr(self._manifest.checksums, name), checksum(markers)
-        if actual != wanted:
-            self._wrong(layout.MANIFEST, f"gives the checksum {wanted} for its {name}, their markers give {actual}")
+    def _check_strays(self, known: set[str]) -> None:
+        """Objects where only named ones may stand. What stands elsewhere is not ours, and tolerated.
 
-    def _expected(self, sizes: dict[str, int]) -> set[str]:
-        """Objects that such a store has, so that those of a lost marker are no strays; rejects are told by markers only.
-
-        Only those with a number that some object's name has: there are no more of them than objects, whatever the manifest says.
+        Those that such a store has are none, also if their marker is lost; rejects are told by markers only. They are looked for
+        by the numbers in objects' names: there are no more of them than objects, whatever the manifest says.
         """
         m = self._manifest
-        numbers = {int(digits) for rel in sizes for digits in _NUMBER.findall(rel)}
-        shards = [n for n in numbers if n < m.sizes.shards]
-        names = {rel for shard in shards for rel in (layout.shard_marker(shard), *forms.shard_objects(m, shard))}
-        names |= {layout.sentences_part(n) for n in numbers if n < m.sizes.parts}
-        names |= {layout.zarr_sentence_chunk(n) for n in numbers if n * m.sentence_chunk <= m.sizes.sentences}
-        return names | {layout.id_table(n) for n in numbers if n < 1 << layout.id_bits(m.sizes.sentences)}
-
-    def _check_strays(self, sizes: dict[str, int], known: set[str]) -> None:
-        """Objects where only named ones may stand. What stands elsewhere is not ours, and tolerated."""
-        for rel in sizes:
-            if rel not in known and rel.startswith(tuple(f"{room}/" for room in OUR_ROOMS)):
+        numbers = {int(digits) for rel in self._sizes for digits in _NUMBER.findall(rel)}
+        for shard in (n for n in numbers if n < m.sizes.shards):
+            known |= {layout.shard_marker(shard), *forms.shard_objects(m, shard)}
+        known |= {layout.sentences_part(n) for n in numbers if n < m.sizes.parts}
+        known |= {layout.zarr_sentence_chunk(n) for n in numbers if n * m.sentence_chunk <= m.sizes.sentences}
+        known |= {layout.id_table(n) for n in numbers if n < 1 << layout.id_bits(m.sizes.sentences)}
+        rooms = tuple(f"{room}/" for room in OUR_ROOMS)
+        for rel in self._sizes:
+            if rel not in known and rel.startswith(rooms):
                 self._wrong(rel, "stands among the store's objects, and no marker names it")
 
     def _start_state_faults(self) -> Iterator[str]:
@@ -257,10 +250,6 @@ class _Check:
         else:
             if actual != self._manifest.start_state.sha256:
                 yield f"{where} has the hash {actual}, the manifest says {self._manifest.start_state.sha256}"
-
-    def _deep(self) -> list[Fault]:
-        faults = islice(deep_faults(self._store, THREADS, self._progress), FAULTS_AT_MOST)
-        return [Fault(text) for text in faults]
 
 
 def start_state_sha256(kind: str, h: "np.typing.NDArray[np.float32]", c: "np.typing.NDArray[np.float32]") -> str:
