@@ -6,7 +6,6 @@ tests/store compare what zarr reads, and the lengths that zarr writes. Format:
 https://zarr-specs.readthedocs.io/en/latest/v3/codecs/sharding-indexed/index.html
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,8 +20,6 @@ ABSENT = 2**64 - 1
 CRC_BYTES = 4
 
 Data = bytes | bytearray
-Encode = Callable[[npt.NDArray[Any]], Any]
-Decode = Callable[[Any], Any]
 
 
 class DamagedError(ValueError):
@@ -30,19 +27,11 @@ class DamagedError(ValueError):
 
 
 def encode(states: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compression: str, checksum: str = "none") -> Data:
-    """The object of a shard of ``shard_rows`` rows whose first ones are ``states``.
+    """The object of a shard of ``shard_rows`` rows whose first ones are ``states`` [n, n_states, channels], one or more.
 
-    Args:
-        states: [n, n_states, channels], n from 1 to ``shard_rows``.
-        shard_rows: rows of the shard, a multiple of ``chunk_rows``.
-        chunk_rows: rows of an inner chunk; each holds one state. The last used one is filled up with
-            zeros, those beyond it are left out.
-        compression: "none", "zstd" or "blosc".
-        checksum: "crc32c" puts the CRC-32C of each inner chunk behind it, "none" nothing.
-
-    Returns:
-        The inner chunks, all of the first state, then all of the next, so that one state is one range of the object; then
-        the index with its CRC-32C.
+    It has inner chunks of ``chunk_rows`` rows of one state, compressed ("none", "zstd", "blosc") and each with its CRC-32C behind
+    it if ``checksum`` is "crc32c": all of the first state, then all of the next, so that one state is one range of the object;
+    then the index with its CRC-32C. The last used chunk is filled up with zeros, those beyond it are left out.
     """
     n, n_states, channels = states.shape
     used, n_chunks = -(-n // chunk_rows), shard_rows // chunk_rows
@@ -58,11 +47,11 @@ def encode(states: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compre
         return data
     chunks = np.zeros(used * n_states * chunk_rows * channels, little)
     _fill(chunks, states, chunk_rows)
-    compress = _compressor(compression)
-    packed: list[Any] = [compress(chunk) for chunk in chunks.reshape(n_states * used, -1)]
+    encode_chunk = np.ndarray.tobytes if compression == "none" else _codec(compression).encode
+    packed: list[Any] = [encode_chunk(chunk) for chunk in chunks.reshape(n_states * used, -1)]
     if checked:
-        packed = [one for chunk in packed for one in (chunk, crc32c(chunk))]
-    lengths = np.array([len(one) for one in packed], np.uint64).reshape(n_states * used, -1).sum(axis=1)
+        packed = [data for chunk in packed for data in (chunk, crc32c(chunk))]
+    lengths = np.array([len(data) for data in packed], np.uint64).reshape(n_states * used, -1).sum(axis=1)
     return b"".join([*packed, _index(lengths.reshape(n_states, used), n_chunks)])
 
 
@@ -108,12 +97,13 @@ class ShardIndex:
         if crc32c(index[:-CRC_BYTES]) != index[-CRC_BYTES:]:
             raise DamagedError("the CRC-32C of its index is wrong")
         entries = np.frombuffer(index, "<u8", 2 * n_chunks * n_states).reshape(n_chunks, n_states, 2)
-        there = entries[:used]
-        if (there == ABSENT).any() or (there >= 2**62).any():
-            chunk, state = (int(place) for place in np.argwhere((there >= 2**62).any(axis=2))[0])
+        absent = np.argwhere((entries[:used] >= 2**62).any(axis=2))
+        if len(absent):
+            chunk, state = absent[0].tolist()
             raise DamagedError(f"its index marks inner chunk ({chunk}, {state}) as absent, which has rows")
-        if int(there[..., 1].max(initial=0)) > most_bytes:
-            raise DamagedError(f"its index says that an inner chunk has {int(there[..., 1].max())} bytes, more than {most_bytes}")
+        longest = int(entries[:used, :, 1].max(initial=0))
+        if longest > most_bytes:
+            raise DamagedError(f"its index says that an inner chunk has {longest} bytes, more than {most_bytes}")
         signed = entries.view("<i8")  # ABSENT is -1
         return cls(np.ascontiguousarray(signed[..., 0]), np.ascontiguousarray(signed[..., 1]))
 
@@ -128,7 +118,7 @@ def decode_chunk(data: Data | memoryview, out: npt.NDArray[Any], *, compression:
     try:
         if compression != "none" and (says := _content_bytes(compression, bytes(payload[:18]))) != out.nbytes:
             raise DamagedError(f"an inner chunk would decompress to {says} bytes, not {out.nbytes}")
-        values = payload if compression == "none" else _decompressor(compression)(payload)
+        values = payload if compression == "none" else _codec(compression).decode(payload)
     except (IndexError, RuntimeError, ValueError) as error:
         raise DamagedError(f"an inner chunk can't be decompressed ({error})") from error
     if len(values) != out.nbytes:
@@ -178,20 +168,6 @@ def crc32c(data: Any) -> bytes:
 
 
 @cache
-def _compressor(name: str) -> Encode:
-    """Of one inner chunk: what zarr's codecs of zarr_form do."""
-    if name == "none":
-        return lambda chunk: chunk.tobytes()
-    if name == "zstd":
-        zstd: Encode = Zstd(level=1).encode
-        return zstd
-    blosc: Encode = Blosc(cname="zstd", clevel=1, shuffle=Blosc.SHUFFLE, blocksize=1 << 20).encode
-    return blosc
-
-
-@cache
-def _decompressor(name: str) -> Decode:
-    """The inverse of `_compressor`."""
-    codec = Zstd() if name == "zstd" else Blosc()
-    decode: Decode = codec.decode
-    return decode
+def _codec(name: str) -> Any:
+    """Encodes and decodes inner chunks as zarr's codecs of zarr_form do."""
+    return Zstd(level=1) if name == "zstd" else Blosc(cname="zstd", clevel=1, shuffle=Blosc.SHUFFLE, blocksize=1 << 20)

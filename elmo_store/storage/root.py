@@ -13,6 +13,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import PurePosixPath
 from typing import Any
 
 import fsspec
@@ -85,10 +86,10 @@ class Root:
         """Free space where the root stands or will stand; None where nobody can say (object stores)."""
         if not self.is_local:
             return None
-        place = self.path()
-        while not os.path.exists(place):
-            place = os.path.dirname(place)
-        return shutil.disk_usage(place).free
+        folder = self.path()
+        while not os.path.exists(folder):
+            folder = os.path.dirname(folder)
+        return shutil.disk_usage(folder).free
 
     def path(self, rel: str = "") -> str:
         """The filesystem's own path of ``rel``. StoreError if it would leave the root."""
@@ -313,9 +314,11 @@ class Root:
         self.filesystem.invalidate_cache()
         try:
             info = self.filesystem.info(self.path(rel))
-            return "" if is_file_server(self.filesystem) else _stamp_of(info)
         except FileNotFoundError:
             return None
+        if is_file_server(self.filesystem):
+            return ""
+        return next((f"{name}={info[name]}" for name in _STAMPS if info.get(name)), "")
 
     def get(self, rel: str) -> bytes:
         """The bytes of ``rel``. FileNotFoundError if it is not there, ShardCorruptError if a folder stands there."""
@@ -341,8 +344,8 @@ class Root:
         """The bytes of each of ``rels``, all asked for at once where the filesystem can. FileNotFoundError names one missing."""
         if self.is_local or len(rels) < 2:
             return [self.get(rel) for rel in rels]
-        found: dict[str, Any] = self.filesystem.cat([self.path(rel) for rel in rels], on_error="return", **self._one_request())
-        values = [found[self.path(rel)] for rel in rels]
+        by_path: dict[str, Any] = self.filesystem.cat([self.path(rel) for rel in rels], on_error="return", **self._one_request())
+        values = [by_path[self.path(rel)] for rel in rels]
         for rel, value in zip(rels, values, strict=True):
             _raise_for(self.url(rel), value)
         return values
@@ -383,7 +386,7 @@ class Root:
             self._read_local(ranges)
             return
         groups = merged(ranges)
-        stops = [max(one.stop for one in group) for group in groups]
+        stops = [max(piece.stop for piece in group) for group in groups]
         found = self.filesystem.cat_ranges(
             [self.path(group[0].rel) for group in groups], [group[0].start for group in groups], stops, on_error="return"
         )
@@ -392,9 +395,9 @@ class Root:
             if len(data) < stop - group[0].start:
                 raise ShortReadError.before(group[0].rel, stop)
             view = memoryview(data)
-            for one in group:
-                offset = one.start - group[0].start
-                one.into[:] = view[offset : offset + one.into.nbytes]
+            for piece in group:
+                offset = piece.start - group[0].start
+                piece.into[:] = view[offset : offset + piece.into.nbytes]
 
     def _read_local(self, ranges: Sequence[Range]) -> None:
         # A file is opened anew for every call: one that has vanished or was replaced since is noticed.
@@ -406,8 +409,12 @@ class Root:
                         os.close(descriptor)
                     open_rel, descriptor = rel, -1
                     descriptor = os.open(self.path(rel), os.O_RDONLY)
-                if os.preadv(descriptor, (into,), start) != len(into):
-                    _read_fully(descriptor, Range(rel, start, into))
+                done = 0
+                while done < len(into):  # a system call may give fewer bytes than asked for (2 GiB on Linux)
+                    n_bytes = os.preadv(descriptor, (into[done:],), start + done)
+                    if n_bytes == 0:
+                        raise ShortReadError.before(rel, start + len(into))
+                    done += n_bytes
         except IsADirectoryError as error:
             raise folder_in_place_of(self.url(open_rel)) from error
         finally:
@@ -480,10 +487,10 @@ class Root:
             with suppress(FileNotFoundError):
                 os.remove(self._link_above(path) or path)
         base = self.path()
-        folders = {base + rel[:i] for rel in (f"/{rel}" for rel in rels) for i, sign in enumerate(rel) if sign == "/" and i}
+        folders = {str(folder) for rel in rels for folder in PurePosixPath(rel).parents[:-1]}
         for folder in sorted(folders, key=len, reverse=True):
             with suppress(OSError):  # what is not ours stands in it
-                os.rmdir(folder)
+                os.rmdir(os.path.join(base, folder))
 
     def remove_tree(self, prefix: str = "") -> None:
         """Remove everything below the folder ``prefix`` (all of the root without one)."""
@@ -619,23 +626,9 @@ def _local_stamp(status: os.stat_result) -> str:
     return f"{status.st_ino}-{status.st_mtime_ns}"
 
 
-def _stamp_of(info: Mapping[str, Any]) -> str:
-    return next((f"{name}={info[name]}" for name in _STAMPS if info.get(name)), "")
-
-
 def _raise_for(url: str, found: Any) -> None:
     """Raise what a filesystem returned in place of bytes; a missing object by its URL."""
     if isinstance(found, FileNotFoundError):
         raise FileNotFoundError(url) from found
     if isinstance(found, BaseException):
         raise found
-
-
-def _read_fully(descriptor: int, one: Range) -> None:
-    """Read one range of an open file; a system call may give fewer bytes than asked for (2 GiB on Linux)."""
-    done = 0
-    while done < one.into.nbytes:
-        n = os.preadv(descriptor, [one.into[done:]], one.start + done)
-        if n == 0:
-            raise ShortReadError.before(one.rel, one.stop)
-        done += n
