@@ -23,21 +23,18 @@ from elmo_store.storage.root import Root
 
 UInt64 = npt.NDArray[np.uint64]
 Int64 = npt.NDArray[np.int64]
-HASH_BITS = 64  # of the half that tables are told by
 TABLES_AT_HAND = 64
 
 
 def hashes(ids: Iterable[str]) -> UInt64:
     """(high, low) of each id: [n, 2]."""
-    digests = b"".join(hashlib.sha256(one.encode("utf-8", "surrogatepass")).digest()[:16] for one in ids)
+    digests = b"".join(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:16] for name in ids)
     return np.frombuffer(digests, ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def tables_of(high: UInt64, bits: int) -> Int64:
     """The table that each hash belongs to, of 2^``bits`` tables: [n]."""
-    if bits == 0:
-        return np.zeros(len(high), np.int64)
-    return (high >> np.uint64(HASH_BITS - bits)).astype(np.int64)
+    return (high >> np.uint64(32) >> np.uint64(32 - bits)).astype(np.int64)  # in two steps: none can be of 64 bits
 
 
 def encode_table(pairs: UInt64, sentences: Int64) -> bytes:
@@ -92,9 +89,9 @@ class HashTables:
         return [find_in(table, high, low) for table, (high, low) in zip(tables, pairs, strict=True)]
 
     def _read(self, numbers: list[int]) -> list[tuple[UInt64, UInt64, Int64]]:
-        return [self._read_one(number) for number in numbers]
+        return [self._read_table(number) for number in numbers]
 
-    def _read_one(self, number: int) -> tuple[UInt64, UInt64, Int64]:
+    def _read_table(self, number: int) -> tuple[UInt64, UInt64, Int64]:
         rel = self._path_of(number)
         if self._records is not None and rel not in self._records:
             raise ShardMissingError(f"{self._root.url(rel)} is not among the index's files")
@@ -109,5 +106,5 @@ def find_in(table: tuple[UInt64, UInt64, Int64], high: np.uint64, low: np.uint64
     """The sentences of the rows with this hash in a table sorted by it (high, low, sentence), in order."""
     highs, lows, sentences = table
     same = slice(int(np.searchsorted(highs, high, "left")), int(np.searchsorted(highs, high, "right")))
-    found: list[int] = sentences[same][lows[same] == low].tolist()
-    return found
+    numbers: list[int] = sentences[same][lows[same] == low].tolist()
+    return numbers

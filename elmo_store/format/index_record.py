@@ -67,9 +67,9 @@ def read_record(root: Root, folder: str, identity: str, remedy: str) -> IndexRec
         raise damaged(root, rel, f"is no record of an index ({error!r})", remedy) from error
     if store != identity:
         raise StoreError(f"{root.url(folder)} is the index of another store: run `{remedy}` again")
-    if outside := [one.path for one in objects if not one.path.startswith(f"{folder}/")]:
+    if outside := [record.path for record in objects if not record.path.startswith(f"{folder}/")]:
         raise damaged(root, rel, f"names {outside[0]!r}, which is not in its folder", remedy)
-    return IndexRecord(value, {one.path: one for one in objects})
+    return IndexRecord(value, {record.path: record for record in objects})
 
 
 def damaged(root: Root, rel: str, problem: str, remedy: str) -> StoreError:

@@ -14,7 +14,7 @@ from elmo_store.storage.root import Root
 
 def encode_inputs(files: Sequence[Mapping[str, Any]]) -> bytes:
     """The table of the input's files, in input order; each has the columns of `layout.INPUTS_SCHEMA`."""
-    table = pa.table({name: [one[name] for one in files] for name in layout.INPUTS_SCHEMA.names}, schema=layout.INPUTS_SCHEMA)
+    table = pa.table({name: [file[name] for file in files] for name in layout.INPUTS_SCHEMA.names}, schema=layout.INPUTS_SCHEMA)
     sink = BytesIO()
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
     return sink.getvalue()

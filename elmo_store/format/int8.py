@@ -80,4 +80,4 @@ def quantized(states: Array) -> Int8Rows:
 
 def joined(blocks: Sequence[Int8Rows]) -> Int8Rows:
     """Rows of several blocks, one after the other. At least one block."""
-    return Int8Rows(np.concatenate([one.values for one in blocks]), np.concatenate([one.scale for one in blocks]))
+    return Int8Rows(np.concatenate([rows.values for rows in blocks]), np.concatenate([rows.scale for rows in blocks]))

@@ -57,29 +57,17 @@ def schema(columns: Mapping[str, pa.DataType]) -> pa.Schema:
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
 
 
+_TOKENS = pa.list_(pa.field("element", pa.string(), nullable=False))
 SENTENCES_SCHEMA = schema(
-    {
-        "sentence": pa.int64(),
-        "id": pa.string(),
-        "source": pa.string(),
-        "position": pa.int64(),
-        "first_row": pa.int64(),
-        "n_tokens": pa.int32(),
-        "tokens": pa.list_(pa.field("element", pa.string(), nullable=False)),
-    }
+    {"sentence": pa.int64(), "id": pa.string(), "source": pa.string(), "position": pa.int64(), "first_row": pa.int64()}
+    | {"n_tokens": pa.int32(), "tokens": _TOKENS}
 )
 # One row a part; `bytes` and `rejects_bytes` are sizes of its files, 0 where it has no rejects.
 _INDEX_COLUMNS = ("part", "first_sentence", "n_sentences", "first_row", "n_rows", "bytes", "rejects_bytes")
 INDEX_SCHEMA = schema(dict.fromkeys(_INDEX_COLUMNS, pa.int64()))
 INPUTS_SCHEMA = schema(
-    {
-        "url": pa.string(),
-        "format": pa.string(),
-        "guessed": pa.bool_(),
-        "bytes": pa.int64(),
-        "version": pa.string(),
-        "pieces": pa.int64(),
-    }
+    {"url": pa.string(), "format": pa.string(), "guessed": pa.bool_()}
+    | {"bytes": pa.int64(), "version": pa.string(), "pieces": pa.int64()}
 )
 IDS_SCHEMA = schema({"hash_high": pa.uint64(), "hash_low": pa.uint64(), "sentence": pa.int64()})
 
@@ -110,17 +98,14 @@ def have_layers(states: Sequence[str]) -> bool:
 
 def check_states(states: Sequence[str]) -> None:
     """ValueError unless ``states`` are one or more of `state_names`, in that order: a store may hold a subset."""
-    places = [_state_place(name) for name in states]
-    if not places or places != sorted(set(places)):
+    order = []
+    for name in states:
+        match = re.fullmatch(r"(fwd|bwd)([1-9][0-9]{0,5})", name)
+        if name != "x" and match is None:
+            raise ValueError(f"{name!r} is no state: known are x, fwd1, bwd1, fwd2, …")
+        order.append(0 if match is None else 2 * int(match[2]) - (match[1] == "fwd"))
+    if not order or order != sorted(set(order)):
         raise ValueError(f"states {', '.join(states) or '(none)'} are not some of x, fwd1, bwd1, fwd2, … in this order")
-
-
-def _state_place(name: str) -> int:
-    """Place of a state among x, fwd1, bwd1, …; ValueError if it is none of them."""
-    match = re.fullmatch(r"(fwd|bwd)([1-9][0-9]{0,5})", name)
-    if name != "x" and match is None:
-        raise ValueError(f"{name!r} is no state: known are x, fwd1, bwd1, fwd2, …")
-    return 0 if match is None else 2 * int(match[2]) - (match[1] == "fwd")
 
 
 _SET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")

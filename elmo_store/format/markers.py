@@ -190,9 +190,9 @@ def object_fault(root: Root, record: ObjectRecord, verify: Verify, size: int | N
     if size != record.bytes:
         return f"{root.url(record.path)} has {size} bytes, its marker says {record.bytes}"
     if verify == "sha256":
-        found = root.sha256(record.path)
-        if found != record.sha256:
-            return f"{root.url(record.path)} has SHA-256 {found}, its marker says {record.sha256}"
+        actual = root.sha256(record.path)
+        if actual != record.sha256:
+            return f"{root.url(record.path)} has SHA-256 {actual}, its marker says {record.sha256}"
     return None
 
 
@@ -218,8 +218,8 @@ def marker_fault(root: Root, marker: AnyMarker, verify: Verify) -> str | None:
 
 def stamped_objects(marker: AnyMarker) -> list[tuple[ObjectRecord, str]]:
     """The objects of a marker, each with its stamp when it was put ("": not known)."""
-    known = str(marker.stats.get(STAMPS, "")).split("\n")
-    return [(record, "".join(known[place : place + 1])) for place, record in enumerate(marker.objects)]
+    stamps = str(marker.stats.get(STAMPS, "")).split("\n") + [""] * len(marker.objects)
+    return list(zip(marker.objects, stamps, strict=False))
 
 
 def stamped_fault(root: Root, record: ObjectRecord, stamp: str, verify: Verify) -> str | None:
@@ -247,10 +247,7 @@ def run_digest(markers: Iterable[AnyMarker]) -> str:
 
 def checksum_of_runs(digests: Iterable[str]) -> str:
     """SHA-256 over the digests of the runs, in order: of the lines ``digest LF``."""
-    digest = hashlib.sha256()
-    for one in digests:
-        digest.update(f"{one}\n".encode())
-    return digest.hexdigest()
+    return hashlib.sha256("".join(f"{digest}\n" for digest in digests).encode()).hexdigest()
 
 
 def total_bytes(markers: Sequence[ShardMarker]) -> int:
