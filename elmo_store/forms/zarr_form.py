@@ -20,7 +20,7 @@ from elmo_store.format import layout
 from elmo_store.format.int8 import Array, Int8Rows
 from elmo_store.format.manifest import Manifest
 from elmo_store.forms import zarr_shard
-from elmo_store.forms.zarr_rows import errors_name, most_token_bytes
+from elmo_store.forms.zarr_rows import decoded, most_token_bytes
 from elmo_store.forms.zarr_shard import DamagedError, Data
 from elmo_store.storage.root import Root
 
@@ -157,10 +157,4 @@ def decode_sentence_chunk(data: bytes, entries: int) -> Int64:
 def read_sentence_chunks(root: Root, manifest: Manifest, chunks: Sequence[int]) -> list[Int64]:
     """Chunks of ``sentence_start``, all asked for at once; each [sentence_chunk]. ShardMissingError, ShardCorruptError."""
     rels = [layout.zarr_sentence_chunk(chunk) for chunk in chunks]
-    with errors_name(root):
-        chunk_bytes = root.get_many(rels)
-    decoded = []
-    for rel, data in zip(rels, chunk_bytes, strict=True):
-        with errors_name(root, rel):
-            decoded.append(decode_sentence_chunk(data, manifest.sentence_chunk))
-    return decoded
+    return decoded(root, rels, lambda data: decode_sentence_chunk(data, manifest.sentence_chunk))

@@ -6,6 +6,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,7 @@ from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root
 
 errors_name = partial(parquet_files.errors_name, damage=(ShortReadError, DamagedError))
+T = TypeVar("T")
 SHARDS_AT_HAND = 1024  # indices of 10 KB each for 16,384 rows of 5 states
 TOKEN_CHUNKS_AT_HAND = 8
 DECODE_THREADS = 4
@@ -136,15 +138,15 @@ class ShardedRows:
 
         if len(stored) > DECODE_THREADS:
             with ThreadPoolExecutor(DECODE_THREADS) as pool:
-                decoded = dict(zip(stored, pool.map(decode, stored), strict=True))
+                chunks = dict(zip(stored, pool.map(decode, stored), strict=True))
         else:
-            decoded = {key: decode(key) for key in stored}
+            chunks = {key: decode(key) for key in stored}
         for shard, low, high, start in edges:
             for chunk in range(low // m.chunk_rows, -(-high // m.chunk_rows)):
                 first = chunk * m.chunk_rows
                 a, b = max(low, first), min(high, first + m.chunk_rows)
                 for i, part in enumerate(parts):
-                    out[i, start + a - low : start + b - low] = decoded[shard, chunk, part][a - first : b - first]
+                    out[i, start + a - low : start + b - low] = chunks[shard, chunk, part][a - first : b - first]
         return out.transpose(1, 0, 2)
 
 
@@ -185,13 +187,18 @@ class ZarrRows(RowReader):
 
     def _read_tokens(self, shards: list[int]) -> list[list[str]]:
         rels = [layout.zarr_token_chunk(shard) for shard in shards]
-        with errors_name(self._root):
-            chunks = self._root.get_many(rels)
-        decoded = []
-        for rel, data in zip(rels, chunks, strict=True):
-            with errors_name(self._root, rel):
-                decoded.append(decode_tokens(data, self._manifest.shard_rows))
-        return decoded
+        return decoded(self._root, rels, lambda data: decode_tokens(data, self._manifest.shard_rows))
+
+
+def decoded(root: Root, rels: list[str], decode: Callable[[bytes], T]) -> list[T]:
+    """What ``decode`` makes of each of these objects, all asked for at once. ShardMissingError, ShardCorruptError."""
+    with errors_name(root):
+        chunks = root.get_many(rels)
+    values = []
+    for rel, data in zip(rels, chunks, strict=True):
+        with errors_name(root, rel):
+            values.append(decode(data))
+    return values
 
 
 def decode_tokens(data: bytes, shard_rows: int) -> list[str]:

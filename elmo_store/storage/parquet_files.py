@@ -5,9 +5,8 @@ A footer costs one request, row groups of any number of files one round of them.
 
 import hashlib
 import io
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,18 +91,14 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
     """The row groups of each request as a table, columns in the order asked for. ShardMissingError, ShardCorruptError."""
     tables = []
     fetched = None if root.is_local else _fetch(root, requests)
-    for i, one in enumerate(requests):
-        with errors_name(root, one.rel):
-            with ExitStack() as opened:
-                if fetched is None:
-                    size = os.stat(root.path(one.rel)).st_size
-                    read_at = parquet_pages.reader_of_file(opened.enter_context(open(root.path(one.rel), "rb")))
-                else:
-                    size, read_at = fetched[i].size, fetched[i].at
-                parquet_pages.check(read_at, size, one.metadata, one.groups, one.columns)
-            source = root.path(one.rel) if fetched is None else pa.PythonFile(fetched[i], mode="r")
-            file = _opened(source, one.metadata, one.groups, one.columns)
-            tables.append(_checked(_read(file, one.groups, one.columns), one.metadata, one.groups, size))
+    for i, request in enumerate(requests):
+        path, metadata, columns = root.path(request.rel), request.metadata, request.columns
+        with errors_name(root, request.rel), open(path, "rb") if fetched is None else fetched[i] as file:
+            size = file.seek(0, io.SEEK_END)
+            parquet_pages.check(file, size, metadata, request.groups, columns)
+            source = path if fetched is None else pa.PythonFile(file, mode="r")
+            table = _read(_opened(source, metadata, request.groups, columns), request.groups, columns)
+            tables.append(_checked(table, metadata, request.groups, size))
     if fetched is None:  # what was fetched is confirmed
         root.confirm()
     return tables
@@ -123,7 +118,7 @@ def read_table(root: Root, rel: str, schema: pa.Schema, sha256: str | None = Non
         if problem := schema_problem(metadata.schema.to_arrow_schema(), schema):
             raise ValueError(problem)
         groups = range(metadata.num_row_groups)
-        parquet_pages.check(parquet_pages.reader_of(data), len(data), metadata, groups, schema.names)
+        parquet_pages.check(io.BytesIO(data), len(data), metadata, groups, schema.names)
         file = _opened(pa.BufferReader(data), metadata, groups, schema.names)
         return _checked(_read(file, groups, schema.names).select(schema.names), metadata, groups, len(data))
 
@@ -148,22 +143,22 @@ def _read(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -
     return pa.concat_tables(tables) if tables else file.read_row_groups([], columns=list(columns))
 
 
-def schema_problem(found: pa.Schema, wanted: pa.Schema) -> str | None:
+def schema_problem(actual: pa.Schema, wanted: pa.Schema) -> str | None:
     """What keeps a file from being read as ``wanted``; None if nothing does. Other columns may stand beside them."""
     for field in wanted:
-        index = found.get_field_index(field.name)
+        index = actual.get_field_index(field.name)
         if index < 0:
             return f"it has no column {field.name}"
-        if not _same_type(found.field(index).type, field.type):
-            return f"its column {field.name} is {found.field(index).type}, not {field.type}"
+        if not _same_type(actual.field(index).type, field.type):
+            return f"its column {field.name} is {actual.field(index).type}, not {field.type}"
     return None
 
 
-def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _same_type(actual: pa.DataType, wanted: pa.DataType) -> bool:
     """Equal, whatever an inner field is called and whether it may be null."""
     if pa.types.is_list(wanted):
-        return bool(pa.types.is_list(found)) and _same_type(found.value_type, wanted.value_type)
-    return bool(found.equals(wanted))
+        return bool(pa.types.is_list(actual)) and _same_type(actual.value_type, wanted.value_type)
+    return bool(actual.equals(wanted))
 
 
 def _checked(table: pa.Table, metadata: pq.FileMetaData, groups: Iterable[int], size: int) -> pa.Table:
@@ -197,15 +192,11 @@ def _footer_bytes(tail: bytes) -> int:
 def _fetch(root: Root, requests: Sequence[GroupsOf]) -> list["_Fetched"]:
     """The bytes that each request needs, all asked for at once."""
     files = []
-    for one in requests:
-        with errors_name(root, one.rel):
-            files.append(_Fetched(one))
-    try:
-        root.read_ranges([r for file in files for r in file.ranges])
-    except (FileNotFoundError, ShortReadError) as error:
-        rel = getattr(error, "rel", "")
-        with errors_name(root, rel):
-            raise
+    for request in requests:
+        with errors_name(root, request.rel):
+            files.append(_Fetched(request))
+    with errors_name(root, damage=(ShortReadError,)):
+        root.read_ranges([part for file in files for part in file.ranges])
     return files
 
 
@@ -224,11 +215,6 @@ class _Fetched(io.RawIOBase):
                 self._blocks.append((start, block))
                 self.ranges.append(Range(request.rel, start, memoryview(block)))
                 self.size = max(self.size, stop)
-
-    def at(self, start: int, n_bytes: int) -> bytes:
-        """Bytes from ``start`` on, as many as a range has."""
-        self._at = start
-        return self.read(n_bytes)
 
     def readable(self) -> bool:
         return True

@@ -4,8 +4,9 @@ A footer may lie about sizes; a page's own header is what a reader allocates by.
 https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift (PageHeader), in Thrift's compact protocol.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator, Sequence
+from io import RawIOBase
+from typing import IO, Any
 
 import pyarrow.parquet as pq
 
@@ -17,23 +18,6 @@ MOST_HEADER_BYTES = 1 << 20
 _DATA, _DATA_2 = 5, 8  # fields of a page's header that hold one of their own
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
 _NUMBERS = (4, 5, 6)
-
-ReadAt = Callable[[int, int], bytes]  # from a byte on, so many at most
-
-
-def reader_of(data: bytes) -> ReadAt:
-    """Of a file at hand."""
-    return lambda start, n_bytes: data[start : start + n_bytes]
-
-
-def reader_of_file(file: BinaryIO) -> ReadAt:
-    """Of an open file."""
-
-    def read(start: int, n_bytes: int) -> bytes:
-        file.seek(start)
-        return file.read(n_bytes)
-
-    return read
 
 
 def limit(stored_bytes: int) -> int:
@@ -57,18 +41,17 @@ def chunks(metadata: pq.FileMetaData, group: int, columns: Sequence[str]) -> Ite
             yield column, start, start + stored
 
 
-def check(read: ReadAt, size: int, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> None:
-    """ValueError, with the limit, if the columns of these row groups would decompress to more, or their pages are none.
-
-    ``size``: of the file; ``read``: its bytes.
-    """
+def check(
+    file: IO[bytes] | RawIOBase, size: int, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]
+) -> None:
+    """ValueError, with the limit, if columns of row groups of a file of ``size`` would decompress to more, or have no pages."""
     stored = total = 0
     for group in groups:
         for column, start, stop in chunks(metadata, group, columns):
             if stop > size:
                 raise ValueError(f"its column {column.path_in_schema} ends at byte {stop} of {size}")
             stored += stop - start
-            total += _decompressed(read, column, start, stop)
+            total += _decompressed(file, column, start, stop)
             if total > limit(stored):
                 raise ValueError(
                     f"its columns {', '.join(columns)} would take {total:,} bytes, more than {MOST_BYTES:,} and "
@@ -76,15 +59,15 @@ def check(read: ReadAt, size: int, metadata: pq.FileMetaData, groups: Iterable[i
                 )
 
 
-def _decompressed(read: ReadAt, column: Any, start: int, stop: int) -> int:
+def _decompressed(file: IO[bytes] | RawIOBase, column: Any, start: int, stop: int) -> int:
     """Bytes that the pages of a column of a row group decompress to; of numbers of a dictionary, at 4 bytes a value."""
     values = total = 0
     while start < stop and values < column.num_values:
-        header, length = _header(read, start, stop)
+        header, length = _header(file, start, stop)
         inner = header.get(_DATA) or header.get(_DATA_2) or {}
         if not isinstance(inner, dict):
             raise ValueError(f"what stands at byte {start} is no header of a page")
-        count, stored, size = (_count(one) for one in (inner.get(1, 0), header.get(3), header.get(2)))
+        count, stored, size = (_count(value) for value in (inner.get(1, 0), header.get(3), header.get(2)))
         if start + length + stored > stop:
             raise ValueError(f"a page of its column {column.path_in_schema} ends after byte {stop}, where the column does")
         values += count
@@ -93,11 +76,12 @@ def _decompressed(read: ReadAt, column: Any, start: int, stop: int) -> int:
     return total
 
 
-def _header(read: ReadAt, start: int, stop: int) -> tuple[dict[int, Any], int]:
+def _header(file: IO[bytes] | RawIOBase, start: int, stop: int) -> tuple[dict[int, Any], int]:
     """A page's header and its length."""
     n_bytes = HEADER_BYTES
     while True:
-        data = read(start, min(n_bytes, stop - start))
+        file.seek(start)
+        data = file.read(min(n_bytes, stop - start))
         try:
             return _Compact(data).struct_and_length()
         except IndexError as error:
