@@ -18,6 +18,7 @@ MOST_HEADER_BYTES = 1 << 20
 _DATA, _DATA_2 = 5, 8  # fields of a page's header that hold one of their own
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
 _NUMBERS = (4, 5, 6)
+File = IO[bytes] | RawIOBase
 
 
 def limit(stored_bytes: int) -> int:
@@ -41,9 +42,7 @@ def chunks(metadata: pq.FileMetaData, group: int, columns: Sequence[str]) -> Ite
             yield column, start, start + stored
 
 
-def check(
-    file: IO[bytes] | RawIOBase, size: int, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]
-) -> None:
+def check(file: File, size: int, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> None:
     """ValueError, with the limit, if columns of row groups of a file of ``size`` would decompress to more, or have no pages."""
     stored = total = 0
     for group in groups:
@@ -59,7 +58,7 @@ def check(
                 )
 
 
-def _decompressed(file: IO[bytes] | RawIOBase, column: Any, start: int, stop: int) -> int:
+def _decompressed(file: File, column: Any, start: int, stop: int) -> int:
     """Bytes that the pages of a column of a row group decompress to; of numbers of a dictionary, at 4 bytes a value."""
     values = total = 0
     while start < stop and values < column.num_values:
@@ -76,7 +75,7 @@ def _decompressed(file: IO[bytes] | RawIOBase, column: Any, start: int, stop: in
     return total
 
 
-def _header(file: IO[bytes] | RawIOBase, start: int, stop: int) -> tuple[dict[int, Any], int]:
+def _header(file: File, start: int, stop: int) -> tuple[dict[int, Any], int]:
     """A page's header and its length."""
     n_bytes = HEADER_BYTES
     while True:
