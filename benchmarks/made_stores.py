@@ -17,7 +17,7 @@ import elmo_store as stores
 from benchmarks.texts import made_up_words
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
-from elmo_store.format.inputs import encode_inputs
+from elmo_store.format.manifest import encode_inputs
 from elmo_store.format.markers import checksum
 from elmo_store.forms import zarr_form
 from elmo_store.reading.writer import complete_store

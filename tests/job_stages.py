@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from elmo_store.format.inputs import encode_inputs
 from elmo_store.format.layout import INPUTS, START_STATE
-from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, read_manifest
+from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo, encode_inputs, read_manifest
 from elmo_store.storage.root import Root
 from model.options import BiLMOptions
 from transforms.inputs.records import ReadSettings, describe_files

@@ -11,8 +11,8 @@ import numpy as np
 from elmo_store.errors import StoreError
 from elmo_store.exports.formats import Settings
 from elmo_store.format import layout
-from elmo_store.format.halves import ROWS_AT_ONCE, assign
 from elmo_store.format.manifest import WeightSet
+from elmo_store.format.numbers import ROWS_AT_ONCE, assign
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.reading.rows import Array
 from elmo_store.reading.store import StoreReader

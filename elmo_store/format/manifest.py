@@ -1,4 +1,4 @@
-"""The manifest, elmo_store.json: what a store is, and whether it is whole.
+"""The manifest, elmo_store.json: what a store is, and whether it is whole; and inputs.parquet: the files it was made from.
 
 Parsing checks every field and how the fields fit together, so that no reader meets a half-believed number. What each field
 means stands in docs/store-format.md; this module and that page change together.
@@ -6,10 +6,13 @@ means stands in docs/store-format.md; this module and that page change together.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from io import BytesIO
 from typing import Annotated, Any, Literal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from msgspec import Meta
 
 from elmo_store.errors import (
@@ -23,6 +26,7 @@ from elmo_store.errors import (
 from elmo_store.format import layout
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import Count, Json, Name, Number, Sha256, Size, converted
+from elmo_store.storage.parquet_files import read_table
 from elmo_store.storage.root import Root
 
 UNIQUE = Meta(min_length=1, extra_json_schema={"uniqueItems": True})
@@ -304,3 +308,17 @@ def read_manifest(root: Root) -> Manifest:
     except ValueError as error:
         raise ManifestError(f"{where} is not JSON in UTF-8 ({error}): restore it, or write the store again") from error
     return Manifest.parse(value, where)
+
+
+def encode_inputs(files: Sequence[Mapping[str, Any]]) -> bytes:
+    """The table of the input's files, in input order; each has the columns of `layout.INPUTS_SCHEMA`."""
+    table = pa.table({name: [file[name] for file in files] for name in layout.INPUTS_SCHEMA.names}, schema=layout.INPUTS_SCHEMA)
+    sink = BytesIO()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue()
+
+
+def read_inputs(root: Root) -> list[dict[str, Any]]:
+    """The input's files, in input order. ShardMissingError, ShardCorruptError."""
+    files: list[dict[str, Any]] = read_table(root, layout.INPUTS, layout.INPUTS_SCHEMA).to_pylist()
+    return files

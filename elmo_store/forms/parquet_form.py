@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
-from elmo_store.format.int8 import Array, Empty, Int8Rows
 from elmo_store.format.manifest import Manifest
+from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.forms.runs import Blocks, PlainRows, RowReader, Spans, cut
 from elmo_store.storage.parquet_files import GroupsOf, read_footers, read_tables
 from elmo_store.storage.recent import Recent

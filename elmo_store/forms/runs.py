@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.format.int8 import Array, Empty, Int8Rows
 from elmo_store.format.manifest import Manifest
+from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.storage.parquet_files import errors_name
 from elmo_store.storage.ranges import Range, ShortReadError
 from elmo_store.storage.recent import Recent

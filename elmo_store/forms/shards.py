@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elmo_store.format import layout
-from elmo_store.format.int8 import Array, Int8Rows, quantized
 from elmo_store.format.manifest import Manifest
+from elmo_store.format.numbers import Array, Int8Rows, quantized
 from elmo_store.forms import parquet_form, zarr_form
 from elmo_store.forms.parquet_form import ParquetRows
 from elmo_store.forms.runs import RowReader

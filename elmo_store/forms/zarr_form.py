@@ -17,8 +17,8 @@ from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
-from elmo_store.format.int8 import Array, Int8Rows
 from elmo_store.format.manifest import Manifest
+from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import zarr_shard
 from elmo_store.forms.zarr_rows import decoded, most_token_bytes
 from elmo_store.forms.zarr_shard import DamagedError, Data

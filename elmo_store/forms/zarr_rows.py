@@ -13,8 +13,8 @@ import numpy.typing as npt
 from numcodecs.vlen import VLenUTF8  # type: ignore[import-untyped]
 
 from elmo_store.format import layout
-from elmo_store.format.int8 import Array, Empty, Int8Rows
 from elmo_store.format.manifest import Manifest
+from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.forms import zarr_shard
 from elmo_store.forms.runs import Blocks, PlainRows, RowReader, Spans, cut
 from elmo_store.forms.zarr_shard import DamagedError, ShardIndex

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from elmo_store import notebook
 from elmo_store.errors import WeightSetError
-from elmo_store.format.halves import widened
 from elmo_store.format.manifest import WeightSet
+from elmo_store.format.numbers import widened
 
 Array = npt.NDArray[Any]
 LayerNorm = Literal["none", "token", "batch"]

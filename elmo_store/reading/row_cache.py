@@ -21,8 +21,8 @@ import numpy as np
 
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
-from elmo_store.format.int8 import Empty, Int8Rows
 from elmo_store.format.manifest import Manifest
+from elmo_store.format.numbers import Empty, Int8Rows
 from elmo_store.forms.runs import cut
 from elmo_store.reading.rows import Array, Int64, Readable, Spans
 from elmo_store.reading.sentences import SentenceRecord

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from elmo_store import notebook
 from elmo_store.errors import SentenceNotFoundError, StateNotFoundError, StoreError
 from elmo_store.format import layout
-from elmo_store.format.int8 import Array, Empty, Int8Rows
+from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading import scan
 from elmo_store.reading.sentences import SentenceRecord

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.format.int8 import Array, Empty, Int8Rows
+from elmo_store.format.numbers import Array, Empty, Int8Rows
 
 Int64 = npt.NDArray[np.int64]
 Rows = TypeVar("Rows", Array, Int8Rows)  # of a block

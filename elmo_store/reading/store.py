@@ -8,9 +8,9 @@ import numpy as np
 
 from elmo_store.errors import ShardMissingError
 from elmo_store.format import layout
-from elmo_store.format.int8 import Empty
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
+from elmo_store.format.numbers import Empty
 from elmo_store.forms.runs import RowReader, cut
 from elmo_store.forms.shards import row_reader
 from elmo_store.reading.rows import Int64, Readable, Span, Spans

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
-from elmo_store.format.int8 import Empty, joined
+from elmo_store.format.numbers import Empty, joined
 from elmo_store.reading.rows import Int64, Readable, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import StoreReader

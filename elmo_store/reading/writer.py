@@ -18,9 +18,7 @@ import pyarrow as pa
 
 from elmo_store.errors import StoreError
 from elmo_store.format import ids, layout
-from elmo_store.format.inputs import encode_inputs, read_inputs
-from elmo_store.format.int8 import Array, Int8Rows
-from elmo_store.format.manifest import Checksums, Counts, InputInfo, Manifest, write_manifest
+from elmo_store.format.manifest import Checksums, Counts, InputInfo, Manifest, encode_inputs, read_inputs, write_manifest
 from elmo_store.format.markers import (
     IdsMarker,
     ObjectRecord,
@@ -30,6 +28,7 @@ from elmo_store.format.markers import (
     checksum,
     write_marker,
 )
+from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.reading.rows import Readable, text_of_rows

@@ -16,8 +16,8 @@ from torch import nn
 from elmo_store.embedded import Array, loaded_model
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format import layout
-from elmo_store.format.int8 import quantized
 from elmo_store.format.manifest import Manifest
+from elmo_store.format.numbers import quantized
 from elmo_store.reading.rows import Readable
 from elmo_store.store import open as open_store
 from elmo_store.torch.mix import ScalarMix, scaled

@@ -14,9 +14,8 @@ import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import JobMismatchError, StoreError
-from elmo_store.format.inputs import read_inputs
 from elmo_store.format.layout import INPUTS, MANIFEST, START_STATE, check_scale_columns
-from elmo_store.format.manifest import Manifest, write_manifest
+from elmo_store.format.manifest import Manifest, read_inputs, write_manifest
 from elmo_store.reading.watched import opened_store
 from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process

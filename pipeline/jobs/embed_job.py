@@ -17,9 +17,8 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import StoreError
-from elmo_store.format.inputs import encode_inputs
 from elmo_store.format.layout import INPUTS, START_STATE
-from elmo_store.format.manifest import Manifest, StartStateInfo, write_manifest
+from elmo_store.format.manifest import Manifest, StartStateInfo, encode_inputs, write_manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process

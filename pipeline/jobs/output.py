@@ -20,9 +20,8 @@ from elmo_store.errors import (
     StoreNotFoundError,
     StoreVersionError,
 )
-from elmo_store.format.inputs import read_inputs
 from elmo_store.format.layout import FOLDERS, MANIFEST, WORK, is_ours
-from elmo_store.format.manifest import Manifest, read_manifest, write_manifest
+from elmo_store.format.manifest import Manifest, read_inputs, read_manifest, write_manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.reading.watched import REPLACE_SECONDS
 from elmo_store.storage import lease

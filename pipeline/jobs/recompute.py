@@ -9,8 +9,8 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from elmo_store.format.int8 import Int8Rows, quantized
 from elmo_store.format.layout import START_STATE, state_names
+from elmo_store.format.numbers import Int8Rows, quantized
 from elmo_store.reading.rows import Batch
 from elmo_store.store import Store
 from model.engine.embedder import Embedder

@@ -131,7 +131,7 @@ def test_nulls_and_strings_that_are_no_utf_8_in_a_part(store: Written, column: s
 
 @pytest.mark.parametrize("rel", [layout.SENTENCE_INDEX, layout.id_table(0), layout.INPUTS])
 def test_columns_of_another_type(store: Written, rel: str) -> None:
-    from elmo_store.format.inputs import read_inputs
+    from elmo_store.format.manifest import read_inputs
 
     table = pq.read_table(BytesIO(store.root.get(rel)))
     sink = BytesIO()

@@ -9,7 +9,7 @@ import pytest
 
 import elmo_store
 from elmo_store.format import layout
-from elmo_store.format.int8 import quantized
+from elmo_store.format.numbers import quantized
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.conftest import Command

@@ -13,8 +13,6 @@ from safetensors.numpy import save
 
 from elmo_store.checking.verify import start_state_sha256
 from elmo_store.format import ids, layout
-from elmo_store.format.inputs import encode_inputs
-from elmo_store.format.int8 import Int8Rows, quantized
 from elmo_store.format.manifest import (
     Checksums,
     Counts,
@@ -23,9 +21,11 @@ from elmo_store.format.manifest import (
     MixInfo,
     ModelInfo,
     StartStateInfo,
+    encode_inputs,
     write_manifest,
 )
 from elmo_store.format.markers import IdsMarker, ObjectRecord, PartGroupMarker, PartRange, ShardMarker, checksum, write_marker
+from elmo_store.format.numbers import Int8Rows, quantized
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from elmo_store.format.halves import ROWS_AT_ONCE, assign, widened
+from elmo_store.format.numbers import ROWS_AT_ONCE, assign, widened
 
 EVERY = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 

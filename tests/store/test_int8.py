@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from elmo_store.format.int8 import GREATEST_SCALE, ROWS_AT_ONCE, Int8Rows, quantized
+from elmo_store.format.numbers import GREATEST_SCALE, ROWS_AT_ONCE, Int8Rows, quantized
 
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 STATES = arrays.arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(1, 3), st.integers(1, 9)), elements=FLOATS)

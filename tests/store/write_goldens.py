@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.format.int8 import Int8Rows
 from elmo_store.format.manifest import MixInfo, WeightSet
+from elmo_store.format.numbers import Int8Rows
 from tests.store import support
 
 LENGTHS = (3, 0, 5, 0, 1, 2)  # sentence 1 is a blank line, sentence 3 a record that was refused

@@ -20,7 +20,6 @@ from apache_beam.pvalue import TaggedOutput
 import elmo_store
 from elmo_store.errors import LeaseLostError, ShardMissingError
 from elmo_store.format import layout
-from elmo_store.format.int8 import Array, Int8Rows
 from elmo_store.format.manifest import Manifest, WeightSet, read_manifest
 from elmo_store.format.markers import (
     STAMPS,
@@ -31,6 +30,7 @@ from elmo_store.format.markers import (
     read_part_group_marker,
     write_marker,
 )
+from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import zarr_form
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.reading.sentences import read_index

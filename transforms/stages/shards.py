@@ -18,10 +18,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elmo_store.format.int8 import Array, Int8Rows
 from elmo_store.format.layout import BOS_TOKEN, EOS_TOKEN
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import STAMPS, ShardMarker, joined_stamps, put_marked, write_marker
+from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import shards as forms
 from elmo_store.storage.root import Root
 from model.engine.planning.sequences import bounded, ranges
