@@ -64,7 +64,6 @@ def canonical(arrays: Mapping[str, Tensor], options: BiLMOptions) -> dict[str, T
 
 
 def published(tensors: Mapping[str, Tensor], options: BiLMOptions) -> dict[str, Tensor]:
-    """The way back of `canonical`."""
     arrays = {"char_embed": tensors["char_embed"][1:]}
     for i in range(len(options.filters)):
         arrays[f"CNN/W_cnn_{i}"] = tensors[f"conv{i}.weight"].permute(2, 1, 0)[None]  # [1, w, chars, f]

@@ -111,7 +111,6 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | No
 
 
 def _refuse_foreign(names: Collection[str], shown: str) -> None:
-    """Raise WeightsError for another program's model."""
     if kind := foreign_kind(names):
         is_remote_folder = "://" in shown and not shown.lower().endswith(".zip")  # a folder is converted on a local disk
         source, note = ("COPY", ", COPY a local copy of it,") if is_remote_folder else (shown, "")
@@ -186,7 +185,6 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def cache_folder() -> Path:
-    """The folder that downloaded models are kept in."""
     if chosen := os.environ.get("ELMO_STORE_CACHE"):
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elmo-store"

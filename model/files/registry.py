@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from model.errors import UnknownModelError
-from model.files import safetensors
-from model.files.weights import BiLMWeights
+from model.files.weights import BiLMWeights, stored_options
 from model.options import BiLMOptions
 
 RANDOM_SMALL = "random-small"
@@ -127,7 +126,7 @@ def model_options(spec: str | None = None) -> BiLMOptions:
         return SMALL_OPTIONS
     path = {folder.name: folder for folder in packaged_folders()}.get(name, Path(name))
     file = path if path.suffix == ".safetensors" else path / "weights.safetensors"
-    stored = safetensors.stored_options(file) if name not in _published() and file.is_file() else None
+    stored = stored_options(file) if name not in _published() and file.is_file() else None
     return stored or load_model(spec)[1].options
 
 

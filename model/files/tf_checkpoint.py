@@ -28,8 +28,6 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where one tensor stands."""
-
     dtype: int
     shape: tuple[int, ...]
     shard: int
@@ -201,6 +199,5 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _masked(data: bytes) -> int:
-    """The CRC-32C as LevelDB stores it."""
     crc = int(google_crc32c.value(data))
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF

@@ -3,22 +3,32 @@
 Canonical names and shapes are those of `BiLMOptions.tensor_shapes`: float32 on the CPU, torch orientation (out, in),
 gates in torch's order input, forget, cell, output. The bias is the published one: TensorFlow adds 1.0 to the forget
 gate when it computes, and so do our engines, so that files round-trip bit by bit.
+
+Our own form is one safetensors file: the canonical tensors; the dictionaries of a model that has them as one more tensor, of
+bytes, `lexicon`; and in the metadata one key, `options`, the published options.json as text. One key, because safetensors does
+not fix the order of several, and equal models are equal files.
 """
 
 import hashlib
 import json
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 
 from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
-from model.files import hdf5, locate, safetensors
+from model.files import hdf5, locate
 from model.options import MOST_OPTIONS_BYTES, BiLMOptions
+
+_LEXICON = "lexicon"
+_DTYPES = {"float32": torch.float32, "float16": torch.float16}
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +51,7 @@ class BiLMWeights:
                 )
             if tensor.dtype != torch.float32 or tensor.device.type != "cpu":
                 raise WeightsError(f"tensor {name!r} is {tensor.dtype} on {tensor.device}, not float32 on the CPU")
-            if not safetensors.all_finite(tensor):
+            if not _all_finite(tensor):
                 raise WeightsError(f"tensor {name!r} holds NaN or infinity; the weights file is damaged")
         self._check_lexicon()
         if self.options.alphabet == "bytes" and bool(self.tensors["char_embed"][0].any()):
@@ -108,7 +118,7 @@ class BiLMWeights:
 
         `options`, where given, stand in for options that the file does not hold, and must equal those that it does.
         """
-        stored, tensors, lexicon = safetensors.read(Path(path))
+        stored, tensors, lexicon = read_safetensors(Path(path))
         if stored is not None and options is not None and stored != options:
             raise OptionsError(f"{path} holds other options than the options.json beside it; remove the wrong one")
         chosen = stored or options
@@ -136,7 +146,15 @@ class BiLMWeights:
 
     def to_safetensors(self, dtype: Literal["float32", "float16"] = "float32") -> bytes:
         """The file of `save_safetensors` as bytes. WeightsError: a value that float16 can't hold."""
-        return safetensors.encode(self.options, self.tensors, dtype, self.lexicon)
+        if dtype not in _DTYPES:
+            raise WeightsError(f"dtype {dtype!r} is unknown; weights are stored as {' or '.join(_DTYPES)}")
+        stored = {name: tensor.to(_DTYPES[dtype]).contiguous() for name, tensor in self.tensors.items()}
+        for name, tensor in stored.items():
+            if not _all_finite(tensor):
+                raise WeightsError(f"tensor {name!r} has values beyond {dtype}; store float32")
+        if self.lexicon is not None:
+            stored[_LEXICON] = torch.frombuffer(bytearray(self.lexicon.to_bytes()), dtype=torch.uint8)
+        return save(stored, metadata={"options": json.dumps(self.options.to_dict())})
 
 
 def read_options(path: str | Path) -> BiLMOptions:
@@ -167,3 +185,51 @@ def _check_names(have: set[str], want: set[str]) -> None:
         raise WeightsError(f"weights lack {len(missing)} tensor(s) that the options call for: {', '.join(missing[:5])}")
     if extra := sorted(have - want):
         raise WeightsError(f"weights hold {len(extra)} tensor(s) that the options don't know: {', '.join(extra[:5])}")
+
+
+def read_safetensors(path: Path) -> tuple[BiLMOptions | None, dict[str, torch.Tensor], Lexicon | None]:
+    """Options (None if the file holds none), canonical tensors, converted to float32, and the lexicon of a model that has one.
+
+    Raises:
+        WeightsError: not a safetensors file, or a tensor not of floating point.
+        OptionsError: options that are no biLM's.
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            for name in file.keys():  # noqa: SIM118 (the file is no mapping)
+                tensors[name] = file.get_tensor(name)
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{path} can't be read as safetensors ({error})") from error
+    bytes_of = tensors.pop(_LEXICON) if _LEXICON in tensors and tensors[_LEXICON].dtype == torch.uint8 else None
+    lexicon = None if bytes_of is None else Lexicon.from_bytes(bytes_of.numpy().tobytes())
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise WeightsError(f"{path}: tensor {name!r} is {tensor.dtype}, not floating point")
+    return _options(path, metadata), {name: tensor.float() for name, tensor in tensors.items()}, lexicon
+
+
+def stored_options(path: Path) -> BiLMOptions | None:
+    """The options that a file holds, its tensors unread. Errors as of `read`."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return _options(path, file.metadata() or {})
+    except (SafetensorError, OSError) as error:
+        raise WeightsError(f"{path} can't be read as safetensors ({error})") from error
+
+
+def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:
+    if "options" not in metadata:
+        return None
+    if (size := len(metadata["options"])) > MOST_OPTIONS_BYTES:
+        raise OptionsError(f"{path}: the 'options' of its metadata have {size:,} characters; {MOST_OPTIONS_BYTES:,} are the most")
+    try:
+        return BiLMOptions.from_dict(json.loads(metadata["options"]))
+    except (ValueError, RecursionError) as error:  # a JSONDecodeError or an OptionsError, values nested too deeply
+        raise OptionsError(f"{path}: the 'options' of its metadata can't be used: {error}") from error
+
+
+def _all_finite(tensor: torch.Tensor) -> bool:
+    """Whether no number is NaN or infinite; one pass without a mask of the tensor's size."""
+    return all(bool(torch.isfinite(bound)) for bound in torch.aminmax(tensor))

@@ -117,7 +117,7 @@ def test_a_dry_run_with_a_rate_reads_no_weights(
     def read(*_: object) -> None:
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr("model.files.safetensors.read", read)
+    monkeypatch.setattr("model.files.weights.read_safetensors", read)
     assert embed(tmp_path / "store", "--dry-run", "--tokens-per-second", "100") == Exit.COMPLETE
     assert "computing" in capsys.readouterr().out
     with pytest.raises(AssertionError, match="weights were read"):  # without a rate it is measured
