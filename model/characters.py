@@ -90,7 +90,6 @@ class Lexicon:
 
     @property
     def padding(self) -> int:
-        """The character behind a word."""
         return self.characters[_PAD]
 
     def spell(self, words: Sequence[str], max_chars: int) -> npt.NDArray[np.int32]:

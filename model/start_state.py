@@ -36,7 +36,6 @@ class StartState:
 
     @classmethod
     def zero(cls, options: BiLMOptions) -> "StartState":
-        """All zeros."""
         n_layers = options.n_layers
         return cls("zero", torch.zeros(2, n_layers, options.projection_dim), torch.zeros(2, n_layers, options.dim))
 
@@ -50,7 +49,6 @@ class StartState:
         return digest.hexdigest()
 
     def check(self, options: BiLMOptions) -> None:
-        """Raise WeightsError unless the state has this model's shape."""
         want = (2, options.n_layers, options.projection_dim), (2, options.n_layers, options.dim)
         have = tuple(self.h.shape), tuple(self.c.shape)
         if have != want:

@@ -39,7 +39,6 @@ def check(device: torch.device) -> str | None:
 
 
 def load_h(h: Tensor, begin_h: Tensor, begins: Tensor | None) -> None:
-    """See `cell.load_h`."""
     if begins is not None:
         size = h.element_size()
         lanes, p = h.shape
@@ -49,44 +48,17 @@ def load_h(h: Tensor, begin_h: Tensor, begins: Tensor | None) -> None:
 def cell(buffers: CellBuffers, variant: int = 0) -> None:
     """See `cell.cell`; all contiguous. variant: which of `VARIANTS` computes."""
     gates, table, table_row, c, begins, begin_c, hidden, clip = buffers
-    lanes, d = c.shape
-    _EXTENSION.cell(
-        variant,
-        torch.get_num_threads(),
-        gates.dtype == torch.bfloat16,
-        lanes,
-        d,
-        gates.data_ptr(),
-        _address(table),
-        table_row.data_ptr(),
-        c.data_ptr(),
-        _address(begins),
-        begin_c.data_ptr(),
-        hidden.data_ptr(),
-        clip,
-    )
+    pointers = _pointers(gates, table, table_row, c, begins, begin_c, hidden)
+    _EXTENSION.cell(variant, torch.get_num_threads(), gates.dtype == torch.bfloat16, *c.shape, *pointers, clip)
 
 
 def finish(buffers: OutputBuffers, variant: int = 0) -> None:
     """See `cell.finish`; contiguous but for the rows of h, skip and following. variant: which of `VARIANTS` computes."""
     projected, h, skip, output, following, clip = buffers
-    lanes, p = projected.shape
-    _EXTENSION.finish(
-        variant,
-        projected.dtype == torch.bfloat16,
-        lanes,
-        p,
-        h.stride(0),
-        0 if skip is None else skip.stride(0),
-        0 if following is None else following.stride(0),
-        projected.data_ptr(),
-        h.data_ptr(),
-        _address(skip),
-        output.data_ptr(),
-        _address(following),
-        clip,
-    )
+    strides = [0 if tensor is None else tensor.stride(0) for tensor in (h, skip, following)]
+    pointers = _pointers(projected, h, skip, output, following)
+    _EXTENSION.finish(variant, projected.dtype == torch.bfloat16, *projected.shape, *strides, *pointers, clip)
 
 
-def _address(tensor: Tensor | None) -> int:
-    return 0 if tensor is None else tensor.data_ptr()
+def _pointers(*tensors: Tensor | None) -> list[int]:
+    return [0 if tensor is None else tensor.data_ptr() for tensor in tensors]

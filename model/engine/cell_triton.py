@@ -16,8 +16,6 @@ from torch import Tensor
 
 from model.engine.cell import CellBuffers, OutputBuffers, agrees
 
-_BLOCK = 1024
-
 NAME = "triton"
 # Products and sums may become one operation. Said explicitly: bytes rest on it, and Triton's default is going to change.
 FP_FUSION = True
@@ -107,21 +105,20 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
         tl.store(following + lane * following_stride + column, value.to(following.dtype.element_ty), mask=inside)
 
 
-def _grid(lanes: int, width: int) -> tuple[tuple[int, int], int]:
-    block = min(_BLOCK, triton.next_power_of_2(width))
+def launch_grid(lanes: int, width: int) -> tuple[tuple[int, int], int]:
+    """Programs for so many lanes and columns, and the columns of each."""
+    block = min(1024, triton.next_power_of_2(width))
     return (lanes, triton.cdiv(width, block)), block
 
 
 def load_h(h: Tensor, begin_h: Tensor, begins: Tensor | None) -> None:
-    """See `cell.load_h`."""
-    grid, block = _grid(*h.shape)
+    grid, block = launch_grid(*h.shape)
     _load_h_kernel[grid](h, begin_h, begins, h.shape[1], h.stride(0), BLOCK=block, enable_fp_fusion=FP_FUSION)
 
 
 def cell(buffers: CellBuffers) -> None:
-    """See `cell.cell`."""
     gates, table, table_row, c, begins, begin_c, hidden, clip = buffers
-    grid, block = _grid(*c.shape)
+    grid, block = launch_grid(*c.shape)
     has_clip = math.isfinite(clip)
     _cell_kernel[grid](
         gates,
@@ -141,9 +138,8 @@ def cell(buffers: CellBuffers) -> None:
 
 
 def finish(buffers: OutputBuffers) -> None:
-    """See `cell.finish`."""
     projected, h, skip, output, following, clip = buffers
-    grid, block = _grid(*h.shape)
+    grid, block = launch_grid(*h.shape)
     has_clip = math.isfinite(clip)
     _finish_kernel[grid](
         projected,

@@ -62,7 +62,6 @@ class CpuDevice(Device):
         self.pool.submit(lambda: [largest_stable([linear], [rows]) for linear, rows in places]).result()
 
     def vectors(self, words: Sequence[str]) -> Tensor:
-        """Blocks of words go to both workers."""
         x = torch.empty(len(words), self._vectors.width)
 
         def compute(block: tuple[npt.NDArray[np.int64], npt.NDArray[np.int16]]) -> None:

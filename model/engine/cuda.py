@@ -1,13 +1,10 @@
 """Both directions on one GPU, each on a stream of its own, a window of steps being one CUDA graph.
 
-Everything that differs from step to step is a number in a fixed buffer, so that the same graph computes any text. Products go
-to cuBLAS; all the rest of a step is three small kernels a layer (`cell_triton`, or `cell` where Triton is missing). There are
-two graphs a direction: one of thousands of lanes, and one of a few for long lines, which would set the steps of all others.
-
-The result of one group of requests is copied to pinned memory on a third stream while the next group is computed, and a call
-returns before its last group has arrived. On out-of-memory the lanes and the rows of a group halve, the directions are made
-anew, and the group is computed again: the job goes on. In the character CNN it is the words of a block that halve. How many
-rows a product has can show in its last bits on a GPU, so the log says when that happened.
+Everything that differs from step to step is a number in a fixed buffer, so that the same graph computes any text. There are two
+graphs a direction: one of thousands of lanes, and one of a few for long lines, which would set the steps of all others. The
+result of one group of requests is copied to pinned memory on a third stream while the next group is computed. On out-of-memory
+the lanes and the rows of a group halve, and the group is computed again; in the character CNN the words of a block halve. How
+many rows a product has can show in its last bits on a GPU, so the log says when that happened.
 
 `device` may be the CPU: then the same code runs without streams and graphs, which is how it is tested.
 """
@@ -79,11 +76,7 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
 
 
 class CudaDirection(Direction):
-    """A `Direction` whose window is a graph; `stream` is the one to run it on, on a GPU.
-
-    ``layout.lanes`` are those of every plan that will be run but those of long sequences, which have ``long_lanes``. On the CPU,
-    to test, there is no graph.
-    """
+    """A `Direction` whose window is a graph on `stream`; plans have ``layout.lanes`` or, of long sequences, ``long_lanes``."""
 
     def __init__(
         self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: CellOps, long_lanes: Sequence[int] = ()
@@ -137,7 +130,6 @@ class CudaDirection(Direction):
         return [output[:steps] for output in grid.outputs]
 
     def _all_steps(self, grid: "_Grid") -> None:
-        """What a graph holds."""
         for t in range(WINDOW):
             outputs = [output[t] for output in grid.outputs]  # [B, p] each
             self._step(grid.row.shape[1], grid.row[t], grid.begins[t], outputs)
@@ -145,20 +137,15 @@ class CudaDirection(Direction):
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
-    """What a graph of so many lanes reads and writes, and the graph on a GPU.
+    """What a graph of so many lanes reads and writes, and the graph on a GPU."""
 
-    row of the gate table, and 1 where a lane begins anew: int64 [WINDOW, B]; outputs [WINDOW, B, p] a layer.
-    """
-
-    row: Tensor
-    begins: Tensor
-    outputs: list[Tensor]
+    row: Tensor  # of the gate table, int64 [WINDOW, B]
+    begins: Tensor  # int64 [WINDOW, B], 1 where a lane begins anew
+    outputs: list[Tensor]  # [WINDOW, B, p] a layer
     graph: torch.cuda.CUDAGraph | None = None
 
 
 class CudaDevice(Device):
-    """See the module; arguments as for `Embedder`, and the device."""
-
     word_capacity = 1 << 18  # its calls hold as many as a CPU keeps
 
     def __init__(self, weights: BiLMWeights, start: StartState, settings: EngineSettings, device: torch.device) -> None:
@@ -187,11 +174,7 @@ class CudaDevice(Device):
         self._prove_places()
 
     def restore(self) -> None:
-        """Both directions, made as at first if an error left none, of fewer lanes where memory does not do.
-
-        Raises:
-            torch.OutOfMemoryError: it does not do for the fewest lanes either.
-        """
+        """Make both directions as at first if an error left none, of fewer lanes where memory does not do; OutOfMemoryError."""
         if self.directions:
             return
         self._lanes, self._group_rows = self._settings.lanes or LANES, GROUP_ROWS
@@ -213,7 +196,6 @@ class CudaDevice(Device):
                 largest_stable([linear], [rows])
 
     def _built(self) -> bool:
-        """Make both directions; False if there is too little memory."""
         try:
             with self._precision():
                 self._build()
@@ -257,7 +239,6 @@ class CudaDevice(Device):
         return True
 
     def shrink(self) -> bool:
-        """See `Device.shrink`."""
         self.delivered()()
         while self._halve():
             if self._built():

@@ -1,8 +1,8 @@
 """Where states are computed: one direction of the biLM, window by window, and what a device must offer around it.
 
 `cpu` and `cuda` have the two devices. A window is a number of steps; only one window of states exists at a time, so that memory
-does not grow with the length of a sentence or of the corpus. Everything that differs from step to step (which word, which lane
-starts from which slot, which state is saved) is a number in an array, so that the same window computes any text.
+does not grow with the length of a sentence or of the corpus. What differs from step to step (which word, which lane begins anew)
+is a number in an array, so that the same window computes any text.
 """
 
 from collections.abc import Callable, Sequence
@@ -126,13 +126,12 @@ class Direction:
         """Run a plan from its first step to its last, and return each layer's output after the boundary, [L, p].
 
         Args:
-            plan: from `grid.plan_direction`, within this device's limits.
+            plan: within this device's limits.
             x: [words, p] float32, of every word of the plan by its number.
             generation: counts the emptyings of the word book: numbers of another generation mean other words.
             emit: called for each window, in order, before the next one overwrites the outputs.
 
-        Raises:
-            StoppedError: `stop` was set before the last window.
+        StoppedError: `stop` was set before the last window.
         """
         self.check(plan)
         self._x = x
@@ -168,9 +167,7 @@ class Direction:
     def run_window(self, rows: npt.NDArray[np.int64], begins: npt.NDArray[np.bool_]) -> list[Tensor]:
         """Compute the next steps and return the outputs of each layer, [steps, B, p].
 
-        Args:
-            rows: [steps, B] row of the gate table for each cell.
-            begins: [steps, B] whether the lane begins a sequence.
+        ``rows`` [steps, B] are those of the gate table; where ``begins`` [steps, B], the lane begins a sequence.
         """
         steps, lanes = rows.shape
         row, begin = torch.from_numpy(rows), torch.from_numpy(begins.astype(np.int64))  # [steps, B] each
@@ -212,23 +209,14 @@ class StoppedError(RuntimeError):
 
 
 class Device:
-    """A device with both directions of one model on it, and the pool that runs them at once; results in ordinary memory.
+    """A device with both directions of one model on it, and the pool that runs them at once; results in ordinary memory."""
 
-    Attributes:
-        device: where tables and states are.
-        directions: forward, backward.
-        limits: of plans.
-        word_capacity: words of which numbers and x are kept from call to call (2 KB a word in the published model).
-        cell: name of what computes the cell: "c", "torch" or "triton".
-        hardware: "cpu", or "cuda" and the card's name; last bits differ.
-    """
-
-    device: torch.device
-    directions: Sequence[Direction]
-    limits: Limits
-    word_capacity: int
-    cell: str
-    hardware: str
+    device: torch.device  # where tables and states are
+    directions: Sequence[Direction]  # forward, backward
+    limits: Limits  # of plans
+    word_capacity: int  # words of which numbers and x are kept from call to call (2 KB a word in the published model)
+    cell: str  # what computes the cell: "c", "torch" or "triton"
+    hardware: str  # "cpu", or "cuda" and the card's name; last bits differ
 
     def __init__(self, workers: int, threads: int) -> None:
         self.pool = direction_pool(workers, threads)

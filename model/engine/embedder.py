@@ -51,26 +51,18 @@ class EngineStats:
     seconds: float = 0.0  # both
 
     def add(self, other: "EngineStats") -> None:
-        """Add what another one counted."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
 
 
 class Running:
-    """A call that a device has been asked for; `result` waits for its states.
-
-    Attributes:
-        states: as they come in, [rows, 2L+1, p].
-        stats: what this call counted; seconds are there once its states are.
-        seconds: from the last call's states, or from the beginning of this one, to its own states.
-        computed_on: what its groups were computed on, as `Device.computes_on` says: more than one after out of memory.
-    """
+    """A call that a device has been asked for; `result` waits for its states."""
 
     def __init__(self, states: Tensor, stats: EngineStats) -> None:
-        self.states = states
-        self.stats = stats
-        self.seconds = 0.0
-        self.computed_on: list[str] = []
+        self.states = states  # [rows, 2L+1, p], as they come in
+        self.stats = stats  # what this call counted; seconds are there once its states are
+        self.seconds = 0.0  # from the last call's states, or from the beginning of this one, to its own states
+        self.computed_on: list[str] = []  # as `Device.computes_on` says of its groups: more than one after out of memory
         self.wait: Callable[[], None] | None = None  # called once, by `result`
         self._lock = threading.Lock()
 
@@ -92,16 +84,7 @@ def _device(weights: BiLMWeights, start: StartState, settings: EngineSettings) -
 
 
 class Embedder:
-    """Computes biLM states.
-
-    Args:
-        weights: the model.
-        start: what every sentence starts from.
-        settings: how to compute.
-
-    Raises:
-        WeightsError: the start state belongs to a model of another shape.
-    """
+    """Computes biLM states, every sentence from ``start``. WeightsError: the start state belongs to a model of another shape."""
 
     def __init__(self, weights: BiLMWeights, start: StartState, settings: EngineSettings | None = None) -> None:
         settings = settings or EngineSettings()
@@ -139,26 +122,15 @@ class Embedder:
         boundaries: bool = False,
         dtype: Literal["float16", "float32"] = "float16",
     ) -> npt.NDArray[np.floating]:
-        """States of the wanted rows: `prepare` and `run` in one.
+        """States of the wanted rows of sentences in any order, repeated or not: `prepare` and `run` in one.
 
-        Args:
-            text: sentences in any order, repeated or not.
-            boundaries: rows are counted with BOS and EOS (see `SentenceRows`).
-            dtype: of the result.
-
-        Returns:
-            [Σ (stop - first), 2L+1, p] in order of request, then row; states in the order x, fwd1, bwd1, fwd2, …
-
-        Raises:
-            ValueError: a request asks for rows that its sentence does not have.
+        With ``boundaries`` rows are counted with BOS and EOS (see `SentenceRows`). Returns [Σ (stop - first), 2L+1, p] in order
+        of request, then row; states in the order x, fwd1, bwd1, fwd2, … ValueError: a sentence does not have the rows asked for.
         """
         return self.run(self.prepare(text, boundaries=boundaries), dtype=dtype).result()
 
     def prepare(self, text: Text | Sequence[SentenceRows], *, boundaries: bool = False) -> Prepared:
-        """All that the host does for a call before the device can begin; any thread may ask.
-
-        ValueError: a request asks for rows that its sentence does not have.
-        """
+        """All that the host does for a call before the device can begin; any thread may ask. ValueError as of `embed`."""
         with self._preparing:
             return self._host.prepare(text if isinstance(text, Text) else Text.of(text), boundaries=boundaries)
 

@@ -15,9 +15,8 @@ _EMPTY = -1
 class GateTable:
     """Slots that hold W_ih · x + b of words for one direction's first layer; the longest unused word makes room.
 
-    Args:
-        n_slots: capacity; at least as many as the distinct words that one window of steps can hold.
-        compute: numbers of words → rows, written into these slots: compute(words int64 [n], slots int64 [n]).
+    There are at least as many slots as one window of steps can hold distinct words. ``compute(words [n], slots [n])``, int64,
+    writes the rows of these words.
     """
 
     def __init__(self, n_slots: int, compute: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], None]) -> None:
@@ -34,11 +33,9 @@ class GateTable:
         self.n_computed = 0
 
     def slots(self, words: npt.NDArray[np.int32], n_words: int, generation: int) -> npt.NDArray[np.int64]:
-        """Slots of all these words at once, shape as given; computes the rows that are missing.
+        """Slots of one window's words at once, shape as given; computes the rows that are missing.
 
-        Args:
-            words: word numbers of one window, any shape.
-            n_words, generation: of the word book that gave the numbers.
+        ``n_words`` and ``generation`` are those of the word book that gave the numbers.
         """
         if generation != self._generation:
             self._word_of.fill(_EMPTY)

@@ -58,14 +58,10 @@ def _say_once(problem: str) -> None:
 
 
 class PackedLinear:
-    """y = x · Wᵀ + b with W packed for oneDNN where that works, plain otherwise.
+    """y = x · Wᵀ + b, weight [out, in] and bias [out] given in float32, packed for oneDNN where that works.
 
-    Args:
-        weight: float32 [out, in].
-        bias: float32 [out] or None.
-        dtype: float32 or bfloat16, of weight, input and output; products add up in float32.
-        rows: how many rows of x a call will most often have; the layout is chosen for it, any other count works.
-        packed: False to use the public functions in any case.
+    ``dtype``, float32 or bfloat16, is that of input and output; products add up in float32. ``rows``: how many rows of x a call
+    will most often have; the layout is chosen for it, any other count works. ``packed`` False: public functions in any case.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, rows: int, packed: bool = True) -> None:
@@ -107,14 +103,9 @@ def int8_problem() -> str | None:
 
 
 class Int8Linear:
-    """y = x · Wᵀ + b for bfloat16 rows on a CPU, multiplied in 8 bits.
+    """As `PackedLinear` for bfloat16 rows on a CPU, multiplied in 8 bits.
 
     Weights are quantised by output channel, once; each row of x by its own largest number, every time.
-
-    Args:
-        weight: float32 [out, in].
-        bias: float32 [out] or None.
-        rows: how many rows of x a call will most often have.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, rows: int) -> None:
@@ -140,25 +131,20 @@ class Int8Linear:
 Linear = PackedLinear | Int8Linear
 
 
-def stable_rows(linear: Linear, counts: Sequence[int]) -> list[int]:
-    """Which of these row counts give every row the bytes it has in the largest, wherever in the batch it stands."""
-    largest = max(counts)
-    generator = torch.Generator().manual_seed(largest)
-    x = torch.randn(largest, linear.in_features, generator=generator).to(linear.device, linear.dtype)  # [largest, in]
-    want = linear(x)
-    stable = []
-    for count in counts:
-        turned = (torch.arange(count, device=x.device) * 7 + 3) % largest  # other rows beside it, other places
-        if torch.equal(linear(x[turned]), want[turned]):
-            stable.append(count)
-    return stable
-
-
 def largest_stable(linears: Sequence[Linear], counts: Sequence[int]) -> list[int]:
-    """The row counts that all of these products agree on; the largest count is always among them."""
-    kept = set(counts)
+    """The row counts with which these products give every row the bytes it has in the largest, wherever in the batch it stands.
+
+    The largest count is always among them, with a warning where even its rows depend on their places.
+    """
+    largest, kept = max(counts), set(counts)
     for linear in linears:
-        kept &= set(stable_rows(linear, counts))
-    if max(counts) not in kept:
+        generator = torch.Generator().manual_seed(largest)
+        x = torch.randn(largest, linear.in_features, generator=generator).to(linear.device, linear.dtype)  # [largest, in]
+        want = linear(x)
+        for count in counts:
+            turned = (torch.arange(count, device=x.device) * 7 + 3) % largest  # other rows beside it, other places
+            if not torch.equal(linear(x[turned]), want[turned]):
+                kept.discard(count)
+    if largest not in kept:
         _LOG.warning("products on this machine depend on a row's place in the batch; last digits may vary with it")
-    return sorted(kept | {max(counts)})
+    return sorted(kept | {largest})

@@ -25,14 +25,12 @@ class EngineSettings:
     cell: Literal["auto", "c", "torch"] = "auto"
 
     def __post_init__(self) -> None:
-        if self.precision not in _DTYPES:
-            raise ValueError(f"precision is {self.precision!r}; known are {', '.join(_DTYPES)}")
-        if self.device not in ("auto", "cpu", "cuda"):
-            raise ValueError(f"device is {self.device!r}; known are auto, cpu, cuda")
+        choices = {"precision": (*_DTYPES,), "device": ("auto", "cpu", "cuda"), "cell": ("auto", "c", "torch")}
+        for name, known in choices.items():
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; known are {', '.join(known)}")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device is 'cuda', but PyTorch finds no CUDA device here; use 'auto' or 'cpu'")
-        if self.cell not in ("auto", "c", "torch"):
-            raise ValueError(f"cell is {self.cell!r}; known are auto, c, torch")
         for name in ("lanes", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -40,7 +38,6 @@ class EngineSettings:
 
     @property
     def on_cuda(self) -> bool:
-        """Whether this computes on a GPU."""
         return self.device == "cuda" or (self.device == "auto" and torch.cuda.is_available())
 
     @property
@@ -50,5 +47,4 @@ class EngineSettings:
 
     @property
     def quantised(self) -> bool:
-        """Whether the LSTM's products are of 8-bit numbers."""
         return self.precision == "int8"

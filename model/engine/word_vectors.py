@@ -31,12 +31,9 @@ WIDTH_STEP = 4  # widths are multiples of it: few shapes, little waste
 class WordVectors:
     """Character CNN with packed weights; blocks of words in, rows of x out.
 
-    Args:
-        tensors, options, lexicon: of the model, float32.
-        dtype: of the highways' products, which are four fifths of the work; all else is float32 (what a highway adds
-            to its input is small, the input itself goes past it unrounded).
-        packed: see `PackedLinear`; on a GPU False.
-        words_per_block: words computed at once, always that many (but see `halve_blocks`).
+    ``tensors`` are float32. ``dtype`` is that of the highways' products, which are four fifths of the work; all else is float32
+    (what a highway adds to its input is small, the input itself goes past it unrounded). ``words_per_block`` are computed at
+    once, always that many (but see `halve_blocks`).
     """
 
     def __init__(
@@ -56,7 +53,7 @@ class WordVectors:
         self._widest = max(width for width, _ in options.filters)
         self._embed = tensors["char_embed"]  # [262, chars]
         self._device = self._embed.device
-        self._rows = rows = words_per_block
+        self.words_per_block = rows = words_per_block
         self.width = options.projection_dim
         chars = options.char_embedding_dim
         weight = torch.zeros(options.n_filters, self._widest, chars, device=self._device)  # [filters, widest, chars]
@@ -88,20 +85,16 @@ class WordVectors:
     @property
     def linears(self) -> list[tuple[PackedLinear, int]]:
         """The products, and the rows that each has; of a convolution's for words of a usual width."""
-        narrow = [(linear, self._rows) for linear in (*self._highways, self._project, self._project_words) if linear is not None]
-        return [(self._conv, self._rows * 2 * WIDTH_STEP), *narrow]
+        rows = self.words_per_block
+        narrow = [(linear, rows) for linear in (*self._highways, self._project, self._project_words) if linear is not None]
+        return [(self._conv, rows * 2 * WIDTH_STEP), *narrow]
 
     def halve_blocks(self) -> bool:
         """Go on with blocks of half as many words, for a GPU that is out of memory; False at the least size."""
-        if self._rows // 2 < LEAST_WORDS_PER_BLOCK:
+        if self.words_per_block // 2 < LEAST_WORDS_PER_BLOCK:
             return False
-        self._rows //= 2
+        self.words_per_block //= 2
         return True
-
-    @property
-    def words_per_block(self) -> int:
-        """Words computed at once, always that many."""
-        return self._rows
 
     def blocks(self, words: Sequence[str]) -> list[tuple[npt.NDArray[np.int64], Ids]]:
         """Words → blocks of (index of each word, character ids [≤ words_per_block, width]), each of one width.
@@ -120,9 +113,8 @@ class WordVectors:
         blocks = []
         for w in np.unique(width):
             members = np.flatnonzero(width == w)
-            blocks += [
-                (part, spelt[part, : extra + w]) for part in np.split(members, range(self._rows, len(members), self._rows))
-            ]
+            parts = np.split(members, range(self.words_per_block, len(members), self.words_per_block))
+            blocks += [(part, spelt[part, : extra + w]) for part in parts]
         return blocks
 
     @torch.no_grad()
@@ -132,13 +124,13 @@ class WordVectors:
         n, width = ids.shape
         full, widest, chars = self._options.max_characters_per_token, self._widest, self._options.char_embedding_dim
         # Room for the widest window at the last character; what it sees beyond 50 characters is masked below.
-        host = np.full((self._rows, width + widest - 1), self._padding, np.int64)
+        host = np.full((self.words_per_block, width + widest - 1), self._padding, np.int64)
         host[:n, :width] = ids
         padded = send(host, self._device)
         characters = F.embedding(padded, self._embed)  # [words, width+widest-1, chars]
         windows = characters.unfold(1, widest, 1).transpose(2, 3)  # [words, width, widest, chars]
-        flat = windows.reshape(self._rows * width, widest * chars)
-        values = self._conv(flat).view(self._rows, width, -1)  # [words, width, filters]
+        flat = windows.reshape(self.words_per_block * width, widest * chars)
+        values = self._conv(flat).view(self.words_per_block, width, -1)  # [words, width, filters]
         for position in range(full - widest + 1, width):  # only words of nearly full width get here
             values[:, position].masked_fill_(self._filter_width > full - position, -torch.inf)
         x = values.amax(dim=1)  # [words, filters]
@@ -148,20 +140,14 @@ class WordVectors:
             x = x + carry.sigmoid() * (transformed.relu() - x)
         projected = self._project(x)  # [words, p]
         if self._project_words is not None and self._words is not None:
-            rows = np.zeros(self._rows, np.int64)
+            rows = np.zeros(self.words_per_block, np.int64)
             rows[:n] = words[:, 0]
             projected = projected + self._project_words(F.embedding(send(rows, self._device), self._words))
         return projected[:n]  # [n, p]
 
 
 class WordVectorTable:
-    """x of the words of one vocabulary, on the device.
-
-    Args:
-        compute: distinct words → x [n, p] float32, on the device where the table keeps them.
-        projection_dim: p.
-        device: where x is kept.
-    """
+    """x of the words of one vocabulary, on the device; ``compute`` takes distinct words to x [n, p] float32 there."""
 
     def __init__(self, compute: Callable[[Sequence[str]], Tensor], projection_dim: int, device: torch.device) -> None:
         self._compute = compute

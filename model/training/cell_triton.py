@@ -10,10 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK = 1024
-FP_FUSION = True  # products and sums may become one operation; said explicitly, since Triton's default is going to change
-
-__all__ = ["cell_backward", "cell_forward"]
+from model.engine.cell_triton import FP_FUSION, launch_grid
 
 
 @triton.jit
@@ -68,20 +65,15 @@ def _backward_kernel(gates, dm, dc, c_prev, c, d, clip, BLOCK: tl.constexpr):  #
     tl.store(dc + cell, dv * f, mask=inside)
 
 
-def _grid(lanes: int, d: int) -> tuple[tuple[int, int], int]:
-    block = min(_BLOCK, triton.next_power_of_2(d))
-    return (lanes, triton.cdiv(d, block)), block
-
-
 def cell_forward(products: Tensor, bias: Tensor, c_prev: Tensor, gates: Tensor, c: Tensor, m: Tensor, clip: float) -> None:
     """See `cell.cell_forward`; bias and c are float32."""
-    grid, block = _grid(*c.shape)
+    grid, block = launch_grid(*c.shape)
     _forward_kernel[grid](products, bias, c_prev, gates, c, m, c.shape[1], clip, BLOCK=block, enable_fp_fusion=FP_FUSION)
 
 
 def cell_backward(gates: Tensor, dm: Tensor, dc: Tensor, c_prev: Tensor, c: Tensor, clip: float) -> None:
     """See `cell.cell_backward`; c is float32."""
-    grid, block = _grid(*c.shape)
+    grid, block = launch_grid(*c.shape)
     _backward_kernel[grid](gates, dm, dc, c_prev, c, c.shape[1], clip, BLOCK=block, enable_fp_fusion=FP_FUSION)
 
 

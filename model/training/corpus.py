@@ -84,15 +84,12 @@ def number_types(
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """A tokenised text."""
-
     types: Types  # int32 [n], the text with boundaries: `<S>`, words, `</S>`, `<S>`, …
     starts: npt.NDArray[np.int64]  # int64 [sentences + 1], where each sentence's `<S>` stands; the last one is n
     vocabulary: Vocabulary  # the numbering
 
     @property
     def n_words(self) -> int:
-        """Tokens without boundaries."""
         return len(self.types) - 2 * (len(self.starts) - 1)
 
     @cached_property
@@ -114,7 +111,6 @@ class Corpus:
 
     @classmethod
     def load(cls, folder: Path) -> "Corpus":
-        """Read what `save` wrote."""
         stored = json.loads((folder / "vocabulary.json").read_text(encoding="utf-8"))
         vocabulary = Vocabulary(tuple(stored["types"]), stored["n_classes"])
         return cls(np.load(folder / "types.npy"), np.load(folder / "starts.npy"), vocabulary)
@@ -198,7 +194,6 @@ class Epoch:
             )
 
     def batch(self, index: int) -> Batch:
-        """Batch `index` of `n_batches`."""
         first = np.arange(self._lanes) * self._lane_length + index * self._unroll  # [B]
         places = first + np.arange(self._unroll)[:, None]  # [T, B]
         read = np.stack([row[places] for row in self._rows])  # [2, T, B]

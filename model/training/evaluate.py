@@ -26,15 +26,12 @@ CLASSES = 4096  # classes whose logits are computed at a time
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss on a held-out text."""
-
     loss: tuple[float, float]  # Σ -log p of each direction, nats
     predictions: int  # how many words and sentence ends each direction predicted (words and sentence starts, backward)
     unknown: float  # share of the predictions that were of words outside the vocabulary, which count as one type
 
     @property
     def perplexity(self) -> tuple[float, float]:
-        """Of each direction."""
         forward, backward = (math.exp(loss / self.predictions) for loss in self.loss)
         return forward, backward
 

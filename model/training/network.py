@@ -61,7 +61,6 @@ class Network:
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
         return self.parameters["char_embed"].device
 
     def zero_state(self, lanes: int) -> list[tuple[Tensor, Tensor]]:

@@ -38,8 +38,6 @@ MAY_CHANGE = ("max_tokens", "decay_tokens", "rate", "softmax_rate", "warmup", "c
 
 @dataclass(frozen=True)
 class Report:
-    """What happened since the report before."""
-
     tokens: int  # of the whole run
     seconds: float  # spent in training by the whole run
     loss: tuple[float, float]  # mean -log p (nats) of each direction

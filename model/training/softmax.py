@@ -26,14 +26,11 @@ NEVER = -1e30  # the logit of a negative that is the row's own class
 
 @dataclass(frozen=True, eq=False)
 class Negatives:
-    """Classes drawn for one batch."""
-
     classes: Tensor  # int64 [k], distinct, rising
     tries: Tensor  # draws that it took to find k distinct ones, a float64 scalar
     n_classes: int  # what they were drawn from
 
     def to(self, device: torch.device) -> "Negatives":
-        """The negatives on this device."""
         return Negatives(self.classes.to(device), self.tries.to(device), self.n_classes)
 
     def log_expected(self, classes: Tensor) -> Tensor:

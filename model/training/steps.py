@@ -226,7 +226,6 @@ class GraphedDirection:
 
 
 def _own(batch: DirectionBatch) -> DirectionBatch:
-    """The batch with copies of its tensors."""
     negatives = batch.negatives
     if negatives is not None:
         negatives = replace(negatives, classes=negatives.classes.clone(), tries=negatives.tries.clone())

@@ -1,8 +1,5 @@
 """The training loop: batches in, parameters changed, one direction on each thread.
 
-Recipe (a run's settings, with the learning rate by tokens), optimiser, loop. The network's parameters change at
-every batch: AdamW, or Adagrad as published; the softmax's rows have an optimiser of their own (`softmax.SoftmaxRows`).
-
 On a CPU the two directions run side by side, each on a thread of its own with no parallelism inside its products: their
 steps are too small to be worth splitting; on a GPU each is a graph on a stream of its own (`steps`). What both need, the
 word vectors, is computed before and its gradient after, on all cores. The host waits for a GPU once a batch.
@@ -139,7 +136,6 @@ class Trainer:
     def fresh(
         cls, options: BiLMOptions, recipe: Recipe, corpus: Corpus, device: str = "cpu", dtype: torch.dtype = torch.bfloat16
     ) -> "Trainer":
-        """A run at its start."""
         parameters = {name: value.to(device).requires_grad_() for name, value in initial_parameters(options, recipe.seed).items()}
         network = Network(options, parameters, dtype)
         generator, n_classes = torch.Generator().manual_seed(recipe.seed + 1), corpus.vocabulary.n_classes
@@ -186,7 +182,6 @@ class Trainer:
         return Prepared(batch, characters, negatives, torch.from_numpy(rows), torch.from_numpy(row_of))
 
     def step(self, prepared: Prepared) -> StepReport:
-        """Train on one batch."""
         batch, device = prepared.batch, self.network.device
         factor = self.recipe.rate_factor(self.progress.tokens)
         negatives = prepared.negatives and prepared.negatives.to(device)
@@ -218,7 +213,6 @@ class Trainer:
         return softmax.SoftmaxWeights(self.rows.weight, self.rows.bias, vocabulary.types[FIRST_WORD : vocabulary.n_classes])
 
     def _both(self, batches: list[DirectionBatch]) -> list[DirectionResult]:
-        """Both directions of a batch, side by side."""
         if self._graphed:
             results = [graphed.step(batch) for graphed, batch in zip(self._graphed, batches, strict=True)]
             for graphed in self._graphed:

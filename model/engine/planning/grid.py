@@ -53,12 +53,10 @@ class DirectionPlan:
 
     @property
     def n_cells(self) -> int:
-        """Lanes × steps that are computed."""
         return sum(steps * lanes for _, steps, lanes in self.windows)
 
     @property
     def n_computed(self) -> int:
-        """Cells in use."""
         return int(np.count_nonzero(self.cells != OPENING))
 
 
@@ -117,7 +115,6 @@ def _by_end(lane: IntArray, stop: IntArray, lanes: int, narrower: Sequence[int])
 
 
 def _windows(spans: list[tuple[int, int]], limits: Limits) -> list[tuple[int, int, int]]:
-    """As in `DirectionPlan`, no larger than the limits."""
     windows, first = [], 0
     for lanes, stop in spans:
         while first < stop:
@@ -156,7 +153,6 @@ class PlannedDirection:
 
     @classmethod
     def of(cls, side: Rows, lanes: int, limits: Limits) -> "PlannedDirection":
-        """Lay a direction out in B lanes."""
         plan = plan_direction(side.sequences, lanes, limits)
         windows = np.array(plan.windows, np.int64).reshape(-1, 3)
         cell = plan.cells[ranges(side.sequences.offsets[side.index] + side.first, side.count)]

@@ -41,12 +41,7 @@ class Prepared:
 
 
 class Host:
-    """Prepares calls.
-
-    Args:
-        limits: those of the device that will run them, asked for anew with each plan.
-        word_capacity, max_chars: see `WordBook`.
-    """
+    """Prepares calls; the limits are those of the device that will run them, asked for anew with each plan."""
 
     def __init__(self, limits: Callable[[], Limits], word_capacity: int, max_chars: int) -> None:
         self._limits = limits
@@ -54,10 +49,7 @@ class Host:
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="plan")  # a direction each
 
     def prepare(self, text: Text, *, boundaries: bool) -> Prepared:
-        """All that can be done for a call before the device begins; for one thread at a time.
-
-        ValueError: a request asks for rows that its sentence does not have.
-        """
+        """All that can be done for a call before the device begins; for one thread at a time. ValueError as of `Text.check`."""
         began = time.perf_counter()
         text.check(boundaries)
         numbers = self._book.numbers(text.vocabulary)  # [V]
