@@ -33,10 +33,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def write_corpus(folder: Path) -> Path:
     """Two files of sentences, a token list a line: 60 lines, blank ones among them."""
-    folder = tmp_path / "corpus"
     folder.mkdir()
     words = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
     for name, n in (("a.txt", 40), ("b.txt", 20)):
@@ -49,7 +47,12 @@ def corpus(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def embed(corpus: Path, tiny_model: Path) -> Command:
+def corpus(tmp_path: Path) -> Path:
+    """The test's own corpus (`write_corpus`)."""
+    return write_corpus(tmp_path / "corpus")
+
+
+def embed_command(corpus: Path, tiny_model: Path) -> Command:
     """``embed(output, *options, inputs=…)``: run the job in this process; returns the exit code."""
 
     def run(output: Path | str, *options: str, inputs: list[str] | None = None) -> int:
@@ -63,3 +66,9 @@ def embed(corpus: Path, tiny_model: Path) -> Command:
             return int(end.code or 0)
 
     return run
+
+
+@pytest.fixture
+def embed(corpus: Path, tiny_model: Path) -> Command:
+    """`embed_command` of the test's own corpus."""
+    return embed_command(corpus, tiny_model)

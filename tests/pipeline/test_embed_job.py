@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,32 @@ from model.files.weights import BiLMWeights
 from model.warm import compute_warm
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
+from tests.pipeline.conftest import Command, embed_command, write_corpus
 from tests.pipeline.support import digests
 from transforms.stages import embed as embed_stage
 
-Command = Callable[..., int]
+
+@dataclass(frozen=True)
+class Made:
+    """Stores of one corpus, which stay as they are: complete ones in both forms and in Zarr, and one as before its last stage."""
+
+    embed: Command
+    corpus: Path
+    both: Path
+    zarr: Path
+    interrupted: Path
+
+
+@pytest.fixture(scope="module")
+def made(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("made")
+    corpus = write_corpus(folder / "corpus")
+    made = Made(embed_command(corpus, tiny_model), corpus, *(folder / name for name in ("both", "zarr", "interrupted")))
+    assert made.embed(made.both, "--store", "both") == Exit.COMPLETE
+    assert made.embed(made.zarr) == Exit.COMPLETE
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(made.embed, made.interrupted, patch)
+    return made
 
 
 def expected_states(corpus: Path, model: Path, boundaries: bool) -> tuple[list[list[str]], np.ndarray[Any, Any]]:
@@ -79,42 +102,36 @@ def test_states_that_the_model_does_not_have_are_bad_usage(
     assert not (tmp_path / "store").exists()
 
 
-def test_ids_name_file_and_line(embed: Command, tmp_path: Path) -> None:
-    assert embed(tmp_path / "store") == Exit.COMPLETE
-    store = elmo_store.open(str(tmp_path / "store"))
+def test_ids_name_file_and_line(made: Made) -> None:
+    store = elmo_store.open(str(made.zarr))
     assert store.sentence(0).id == "a.txt:0"
     assert store.sentence(41).id == "b.txt:1"
     assert store.sentence(id="b.txt:1").index == 41
 
 
-def test_the_same_command_twice_writes_the_same_bytes(embed: Command, tmp_path: Path) -> None:
-    assert embed(tmp_path / "one", "--store", "both") == Exit.COMPLETE
-    assert embed(tmp_path / "two", "--store", "both") == Exit.COMPLETE
-    assert len(digests(tmp_path / "one")) > 10
-    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+def test_the_same_command_twice_writes_the_same_bytes(made: Made, tmp_path: Path) -> None:
+    assert made.embed(tmp_path / "two", "--store", "both") == Exit.COMPLETE
+    assert len(digests(made.both)) > 10
+    assert digests(made.both) == digests(tmp_path / "two")
 
 
-def test_bytes_do_not_depend_on_how_rows_are_cut_into_shards(embed: Command, tmp_path: Path) -> None:
-    assert embed(tmp_path / "one", "--shard-rows", "64", "--input-format", "lines") == Exit.COMPLETE
-    assert embed(tmp_path / "two", "--shard-rows", "7", "--input-format", "lines") == Exit.COMPLETE
-    one, two = (elmo_store.open(str(tmp_path / name)).read() for name in ("one", "two"))
+def test_bytes_do_not_depend_on_how_rows_are_cut_into_shards(made: Made, tmp_path: Path) -> None:
+    assert elmo_store.open(str(made.zarr)).manifest.shard_rows == 64
+    assert made.embed(tmp_path / "two", "--shard-rows", "7", "--input-format", "lines") == Exit.COMPLETE
+    one, two = (elmo_store.open(str(path)).read() for path in (made.zarr, tmp_path / "two"))
     np.testing.assert_array_equal(one, two)
 
 
-def test_a_complete_store_is_left_alone(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "store"
-    assert embed(out) == Exit.COMPLETE
-    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+def test_a_complete_store_is_left_alone(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {p: p.stat().st_mtime_ns for p in made.zarr.rglob("*") if p.is_file()}
     capsys.readouterr()
-    assert embed(out) == Exit.COMPLETE
+    assert made.embed(made.zarr) == Exit.COMPLETE
     assert "complete already" in capsys.readouterr().out
-    assert before == {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    assert before == {p: p.stat().st_mtime_ns for p in made.zarr.rglob("*") if p.is_file()}
 
 
-def test_another_job_is_refused_with_both_sides_shown(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert embed(tmp_path / "store") == Exit.COMPLETE
-    capsys.readouterr()
-    assert embed(tmp_path / "store", "--dtype", "float32", "--boundaries") == Exit.REFUSED
+def test_another_job_is_refused_with_both_sides_shown(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    assert made.embed(made.zarr, "--dtype", "float32", "--boundaries") == Exit.REFUSED
     said = capsys.readouterr().err
     assert "dtype: 'float16' there, 'float32' asked for" in said
     assert "boundaries: False there, True asked for" in said
@@ -129,9 +146,11 @@ def test_a_changed_input_is_refused_by_the_file_s_name(
     assert "b.txt" in capsys.readouterr().err
 
 
-def test_overwrite_removes_a_store_and_nothing_else(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_overwrite_removes_a_store_and_nothing_else(
+    made: Made, embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "store"
-    assert embed(out) == Exit.COMPLETE
+    shutil.copytree(made.zarr, out)
     assert embed(out, "--dtype", "float32", "--overwrite") == Exit.COMPLETE
     assert elmo_store.open(str(out)).manifest.dtype == "float32"
     mine = tmp_path / "mine"
@@ -205,13 +224,12 @@ def broken_writer(*shards: int) -> Callable[..., Any]:
 
 
 def test_a_failing_shard_fails_the_job_after_the_others_and_again_is_continue(
-    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert embed(tmp_path / "whole", "--store", "both") == Exit.COMPLETE
     out = tmp_path / "store"
     with monkeypatch.context() as patch:
         patch.setattr(embed_stage, "write_shard", broken_writer(2))
-        assert embed(out, "--store", "both") == Exit.INCOMPLETE
+        assert made.embed(out, "--store", "both") == Exit.INCOMPLETE
     said = capsys.readouterr().err
     assert "1 of " in said
     assert "no space left on device" in said
@@ -222,13 +240,13 @@ def test_a_failing_shard_fails_the_job_after_the_others_and_again_is_continue(
     before = {k: (out / zarr_states_shard(k)).stat().st_mtime_ns for k in range(n) if k != 2}
     with pytest.raises(StoreIncompleteError):
         elmo_store.open(str(out))
-    assert embed(out, "--store", "both") == Exit.COMPLETE
+    assert made.embed(out, "--store", "both") == Exit.COMPLETE
     assert before == {k: (out / zarr_states_shard(k)).stat().st_mtime_ns for k in before}
-    assert digests(out) == digests(tmp_path / "whole")
+    assert digests(out) == digests(made.both)
 
 
-def interrupted(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
-    """A store whose job did everything but the last stage."""
+def interrupt(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a store whose job did everything but the last stage."""
 
     def stop(*_: Any) -> None:
         raise RuntimeError("stopped by the test")
@@ -236,16 +254,12 @@ def interrupted(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> R
     with monkeypatch.context() as patch:
         patch.setattr("transforms.stages.finish.finish_job", stop)
         assert embed(out) == Exit.INCOMPLETE
-    return Root(out)
 
 
 @pytest.mark.parametrize("damage", ["cut marker", "no marker", "foreign marker", "cut shard", "changed shard", "no shard"])
-def test_what_is_damaged_is_done_again_and_nothing_else(
-    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
-) -> None:
-    assert embed(tmp_path / "whole") == Exit.COMPLETE
+def test_what_is_damaged_is_done_again_and_nothing_else(made: Made, tmp_path: Path, damage: str) -> None:
     out = tmp_path / "store"
-    interrupted(embed, out, monkeypatch)
+    shutil.copytree(made.interrupted, out)
     marker, shard = out / "_shards/00001.json", out / zarr_states_shard(1)
     if damage == "cut marker":
         marker.write_bytes(marker.read_bytes()[:20])
@@ -262,26 +276,23 @@ def test_what_is_damaged_is_done_again_and_nothing_else(
     else:
         shard.unlink()
     before = {p: p.stat().st_mtime_ns for p in (out / "_shards").iterdir() if p != marker}
-    assert embed(out) == Exit.COMPLETE
+    assert made.embed(out) == Exit.COMPLETE
     assert before == {p: p.stat().st_mtime_ns for p in before}
-    assert digests(out) == digests(tmp_path / "whole")
+    assert digests(out) == digests(made.zarr)
 
 
-def test_a_lost_scratch_area_is_made_again_without_computing_anew(
-    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_scratch_area_is_made_again_without_computing_anew(made: Made, tmp_path: Path) -> None:
     out = tmp_path / "store"
-    interrupted(embed, out, monkeypatch)
+    shutil.copytree(made.interrupted, out)
     shutil.rmtree(out / "_work")
     before = {p: p.stat().st_mtime_ns for p in (out / "_shards").iterdir()}
-    assert embed(out) == Exit.COMPLETE
+    assert made.embed(out) == Exit.COMPLETE
     assert before == {p: p.stat().st_mtime_ns for p in before}
 
 
-def test_start_states_differ_and_are_recorded_by_value_and_hash(embed: Command, tmp_path: Path) -> None:
-    assert embed(tmp_path / "warm") == Exit.COMPLETE
-    assert embed(tmp_path / "zero", "--start-state", "zero") == Exit.COMPLETE
-    warm, zero = (elmo_store.open(str(tmp_path / kind)) for kind in ("warm", "zero"))
+def test_start_states_differ_and_are_recorded_by_value_and_hash(made: Made, tmp_path: Path) -> None:
+    assert made.embed(tmp_path / "zero", "--start-state", "zero") == Exit.COMPLETE
+    warm, zero = (elmo_store.open(str(path)) for path in (made.zarr, tmp_path / "zero"))
     assert warm.manifest.start_state.kind == "warm"
     assert (tmp_path / "zero" / "start_state.safetensors").stat().st_size > 0
     assert warm.manifest.start_state.sha256 != zero.manifest.start_state.sha256
@@ -289,18 +300,17 @@ def test_start_states_differ_and_are_recorded_by_value_and_hash(embed: Command, 
     np.testing.assert_array_equal(warm.read("x"), zero.read("x"))  # no recurrence in it
 
 
-def test_a_changed_start_state_stops_the_workers(
-    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_model: Path
-) -> None:
+def test_a_changed_start_state_stops_the_workers(made: Made, tmp_path: Path, tiny_model: Path) -> None:
     from model.start_state import StartState
 
     out = tmp_path / "store"
-    root = interrupted(embed, out, monkeypatch)
+    shutil.copytree(made.interrupted, out)
+    root = Root(out)
     weights = BiLMWeights.load_safetensors(tiny_model)
     root.put("start_state.safetensors", StartState.zero(weights.options).to_bytes())
     with pytest.raises(embed_stage.WorkerError, match="start_state"):
         embed_stage.load_start_state(root, compute_warm(weights).sha256)
-    assert embed(out) == Exit.COMPLETE  # the launcher puts the right one back
+    assert made.embed(out) == Exit.COMPLETE  # the launcher puts the right one back
     assert elmo_store.open(str(out)).manifest.start_state.sha256 == compute_warm(weights).sha256
 
 
