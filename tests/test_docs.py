@@ -83,6 +83,7 @@ def endings(sample: Path) -> dict[str, tuple[str, str]]:
 BEAM_WITHOUT_GCP = re.compile(r"^WARNING:root:apitools not found, and bigquery client libraries .*\n", re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BLOCKS)
 def test_each_python_block_is_a_script_that_writes_no_error(name: str, endings: dict[str, tuple[str, str]]) -> None:
     status, standard_error = endings[name]

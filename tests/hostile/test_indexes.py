@@ -96,6 +96,7 @@ def test_a_damaged_index_is_told_and_made_again(store: Written, folder: str) -> 
     assert {rel: store.root.get(rel) for rel in store.root.list(folder)} == files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_an_index_whose_making_was_killed_is_absent_and_swept(store: Written, folder: str) -> None:
     build(store.root, folder)

@@ -13,18 +13,19 @@ from safetensors.numpy import save_file
 import elmo_store
 from elmo_store.torch import ScalarMix, layers_of_states
 from pipeline.main import main
-from tests.pipeline.conftest import Command
+from tests.pipeline.conftest import Command, embed_command, write_corpus
 from tests.pipeline.support import digests
 from transforms.stages import derive as derive_stages
 
 W = {"in": {"w": [0.3, -1.0, 2.0], "gamma": 1.7}, "out": {"s": [0.25, 0.25, 0.5], "gamma": 0.5}}
 
 
-@pytest.fixture
-def source(embed: Command, tmp_path: Path) -> Path:
-    """An embedded store of both forms."""
-    assert embed(tmp_path / "source", "--store", "both") == 0
-    return tmp_path / "source"
+@pytest.fixture(scope="module")
+def source(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An embedded store of both forms, which no test changes."""
+    folder = tmp_path_factory.mktemp("source")
+    assert embed_command(write_corpus(folder / "corpus"), tiny_model)(folder / "store", "--store", "both") == 0
+    return folder / "store"
 
 
 @pytest.fixture

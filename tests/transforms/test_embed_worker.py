@@ -310,6 +310,7 @@ def test_data_that_fails_is_no_broken_worker_and_a_success_between_forgives(root
     assert all(result.error for result in results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_an_engine", [True, False])
 def test_a_lost_device_ends_the_process_where_an_engine_starts_another(tmp_path: Path, of_an_engine: bool) -> None:
     root = Root(tmp_path)

@@ -174,7 +174,8 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path, root: Root) -> None
 
 
 @pytest.mark.parametrize(
-    ("mode", "processes"), [("in_memory", 1), ("in_memory", 2), pytest.param("multi_processing", 1, marks=pytest.mark.slow)]
+    ("mode", "processes"),
+    [("in_memory", 1), *(pytest.param(*way, marks=pytest.mark.slow) for way in (("in_memory", 2), ("multi_processing", 1)))],
 )
 def test_tasks_through_beam(tmp_path: Path, root: Root, mode: str, processes: int) -> None:
     lines = b"".join(b"sentence %d .\n" % i if i % 7 else b"\xff\n" for i in range(200))
