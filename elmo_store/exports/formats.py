@@ -25,7 +25,8 @@ class Format:
         any_dtype: whether its numbers may be float16; otherwise they are float32, as its readers expect.
         by_document: whether sentences are kept by document.
         prefix: whether the output is the beginning of several files' names.
-        files: a pattern of the names of a folder's files.
+        files: the name of a folder's files, before their number and how many there are stand in it.
+        tables: names of the files of a folder that are about all others, and written last.
     """
 
     name: str
@@ -37,14 +38,20 @@ class Format:
     by_document: bool = False
     prefix: bool = False
     files: str = ""
+    tables: tuple[str, ...] = ()
 
     def names(self, rel: str, output: str) -> bool:
         """Whether an export as this has a file ``rel``; ``output``: its file's name, or how the names begin, "" of a folder."""
         if self.folder:
-            return not output and re.fullmatch(self.files, rel) is not None
+            pattern = re.sub(r"\{:0(\d)d\}", r"\\d{\1,}", self.files.replace(".", r"\."))
+            return not output and (rel in self.tables or re.fullmatch(pattern, rel) is not None)
         if self.prefix:
             return bool(output) and rel.startswith(f"{output}.ly") and rel.endswith(".hdf5")
         return bool(output) and rel == output
+
+
+def _folder(name: str, what: str, files: str, tables: tuple[str, ...] = ()) -> Format:
+    return Format(name, what, "arrays", folder=True, any_dtype=True, files=files, tables=tables)
 
 
 _ALL = (
@@ -55,26 +62,15 @@ _ALL = (
     Format("dygie", "HDF5, DOCUMENT_SENTENCE, layers last", "hdf5", by_document=True),
     Format("elmoformanylangs", "HDF5, a file a layer, keyed by the words", "hdf5", prefix=True),
     Format("tfhub", "HDF5, a group a sentence with TensorFlow Hub's names", "hdf5"),
-    Format("npz", "arrays in order, a vector a token, as UDPipe-Future reads", "npz", one_vector=True),
-    Format(
-        "safetensors",
-        "files of rows and where sentences begin",
-        "tensors",
-        folder=True,
-        any_dtype=True,
-        files=r"vectors-\d{5,}-of-\d{5,}\.safetensors",
+    Format("npz", "arrays in order, a vector a token, as UDPipe-Future reads", "arrays", one_vector=True),
+    _folder("safetensors", "files of rows and where sentences begin", "vectors-{:05d}-of-{:05d}.safetensors"),
+    _folder(
+        "datasets", "Arrow files that Hugging Face's load_from_disk opens", "data-{:05d}-of-{:05d}.arrow",
+        ("dataset_info.json", "state.json"),
     ),
-    Format(
-        "datasets",
-        "Arrow files that Hugging Face's load_from_disk opens",
-        "arrow",
-        folder=True,
-        any_dtype=True,
-        files=r"data-\d{5,}-of-\d{5,}\.arrow|dataset_info\.json|state\.json",
-    ),
-    Format("webdataset", "tar files, .npy and .json a sentence", "tar", folder=True, any_dtype=True, files=r"\d{6,}\.tar"),
-)
-FORMATS: Mapping[str, Format] = {one.name: one for one in _ALL}
+    _folder("webdataset", "tar files, .npy and .json a sentence", "{:06d}.tar"),
+)  # fmt: skip
+FORMATS: Mapping[str, Format] = {form.name: form for form in _ALL}
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,8 @@ def settled(settings: Settings, *, mixed: bool) -> Settings:
     if settings.file_bytes < 1:
         raise StoreError(f"files of {settings.file_bytes} bytes: give 1 or more")
     if settings.dtype != "float32" and not form.any_dtype:
-        raise StoreError(f"{form.name} is read as float32: leave {settings.dtype} to {', '.join(_names('any_dtype'))}")
+        others = ", ".join(other.name for other in _ALL if other.any_dtype)
+        raise StoreError(f"{form.name} is read as float32: leave {settings.dtype} to {others}")
     if mixed:
         if settings.layers is not None:
             raise StoreError(f"layers {settings.layers!r} of a mix: a mix says itself how much of each layer a vector has")
@@ -129,7 +126,3 @@ def settled(settings: Settings, *, mixed: bool) -> Settings:
     if form.one_vector and layers == "all":
         raise StoreError(f"{form.name} has one vector a token: take the layers top or average, or give weights of a mix")
     return replace(settings, layers=layers)
-
-
-def _names(attribute: str) -> list[str]:
-    return [form.name for form in _ALL if getattr(form, attribute)]

@@ -3,16 +3,14 @@
 import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, Unpack
 
 from elmo_store.errors import StoreError, WeightSetError
 from elmo_store.exports.formats import FORMATS, Settings, settled
 from elmo_store.exports.outputs import Output, Record
-from elmo_store.exports.scratch import Left
-from elmo_store.exports.vectors import vectors_of
-from elmo_store.exports.work import Work
+from elmo_store.exports.work import Work, vectors_of
 from elmo_store.exports.writing import Writing
 from elmo_store.format.manifest import WeightSet, own_sha256
 from elmo_store.mixing.weights import read_weight_sets
@@ -109,11 +107,28 @@ def export(
     settings = _settings(store, format, options, weights)
     target = Output(output, storage_options, folder=FORMATS[format].folder)
     store_sha256 = own_sha256(store.manifest.to_json())
-    work = Work(store, vectors_of(store, settings, weights), settings, target, on_progress, store_sha256)
-    record = Record(
-        {"store_sha256": store_sha256, **settings.to_json()}, counts={"sentences": store.n_sentences, "tokens": store.n_tokens}
-    )
-    return _run(work, record, overwrite=overwrite, take_over=take_over, on_wait=on_wait)
+    work = Work(store, vectors_of(store, settings, weights), settings, target.name, on_progress, store_sha256)
+    names = list(work.files)
+    counts = {"sentences": store.n_sentences, "tokens": store.n_tokens}
+    record = Record({"store_sha256": store_sha256, **settings.to_json()}, counts=counts)
+    standing = target.examine(record.job, names, overwrite=overwrite, deep=False)  # refused before anything is written
+    done = None if overwrite else standing.complete(names)
+    if done is not None:
+        if any(target.leftovers()):
+            with suppress(OSError), target.held(take_over=take_over, on_wait=on_wait):  # a place that can only be read
+                pass
+        return _report(names, [], done)
+    with target.held(take_over=take_over, on_wait=on_wait) as holder:
+        standing = target.examine(record.job, names, overwrite=overwrite, deep=True)
+        done = None if overwrite else standing.complete(names)
+        if done is not None:  # another run has just ended
+            return _report(names, [], done)
+        writing = Writing(target, holder, record)
+        writing.begin(standing, overwrite=overwrite)
+        left = [name for name in names if name not in writing.record.files]
+        _write(work, left, writing)
+        writing.finish(names)
+    return _report(names, left, writing.record)
 
 
 def _settings(store: StoreReader, format: str, options: Options, weights: WeightSet | None) -> Settings:
@@ -129,30 +144,14 @@ def _settings(store: StoreReader, format: str, options: Options, weights: Weight
     return settled(Settings(format, **chosen), mixed=store.manifest.kind == "mix" or weights is not None)
 
 
-def _run(work: Work, record: Record, *, overwrite: bool, take_over: bool, on_wait: Callable[[str], None]) -> Report:
-    """Write what is not written yet."""
-    target = work.output
-    writer = importlib.import_module(f"elmo_store.exports.{FORMATS[work.settings.format].module}")
-    names: list[str] = writer.files(work)
-    standing = target.examine(record.job, names, overwrite=overwrite, deep=False)  # refused before anything is written
-    done = None if overwrite else standing.complete(names)
-    if done is not None:
-        if target.scratch.left() != Left((), ()):
-            with suppress(OSError), target.scratch.held(take_over=take_over, on_wait=on_wait):  # a place that can only be read
-                pass
-        return _report(names, [], done)
-    with target.scratch.held(take_over=take_over, on_wait=on_wait) as holder:
-        standing = target.examine(record.job, names, overwrite=overwrite, deep=True)
-        done = None if overwrite else standing.complete(names)
-        if done is not None:  # another run has just ended
-            return _report(names, [], done)
-        writing = Writing(target, holder, record)
-        writing.begin(standing, overwrite=overwrite)
-        left = [name for name in names if name not in writing.record.files]
-        if left:
-            writer.write(work, left, lambda name: writing.whole_file(name, work.left_out))
-        writing.finish(names)
-    return _report(names, left, writing.record)
+def _write(work: Work, names: Sequence[str], writing: Writing) -> None:
+    """Write the files of these names: those of a folder one after the other, others at once."""
+    form = FORMATS[work.settings.format]
+    writer = importlib.import_module(f"elmo_store.exports.{form.module}")
+    for group in [[name] for name in names] if form.folder else [names] if names else []:
+        with ExitStack() as stack:
+            paths = {name: stack.enter_context(writing.whole_file(name, work.left_out)) for name in group}
+            writer.write(work, paths, work.files[group[0]])
 
 
 def _report(names: Sequence[str], written: Sequence[str], record: Record) -> Report:

@@ -4,25 +4,32 @@ Beside every export stands a small record, ``NAME.export.json`` or ``export.json
 file that it wrote. By it the same command again continues, and another one is refused. A file counts as written when the record
 has its size and checksum, and it is as they say. The record has them before the file takes its name, so that every file of ours
 that stands under its own name can be told from anybody else's.
+
+Only while an export runs, its lease (``_lease``) and files that are not whole (``_work``) lie in the scratch folder: the output
+where that is a folder, ``NAME.export`` beside the file otherwise.
 """
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from elmo_store.errors import JobMismatchError, StoreError
+from elmo_store.errors import JobMismatchError, LeaseLostError, StoreError
 from elmo_store.exports.formats import FORMATS, Settings
-from elmo_store.exports.scratch import Scratch
 from elmo_store.format.layout import WORK
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import converted
-from elmo_store.storage.root import Root
+from elmo_store.storage.filesystems import is_file_server
+from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, WORKER_HEARTBEAT, LeaseHolder
+from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 
 RECORD = "export.json"
 JOB_FIELDS = ("store_sha256", *asdict(Settings("")))
-PIECE_BYTES = 1 << 22  # that are read at a time for a checksum
+_LEASE_FILES = frozenset({LEASE, LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT})
 
 
 class ExportRefusedError(StoreError):
@@ -58,9 +65,8 @@ class Record:
         lines = [converted(line, ObjectRecord) for line in value["files"]]
         left_out = {str(why): int(count) for why, count in dict(value["left_out"]).items()}
         counts = {name: int(value[name]) for name in ("sentences", "tokens")}
-        return cls(
-            job, {line.path: line for line in lines}, left_out, counts, value["complete"] is True, str(value.get("run", ""))
-        )
+        files = {line.path: line for line in lines}
+        return cls(job, files, left_out, counts, value["complete"] is True, str(value.get("run", "")))
 
     def to_json(self) -> dict[str, Any]:
         """The record's JSON object."""
@@ -101,52 +107,33 @@ class Output:
     Attributes:
         root: the folder that the files lie in.
         name: of the file, or how the files' names begin; "" where the folder is the export's own.
-        scratch: the place of what an export has here only while it runs.
+        scratch: the folder of what an export has here only while it runs.
     """
 
     def __init__(self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, *, folder: bool) -> None:
         text = os.fspath(url)
         whole = Root(text, storage_options)
         if folder:
-            self.root, self.name = whole, ""
-        else:
-            parent, _, self.name = str(whole).rpartition("/")
-            if not self.name or text.endswith("/"):
-                raise StoreError(f"{text} names no file: give the name of the file to write")
-            self.root = Root(parent or "/", storage_options)
-        self.scratch = Scratch(whole if folder else Root(f"{whole}.export", storage_options), folder, self._is_name)
+            self.root, self.name, self.scratch = whole, "", whole
+            return
+        parent, _, self.name = str(whole).rpartition("/")
+        if not self.name or text.endswith("/"):
+            raise StoreError(f"{text} names no file: give the name of the file to write")
+        self.root, self.scratch = Root(parent or "/", storage_options), Root(f"{whole}.export", storage_options)
 
     @property
     def record(self) -> str:
         """Name of the record."""
         return f"{self.name}.{RECORD}" if self.name else RECORD
 
-    def url(self) -> str:
-        """As it was asked for."""
-        return self.root.url(self.name)
+    @property
+    def has_folders(self) -> bool:
+        """Whether its filesystem has folders and moves files; an object store's put is whole by itself."""
+        return self.root.is_local or is_file_server(self.root.filesystem)
 
     def temporary(self, run: str, rel: str) -> str:
         """Where ``rel`` of `root` is written by ``run``, until it is whole: in the scratch folder."""
         return f"{self.name}.export/{WORK}/{run}/{rel}" if self.name else f"{WORK}/{run}/{rel}"
-
-    def read(self) -> Record | None:
-        """The record; None without one. ExportRefusedError if it can't be read, or names files that no export writes here."""
-        try:
-            record = Record.parse(self.root.get_json(self.record))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-            raise ExportRefusedError(
-                f"{self.root.url(self.record)} is no record of an export that this elmo-store reads ({error!r}): "
-                "give another output, or remove it and its files"
-            ) from error
-        form = FORMATS[record.job["format"]]
-        for rel in record.files:
-            if form.folder is bool(self.name) or not form.names(rel, self.name):
-                raise ExportRefusedError(
-                    f"{self.root.url(self.record)} names {rel}, which no export as {form.name} writes here: give another output"
-                )
-        return record
 
     def examine(self, job: Mapping[str, Any], names: Sequence[str], *, overwrite: bool, deep: bool) -> Standing:
         """What stands here, if this export may write here; nothing is changed.
@@ -163,7 +150,7 @@ class Output:
             ExportRefusedError: a file stands here of which no record says that an export wrote it, as it is.
         """
         sizes = self._sizes(names)  # first: a file takes its name after the record has it
-        record = self.read()
+        record = self._read()
         lines = {} if record is None else record.files
         if self.name:
             sizes |= self._sizes([rel for rel in lines if rel not in sizes])
@@ -176,7 +163,7 @@ class Output:
                     f"{self.root.url(rel)} is there already, and no {self.record} says that an export wrote it: "
                     "give another output"
                 )
-            if size < line.bytes and not self.scratch.has_folders:
+            if size < line.bytes and not self.has_folders:
                 torn.append(rel)
             elif size != line.bytes or (deep and self.sha256(rel) != line.sha256):
                 raise ExportRefusedError(
@@ -192,21 +179,89 @@ class Output:
         return Standing(record, tuple(whole), tuple(torn))
 
     def sha256(self, rel: str) -> str:
-        """SHA-256 of ``rel``, read in pieces wherever it lies."""
-        if self.root.is_local:
-            return self.root.sha256(rel)
-        digest = hashlib.sha256()
+        """SHA-256 of ``rel``, in bounded memory wherever it lies."""
         with self.root.filesystem.open(self.root.path(rel), "rb") as file:
-            while piece := file.read(PIECE_BYTES):
-                digest.update(piece)
-        return digest.hexdigest()
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def _is_name(self, rel: str) -> bool:
-        return rel == self.record or any(form.names(rel, self.name) for form in FORMATS.values())
+    @contextmanager
+    def held(self, *, take_over: bool, on_wait: Callable[[str], None]) -> Iterator[LeaseHolder]:
+        """The lease, and nothing of runs before: what was swept from under a run can't take its name any more.
+
+        LeaseHeldError if another run has it.
+        """
+        try:
+            with LeaseHolder.take(self.scratch, uuid.uuid4().hex, take_over=take_over, on_progress=on_wait) as holder:
+                self._sweep()
+                try:
+                    yield holder
+                finally:
+                    with suppress(OSError, LeaseLostError):
+                        holder.check()
+                        self._sweep()
+                    self._remove_folders([f"{WORK}/{holder.run}", WORK])
+        finally:
+            self._remove_folders([LEASES, ""] if self.name else [LEASES])
+
+    def leftovers(self) -> tuple[list[str], list[str]]:
+        """What runs have in the scratch folder: names of files, leases among them, and of folders, inner ones first."""
+        filesystem, base = self.scratch.filesystem, self.scratch.path().rstrip("/") + "/"
+        filesystem.invalidate_cache()
+        kinds: dict[str, str] = {}
+        for folder in (LEASES, WORK):
+            with suppress(FileNotFoundError, NotADirectoryError):
+                entries = filesystem.find(base + folder, withdirs=True, detail=True)
+                kinds |= {path.removeprefix(base): info["type"] for path, info in entries.items() if path.startswith(base)}
+        files = [rel for rel, kind in kinds.items() if kind == "file" and self._is_scratch(rel)]
+        if not self.has_folders:
+            return files, []
+        folders = sorted((rel for rel, kind in kinds.items() if kind == "directory"), key=len, reverse=True)
+        if self.name and filesystem.isdir(self.scratch.path()):
+            folders.append("")
+        return files, folders
+
+    def _read(self) -> Record | None:
+        """The record; None without one. ExportRefusedError if it can't be read, or names files that no export writes here."""
+        url = self.root.url(self.record)
+        try:
+            record = Record.parse(self.root.get_json(self.record))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise ExportRefusedError(
+                f"{url} is no record of an export that this elmo-store reads ({error!r}): "
+                "give another output, or remove it and its files"
+            ) from error
+        form = FORMATS[record.job["format"]]
+        for rel in record.files:
+            if form.folder is bool(self.name) or not form.names(rel, self.name):
+                raise ExportRefusedError(f"{url} names {rel}, which no export as {form.name} writes here: give another output")
+        return record
 
     def _sizes(self, names: Sequence[str]) -> dict[str, int]:
         """Name → size of each of ``names`` that is there; in a folder of its own of all that is there, but record and scratch."""
         if self.name:
             return {rel: size for rel in names if (size := self.root.size(rel)) is not None}
-        sizes = self.root.sizes()
-        return {rel: size for rel, size in sizes.items() if rel != self.record and not self.scratch.holds(rel)}
+        return {rel: size for rel, size in self.root.sizes().items() if rel != self.record and not self._is_scratch(rel)}
+
+    def _is_scratch(self, rel: str) -> bool:
+        """Whether ``rel`` of the scratch folder is a lease, a heartbeat, or a temporary file of an export to this output."""
+        if rel in _LEASE_FILES or rel.startswith(f"{LEASES}/{TEMPORARY_PREFIX}"):
+            return True
+        temporary = re.fullmatch(rf"{WORK}/[0-9a-f]{{32}}/(.+)", rel, re.DOTALL)
+        if temporary is None:
+            return False
+        return temporary[1] == self.record or any(form.names(temporary[1], self.name) for form in FORMATS.values())
+
+    def _sweep(self) -> None:
+        """Remove what is left but the lease. The lease's owner may, nobody else."""
+        files, folders = self.leftovers()
+        for rel in files:
+            if rel not in _LEASE_FILES:
+                self.scratch.remove(rel)
+        self._remove_folders([rel for rel in folders if rel not in (LEASES, "")])
+
+    def _remove_folders(self, rels: Sequence[str]) -> None:
+        """Remove those of these folders that are empty."""
+        for rel in rels if self.has_folders else ():
+            with suppress(OSError):
+                self.scratch.filesystem.rmdir(self.scratch.path(rel))

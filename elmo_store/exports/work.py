@@ -1,31 +1,161 @@
-"""What the writer of a format is given: settings, and a store's sentences in order with their vectors and text.
+"""What the writer of a format is given: a token's vectors, and a store's sentences in order with them and their text.
 
-Reading, converting and writing overlap: what is asked for next is made by a thread while the caller writes. Memory does not
-grow with the store.
+Vectors are made row by row, so that they are the same however rows are cut into blocks. Reading, converting and writing overlap:
+what is asked for next is made by a thread while the caller writes. Memory does not grow with the store.
 """
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 
-from elmo_store.exports.formats import Settings
-from elmo_store.exports.outputs import Output
-from elmo_store.exports.vectors import Vectors
-from elmo_store.reading.rows import Array, Int64, Readable
+from elmo_store.errors import StoreError
+from elmo_store.exports.formats import FORMATS, Settings
+from elmo_store.format import layout
+from elmo_store.format.manifest import WeightSet
+from elmo_store.format.numbers import ROWS_AT_ONCE, assign
+from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.reading.rows import Array, Int64
 from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.store import StoreReader
 
 T = TypeVar("T")
 BLOCK_BYTES = 1 << 22  # of vectors that are made at a time: they should not leave the processor's caches twice
 MOST_SENTENCES = 1024
-# A file's name → where to write it; it takes its name when the block ends.
-WholeFile = Callable[[str], AbstractContextManager[str]]
+Fill = Callable[[Array, Array], None]
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """K vectors a token.
+
+    Attributes:
+        names: of the K.
+        width: numbers of each.
+        reads: names of the states that are read for them.
+        fill: fills its second argument [K, n, width], of any float dtype and strides, from states [n, len(reads), channels].
+        single: whether there is one by its nature (a mix, one layer), so that a file's axis of layers falls away.
+    """
+
+    names: tuple[str, ...]
+    width: int
+    reads: tuple[str, ...]
+    fill: Fill
+    single: bool = False
+
+
+def vectors_of(store: StoreReader, settings: Settings, weights: WeightSet | None) -> Vectors:
+    """The vectors that ``settings`` and the weights of a mix ask for. StoreError for those that store or format can't have."""
+    vectors = _of_mixes(store, settings, weights) if store.manifest.kind == "mix" else _of_states(store, settings, weights)
+    names = ", ".join(vectors.names)
+    if FORMATS[settings.format].one_vector and not vectors.single:
+        raise StoreError(f"{settings.format} has one vector a token, the store {names}: name one of them (weight set)")
+    if settings.format == "datasets" and (clash := {"id", "tokens"}.intersection(vectors.names)):
+        raise StoreError(f"the weight set {min(clash)!r} would have the name of another column: export another, or mix anew")
+    return vectors
+
+
+def _of_mixes(store: StoreReader, settings: Settings, weights: WeightSet | None) -> Vectors:
+    if settings.format == "tfhub":
+        raise StoreError(f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from")
+    if weights is not None:
+        raise StoreError("the store is mixed already: give weights for the store that it came from")
+    if settings.weight_set not in (None, *store.states):
+        raise StoreError(f"no weight set {settings.weight_set!r} in the store: it has {', '.join(store.states)}")
+    sets = store.states if settings.weight_set is None else (settings.weight_set,)
+    return Vectors(sets, store.channels, sets, _copied([(column,) for column in range(len(sets))]), single=len(sets) == 1)
+
+
+def _of_states(store: StoreReader, settings: Settings, weights: WeightSet | None) -> Vectors:
+    states, channels = store.states, store.channels
+    if settings.layers == "top":
+        return _top_layer(store)
+    layers = all_layers(states, channels)
+    if settings.layers == "all" and settings.format != "tfhub":
+        return layers
+    if weights is None:
+        vector = Vectors(("average",), layers.width, states, _average(states, channels), single=True)
+    else:
+        mix = ScalarMix.of(weights, "token" if settings.weights and settings.weights["layer_norm"] else "none")
+        if len(mix.s) != len(layers.names):
+            raise StoreError(f"{len(mix.s)} weights for {len(layers.names)} layers: they belong to different models")
+
+        def fill_mix(values: Array, out: Array) -> None:
+            out[0] = mix(states=values)
+
+        vector = Vectors((weights.name,), layers.width, states, fill_mix, single=True)
+    if settings.format != "tfhub":
+        return vector
+
+    def fill_both(values: Array, out: Array) -> None:
+        layers.fill(values, out[:-1])
+        vector.fill(values, out[-1:])
+
+    return Vectors((*layers.names, "elmo"), layers.width, states, fill_both)
+
+
+def all_layers(states: tuple[str, ...], channels: int) -> Vectors:
+    """Layers 0 … L: [x; x], [fwd j; bwd j]. StoreError unless there is every state of a biLM."""
+    layers = range(_n_layers(states) + 1)
+    halves = [(2 * layer - 1, 2 * layer) if layer else (0, 0) for layer in layers]
+    return Vectors(tuple(f"layer_{layer}" for layer in layers), 2 * channels, states, _copied(halves))
+
+
+def _top_layer(store: StoreReader) -> Vectors:
+    """Layer L of the model alone, which a store may have without the others (`embed --states`)."""
+    lstm = store.manifest.model.options.get("lstm")
+    known = lstm.get("n_layers") if isinstance(lstm, dict) else None
+    last = known if isinstance(known, int) and known > 0 else _n_layers(store.states)
+    reads = (f"fwd{last}", f"bwd{last}")
+    missing = [name for name in reads if name not in store.states]
+    if missing:
+        raise StoreError(f"the top layer can't be made: the store has no state {missing[0]}, but {', '.join(store.states)}")
+    return Vectors((f"layer_{last}",), 2 * store.channels, reads, _copied([(0, 1)]), single=True)
+
+
+def _average(states: tuple[str, ...], channels: int) -> Fill:
+    """The plain mean of layers 0 … L, in float32, as ``numpy.average(layers, axis=0)``."""
+
+    def fill(values: Array, out: Array) -> None:
+        memory = np.empty((3, min(ROWS_AT_ONCE, len(values)), channels), np.float32)
+        for first in range(0, len(values), ROWS_AT_ONCE):  # so that they stay in the processor's caches
+            rows = values[first : first + ROWS_AT_ONCE]
+            halves, state = memory[:2, : len(rows)], memory[2, : len(rows)]  # [2, rows, channels], [rows, channels]
+            assign(state, rows[:, 0])
+            halves[:] = state
+            for column in range(1, len(states)):
+                assign(state, rows[:, column])
+                halves[(column - 1) % 2] += state
+            halves /= np.float32((len(states) + 1) // 2)
+            for half, total in enumerate(halves):
+                out[0, first : first + len(rows), half * channels : (half + 1) * channels] = total
+
+    return fill
+
+
+def _copied(columns: Sequence[Sequence[int]]) -> Fill:
+    """Vector k is the states at ``columns[k]``, one beside the other."""
+
+    def fill(values: Array, out: Array) -> None:
+        channels = values.shape[2]
+        for vector, own in zip(out, columns, strict=True):
+            for half, column in enumerate(own):
+                assign(vector[:, half * channels : (half + 1) * channels], values[:, column])
+
+    return fill
+
+
+def _n_layers(states: tuple[str, ...]) -> int:
+    try:
+        return layout.n_layers(states)
+    except ValueError as error:
+        raise StoreError(f"layers can't be made: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -61,16 +191,16 @@ class Work:
         store: what is exported.
         vectors: of each token.
         settings: as `elmo_store.exports.formats.settled` gives them.
-        output: where to.
+        output: name of the file, or how the files' names begin; "" of a folder.
         on_progress: called with the tokens done since it was called last.
         store_sha256: what the store is, wherever it lies.
         left_out: why a sentence is not in the output → how many.
     """
 
-    store: Readable
+    store: StoreReader
     vectors: Vectors
     settings: Settings
-    output: Output
+    output: str
     on_progress: Callable[[int], None]
     store_sha256: str = ""
     left_out: Counter[str] = field(default_factory=Counter)
@@ -80,31 +210,41 @@ class Work:
         """Of a token's vectors."""
         return len(self.vectors.names) * self.vectors.width * np.dtype(self.settings.dtype).itemsize
 
-    def file_ranges(self, name: str) -> dict[str, tuple[int, int]]:
-        """Names of a folder's files, ``name`` formatted with their number and count, and the sentences of each: first … stop.
+    @cached_property
+    def files(self) -> dict[str, range]:
+        """Names of the files, in the order in which they are written, and the sentences of each.
 
-        A file has whole sentences, about ``file_bytes`` of vectors; of an empty store there is one without any.
+        A file of a folder has whole sentences, about ``file_bytes`` of vectors; of an empty store there is one without any.
         """
-        store, rows = self.store, max(1, self.settings.file_bytes // max(1, self.row_bytes))
+        store, form = self.store, FORMATS[self.settings.format]
+        if form.prefix:  # a layer's number, -1 (as ELMoForManyLangs) for one vector that is no layer, or a weight set's name
+            names = self.vectors.names
+            mixed = len(names) == 1 and not names[0].startswith("layer_")
+            labels = ["-1"] if mixed else [name.removeprefix("layer_") for name in names]
+            return {f"{self.output}.ly{label}.hdf5": range(store.n_sentences) for label in labels}
+        if not form.folder:
+            return {self.output: range(store.n_sentences)}
+        rows = max(1, self.settings.file_bytes // max(1, self.row_bytes))
         edges = [0]
         while edges[-1] < store.n_sentences:
             row = store._span(edges[-1])[0] + rows
             edges.append(store.n_sentences if row >= store.n_rows else max(edges[-1] + 1, store.sentence_at(row).index))
-        ranges = list(pairwise(edges)) or [(0, 0)]
-        return {name.format(number, len(ranges)): own for number, own in enumerate(ranges)}
+        ranges = [range(first, stop) for first, stop in pairwise(edges)] or [range(0)]
+        files = {form.files.format(number, len(ranges)): sentences for number, sentences in enumerate(ranges)}
+        return files | dict.fromkeys(form.tables, range(0))
 
-    def blocks(self, first: int, stop: int, *, text: bool = True, axes: str = "knd") -> Iterator[Block]:
-        """Sentences ``first … stop``; ``axes`` as of `Block`."""
-        return ahead(self._blocks(first, stop, text, axes))
+    def blocks(self, sentences: range, *, text: bool = True, axes: str = "knd") -> Iterator[Block]:
+        """The sentences in blocks, ``axes`` as of `Block`."""
+        return ahead(self._blocks(sentences, text, axes))
 
-    def _blocks(self, first: int, stop: int, text: bool, axes: str) -> Iterator[Block]:
+    def _blocks(self, sentences: range, text: bool, axes: str) -> Iterator[Block]:
         # Converted by few large calls: a thread that makes many small ones waits for the interpreter before each.
         store, vectors, dtype = self.store, self.vectors, self.settings.dtype
         # Used over and over: new pages cost as much as the conversion. One is written, one is filled, one is on its way.
         buffers = deque(np.empty(0, dtype) for _ in range(3))
         usual = max(1, store.n_rows // max(1, store.n_sentences))
         n = max(1, min(MOST_SENTENCES, BLOCK_BYTES // (self.row_bytes * usual)))
-        for batch in store.batches(n, vectors.reads, first=first, stop=stop, boundaries=False):
+        for batch in store.batches(n, vectors.reads, first=sentences.start, stop=sentences.stop, boundaries=False):
             sizes = {"k": len(vectors.names), "n": len(batch.states), "d": vectors.width}
             shape = [sizes[axis] for axis in axes]
             n_numbers = math.prod(shape)

@@ -4,6 +4,7 @@ No file is written over: it takes its name on the condition that the name is fre
 wakes, finds its temporary file swept or the name taken, and damages nothing.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -13,7 +14,7 @@ from elmo_store.exports.outputs import ExportRefusedError, Output, Record, Stand
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
-from elmo_store.storage.root import Root, encoded_json
+from elmo_store.storage.root import encoded_json
 
 
 class Writing:
@@ -33,10 +34,8 @@ class Writing:
             self._holder.check()
             self._output.root.remove(rel)
         if not overwrite and standing.record is not None:
-            lines = standing.record.files
-            self.record = replace(
-                self.record, files={rel: lines[rel] for rel in standing.whole}, left_out=standing.record.left_out
-            )
+            whole = {rel: standing.record.files[rel] for rel in standing.whole}
+            self.record = replace(self.record, files=whole, left_out=standing.record.left_out)
         self._put_record()
 
     @contextmanager
@@ -49,7 +48,8 @@ class Writing:
         try:
             with self._apart(rel) if self._output.root.is_local else _on_this_machine() as path:
                 yield path
-                line = ObjectRecord(rel, os.path.getsize(path), Root(os.path.dirname(path)).sha256(os.path.basename(path)))
+                with open(path, "rb") as file:
+                    line = ObjectRecord(rel, os.path.getsize(path), hashlib.file_digest(file, "sha256").hexdigest())
                 self.record = replace(self.record, files={**self.record.files, rel: line}, left_out=dict(left_out))
                 self._put_record()
                 self._take_name(path, line)
@@ -59,11 +59,14 @@ class Writing:
 
     def finish(self, names: Sequence[str]) -> None:
         """Say that it is complete. ExportRefusedError if a file or the record is not there any more as it was written."""
-        self._output.root.flush()  # `complete` promises all that was written before
+        output = self._output
+        output.root.flush()  # `complete` promises all that was written before
         self._holder.check()
-        standing = self._output.examine(self.record.job, names, overwrite=False, deep=False)
+        standing = output.examine(self.record.job, names, overwrite=False, deep=False)
         if standing.record != self.record or set(standing.whole) != set(names):
-            raise ExportRefusedError(f"{self._output.url()} was changed while it was written: give the same command again")
+            raise ExportRefusedError(
+                f"{output.root.url(output.name)} was changed while it was written: give the same command again"
+            )
         self.record = replace(self.record, complete=True, run="")
         self._put_record()
 
@@ -83,7 +86,7 @@ class Writing:
 
     def _put_record(self) -> None:
         root, name, data = self._output.root, self._output.record, encoded_json(self.record.to_json())
-        if not self._output.scratch.has_folders:
+        if not self._output.has_folders:
             self._holder.check()
             root.put(name, data)
             return
@@ -97,10 +100,10 @@ class Writing:
         """Give what lies at ``path`` its name. ExportRefusedError if something else has it."""
         root = self._output.root
         apart = self._output.temporary(self._holder.run, line.path)
-        if self._output.scratch.has_folders and not root.is_local:
+        if self._output.has_folders and not root.is_local:
             root.filesystem.put_file(path, root.path(apart))
         self._holder.check()
-        taken = root.move_new(apart, line.path) if self._output.scratch.has_folders else root.put_new_file(line.path, path)
+        taken = root.move_new(apart, line.path) if self._output.has_folders else root.put_new_file(line.path, path)
         if taken:
             return
         self._holder.check()

@@ -230,13 +230,12 @@ def test_files_hold_whole_sentences_and_all_of_them(tmp_path: Path) -> None:
 
 def _ranges(store: Store, n_rows: int) -> list[tuple[int, int]]:
     from elmo_store.exports.formats import Settings
-    from elmo_store.exports.outputs import Output
-    from elmo_store.exports.vectors import all_layers
+    from elmo_store.exports.work import all_layers
 
     settings = Settings("webdataset", "all", dtype="float16", file_bytes=n_rows * 2 * 3 * 16)
     vectors = all_layers(store.states, store.channels)
-    work = Work(store, vectors, settings, Output(store.url, None, folder=True), lambda tokens: None)
-    return list(work.file_ranges("{}").values())
+    files = Work(store, vectors, settings, "", lambda tokens: None).files
+    return [(sentences.start, sentences.stop) for sentences in files.values()]
 
 
 def test_on_an_object_store(store: Store, tmp_path: Path) -> None:

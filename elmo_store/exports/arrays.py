@@ -1,0 +1,202 @@
+"""Files of arrays: npz, safetensors, Hugging Face's datasets, WebDataset. The same store gives the same bytes.
+
+npz          one array [n, 2p] a sentence, in order: arr_0, arr_1, … as ``numpy.savez(path, *arrays)`` names them
+safetensors  ``layers`` [rows, K, width] (``vectors`` [rows, width] where a token has one), ``sentence_start`` int64
+             [sentences + 1], ``token_start`` int64 [rows + 1] and ``token_bytes`` uint8: token i is the bytes from
+             ``token_start[i]`` on in UTF-8. Metadata: ``first_sentence``, ``sentences``, ``names`` (JSON, of the K)
+datasets     Arrow streams with a row a sentence: ``sentence``, ``id``, ``tokens``, and each of the K vectors by its name
+             (layer_0 …): a list of the sentence's tokens, each a list of ``width`` numbers. Made without that library
+webdataset   tar files, two members a sentence: NUMBER.json with number, id and tokens, NUMBER.npy with its vectors
+"""
+
+import hashlib
+import json
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from elmo_store.exports.formats import FORMATS
+from elmo_store.exports.work import Block, Work, ahead
+from elmo_store.reading.rows import Array, Int64
+from elmo_store.storage.root import encoded_json
+
+ZIP_BUFFER_BYTES = 1 << 23
+EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip file's clock can show
+TENSOR_TYPES = {"float16": "F16", "float32": "F32"}
+_MOST_BYTES = 10**18  # a number of as many digits as any that a header will hold
+
+
+def write(work: Work, paths: Mapping[str, str], sentences: range) -> None:
+    """Write files, name → path, each with these sentences."""
+    for name, path in paths.items():
+        if name in FORMATS["datasets"].tables:
+            value = _dataset_state(work) if name == "state.json" else _dataset_info(work)
+            Path(path).write_bytes(encoded_json(value))
+        else:
+            _WRITERS[work.settings.format](work, path, sentences)
+
+
+def _write_npz(work: Work, path: str, sentences: range) -> None:
+    with open(path, "wb", buffering=ZIP_BUFFER_BYTES) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        offset = 0
+        for entries, rows in ahead(_zip_entries(work, sentences)):
+            for info, head, vectors in entries:
+                # As ZipFile.writestr, but that goes back to write each head again once it knows the checksum, which takes
+                # half of the time. ZipFile writes the directory at the end.
+                info.header_offset = offset
+                offset += file.write(info.FileHeader()) + file.write(head) + file.write(vectors)
+                archive.filelist.append(info)
+            archive.start_dir = offset
+            work.on_progress(rows)
+
+
+def _zip_entries(work: Work, sentences: range) -> Iterator[tuple[list[tuple[zipfile.ZipInfo, bytes, memoryview]], int]]:
+    """Block by block: what its entries say of themselves, the head of each array and its numbers; and how many rows they are."""
+    for block in work.blocks(sentences, text=False):
+        entries = []
+        for number, vectors in block:  # [1, n, 2p]
+            head, data = _npy(vectors[0])
+            info = zipfile.ZipInfo(f"arr_{number}.npy", EARLIEST)
+            info.external_attr = 0o600 << 16
+            info.CRC = zlib.crc32(data, zlib.crc32(head))
+            info.file_size = info.compress_size = len(head) + len(data)
+            entries.append((info, head, data))
+        yield entries, int(block.offsets[-1])
+
+
+def _npy(array: Array) -> tuple[bytes, memoryview]:
+    """The two parts of a .npy file: what stands before an array's numbers, and they."""
+    return _npy_head(array.shape, array.dtype.str), array.reshape(-1).view(np.uint8).data
+
+
+@lru_cache(4096)
+def _npy_head(shape: tuple[int, ...], dtype: str) -> bytes:
+    sink = BytesIO()
+    np.lib.format.write_array_header_1_0(sink, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return sink.getvalue()
+
+
+def _write_tar(work: Work, path: str, sentences: range) -> None:
+    with open(path, "wb") as file:
+        for block in work.blocks(sentences):
+            for record, (_, vectors) in zip(block.records, block, strict=True):
+                facts = {"sentence": record.index, "id": record.id, "tokens": record.tokens}
+                text = json.dumps(facts, ensure_ascii=False).encode("utf-8", "surrogatepass")
+                _put_member(file, f"{record.index:09d}.json", text)
+                _put_member(file, f"{record.index:09d}.npy", *_npy(vectors[0] if work.vectors.single else vectors))
+            work.on_progress(int(block.offsets[-1]))
+        file.write(bytes(2 * tarfile.BLOCKSIZE))  # the end of an archive
+
+
+def _put_member(file: BinaryIO, name: str, *content: bytes | memoryview) -> None:
+    """tarfile's own header, the content, and zeros up to whole blocks."""
+    info = tarfile.TarInfo(name)
+    info.size = sum(len(part) for part in content)
+    file.write(info.tobuf(tarfile.PAX_FORMAT))
+    for part in content:
+        file.write(part)
+    file.write(bytes(-info.size % tarfile.BLOCKSIZE))
+
+
+def _write_safetensors(work: Work, path: str, sentences: range) -> None:
+    """Written as it comes: the header, whose size is known before, is filled in last."""
+    spans = work.store._inner(work.store._spans(sentences))
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(spans[:, 1] - spans[:, 0])])
+    n_rows = int(offsets[-1])
+    sizes = [8 * len(offsets), 8 * (n_rows + 1), n_rows * work.row_bytes]
+    header_bytes = -(-len(_tensors_header(work, sentences, offsets, [*sizes, _MOST_BYTES])) // 8) * 8
+    starts = np.cumsum([8 + header_bytes, *sizes])  # of the four tensors
+    with open(path, "wb") as file:
+        file.seek(int(starts[0]))
+        file.write(offsets.astype("<i8").tobytes())
+        file.seek(int(starts[2]))
+        text, lengths = bytearray(), [np.zeros(1, np.int64)]  # a file's: its tokens as objects would be ten times as large
+        for block in work.blocks(sentences, axes="nkd"):
+            file.write(block.values.reshape(-1).view(np.uint8).data)
+            tokens = [token.encode("utf-8", "surrogatepass") for record in block.records for token in record.tokens]
+            text += b"".join(tokens)
+            lengths.append(np.fromiter(map(len, tokens), np.int64, len(tokens)))
+            work.on_progress(len(block.values))
+        file.write(text)
+        file.seek(int(starts[1]))
+        file.write(np.cumsum(np.concatenate(lengths)).astype("<i8").tobytes())
+        file.seek(0)
+        file.write(header_bytes.to_bytes(8, "little"))
+        file.write(_tensors_header(work, sentences, offsets, [*sizes, len(text)]).ljust(header_bytes))
+
+
+def _tensors_header(work: Work, sentences: range, offsets: Int64, sizes: Sequence[int]) -> bytes:
+    n_rows, vectors = int(offsets[-1]), work.vectors
+    shape = [n_rows, vectors.width] if vectors.single else [n_rows, len(vectors.names), vectors.width]
+    tensors = {
+        "sentence_start": ("I64", [len(offsets)]),
+        "token_start": ("I64", [n_rows + 1]),
+        "vectors" if vectors.single else "layers": (TENSOR_TYPES[work.settings.dtype], shape),
+        "token_bytes": ("U8", [sizes[-1]]),
+    }
+    metadata = {"first_sentence": str(sentences.start), "sentences": str(len(sentences)), "names": json.dumps(vectors.names)}
+    header: dict[str, Any] = {"__metadata__": metadata}
+    start = 0
+    for (name, (dtype, of)), size in zip(tensors.items(), sizes, strict=True):
+        header[name] = {"dtype": dtype, "shape": of, "data_offsets": [start, start + size]}
+        start += size
+    return json.dumps(header, separators=(",", ":")).encode()
+
+
+def _write_arrow(work: Work, path: str, sentences: range) -> None:
+    vector = pa.list_(pa.list_(pa.from_numpy_dtype(work.settings.dtype), work.vectors.width))
+    columns = [("sentence", pa.int64()), ("id", pa.string()), ("tokens", pa.list_(pa.string()))]
+    schema = pa.schema([*columns, *((name, vector) for name in work.vectors.names)])
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
+        for block in work.blocks(sentences):
+            stream.write_batch(_record_batch(block, schema))
+            work.on_progress(int(block.offsets[-1]))
+
+
+def _record_batch(block: Block, schema: pa.Schema) -> pa.RecordBatch:
+    offsets = pa.array(block.offsets.astype(np.int32))
+    columns = [
+        pa.array(range(block.first, block.first + len(block.records)), pa.int64()),
+        pa.array([record.id for record in block.records], pa.string()),
+        pa.array([record.tokens for record in block.records], pa.list_(pa.string())),
+    ]
+    width = block.values.shape[2]
+    for values in block.values:  # [rows, width], taken as it lies
+        columns.append(pa.ListArray.from_arrays(offsets, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _dataset_info(work: Work) -> dict[str, Any]:
+    """The columns' types as `datasets` says them; its older versions know Sequence alone, newer ones both names."""
+
+    def value(dtype: str) -> dict[str, Any]:
+        return {"dtype": dtype, "_type": "Value"}
+
+    row = {"feature": value(work.settings.dtype), "length": work.vectors.width, "_type": "Sequence"}
+    columns = {"sentence": value("int64"), "id": value("string"), "tokens": {"feature": value("string"), "_type": "Sequence"}}
+    vectors = {name: {"feature": row, "_type": "Sequence"} for name in work.vectors.names}
+    return {"description": "Written by elmo-store export", "features": {**columns, **vectors}}
+
+
+def _dataset_state(work: Work) -> dict[str, Any]:
+    job = json.dumps([work.store_sha256, work.settings.to_json()], sort_keys=True)
+    return {
+        "_data_files": [{"filename": name} for name in work.files if name.endswith(".arrow")],
+        "_fingerprint": hashlib.sha256(job.encode()).hexdigest()[:16],
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": None,
+    }
+
+
+_WRITERS = {"npz": _write_npz, "safetensors": _write_safetensors, "datasets": _write_arrow, "webdataset": _write_tar}
