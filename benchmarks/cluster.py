@@ -1,19 +1,16 @@
 """What a Flink cluster costs and gains: the same job in one process, on one TaskManager and on two, and where the time goes.
 
-    python -m benchmarks.cluster [--tokens N] [--repeats N]
+    python -m benchmarks.cluster [--tokens N]
 
 Needs Java and Maven (docs/deploy.md). The cluster is up before the clock starts; every worker has one thread, the local run too.
 """
 
-import statistics
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.support import Table, machine, options_of
+from benchmarks.support import COMMAND, Table, machine, options_of, working_folder
 from benchmarks.texts import made_up_text, write_lines
 from deploy.cluster.engine import cluster_of
 from deploy.cluster.processes import worker_environment
@@ -25,7 +22,7 @@ EMBED = "embed: workers import PyTorch, compute, write"
 
 def run(text: Path, output: Path, options: Sequence[str]) -> tuple[float, float]:
     """Unix times of the command's start and end."""
-    command = [sys.executable, "-m", "elmo_store", "embed", str(text), "--output", str(output), "--input-format", "lines"]
+    command = [*COMMAND, "embed", str(text), "--output", str(output), "--input-format", "lines"]
     command += ["--shard-rows", "1024", "--threads", "1", "--quiet", *options]
     began = time.time()
     subprocess.run(command, env=worker_environment(), check=True)
@@ -53,31 +50,27 @@ def phases(cluster: FlinkCluster, began: float, ended: float) -> dict[str, float
 def main() -> None:
     parser = options_of(__doc__)
     parser.add_argument("--tokens", type=int, default=400_000, help="of the corpus (default: 400,000)")
-    parser.add_argument("--repeats", type=int, default=1, help="runs of each, medians are printed (default: 1)")
     args = parser.parse_args()
     print(machine())
-    title = f"{args.tokens:,} tokens, the default model, one thread a worker, median of {args.repeats}"
+    title = f"{args.tokens:,} tokens, the default model, one thread a worker"
     table = Table(title, "", "seconds", "beyond local", label_width=58)
-    with tempfile.TemporaryDirectory() as name:
-        folder, words = Path(name), made_up_text()
-        text = folder / "text"
+    with working_folder() as folder:
+        words, text = made_up_text(), folder / "text"
         text.mkdir()
         for i in range(FILES):
             write_lines(text / f"{i:02d}.txt", words, args.tokens // FILES)
-        times = [run(text, folder / f"local{i}", []) for i in range(args.repeats)]
-        local = statistics.median(ended - began for began, ended in times)
+        began, ended = run(text, folder / "local", [])
+        local = ended - began
         table.row("local, one process", local, "")
-        embed: list[float] = []
+        embed = []
         for n in (1, 2):
             with cluster_of(FlinkCluster, folder / f"flink{n}", n) as cluster:
-                rows = []
-                for i in range(args.repeats):
-                    rows.append(phases(cluster, *run(text, folder / f"store{n}-{i}", cluster.beam_options())))
-            whole = statistics.median(sum(row.values()) for row in rows)
+                spent = phases(cluster, *run(text, folder / f"store{n}", cluster.beam_options()))
+            whole = sum(spent.values())
             table.row(f"Flink, {n} TaskManager(s)", whole, whole - local)
-            for phase in rows[0]:
-                table.row(f"  {phase}", statistics.median(row[phase] for row in rows), "")
-            embed.append(statistics.median(row[EMBED] for row in rows))
+            for phase, seconds in spent.items():
+                table.row(f"  {phase}", seconds, "")
+            embed.append(spent[EMBED])
     print(f"\ntwo TaskManagers embed {embed[0] / embed[1]:.2f} × as fast as one")
 
 

@@ -1,34 +1,29 @@
-"""The engine on this machine: ``python -m benchmarks.engine [engine precision scaling paper]`` prints tables (default: `engine`).
+"""The engine on this machine: ``python -m benchmarks.engine [engine precision scaling]`` prints tables (default: `engine`).
 
 engine     for each precision, random weights, real text, medians: (a) the best product that libraries reach here, (b) the LSTM's
            rate counted as if it multiplied everything (151 MFLOP a token at full size), its share of (a), and what was really
            multiplied, (c) tokens/s, (d) a padded torch.nn.LSTM(proj_size) stack
 precision  how far each precision's states are from float32's, state by state; float32 is tested against float64
-scaling    is time linear in tokens, and memory flat? One call a process, of many sentences or of one endless one
-paper      what GPUs should reach on paper; nothing is computed
+scaling    is time linear in tokens? Calls of many sentences, and of one endless one
 """
 
 import argparse
 import gc
-import multiprocessing
 import os
 import statistics
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from benchmarks import gpu_model
-from benchmarks.support import Table, in_turns, machine, median_seconds, options_of, peak_resident
+from benchmarks.support import Table, in_turns, machine, options_of, peak_resident
 from benchmarks.texts import SHAPES, Sentences, made_up_text, running_text, take
 from elmo_store.format.layout import state_names
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
@@ -39,13 +34,9 @@ from model.options import BiLMOptions
 from model.start_state import StartState
 
 SQUARE = 4096
-TABLES = ("engine", "precision", "scaling", "paper")
-
-
-def lstm_flops(options: BiLMOptions) -> float:
-    """Multiplications and additions of all layers and directions for one token, nothing saved."""
-    p, d = options.projection_dim, options.dim
-    return 2.0 * 2 * options.n_layers * (2 * p * 4 * d + d * p)
+PLAIN_BATCH = 64  # sentences
+SCALED, ENDLESS = (16_384, 65_536, 262_144), (1_000, 10_000, 100_000)  # tokens of a call of many sentences, of one
+TABLES = ("engine", "precision", "scaling")
 
 
 @dataclass
@@ -58,6 +49,12 @@ class Run:
     lstm_flops: float
 
 
+def lstm_flops(options: BiLMOptions) -> float:
+    """Multiplications and additions of all layers and directions for one token, nothing saved."""
+    p, d = options.projection_dim, options.dim
+    return 2.0 * 2 * options.n_layers * (2 * p * 4 * d + d * p)
+
+
 def measure(embedder: Embedder, sentences: Sentences) -> Run:
     """Embed these sentences once."""
     options, before = embedder.options, replace(embedder.stats)
@@ -66,8 +63,7 @@ def measure(embedder: Embedder, sentences: Sentences) -> Run:
     embedder.embed(requests)
     seconds = time.perf_counter() - began
     after = embedder.stats
-    p, d = options.projection_dim, options.dim
-    row = 2.0 * p * 4 * d  # W_ih · x of one word in one direction
+    row = 2.0 * options.projection_dim * 4 * options.dim  # W_ih · x of one word in one direction
     cell = lstm_flops(options) / 2 - row  # the rest of one token in one direction
     flops = (after.cells_used - before.cells_used) * cell + (after.table_computed - before.table_computed) * row
     return Run(sum(map(len, sentences)), seconds, after.seconds_lstm - before.seconds_lstm, flops)
@@ -82,8 +78,6 @@ def product_rates(settings: EngineSettings, device: torch.device, width: tuple[i
         works = _products(rows, inputs, outputs, settings, device)
         taken = in_turns({name: _repeated(work, calls, device) for name, work in works.items()}, rounds)
         rates |= {f"{name} {rows}×{inputs}→{outputs}": flops * calls / taken[name] / 1e9 for name in works}
-        if packed := works.get("oneDNN packed"):
-            rates[f"oneDNN packed, two streams {rows}×{inputs}→{outputs}"] = _two_streams(packed, calls, flops, rounds)
     return rates
 
 
@@ -114,58 +108,29 @@ def _repeated(work: Callable[[], object], calls: int, device: torch.device) -> C
     return run
 
 
-def _two_streams(work: Callable[[], object], calls: int, flops: float, rounds: int) -> float:
-    """Both halves of the threads on a product of their own, as the engine's two directions do: GFLOP/s."""
-    threads = torch.get_num_threads()
-    seconds: list[float] = []
-    barrier = threading.Barrier(2)
-
-    def stream() -> None:
-        torch.set_num_threads(max(1, threads // 2))
-        work()
-        for _ in range(rounds):
-            barrier.wait()
-            began = time.perf_counter()
-            for _ in range(calls):
-                work()
-            barrier.wait()
-            seconds.append(time.perf_counter() - began)
-
-    workers = [threading.Thread(target=stream) for _ in range(2)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    torch.set_num_threads(threads)
-    return 2 * flops * calls / statistics.median(seconds) / 1e9
-
-
-class PlainStack:
-    """What everyone knows: L layers of torch.nn.LSTM(proj_size) a direction, padded batches, x taken as given.
+def plain_stack(options: BiLMOptions, dtype: torch.dtype, device: torch.device) -> Callable[[list[int]], None]:
+    """What everyone knows: L layers of torch.nn.LSTM(proj_size) a direction, for padded batches of sentences of these lengths.
 
     No character CNN, no clips, no skip connections, and the output is thrown away: it only has to be fast.
     """
-
-    def __init__(self, options: BiLMOptions, dtype: torch.dtype, device: torch.device, batch: int) -> None:
-        p, d = options.projection_dim, options.dim
-        make = torch.nn.LSTM
-        self._layers = [
-            [make(p, d, proj_size=p).to(device=device, dtype=dtype).eval() for _ in range(options.n_layers)] for _ in range(2)
-        ]
-        self._batch, self._width, self._dtype, self._device = batch, p, dtype, device
+    p, d = options.projection_dim, options.dim
+    layers = [
+        [torch.nn.LSTM(p, d, proj_size=p).to(device=device, dtype=dtype).eval() for _ in range(options.n_layers)] for _ in "fb"
+    ]
 
     @torch.no_grad()
-    def run(self, lengths: list[int]) -> None:
-        """Sentences of these lengths, boundaries included, in batches as they come."""
-        for low in range(0, len(lengths), self._batch):
-            part = lengths[low : low + self._batch]
-            x = torch.randn(max(part) + 2, len(part), self._width).to(device=self._device, dtype=self._dtype)  # [T, B, p]
-            for direction in self._layers:
+    def run(lengths: list[int]) -> None:
+        for low in range(0, len(lengths), PLAIN_BATCH):
+            part = lengths[low : low + PLAIN_BATCH]
+            x = torch.randn(max(part) + 2, len(part), p).to(device=device, dtype=dtype)  # [T, B, p], with BOS and EOS
+            for direction in layers:
                 output = x
                 for layer in direction:
                     output = layer(output)[0]
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+
+    return run
 
 
 def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namespace, text: Iterator[list[str]]) -> None:
@@ -191,9 +156,6 @@ def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namesp
         f"(c) engine {tokens_s:,.0f} tokens/s (from {min(per_second):,.0f} to {max(per_second):,.0f}; the first call, tables "
         f"empty, {cold.tokens / cold.seconds:,.0f}); median of {args.repeats} × {args.tokens:,} tokens"
     )
-    if settings.on_cuda:
-        name = torch.cuda.get_device_name(device)
-        print(gpu_model.beside(options, settings.lanes or 1, settings.precision, name, tokens_s))
     stats = embedder.stats
     print(
         f"    lane fill {stats.cells_used / stats.cells:.1%}, table hits {1 - stats.table_computed / stats.table_wanted:.1%}, "
@@ -203,24 +165,17 @@ def engine(weights: BiLMWeights, settings: EngineSettings, args: argparse.Namesp
     )
     del embedder
     gc.collect()
-    if not args.skip_baseline:
-        baseline(options, settings.dtype, device, args, [len(s) for s in take(text, args.tokens // 8)], tokens_s)
-
-
-def baseline(
-    options: BiLMOptions, dtype: torch.dtype, device: torch.device, args: argparse.Namespace, lengths: list[int], engine: float
-) -> None:
-    """Tokens/s of the padded stack."""
-    stack = PlainStack(options, dtype, device, args.baseline_batch)
-    print(f"(d) torch.nn.LSTM(proj_size) × {2 * options.n_layers}, batches of {args.baseline_batch}, no characters, no output:")
-    for name, ordered in (("as they come", lengths), ("sorted by length", sorted(lengths))):
-        rate = sum(lengths) / median_seconds(lambda ordered=ordered: stack.run(ordered), args.repeats)  # type: ignore[misc]
-        print(f"    sentences {name:18s} {rate:,.0f} tokens/s; the engine is {engine / rate:.1f} × as fast", flush=True)
+    stack, lengths = plain_stack(options, settings.dtype, device), [len(s) for s in take(text, args.tokens // 8)]
+    print(f"(d) torch.nn.LSTM(proj_size) × {2 * options.n_layers}, batches of {PLAIN_BATCH}, no characters, no output:")
+    taken = in_turns({"as they come": lambda: stack(lengths), "sorted by length": lambda: stack(sorted(lengths))}, args.repeats)
+    for name, seconds in taken.items():
+        rate = sum(lengths) / seconds
+        print(f"    sentences {name:18s} {rate:,.0f} tokens/s; the engine is {tokens_s / rate:.1f} × as fast", flush=True)
 
 
 def precision(weights: BiLMWeights, args: argparse.Namespace, text: Iterator[list[str]]) -> None:
     """How far states in each precision are from those in float32."""
-    requests = [SentenceRows(s, 0, len(s)) for s in take(text, args.tokens)]
+    requests = [SentenceRows(s, 0, len(s)) for s in take(text, args.tokens or 4096)]
 
     def states(precision: str) -> npt.NDArray[np.float64]:
         settings = EngineSettings(precision=precision, device=args.device)  # type: ignore[arg-type]
@@ -229,88 +184,50 @@ def precision(weights: BiLMWeights, args: argparse.Namespace, text: Iterator[lis
     exact = states("float32")
     for name in args.precision or ["bfloat16"]:
         rough = states(name)
-        print(f"\n{name:8s} {'max error':>10s} {'mean error':>10s} {'relative':>10s} {'mean cosine':>12s} {'min cosine':>12s}")
+        table = Table(name, "state", "max error", "mean error", "relative", "mean cosine", "min cosine", label_width=8)
         for k, state in enumerate(state_names(weights.options.n_layers)):
             a, b = exact[:, k], rough[:, k]
             error, cosine = np.abs(b - a), (a * b).sum(1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))
-            relative = np.linalg.norm(b - a) / np.linalg.norm(a)
-            errors = f"{error.max():10.2e} {error.mean():10.2e} {relative:10.2e}"
-            print(f"{state:8s} {errors} {cosine.mean():12.6f} {cosine.min():12.6f}", flush=True)
+            errors = (error.max(), error.mean(), np.linalg.norm(b - a) / np.linalg.norm(a))
+            table.row(state, *(f"{value:.2e}" for value in errors), f"{cosine.mean():.6f}", f"{cosine.min():.6f}")
 
 
-def scaling(args: argparse.Namespace) -> None:
-    """Each row is a process of its own: its peak of memory over the peak before the call, less the call's result."""
-    what = f"{args.model or args.shape}, precision {(args.precision or ['float32'])[0]}; one call a process"
-    table = Table(what, "call", "tokens", "seconds", "µs/token", "lane fill", "MiB beside the result")
-    context = multiprocessing.get_context("spawn")
-    for endless, sizes in ((False, args.sentences), (True, args.endless)):
+def scaling(weights: BiLMWeights, settings: EngineSettings) -> None:
+    """Each row is a call."""
+    embedder, text = Embedder(weights, StartState.zero(weights.options), settings), made_up_text()
+    measure(embedder, take(text, 4096))  # warms up
+    table = Table(f"precision {settings.precision}", "call", "tokens", "seconds", "µs/token")
+    for name, sizes in (("sentences", SCALED), ("one sentence", ENDLESS)):
         for tokens in sizes:
-            with context.Pool(1) as pool:
-                seconds, n_bytes, fill = pool.apply(_one_call, (endless, tokens, args))
-            name = "one sentence" if endless else "sentences"
-            table.row(name, tokens, seconds, seconds / tokens * 1e6, f"{fill:.1%}", n_bytes / 2**20)
-
-
-def _one_call(endless: bool, tokens: int, args: argparse.Namespace) -> tuple[float, int, float]:
-    """Seconds, bytes at the peak over those before without the result, share of cells used; warmed up by a small call."""
-    weights = _weights(args)
-    precision: Any = (args.precision or ["float32"])[0]
-    embedder = Embedder(weights, StartState.zero(weights.options), EngineSettings(precision=precision, device=args.device))
-    text = made_up_text()
-    measure(embedder, take(text, 4096))
-    sentences = take(text, tokens)
-    requests = [SentenceRows(words, 0, len(words)) for words in ([list(chain(*sentences))[:tokens]] if endless else sentences)]
-    before, cells, used = peak_resident(os.getpid()), embedder.stats.cells, embedder.stats.cells_used
-    began = time.perf_counter()
-    states = embedder.embed(requests)
-    seconds = time.perf_counter() - began
-    fill = (embedder.stats.cells_used - used) / (embedder.stats.cells - cells)
-    return seconds, max(0, peak_resident(os.getpid()) - before - states.nbytes), fill
-
-
-def _weights(args: argparse.Namespace) -> BiLMWeights:
-    return load_model(args.model)[1] if args.model else random_weights(SHAPES[args.shape])
+            sentences = take(text, tokens)
+            run = measure(embedder, [list(chain(*sentences))] if name == "one sentence" else sentences)
+            table.row(name, run.tokens, run.seconds, run.seconds / run.tokens * 1e6)
 
 
 def main() -> None:
     parser = options_of(__doc__, TABLES)
     parser.set_defaults(tables=["engine"])
     add = parser.add_argument
-    add(
-        "--text",
-        type=Path,
-        nargs="+",
-        default=[],
-        help="one tokenised sentence a line, plain or .xz (default: docs/development/data.md)",
-    )
     add("--model", help="NAME|FOLDER|URL (default: random weights of --shape)")
     add("--shape", choices=SHAPES, default="full", help="of random weights: full = 2×4096, projection 512 (default: full)")
     add("--precision", nargs="+", help="(default: float32 bfloat16, on a GPU tf32 too; bfloat16 against float32)")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="(default: auto)")
-    add("--lanes", type=int, help="(default: 128 on a CPU, 2048 on a GPU)")
     add("--tokens", type=int, help="in a call (default: 32768 on a CPU, 1048576 on a GPU; 4096 of precision)")
     add("--repeats", type=int, default=5, help="calls of which the median counts (default: 5)")
-    add("--baseline-batch", type=int, default=64, help="sentences in a batch of (d) (default: 64)")
-    add("--skip-baseline", action="store_true", help="leave (d) out")
-    add("--sentences", type=int, nargs="*", default=[16_384, 65_536, 262_144], help="tokens a call of scaling")
-    add("--endless", type=int, nargs="*", default=[1_000, 10_000, 100_000], help="tokens of one sentence of scaling")
     args = parser.parse_args()
     on_gpu = EngineSettings(device=args.device).on_cuda
     print(machine())
-    text = running_text(args.text)
-    tokens = args.tokens
-    if "engine" in args.tables:
-        args.tokens = tokens or (1 << 20 if on_gpu else 1 << 15)
-        for name in args.precision or ["float32", *(["tf32"] if on_gpu else []), "bfloat16"]:
-            lanes = args.lanes or (2048 if on_gpu else 128)
-            engine(_weights(args), EngineSettings(precision=name, device=args.device, lanes=lanes), args, text)
+    text = running_text()
+    weights = load_model(args.model)[1] if args.model else random_weights(SHAPES[args.shape])
     if "precision" in args.tables:
-        args.tokens = tokens or 4096
-        precision(_weights(args), args, text)
+        precision(weights, args, text)
     if "scaling" in args.tables:
-        scaling(args)
-    if "paper" in args.tables:
-        print("\n".join(gpu_model.table(SHAPES[args.shape])))
+        scaling(weights, EngineSettings(precision=(args.precision or ["float32"])[0], device=args.device))
+    if "engine" in args.tables:
+        args.tokens = args.tokens or (1 << 20 if on_gpu else 1 << 15)
+        for name in args.precision or ["float32", *(["tf32"] if on_gpu else []), "bfloat16"]:
+            settings = EngineSettings(precision=name, device=args.device, lanes=2048 if on_gpu else 128)
+            engine(weights, settings, args, text)
 
 
 if __name__ == "__main__":

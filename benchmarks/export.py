@@ -2,14 +2,13 @@
 
 A store of made-up float16 states (benchmarks.made_stores), exported in float32. `plain` writes as many bytes from memory to a
 file of the same folder; `h5py` creates the same datasets from arrays that are in memory already. Every time includes the flush
-to the disk (fsync), medians of --rounds in turns. Memory: peaks of the command itself, at a tenth of the tokens and at all of
-them. Aims: without HDF5 at least half of plain's rate, HDF5 within 1.5 times h5py's own time, memory flat.
+to the disk (fsync), medians of three rounds in turns. Memory: peaks of the command itself, at a tenth of the tokens and at all
+of them. Aims: without HDF5 at least half of plain's rate, HDF5 within 1.5 times h5py's own time, memory flat.
 """
 
 import os
 import shutil
 import statistics
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,13 +18,14 @@ import numpy as np
 
 import elmo_store as stores
 from benchmarks.made_stores import Shape, make_store, pool, starts
-from benchmarks.support import Table, machine, options_of, run_measured, seconds
+from benchmarks.support import Table, machine, options_of, run_measured, seconds, working_folder
 from elmo_store.exports import FORMATS, export
-from elmo_store.exports.vectors import all_layers
+from elmo_store.exports.work import all_layers
 from elmo_store.format.layout import state_names
 
 PLAIN_BYTES = 1 << 22  # of a write
 HDF5_AIM, PLAIN_AIM = 1.5, 0.5
+ROUNDS = 3
 ROWS = 4096  # of the arrays that h5py writes over and over
 
 
@@ -81,31 +81,19 @@ def datasets(name: str, key: str, layers: Any) -> list[tuple[str, Any]]:
     return [(key, layers.transpose(1, 2, 0) if name in ("e2e-coref", "dygie") else layers)]
 
 
-def written(folder: Path, store: stores.Store, name: str) -> None:
-    """One export."""
-    layers = "average" if FORMATS[name].one_vector else None
-    export(store, folder / "out", name, layers=layers, dtype="float32", documents="source")
-
-
-def peak_mib(store: stores.Store, folder: Path, name: str) -> float:
-    """Of the command."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    options = ["--documents", "source"] if FORMATS[name].by_document else []
-    measured = run_measured("export", store.url, "--format", name, "--output", str(folder / "out"), "--quiet", *options)
-    shutil.rmtree(folder)
-    return measured.peak_bytes / (1 << 20)
-
-
-def rates(store: stores.Store, folder: Path, names: list[str], rounds: int) -> None:
+def rates(store: stores.Store, folder: Path, names: list[str]) -> None:
     """Times and rates, each beside what it is held against."""
-    title = f"{store.n_tokens:,} tokens, 5 states of {store.channels} in float16; {rounds} rounds"
+    title = f"{store.n_tokens:,} tokens, 5 states of {store.channels} in float16; {ROUNDS} rounds"
     table = Table(title, "format", "GB", "seconds", "MB/s", "beside", "seconds", "ratio", "aim")
     for name in names:
-        hdf5 = FORMATS[name].module == "hdf5"
+        hdf5, layers = FORMATS[name].module == "hdf5", "average" if FORMATS[name].one_vector else None
+
+        def written(place: Path, name: str = name, layers: str | None = layers) -> None:
+            export(store, place / "out", name, layers=layers, dtype="float32", documents="source")
+
         ours, others, n_bytes = [], [], 0
-        for _ in range(rounds):
-            spent, n_bytes = taken(folder, partial(written, store=store, name=name))
+        for _ in range(ROUNDS):
+            spent, n_bytes = taken(folder, written)
             ours.append(spent)
             plain: Callable[[Path], None] = partial(write_plainly, n_bytes=n_bytes)
             if hdf5:
@@ -119,27 +107,32 @@ def rates(store: stores.Store, folder: Path, names: list[str], rounds: int) -> N
         table.row(name, *cells, "holds" if reached else "not reached")
 
 
+def peak_mib(store: stores.Store, folder: Path, name: str) -> float:
+    """Of the command."""
+    options = ["--documents", "source"] if FORMATS[name].by_document else []
+    peaks = []
+
+    def command(place: Path) -> None:
+        arguments = ("--format", name, "--output", str(place / "out"), "--quiet", *options)
+        peaks.append(run_measured("export", store.url, *arguments).peak_bytes / (1 << 20))
+
+    taken(folder, command)
+    return peaks[0]
+
+
 def main() -> None:
-    parser = options_of(__doc__, list(FORMATS))
+    parser = options_of(__doc__, list(FORMATS), folder=True)
     parser.add_argument("--tokens", type=int, default=10**6, help="of the store (default: 10^6)")
     parser.add_argument("--channels", type=int, default=512, help="of a state: half a layer (default: 512, as published)")
-    parser.add_argument("--rounds", type=int, default=3, help="of which the median is shown (default: 3)")
-    parser.add_argument("--no-rates", action="store_true", help="memory only")
-    parser.add_argument("--no-memory", action="store_true", help="times only")
-    parser.add_argument("--folder", type=Path, help="where stores and exports lie; stores are kept (default: a temporary one)")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = args.folder or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
+    with working_folder(args.folder) as folder:
         sizes = (args.tokens // 10, args.tokens)
         small, large = (stores.open(make_store(folder, Shape.of_tokens(tokens, args.channels))) for tokens in sizes)
         print(machine(), flush=True)
-        if not args.no_rates:
-            rates(large, folder / "export", args.tables, args.rounds)
-        if not args.no_memory:
-            table = Table("peak MiB of the command", "format", *(f"{size:,} tokens" for size in sizes))
-            for name in args.tables:
-                table.row(name, *(peak_mib(store, folder / "export", name) for store in (small, large)))
+        rates(large, folder / "export", args.tables)
+        table = Table("peak MiB of the command", "format", *(f"{size:,} tokens" for size in sizes))
+        for name in args.tables:
+            table.row(name, *(peak_mib(store, folder / "export", name) for store in (small, large)))
 
 
 if __name__ == "__main__":

@@ -14,13 +14,11 @@ import argparse
 import resource
 import statistics
 import sys
-import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import elmo_store as stores
-from benchmarks.support import Table, machine, options_of, run_measured
+from benchmarks.support import Table, machine, options_of, run_measured, seconds, working_folder
 from benchmarks.texts import SAMPLE, SHAPES, made_up_text, running_text, write_lines, write_model
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import load_model
@@ -29,8 +27,8 @@ from pipeline.progress.summary import Totals, all_markers, totals
 
 TABLES = ("job", "memory", "small-files")
 SHARE = 0.85  # of the engine's own rate: what a whole job should reach
-MEMORY_LIMIT = 0.15
-LINES, TOKENS_A_LINE, SHARD_ROWS = 3, 25, 64  # of small files
+MEMORY_LIMIT, MEMORY_TOKENS = 0.15, (100_000, 10_000_000)
+FILES, LINES, TOKENS_A_LINE, SHARD_ROWS = 8_000, 3, 25, 64  # of small files
 
 
 @dataclass(frozen=True)
@@ -65,64 +63,57 @@ class EngineAlone:
                 self._calls.append([])
                 rows = 0
 
-    def seconds(self) -> float:
-        """Seconds to compute all of them, from empty tables of words as a job begins."""
+    def run(self) -> None:
+        """Compute all of them, from empty tables of words as a job begins."""
         engine = Embedder(self._weights, self._start, self._settings)
-        began = time.perf_counter()
         for call in self._calls:
             engine.embed(call)
-        return time.perf_counter() - began
 
 
 def job(args: argparse.Namespace, folder: Path) -> None:
     """Command and engine in turn, then medians."""
-    model, inputs = args.model, args.inputs or [str(SAMPLE)]
+    model, inputs = args.model, [str(SAMPLE)]
     if args.shape:
-        text = write_lines(folder / "text.txt", running_text(), args.tokens or 150_000)
+        text = write_lines(folder / "text.txt", running_text(), args.tokens)
         model, inputs = str(write_model(folder / "model.safetensors", args.shape)), [str(text), "--input-format", "lines"]
-    options = ["--precision", args.precision, "--device", args.device, *args.options]
-    options += ["--lanes", str(args.lanes)] if args.lanes else []
-    options += ["--model", model] if model else []
+    options = ["--precision", args.precision, "--device", args.device, *args.options, *(["--model", model] if model else [])]
     shape = f"random weights, {args.shape} size; " if args.shape else ""
     print(f"{shape}precision {args.precision}, medians of {args.runs} runs", flush=True)
     runs, engine, alone = [], [], None
-    settings = EngineSettings(precision=args.precision, device=args.device, lanes=args.lanes)
+    settings = EngineSettings(precision=args.precision, device=args.device)
     for _ in range(args.runs):  # one after the other, so that a slow minute of the machine meets both
         runs.append(run_job(inputs, options, folder / "store"))
-        if not args.no_engine:
-            alone = alone or EngineAlone(stores.open(str(folder / "store")), model, settings)
-            engine.append(alone.seconds())
+        alone = alone or EngineAlone(stores.open(str(folder / "store")), model, settings)
+        engine.append(seconds(alone.run))
     print("\n".join(lines_of(runs, engine)))
 
 
 def lines_of(runs: list[JobRun], engine: list[float]) -> list[str]:
-    """The lines of the result: medians; ``engine`` seconds of the engine alone, or empty."""
+    """The lines of the result: medians; ``engine`` seconds of the engine alone."""
     median = statistics.median
     tokens = runs[0].totals.tokens
-    seconds = median(run.seconds for run in runs)
-    spread = f"{min(run.seconds for run in runs):.1f} … {max(run.seconds for run in runs):.1f}"
+    whole, alone = median(run.seconds for run in runs), median(engine)
     computing = median(run.totals.seconds_computing for run in runs)
-    lines = [
+    beside = whole - computing
+    gained = (alone - SHARE * computing) / tokens  # seconds a token, beyond what the share leaves
+    reached = f"from {SHARE * beside / gained:,.0f} tokens on" if gained > 0 else "at no length of text"
+
+    def spread(values: list[float]) -> str:
+        return f"{median(values):.1f} s, runs {min(values):.1f} … {max(values):.1f} s"
+
+    return [
         f"tokens                  {tokens:>12,}",
-        f"whole command           {tokens / seconds:>12,.0f} tokens/s   ({seconds:.1f} s, runs {spread} s)",
+        f"whole command           {tokens / whole:>12,.0f} tokens/s   ({spread([run.seconds for run in runs])})",
         f"  while computing       {tokens / computing:>12,.0f} tokens/s   ({computing:.1f} s, reading and writing beside it)",
         f"  reading shards        {median(run.totals.seconds_reading for run in runs):>12.2f} s",
         f"  writing shards        {median(run.totals.seconds_writing for run in runs):>12.2f} s",
         f"peak memory             {median(run.peak_bytes for run in runs) / 2**20:>12,.0f} MiB, all processes",
         f"stored                  {runs[0].totals.bytes / max(1, tokens):>12,.0f} bytes/token",
+        f"engine alone            {tokens / alone:>12,.0f} tokens/s   ({spread(engine)})",
+        f"job / engine            {alone / whole:>12.1%} whole command, {alone / computing:.1%} while computing",
+        f"beside computing        {beside:>12.1f} s          (start of Python, model, warm state, text)",
+        f"  so {SHARE:.0%} of the engine {reached}",
     ]
-    if engine:
-        alone, beside = median(engine), seconds - computing
-        gained = (alone - SHARE * computing) / tokens  # seconds a token, beyond what the share leaves
-        reached = f"from {SHARE * beside / gained:,.0f} tokens on" if gained > 0 else "at no length of text"
-        spread = f"{min(engine):.1f} … {max(engine):.1f}"
-        lines += [
-            f"engine alone            {tokens / alone:>12,.0f} tokens/s   ({alone:.1f} s, runs {spread} s)",
-            f"job / engine            {alone / seconds:>12.1%} whole command, {alone / computing:.1%} while computing",
-            f"beside computing        {beside:>12.1f} s          (start of Python, model, warm state, text)",
-            f"  so {SHARE:.0%} of the engine {reached}",
-        ]
-    return lines
 
 
 def memory(args: argparse.Namespace, folder: Path) -> bool:
@@ -130,7 +121,7 @@ def memory(args: argparse.Namespace, folder: Path) -> bool:
     table = Table(f"elmo-store embed, {args.model or 'a random biLM of 2 × 64/32'}", "tokens", "seconds", "tokens/s", "peak MiB")
     model = args.model or str(write_model(folder / "narrow.safetensors", "narrow"))
     peaks = []
-    for tokens in args.sizes:
+    for tokens in MEMORY_TOKENS:
         text = write_lines(folder / f"{tokens}.txt", made_up_text(), tokens)
         options = ["--input-format", "lines", "--model", model, "--output", str(folder / f"store-{tokens}"), "--quiet"]
         measured = run_measured("embed", str(text), *options, *args.options)
@@ -143,53 +134,44 @@ def memory(args: argparse.Namespace, folder: Path) -> bool:
 
 def small_files(args: argparse.Namespace, folder: Path) -> None:
     """A whole job on many small files."""
-    table = Table(
-        "small files, a random biLM of 2 × 32/16", "files", "tokens", "shards", "seconds", "user s", "system s", "ms a shard"
-    )
+    columns = ("tokens", "shards", "seconds", "user s", "system s", "ms a shard")
+    table = Table("small files, a random biLM of 2 × 32/16", "files", *columns)
     (folder / "files").mkdir()
-    for i in range(args.files):
+    for i in range(FILES):
         lines = (" ".join(f"word{(i * 31 + line * 7 + j * j) % 5000}" for j in range(TOKENS_A_LINE)) for line in range(LINES))
         (folder / "files" / f"{i:06d}.tok").write_text("".join(line + "\n" for line in lines))
     model = write_model(folder / "tiny.safetensors", "tiny")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     options = ["--output", str(folder / "of-files"), "--model", str(model), "--shard-rows", str(SHARD_ROWS), "--quiet"]
-    seconds = run_measured("embed", str(folder / "files"), *options, *args.options).seconds
+    whole = run_measured("embed", str(folder / "files"), *options, *args.options).seconds
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    tokens = args.files * LINES * TOKENS_A_LINE
+    tokens = FILES * LINES * TOKENS_A_LINE
     shards = -(-tokens // SHARD_ROWS)
-    times = (seconds, used.ru_utime - before.ru_utime, used.ru_stime - before.ru_stime)
-    table.row(f"{args.files:,}", tokens, shards, *times, 1000 * seconds / shards)
+    times = (whole, used.ru_utime - before.ru_utime, used.ru_stime - before.ru_stime)
+    table.row(f"{FILES:,}", tokens, shards, *times, 1000 * whole / shards)
 
 
 def main() -> int:
     parser = options_of(__doc__, TABLES)
     parser.set_defaults(tables=["job"])
     add = parser.add_argument
-    add("--inputs", nargs="+", help="of job (default: examples/sample)")
     add("--model", help="NAME|FOLDER|URL (default: the default model; of memory a random one)")
     add("--runs", type=int, default=5, help="of which the median is shown (default: 5)")
     add("--precision", default="float32", help="as for embed (default: float32)")
     add("--device", default="auto", help="as for embed (default: auto)")
-    add("--lanes", type=int, help="as for embed (default: the engine's choice)")
-    add("--folder", help="where stores go, removed again (default: the system's)")
-    add("--no-engine", action="store_true", help="leave the engine alone out (default: measured)")
-    add("--shape", choices=SHAPES, help="random weights of this shape on held-out text (default: --model, --inputs)")
-    add("--tokens", type=int, help="of text with --shape (default: 150000)")
-    add("--sizes", type=int, nargs=2, default=[100_000, 10_000_000], help="tokens of memory (default: 1e5 1e7)")
-    add("--files", type=int, default=8_000, help="of small-files (default: 8000)")
+    add("--shape", choices=SHAPES, help="random weights of this shape on held-out text (default: --model on examples/sample)")
+    add("--tokens", type=int, default=150_000, help="of text with --shape (default: 150000)")
     args, options = parser.parse_known_args()
     args.options = options
-    if args.shape and (args.model or args.inputs):
-        parser.error("--shape makes its own model and text: leave --model and --inputs out")
     print(machine())
     flat = True
-    with tempfile.TemporaryDirectory(dir=args.folder) as name:
+    with working_folder() as folder:
         if "job" in args.tables:
-            job(args, Path(name))
+            job(args, folder)
         if "memory" in args.tables:
-            flat = memory(args, Path(name))
+            flat = memory(args, folder)
         if "small-files" in args.tables:
-            small_files(args, Path(name))
+            small_files(args, folder)
     return 0 if flat else 1
 
 

@@ -1,15 +1,13 @@
 """How long one waits for the report and the explorer: ``python -m benchmarks.look [report page neighbours index]`` prints tables.
 
 Stores of made-up states as wide as the default model's (5 x 128, float16); the index is of narrow ones (5 x 16), whose 10^7
-rows fit a small machine. --folder keeps the stores and indexes for the next run.
+rows fit a small machine.
 """
 
 import json
 import os
 import statistics
 import subprocess
-import sys
-import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -18,36 +16,36 @@ import numpy as np
 
 import elmo_store as stores
 from benchmarks.made_stores import Shape, make_store
-from benchmarks.support import Table, machine, options_of, run_measured, seconds
+from benchmarks.support import COMMAND, Table, machine, options_of, run_measured, seconds, working_folder
 from pipeline.explore.neighbours import INDEX, build
 from pipeline.explore.service import Service
 
-TABLES = ("report", "page", "neighbours", "index")
 CHANNELS, INDEX_CHANNELS = 128, 16
 SAMPLE_ROWS = 200_000
+TOKENS, INDEX_TOKENS = 10**6, 10**7  # of the store that is looked at, and of the one that is indexed
 ASKED = 20  # tokens whose neighbours are looked for
-LAYERS = 3
+LAYERS, ROUNDS = 3, 3
 
 
-def report(folder: Path, sizes: list[int]) -> None:
+def report(folder: Path) -> None:
     """Seconds, bytes of the page and peak memory of the command."""
     table = Table(f"elmo-store report, 5 x {CHANNELS} in float16", "tokens", "seconds", "page MB", "peak MB")
     page = folder / "report.html"
-    for n in sizes:
+    for n in (TOKENS // 10, TOKENS):
         measured = run_measured("report", make_store(folder, Shape.of_tokens(n, CHANNELS)), "--output", str(page))
         table.row(f"{n:,}", measured.seconds, page.stat().st_size / 1e6, measured.peak_bytes / 1e6)
 
 
-def page(folder: Path, rows: int, rounds: int) -> None:
+def page(folder: Path) -> None:
     """From the start of ``elmo-store explore`` to its page, to the head's facts, and to a sample that is read."""
-    url = make_store(folder, Shape.of_tokens(rows, CHANNELS))
-    title = f"elmo-store explore, {rows:,} tokens: seconds after the command's start"
+    url = make_store(folder, Shape.of_tokens(TOKENS, CHANNELS))
+    title = f"elmo-store explore, {TOKENS:,} tokens: seconds after the command's start"
     table = Table(title, "", "page", "head", "search", "sample")
-    command = [sys.executable, "-m", "elmo_store", "explore", url]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     runs = []
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         began = time.perf_counter()
-        explorer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+        explorer = subprocess.Popen([*COMMAND, "explore", url], stdout=subprocess.PIPE, text=True, env=environment)
         try:
             assert explorer.stdout is not None
             address, _, token = explorer.stdout.readline().split(": ", 1)[1].strip().partition("#")
@@ -91,29 +89,27 @@ def neighbours(store: stores.Store, title: str, sample_rows: int, approximate: b
     table.row(f"{rows:,}", median_ms(None) / LAYERS, median_ms([0.2, 0.5, 0.3]))
 
 
+def index(folder: Path) -> None:
+    store = stores.open(make_store(folder, Shape.of_tokens(INDEX_TOKENS, INDEX_CHANNELS)))
+    if not (Path(store.url) / INDEX).exists():
+        print(f"\nindex built in {seconds(lambda: build(store, lambda done, of: None)):,.0f} s")
+    neighbours(store, f"neighbours by the index, 5 x {INDEX_CHANNELS}", 512, True)
+
+
+def exact(folder: Path) -> None:
+    store = stores.open(make_store(folder, Shape.of_tokens(TOKENS, CHANNELS)))
+    neighbours(store, f"exact neighbours of a token over occurrences in memory, 5 x {CHANNELS}", SAMPLE_ROWS, False)
+
+
+TABLES = {"report": report, "page": page, "neighbours": exact, "index": index}
+
+
 def main() -> None:
-    parser = options_of(__doc__, TABLES)
-    parser.add_argument("--tokens", type=int, default=10**6, help="of the store that is looked at (default: 10^6)")
-    parser.add_argument("--index-tokens", type=int, default=10**7, help="of the store that is indexed (default: 10^7)")
-    parser.add_argument("--rounds", type=int, default=3, help="starts of the explorer, of which the median is shown (default: 3)")
-    parser.add_argument("--folder", type=Path, help="where stores lie, kept for the next run (default: a temporary one)")
-    args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = args.folder or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        print(machine())
-        if "report" in args.tables:
-            report(folder, [args.tokens // 10, args.tokens])
-        if "page" in args.tables:
-            page(folder, args.tokens, args.rounds)
-        if "neighbours" in args.tables:
-            store = stores.open(make_store(folder, Shape.of_tokens(args.tokens, CHANNELS)))
-            neighbours(store, f"exact neighbours of a token over occurrences in memory, 5 x {CHANNELS}", SAMPLE_ROWS, False)
-        if "index" in args.tables:
-            store = stores.open(make_store(folder, Shape.of_tokens(args.index_tokens, INDEX_CHANNELS)))
-            if not (Path(store.url) / INDEX).exists():
-                print(f"\nindex built in {seconds(lambda: build(store, lambda done, of: None)):,.0f} s")
-            neighbours(store, f"neighbours by the index, 5 x {INDEX_CHANNELS}", 512, True)
+    args = options_of(__doc__, [*TABLES], folder=True).parse_args()
+    print(machine())
+    with working_folder(args.folder) as folder:
+        for name in args.tables:
+            TABLES[name](folder)
 
 
 if __name__ == "__main__":

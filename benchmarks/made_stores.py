@@ -1,7 +1,6 @@
 """Stores and HDF5 files of made-up states, any number of sentences, written in this process with the package's own encoders.
 
-No model and no Beam: what is measured is reading. The same arguments give the same bytes, and a file that exists is taken as it
-is, so a folder is a cache between runs.
+The same arguments give the same bytes, and a file that exists is taken as it is, so a folder is a cache between runs.
 """
 
 from dataclasses import dataclass
@@ -87,8 +86,7 @@ def make_store(folder: Path, shape: Shape, states: States | None = None) -> str:
         root.remove_tree()
     edges = starts(shape.sentences)
     lengths = np.diff(edges)
-    full, rest = divmod(shape.sentences, PART_SENTENCES)
-    parts = [PART_SENTENCES] * full + [rest] * (rest > 0)
+    parts = [min(PART_SENTENCES, shape.sentences - first) for first in range(0, shape.sentences, PART_SENTENCES)]
     manifest = support.make_manifest(
         lengths=lengths.tolist(), parts=parts, store_forms=shape.forms, dtype=shape.dtype, compression=shape.compression,
         shard_rows=shape.shard_rows, channels=shape.channels,

@@ -8,7 +8,6 @@ chromium chromium-driver) and the extras plot, explore and test, the second Matp
 """
 
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 import elmo_store
-from benchmarks.support import options_of
+from benchmarks.support import options_of, working_folder
 from model.training.run import CURVE, POINTS
 from pipeline.commands.report import write_report
 from pipeline.explore.server import bound, server
@@ -41,8 +40,8 @@ def main() -> int:
         return 0
     args.output.mkdir(parents=True, exist_ok=True)
     store = elmo_store.open(args.source)
-    with tempfile.TemporaryDirectory() as folder, chromium(Path(folder)) as driver:
-        report(driver, store, Path(folder) / "report.html", args.output / "report.png")
+    with working_folder() as folder, chromium(folder) as driver:
+        report(driver, store, folder / "report.html", args.output / "report.png")
         explore(driver, store, args.output / "explore.png")
     return 0
 

@@ -37,10 +37,26 @@ from transforms.stages.plan import ShardTask
 
 @dataclass(frozen=True)
 class Cost:
+    """Of a stage in a process of its own: its seconds, the requests to the object store, the most memory that it held."""
+
     seconds: float
     requests: int
     peak_bytes: int
     value: Any = None
+
+    @classmethod
+    def of(cls, work: Callable[..., Any], *arguments: Any) -> "Cost":
+        """Measure ``work``."""
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+            return pool.submit(_measured, work, arguments).result()
+
+
+def _measured(work: Callable[..., Any], arguments: Sequence[Any]) -> Cost:
+    n = job_stages.count_requests()
+    began = time.perf_counter()
+    value = work(*arguments)
+    seconds = time.perf_counter() - began
+    return Cost(seconds, n[0], peak_resident(os.getpid()), value)
 
 
 class Served(Root):
@@ -52,20 +68,6 @@ class Served(Root):
         etag = f'"{hashlib.md5(data).hexdigest()}"'
         os.setxattr(self.path(rel), "user.etag", etag.encode())
         return f"ETag={etag}"
-
-
-def measured(work: Callable[..., Any], *arguments: Any) -> Cost:
-    """``work`` in a process of its own: its seconds, the requests to the object store, the most memory that it held."""
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_measured, work, arguments).result()
-
-
-def _measured(work: Callable[..., Any], arguments: Sequence[Any]) -> Cost:
-    n = job_stages.count_requests()
-    began = time.perf_counter()
-    value = work(*arguments)
-    seconds = time.perf_counter() - began
-    return Cost(seconds, n[0], peak_resident(os.getpid()), value)
 
 
 def last_step(root: Root, checked: Outcome) -> bool:
@@ -80,34 +82,34 @@ def left_in(tasks: Sequence[ShardTask], root: Root) -> int:
     return sum(map(len, left_to_do(tasks, root, job_stages.SHARDS_PER_TASK)))
 
 
-def step(place: str, options: dict[str, Any], shards: int, files: int, served: str) -> Iterator[tuple[str, Cost, str]]:
+def stages(url: str, options: dict[str, Any], shards: int, files: int, served: str) -> Iterator[tuple[str, Cost, str]]:
     """One size: stage, cost, and how many tasks there are. ``served``: the folder that the server shows, or ""."""
-    source, root = Root(f"{place}/input-{shards}", options), Root(f"{place}/store-{shards}", options)
+    source, root = Root(f"{url}/input-{shards}", options), Root(f"{url}/store-{shards}", options)
     fill_source, fill = source, root
     if served:
-        beneath = f"{served.rstrip('/')}/{place.partition('://')[2]}"
+        beneath = f"{served.rstrip('/')}/{url.partition('://')[2]}"
         fill_source, fill = Served(f"{beneath}/input-{shards}"), Served(f"{beneath}/store-{shards}")
     job_stages.put_input(fill_source, 0, files, max(1, shards * job_stages.SHARD_ROWS // job_stages.TOKENS_A_LINE // files))
     write_manifest(root, job_stages.manifest_of(root))
     root.put_json(START, {"started": time.time(), "n_pieces": 1, "n_bytes": 1})
-    cost = measured(job_stages.preflight, f"{source}/", options, root)
+    cost = Cost.of(job_stages.preflight, f"{source}/", options, root)
     yield "preflight", cost, f"{files:,} files, {cost.value} reading tasks"
     job_stages.read_all(root, fill, options)
-    cost = measured(job_stages.plan_alone, root, False)
+    cost = Cost.of(job_stages.plan_alone, root, False)
     yield "plan", cost, f"{cost.value[0]} number tasks, {cost.value[1]} shard tasks"
     numbers, tasks = job_stages.plan(fill, False)
     job_stages.write_all(fill, tasks, numbers)
-    yield "watch, a look", measured(look, root), ""
-    yield "resume: plan", measured(job_stages.plan_alone, root, True), ""
-    yield "resume: a check", measured(left_in, tasks[0], root), f"one of {len(tasks)} tasks that workers share"
+    yield "watch, a look", Cost.of(look, root), ""
+    yield "resume: plan", Cost.of(job_stages.plan_alone, root, True), ""
+    yield "resume: a check", Cost.of(left_in, tasks[0], root), f"one of {len(tasks)} tasks that workers share"
     by_folder: dict[str, list[CheckTask]] = {}
     for task in check_tasks(Outcome(), root):
         by_folder.setdefault(task.folder, []).append(task)
     for folder, of_folder in by_folder.items():
-        yield f"finish: {folder}", measured(check, of_folder[0], root), f"one of {len(of_folder)} tasks that workers share"
+        yield f"finish: {folder}", Cost.of(check, of_folder[0], root), f"one of {len(of_folder)} tasks that workers share"
     checked = total(check(task, fill) for of_folder in by_folder.values() for task in of_folder)
-    yield "finish: last step", measured(last_step, root, checked), ""
-    yield "watch, complete", measured(look, root), ""
+    yield "finish: last step", Cost.of(last_step, root, checked), ""
+    yield "watch, complete", Cost.of(look, root), ""
     fill.remove_tree()
     fill_source.remove_tree()
 
@@ -127,7 +129,7 @@ def main() -> None:
     table = Table(machine(), "  shards  stage", "requests", "seconds", "MB peak", "", label_width=28)
     for share in map(float, args.steps.split(",")):
         shards, files = round(args.shards * share), round(args.files * share)
-        for name, cost, tasks in step(args.output, args.storage_options, shards, files, args.served):
+        for name, cost, tasks in stages(args.output, args.storage_options, shards, files, args.served):
             table.row(f"{shards:>8,}  {name}", cost.requests, cost.seconds, cost.peak_bytes / 1e6, f"  {tasks}")
 
 

@@ -1,8 +1,8 @@
 """Reading a store: ``python -m benchmarks.store [local open loader s3 encodings]`` prints tables.
 
 Stores of made-up states (benchmarks.made_stores) of a narrow model, 5 states x 16 channels in float16; the same sentences in
-HDF5, one dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of --rounds,
-other sentences each round. --folder keeps the files for the next run: 10^6 sentences take 10 GB and ten minutes to make.
+HDF5, one dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of three rounds,
+other sentences each round. 10^6 sentences take 10 GB and ten minutes to make.
 
 local      random sentences out of memory and off the disk beside HDF5, scans of all states beside reading the files
 open       a fresh process that opens a store and reads one sentence; a dataset of all its sentences
@@ -15,7 +15,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -26,13 +25,13 @@ import numpy as np
 
 import elmo_store as stores
 from benchmarks.made_stores import MEAN_TOKENS, EndlessRows, Shape, make_hdf5, make_store
-from benchmarks.support import Table, in_turns, machine, options_of, run_measured, seconds
+from benchmarks.support import Table, in_turns, machine, options_of, run_measured, seconds, working_folder
 from benchmarks.texts import SAMPLE
 from elmo_store.format import layout
 from elmo_store.forms import shards as forms
 from tests.s3_server import Traffic, counted, server
 
-TABLES = ("local", "open", "loader", "s3", "encodings")
+ROUNDS, SAMPLES = 3, 3000  # random sentences a round
 CHANNELS = 16
 SCANNED = 10**6  # sentences of a scan, at most
 BATCH = 256  # sentences of a call of read_sentences
@@ -58,7 +57,7 @@ print(imported - began, done - imported, int(peak) / 1024)
 
 
 def one_by_one(store: stores.Store, random: np.random.Generator, n: int, raw: bool = False) -> None:
-    """Random sentences, others at every call."""
+    """Random sentences."""
     for number in random.integers(0, len(store), n).tolist():
         sentence = store.sentence(number)
         _ = sentence.read_raw() if raw else sentence.read()
@@ -94,7 +93,7 @@ def from_disk(paths: list[Path]) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def local(folder: Path, sizes: list[int], rounds: int, samples: int) -> None:
+def local(folder: Path, sizes: list[int]) -> None:
     """Random sentences out of memory and off the disk, and scans."""
     import h5py
 
@@ -105,7 +104,7 @@ def local(folder: Path, sizes: list[int], rounds: int, samples: int) -> None:
         url, hdf5_path = make_store(folder, Shape(size, CHANNELS)), make_hdf5(folder, size, CHANNELS)
         random = np.random.default_rng(4)
         for place, prepare in (("memory", in_memory), ("disk", from_disk)):
-            n = samples if place == "memory" else samples // 3
+            n = SAMPLES if place == "memory" else SAMPLES // 3
             with h5py.File(hdf5_path, "r") as hdf5:
                 works: dict[str, Callable[[], Any]] = {"hdf5": partial(_read_hdf5, hdf5, size, random, n)}
                 files = {"hdf5": [hdf5_path]}
@@ -114,12 +113,12 @@ def local(folder: Path, sizes: list[int], rounds: int, samples: int) -> None:
                     for name, work in ((f"{form} one", one_by_one), (f"{form} batched", batched)):
                         works[name] = partial(work, store, random, n)
                         files[name] = state_files(url, form)
-                taken = in_turns(works, rounds, {name: partial(prepare, paths) for name, paths in files.items()})
+                taken = in_turns(works, ROUNDS, {name: partial(prepare, paths) for name, paths in files.items()})
             head, hdf5_seconds = f"{size:>10,} {place:<7}", taken["hdf5"]
             table.row(f"{head}hdf5", n / hdf5_seconds, "1", "", "", "", "")
             for form in layout.FORMS:
                 one, many = taken[f"{form} one"], taken[f"{form} batched"]
-                rates = scan_rates(url, form, rounds) if place == "memory" else ("", "")
+                rates = scan_rates(url, form) if place == "memory" else ("", "")
                 table.row(f"{head}{form}", n / one, hdf5_seconds / one, n / many, hdf5_seconds / many, *rates)
 
 
@@ -128,21 +127,18 @@ def _read_hdf5(file: Any, size: int, random: np.random.Generator, n: int) -> Non
         file[str(number)][...]
 
 
-def scan_rates(url: str, form: str, rounds: int) -> tuple[float, str]:
+def scan_rates(url: str, form: str) -> tuple[float, str]:
     """MB/s of a scan of all states, and its share of the rate at which the files' bytes are read."""
     store, paths = stores.open(url, form=form), state_files(url, form)
     sentences = min(len(store), SCANNED)
-    taken = in_turns({"scan": partial(scan, store, sentences), "plain": partial(in_memory, paths)}, rounds)
-    rate = store.sentence(sentences - 1).span[1] * _row_bytes(store) / taken["scan"]
+    taken = in_turns({"scan": partial(scan, store, sentences), "plain": partial(in_memory, paths)}, ROUNDS)
+    row_bytes = len(store.states) * store.channels * store.dtype.itemsize
+    rate = store.sentence(sentences - 1).span[1] * row_bytes / taken["scan"]
     plain = sum(path.stat().st_size for path in paths) / taken["plain"]
     return rate / 1e6, f"{rate / plain:.0%}"
 
 
-def _row_bytes(store: stores.Store) -> int:
-    return len(store.states) * store.channels * store.dtype.itemsize
-
-
-def opening(folder: Path, sizes: list[int], rounds: int) -> None:
+def opening(folder: Path, sizes: list[int]) -> None:
     """A process that opens a store and reads one sentence; a dataset of all its sentences."""
     from elmo_store.torch import SentenceDataset
 
@@ -151,14 +147,14 @@ def opening(folder: Path, sizes: list[int], rounds: int) -> None:
     for size in sizes:
         url = make_store(folder, Shape(size, CHANNELS))
         command = [sys.executable, "-c", OPEN, url, str(size // 2)]
-        runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(rounds)]
+        runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(ROUNDS)]
         imported, first, peak = (statistics.median(map(float, values)) for values in zip(*runs, strict=True))
         store = stores.open(url)
-        dataset = statistics.median(seconds(partial(SentenceDataset, store)) for _ in range(rounds))
+        dataset = statistics.median(seconds(partial(SentenceDataset, store)) for _ in range(ROUNDS))
         table.row(f"{size:,}", imported * 1e3, first * 1e3, peak * 1.048576, dataset * 1e3)
 
 
-def loader(folder: Path, rounds: int) -> None:
+def loader(folder: Path, sizes: list[int]) -> None:
     """Mixed features by a DataLoader of two workers, in random order."""
     import torch
     from torch.utils.data import DataLoader
@@ -170,7 +166,7 @@ def loader(folder: Path, rounds: int) -> None:
     table = Table(title, "items", "tokens/s")
     for name, text in (("vectors", False), ("vectors and text", True)):
         rates = []
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             data = SentenceDataset(url, text=text)
             batches = DataLoader(data, 64, shuffle=True, num_workers=2, collate_fn=collate, persistent_workers=False)
             tokens, began = 0, 0.0
@@ -184,7 +180,7 @@ def loader(folder: Path, rounds: int) -> None:
         table.row(name, statistics.median(rates))
 
 
-def remote(folder: Path) -> None:
+def remote(folder: Path, sizes: list[int]) -> None:
     """Copy stores to a server on loopback; rounds, requests and bytes of cold and of warm sentences."""
     import fsspec
 
@@ -230,7 +226,7 @@ def _sentence(store: stores.Store, number: int) -> Any:
     return store.sentence(number).read()
 
 
-def encodings(folder: Path, rounds: int) -> None:
+def encodings(folder: Path, sizes: list[int]) -> None:
     """Bytes of a token, encoding a shard from float32, scans and random sentences in memory."""
     sample = folder / "sample"
     run_measured("embed", str(SAMPLE), "--output", str(sample), "--dtype", "float32", "--quiet")
@@ -244,10 +240,10 @@ def encodings(folder: Path, rounds: int) -> None:
             shape = Shape(ENCODED_SENTENCES, states.shape[2], dtype, (form,), compression=compression)
             store = stores.open(make_store(folder, shape, states))
             for raw in (False, True) if dtype == "int8" else (False,):
-                table.row(f"{form}, {dtype}, {'raw' if raw else compression}", *_encoding(store, states, rounds, raw))
+                table.row(f"{form}, {dtype}, {'raw' if raw else compression}", *_encoding(store, states, raw))
 
 
-def _encoding(store: stores.Store, states: Any, rounds: int, raw: bool) -> tuple[float, ...]:
+def _encoding(store: stores.Store, states: Any, raw: bool) -> tuple[float, ...]:
     m, random = store.manifest, np.random.default_rng(0)
     objects = [rel for shard in range(m.sizes.shards) for rel in forms.shard_objects(m, shard) if "/token/" not in rel]
     n = m.shard_range(0)[1]
@@ -259,33 +255,24 @@ def _encoding(store: stores.Store, states: Any, rounds: int, raw: bool) -> tuple
         "one": lambda: one_by_one(store, random, ENCODED_SAMPLES, raw),
         "many": lambda: batched(store, random, ENCODED_SAMPLES, raw),
     }
-    taken = in_turns(works, rounds)
+    taken = in_turns(works, ROUNDS)
     sampled = ENCODED_SAMPLES * MEAN_TOKENS
     size = sum(store.root.size(rel) or 0 for rel in objects) / store.n_tokens
     rates = (n / taken["encode"], rows.nbytes / taken["encode"] / 1e9, store.n_tokens / taken["scan"])
     return size, *rates, sampled / taken["one"], sampled / taken["many"]
 
 
+TABLES = {"local": local, "open": opening, "loader": loader, "s3": remote, "encodings": encodings}
+
+
 def main() -> None:
-    parser = options_of(__doc__, TABLES)
+    parser = options_of(__doc__, [*TABLES], folder=True)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10**4, 10**5, 10**6], help="sentences (default: 10^4 10^5 10^6)")
-    parser.add_argument("--rounds", type=int, default=3, help="of which the median is shown (default: 3)")
-    parser.add_argument("--samples", type=int, default=3000, help="random sentences a round (default: 3000)")
-    parser.add_argument("--folder", type=Path, help="where stores lie, kept for the next run (default: a temporary one)")
     args = parser.parse_args()
-    print(f"{machine()}; medians of {args.rounds} rounds", flush=True)
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = args.folder or Path(scratch)
-        folder.mkdir(parents=True, exist_ok=True)
-        works = {
-            "local": lambda: local(folder, args.sizes, args.rounds, args.samples),
-            "open": lambda: opening(folder, args.sizes, args.rounds),
-            "loader": lambda: loader(folder, args.rounds),
-            "s3": lambda: remote(folder),
-            "encodings": lambda: encodings(folder, args.rounds),
-        }
+    print(f"{machine()}; medians of {ROUNDS} rounds", flush=True)
+    with working_folder(args.folder) as folder:
         for name in args.tables:
-            works[name]()
+            TABLES[name](folder, args.sizes)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,15 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 SAMPLE_SECONDS = 0.1
+COMMAND = (sys.executable, "-m", "elmo_store")  # by the Python that runs this
 
 
 @dataclass(frozen=True)
@@ -22,19 +24,17 @@ class Measured:
 
     seconds: float
     peak_bytes: int
-    output: str
 
 
 def run_measured(*arguments: str) -> Measured:
-    """Run ``elmo-store`` with these arguments to its end, by the Python that runs this. RuntimeError with its output if it fails.
+    """Run ``elmo-store`` with these arguments to its end. RuntimeError with its output if it fails.
 
     A process's peak is the kernel's own (VmHWM), so that no peak between two samples is missed; pages that processes
     share are counted in each.
     """
     began = time.perf_counter()
     peaks: dict[int, int] = {}
-    command = [sys.executable, "-m", "elmo_store", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     while process.poll() is None:
         for pid in family(process.pid):
             peaks[pid] = max(peaks.get(pid, 0), peak_resident(pid))
@@ -42,8 +42,8 @@ def run_measured(*arguments: str) -> Measured:
     seconds = time.perf_counter() - began
     output = process.stdout.read() if process.stdout else ""
     if process.returncode:
-        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}:\n{output}")
-    return Measured(seconds, sum(peaks.values()), output)
+        raise RuntimeError(f"elmo-store {' '.join(arguments)} ended with {process.returncode}:\n{output}")
+    return Measured(seconds, sum(peaks.values()))
 
 
 def family(pid: int) -> list[int]:
@@ -83,11 +83,6 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def median_seconds(work: Callable[[], object], rounds: int) -> float:
-    """Median of some calls, after one that does not count."""
-    return in_turns({"": work}, rounds)[""]
-
-
 def in_turns(
     works: Mapping[str, Callable[[], object]], rounds: int, prepare: Mapping[str, Callable[[], object]] | None = None
 ) -> dict[str, float]:
@@ -102,6 +97,15 @@ def in_turns(
                 prepare[name]()
             taken[name].append(seconds(work))
     return {name: statistics.median(values[1:]) for name, values in taken.items()}
+
+
+@contextmanager
+def working_folder(kept: Path | None = None) -> Iterator[Path]:
+    """A folder for what a benchmark makes: ``kept``, made if it is not there, or one that is removed at the end."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = kept or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        yield folder
 
 
 class Table:
@@ -126,8 +130,11 @@ def _text(cell: str | float) -> str:
     return cell if isinstance(cell, str) else f"{cell:,}"
 
 
-def options_of(doc: str | None, tables: Sequence[str] = ()) -> argparse.ArgumentParser:
-    """A parser whose help is the module's docstring; with ``tables`` it takes names of some of them, by default all."""
+def options_of(doc: str | None, tables: Sequence[str] = (), folder: bool = False) -> argparse.ArgumentParser:
+    """A parser whose help is the module's docstring.
+
+    With ``tables`` it takes names of some of them, by default all; with ``folder`` where stores lie.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def known(name: str) -> str:
@@ -137,4 +144,6 @@ def options_of(doc: str | None, tables: Sequence[str] = ()) -> argparse.Argument
 
     if tables:
         parser.add_argument("tables", nargs="*", type=known, default=list(tables), help=f"of {', '.join(tables)} (default: all)")
+    if folder:
+        parser.add_argument("--folder", type=Path, help="where stores lie, kept for the next run (default: a temporary one)")
     return parser

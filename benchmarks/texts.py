@@ -1,7 +1,7 @@
 """Texts and models to compute with: held-out text of the data folder, made-up text, random weights of some shapes."""
 
 import lzma
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from model.files.registry import random_weights
 from model.options import BiLMOptions
 from tests.data import data_folder
 
@@ -26,20 +27,15 @@ MEAN_TOKENS, LONGEST = 21, 120  # of a made-up sentence; mean and spread of Engl
 Sentences = list[list[str]]
 
 
-def running_text(paths: Iterable[Path] = ()) -> Iterator[list[str]]:
-    """Endless tokenised sentences: of these files, else held-out Wikipedia and fiction, else made up."""
-    if files := list(paths) or [
-        path for path in (HELD_OUT / "wikipedia.txt.xz", HELD_OUT / "gutenberg.txt.xz") if path.is_file()
-    ]:
-        return chain.from_iterable(map(_sentences, repeat(files)))
-    return made_up_text()
+def running_text() -> Iterator[list[str]]:
+    """Endless tokenised sentences: held-out Wikipedia and fiction, one a line, or else made up."""
+    files = [path for name in ("wikipedia", "gutenberg") if (path := HELD_OUT / f"{name}.txt.xz").is_file()]
+    return chain.from_iterable(map(_sentences, chain.from_iterable(repeat(files)))) if files else made_up_text()
 
 
-def _sentences(files: Iterable[Path]) -> Iterator[list[str]]:
-    """Of files with one tokenised sentence a line, plain or .xz."""
-    for path in files:
-        with lzma.open(path, "rt", encoding="utf-8", newline="\n") if path.suffix == ".xz" else path.open(encoding="utf-8") as f:
-            yield from (line.split() for line in f)
+def _sentences(path: Path) -> Iterator[list[str]]:
+    with lzma.open(path, "rt", encoding="utf-8", newline="\n") as file:
+        yield from (line.split() for line in file)
 
 
 def made_up_words(types: int) -> npt.NDArray[Any]:
@@ -49,9 +45,9 @@ def made_up_words(types: int) -> npt.NDArray[Any]:
     return np.array([f"{''.join(random.choice(letters, 2 + i % 8))}{i:x}" for i in range(types)], object)
 
 
-def made_up_text(types: int = 20_000, seed: int = 0) -> Iterator[list[str]]:
+def made_up_text(types: int = 20_000) -> Iterator[list[str]]:
     """Endless sentences of words by Zipf's law; repeats less than real text does."""
-    random, words = np.random.default_rng(seed), made_up_words(types)
+    random, words = np.random.default_rng(0), made_up_words(types)
     while True:
         lengths = np.clip(random.gamma(2.0, MEAN_TOKENS / 2, 2000), 1, LONGEST).astype(int)
         ranks = np.exp(random.random(lengths.sum()) * np.log(types)).astype(int) - 1
@@ -81,7 +77,5 @@ def write_lines(path: Path, text: Iterator[list[str]], tokens: int) -> Path:
 
 def write_model(path: Path, shape: str) -> Path:
     """Random weights of this shape as a safetensors file."""
-    from model.files.registry import random_weights
-
     random_weights(SHAPES[shape]).save_safetensors(path)
     return path

@@ -1,6 +1,4 @@
-"""``python -m benchmarks.train``: training tokens/s on this machine, and their share of its product rate in the same run.
-
-    python -m benchmarks.train [--dim 1024] [--projection 128] [--lanes 256] [--sampled 1024] [--device cuda]
+"""``python -m benchmarks.train [--device cuda]``: training tokens/s here, and on a CPU their share of its product rate.
 
 It prints the medians of some rounds. Text is drawn by Zipf's law from made-up words, so that nothing needs to be there; shape
 and recipe are the default model's. The product rate is that of one step's gates, packed bfloat16, all cores at once, one thread
@@ -9,7 +7,6 @@ each: what a training loop that did nothing but its products would reach.
 
 import statistics
 import time
-from dataclasses import replace
 
 from model.training.memory import keep_freed_memory
 
@@ -21,24 +18,22 @@ from benchmarks.support import Table, machine, options_of  # noqa: E402
 from benchmarks.texts import made_up_text, made_up_words, take  # noqa: E402
 from model.engine.products import PackedLinear  # noqa: E402
 from model.files.registry import SMALL_OPTIONS  # noqa: E402
-from model.options import BiLMOptions  # noqa: E402
 from model.threads import direction_pool  # noqa: E402
 from model.training.corpus import Corpus, Epoch  # noqa: E402
 from model.training.trainer import Recipe, Trainer  # noqa: E402
 
-TYPES = 100_000
+TYPES, WARM_UP, BATCHES, ROUNDS = 100_000, 5, 20, 3
 
 
-def flop_per_position(options: BiLMOptions, sampled: int) -> float:
+def flop_per_position(sampled: int) -> float:
     """Products of a position in both directions: recurrence and sampled softmax, forward, and twice as much backward."""
-    p, d = options.projection_dim, options.dim
-    layer = 2 * (2 * p * 4 * d + d * p)
-    return 3.0 * 2 * (options.n_layers * layer + 2 * sampled * p)
+    p, d = SMALL_OPTIONS.projection_dim, SMALL_OPTIONS.dim
+    return 3.0 * 2 * (SMALL_OPTIONS.n_layers * 2 * (2 * p * 4 * d + d * p) + 2 * sampled * p)
 
 
-def product_rate(options: BiLMOptions, lanes: int, seconds: float) -> float:
+def product_rate(lanes: int, seconds: float) -> float:
     """FLOP/s of gate products on all cores, each on one thread."""
-    p, d = options.projection_dim, options.dim
+    p, d = SMALL_OPTIONS.projection_dim, SMALL_OPTIONS.dim
     threads = torch.get_num_threads()
     pool = direction_pool(threads, 1)
 
@@ -63,38 +58,31 @@ def measured(trainer: Trainer, epoch: Epoch, batches: range) -> dict[str, float]
         trainer.step(trainer.prepare(epoch.batch(index % epoch.n_batches), index))
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     return {
-        "tokens_per_s": (trainer.progress.tokens - before) / seconds,
-        "ms_per_batch": 1e3 * seconds / len(batches),
-        "cpu_ms_per_batch": 1e3 * cpu / len(batches),
+        "tokens/s": (trainer.progress.tokens - before) / seconds,
+        "ms a batch": 1e3 * seconds / len(batches),
+        "CPU ms a batch": 1e3 * cpu / len(batches),
     }
 
 
 def main() -> None:
     parser = options_of(__doc__)
-    parser.add_argument("--batches", type=int, default=20, help="measured in a round, after 5 to warm up (default: 20)")
-    parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
-    parser.add_argument("--lanes", type=int, default=256, help="(default: 256)")
-    parser.add_argument("--sampled", type=int, default=1024, help="negatives (default: 1024)")
-    parser.add_argument("--dim", type=int, default=1024, help="cells of a layer (default: 1024)")
-    parser.add_argument("--projection", type=int, default=128, help="outputs of a layer and direction (default: 128)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="(default: cpu)")
+    parser.add_argument("--lanes", type=int, default=256, help="(default: 256)")
     args = parser.parse_args()
-    options = replace(SMALL_OPTIONS, dim=args.dim, projection_dim=args.projection)
-    recipe = Recipe(lanes=args.lanes, sampled=args.sampled)
-    text = take(made_up_text(TYPES), (args.rounds * args.batches + 6) * args.lanes * recipe.unroll)
+    recipe = Recipe(lanes=args.lanes, sampled=1024)
+    text = take(made_up_text(TYPES), (ROUNDS * BATCHES + WARM_UP + 1) * args.lanes * recipe.unroll)
     corpus = Corpus.encode(iter(text), TYPES, made_up_words(TYPES).tolist())
     epoch = Epoch(corpus, 0, recipe.lanes, recipe.unroll, recipe.seed)
-    trainer = Trainer.fresh(options, recipe, corpus, args.device)
-    for index in range(5):
-        trainer.step(trainer.prepare(epoch.batch(index), index))
-    starts = [5 + number * args.batches for number in range(args.rounds)]
-    rounds = [measured(trainer, epoch, range(first, first + args.batches)) for first in starts]
+    trainer = Trainer.fresh(SMALL_OPTIONS, recipe, corpus, args.device)
+    measured(trainer, epoch, range(WARM_UP))
+    firsts = [WARM_UP + number * BATCHES for number in range(ROUNDS)]
+    rounds = [measured(trainer, epoch, range(first, first + BATCHES)) for first in firsts]
     row = {name: statistics.median(measures[name] for measures in rounds) for name in rounds[0]}
-    row["gflop_per_s"] = flop_per_position(options, args.sampled) * recipe.lanes * recipe.unroll / row["ms_per_batch"] / 1e6
+    row["GFLOP/s"] = flop_per_position(recipe.sampled) * recipe.lanes * recipe.unroll / row["ms a batch"] / 1e6
     if args.device == "cpu":
-        row["product_gflop_per_s"] = product_rate(options, args.lanes, seconds=1.0) / 1e9
-        row["share_of_product_rate"] = row["gflop_per_s"] / row["product_gflop_per_s"]
-    table = Table(f"{machine()}; {args.dim}/{args.projection}, {args.lanes} lanes, {args.sampled} negatives", "", "median")
+        row["GFLOP/s of products"] = product_rate(args.lanes, seconds=1.0) / 1e9
+        row["share"] = row["GFLOP/s"] / row["GFLOP/s of products"]
+    table = Table(f"{machine()}; {args.lanes} lanes, {recipe.sampled} negatives", "", "median")
     for name, value in row.items():
         table.row(name, value)
 

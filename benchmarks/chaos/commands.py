@@ -11,11 +11,15 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
-from benchmarks.chaos.job import Command, SmallJob
-from benchmarks.chaos.trap import Trap
+from benchmarks.chaos.job import Command, SmallJob, Trap, differences
 from elmo_store.exports.formats import FORMATS
 
 Tree = dict[str, str]  # name of a file or folder, of a JSON file and each of its fields → digest or value
+EMBEDS: dict[str, tuple[str, ...]] = {
+    "Zarr": ("zarr",), "Parquet": ("parquet",), "both": ("both",), "int8": ("both", "--dtype", "int8"),
+    "compressed": ("both", "--compression", "zstd", "--checksum", "crc32c"),
+    "two processes": ("both", "--direct_running_mode=multi_processing", "--direct_num_workers=2"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,6 @@ class Case:
         arguments: of the command; ``{out}`` stands for the output.
         other: options that make it another job at the same output; () if there is none.
         takes_over: whether it has ``--take-over``.
-        kills_at_most: of one that takes its time.
         in_store: it writes into a store, of which ``{out}`` is a copy; otherwise there is nothing at ``{out}`` before.
     """
 
@@ -35,7 +38,11 @@ class Case:
     other: tuple[str, ...] = ()
     takes_over: bool = True
     in_store: bool = False
-    kills_at_most: int = 1_000_000
+
+    @property
+    def kills_at_most(self) -> int:
+        """Two processes take their time."""
+        return 10 if self.name == "embed, two processes" else 1_000_000
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,27 @@ class Undisturbed:
     changes: int
     seconds: float
     varies: frozenset[str] = field(repr=False)  # fields of JSON, numbers left out, that differ between two undisturbed runs
+
+
+@dataclass(frozen=True)
+class Run:
+    """One output of a case, in a folder of its own, which is empty but for it."""
+
+    case: Case
+    folder: Path
+
+    def start(self, *options: str, trap: Trap | None = None, log: str = "log") -> Command:
+        """The command, with more ``options``."""
+        arguments = [text.replace("{out}", str(self.folder / "out")) for text in (*self.case.arguments, *options)]
+        return Command(arguments, self.log(log), trap.set if trap else None)
+
+    def log(self, name: str) -> Path:
+        """A file beside the folder."""
+        return self.folder.with_name(f"{self.folder.name}.{name}")
+
+    def remove(self) -> None:
+        """The folder; logs stay."""
+        shutil.rmtree(self.folder)
 
 
 @dataclass(frozen=True)
@@ -61,41 +89,29 @@ class Bench:
         more = SmallJob.make(self.folder / "more", 6, 250, shard_rows=2048)
         store, weights = str(self.folder / "store"), self.folder / "weights.json"
         weights.write_text(json.dumps({"a": {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, "b": {"w": [1, 0, 0], "gamma": 2.0}}))
-        command = Command(more.arguments(store, "both"), self.folder / "log")
-        if command.wait():
-            raise RuntimeError(f"the job fails without any fault:\n{command.said()}")
-        embeds = {
-            "Zarr": ("zarr",), "Parquet": ("parquet",), "both": ("both",), "int8": ("both", "--dtype", "int8"),
-            "compressed": ("both", "--compression", "zstd", "--checksum", "crc32c"),
-            "two processes": ("both", "--direct_running_mode=multi_processing", "--direct_num_workers=2"),
-        }  # fmt: skip
+        Command(more.arguments(store, "both"), self.folder / "log").succeed()
+        embeds = [
+            Case(f"embed, {name}", tuple(job.arguments("{out}", *options)), ("--dtype", "float32"))
+            for name, options in EMBEDS.items()
+        ]
+        exports = []
+        for name, form in FORMATS.items():
+            arguments = ("export", store, "--format", name, "--output", "{out}", *("--file-mib", "1") * form.folder)
+            other = ("--weights", str(weights), "--weight-set", "a") if name == "tfhub" else ("--layers", "top")
+            exports.append(Case(f"export, {name}", arguments, other, takes_over=False))
         cases = [
-            *(
-                Case(
-                    f"embed, {name}", tuple(job.arguments("{out}", *options)), ("--dtype", "float32"),
-                    kills_at_most=10 if name == "two processes" else 1_000_000,
-                )
-                for name, options in embeds.items()
-            ),
+            *embeds,
             Case("convert, int8", ("convert", store, "--output", "{out}", "--dtype", "int8"), ("--states", "x,fwd1")),
             Case("convert, Parquet", ("convert", store, "--output", "{out}", "--store", "parquet"), ("--states", "x,fwd1")),
             Case("mix", ("mix", store, "--weights", str(weights), "--output", "{out}"), ("--layer-norm",)),
-            *(
-                Case(
-                    f"export, {name}",
-                    ("export", store, "--format", name, "--output", "{out}", *("--file-mib", "1") * form.folder),
-                    ("--weights", str(weights), "--weight-set", "a") if name == "tfhub" else ("--layers", "top"),
-                    takes_over=False,
-                )
-                for name, form in FORMATS.items()
-            ),
+            *exports,
             Case("index, vectors", ("index", "{out}"), takes_over=False, in_store=True),
             Case("index, text", ("index", "{out}", "--by", "text"), takes_over=False, in_store=True),
             Case("report", ("report", "{out}"), takes_over=False, in_store=True),
-        ]  # fmt: skip
+        ]
         return {case.name: case for case in cases}
 
-    def begin(self, case: Case, name: str) -> "Run":
+    def begin(self, case: Case, name: str) -> Run:
         """A new place for ``case``."""
         run = Run(case, self.folder / re.sub(r"\W+", "-", f"{case.name} {name}"))
         run.folder.mkdir(parents=True)
@@ -111,69 +127,41 @@ class Bench:
             run = self.begin(case, f"{name} {' '.join(options)}")
             trap = Trap(run.folder, run.log("changes"))
             began = time.monotonic()
-            command = run.start(*options, trap=trap)
-            if command.wait():
-                raise RuntimeError(f"{case.name} fails without any fault:\n{command.said()}")
+            run.start(*options, trap=trap).succeed()
             seconds = time.monotonic() - began
             trees.append(tree_of(run.folder))
             run.remove()
-        first, second = trees
-        varies = frozenset(_without_numbers(name) for name in {*first, *second} if first.get(name) != second.get(name))
+        varies = frozenset(map(_without_numbers, differences(*trees)))
         if files := [name for name in varies if "?" not in name]:
             raise RuntimeError(f"{case.name}: two undisturbed runs differ in {files[:5]}")
-        return Undisturbed(_without(first, varies), len(trap.changes()), seconds, varies)
+        return Undisturbed(_without(trees[0], varies), len(trap.changes()), seconds, varies)
 
-    def difference(self, run: "Run", undisturbed: Undisturbed) -> str:
+    def difference(self, run: Run, undisturbed: Undisturbed) -> str:
         """What is not as an undisturbed run leaves it; "" if nothing is."""
-        found, wanted = _without(tree_of(run.folder), undisturbed.varies), undisturbed.tree
+        actual, wanted = _without(tree_of(run.folder), undisturbed.varies), undisturbed.tree
         kinds = {
-            "left behind": found.keys() - wanted.keys(),
-            "missing": wanted.keys() - found.keys(),
-            "other bytes": {name for name in found.keys() & wanted.keys() if found[name] != wanted[name]},
+            "left behind": actual.keys() - wanted.keys(),
+            "missing": wanted.keys() - actual.keys(),
+            "other bytes": {name for name in actual.keys() & wanted.keys() if actual[name] != wanted[name]},
         }
         return "; ".join(f"{kind}: {len(names)}, as {sorted(names)[:3]}" for kind, names in kinds.items() if names)
 
 
-@dataclass(frozen=True)
-class Run:
-    """One output of a case, in a folder of its own, which is empty but for it."""
-
-    case: Case
-    folder: Path
-
-    def start(self, *options: str, trap: Trap | None = None, log: str = "said") -> Command:
-        """The command, with more ``options``."""
-        arguments = [text.replace("{out}", str(self.folder / "out")) for text in (*self.case.arguments, *options)]
-        return Command(arguments, self.log(log), trap.set if trap else None)
-
-    def log(self, name: str) -> Path:
-        """A file beside the folder."""
-        return self.folder.with_name(f"{self.folder.name}.{name}")
-
-    def remove(self) -> None:
-        """The folder; logs stay."""
-        shutil.rmtree(self.folder)
-
-
 def tree_of(folder: Path) -> Tree:
     """Everything in ``folder``; of a file of JSON each field apart."""
-    found = {}
+    tree = {}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_symlink() or not path.is_file():
-            found[name] = str(path.readlink()) if path.is_symlink() else "folder"
+            tree[name] = str(path.readlink()) if path.is_symlink() else "folder"
             continue
         data = path.read_bytes().replace(os.fsencode(folder), b"FOLDER")  # a report says where its store lies
-        value = _json(data) if path.suffix == ".json" else None
-        found |= {name: hashlib.sha256(data).hexdigest()} if value is None else {f"{name}?{k}": v for k, v in _fields(value)}
-    return found
-
-
-def _json(data: bytes) -> object:
-    try:
-        return json.loads(data)
-    except ValueError:
-        return None
+        try:
+            value = json.loads(data) if path.suffix == ".json" else None
+        except ValueError:
+            value = None
+        tree |= {name: hashlib.sha256(data).hexdigest()} if value is None else {f"{name}?{k}": v for k, v in _fields(value)}
+    return tree
 
 
 def _fields(value: object, prefix: str = "") -> list[tuple[str, str]]:

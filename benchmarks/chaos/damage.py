@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import elmo_store
-from benchmarks.chaos.job import Command, Found, SmallJob
+from benchmarks.chaos.job import Command, Outcomes, SmallJob
 from elmo_store.checking.verify import verify
 from elmo_store.errors import StoreError
 from elmo_store.format.layout import MANIFEST
@@ -23,16 +23,16 @@ STORES = {
     "both, no checksum": ("both",),
 }
 KINDS = ("flipped", "swapped", "truncated", "older", "deleted", "added")  # a bit flipped; the others are of whole files
-OUTCOMES = ("named by verify", "changes nothing", "missed", "readers refused", "read as before", "read wrong")
+COLUMNS = ("files", "named by verify", "changes nothing", "missed", "readers refused", "read as before", "read wrong")
 
 Change = dict[str, bytes | None]  # object → what it holds now; None: nothing, it is gone
 
 
-def run(
+def damage(
     folder: Path, n_damages: int, seed: int = 0, kinds: tuple[str, ...] = KINDS, stores: tuple[str, ...] = tuple(STORES)
-) -> Found:
+) -> Outcomes:
     """So many damages of each kind in ``kinds``, spread over the stores; each is undone before the next."""
-    draw, found = random.Random(seed), Found("damage" if len(kinds) > 1 else "store", ("files", *OUTCOMES))
+    draw, outcomes = random.Random(seed), Outcomes("damage" if len(kinds) > 1 else "store", COLUMNS)
     roots = {name: _made(folder / "stores", name, 7) for name in stores}
     olds = {name: _made(folder / "older", name, 8) for name in stores}
     before = {name: _everything(root) for name, root in roots.items()}
@@ -44,24 +44,22 @@ def run(
             whole: Change = {rel: root.get(rel) if root.exists(rel) else None for rel in change}
             try:
                 _put(root, change)
-                seen, read = _verified(root, whole, change), _read(root, before[name])
+                verified, read = _verified(root, whole, change), _read(root, before[name])
             except Exception as error:  # anything but our own errors is a fault of ours
-                found.count(row, ["files"], f"{[*change]}: {error!r}")
+                outcomes.count(row, ["files"], f"{[*change]}: {error!r}")
                 continue
             finally:
                 _put(root, whole)
             checked = name != "both, no checksum" or not any("states" in rel for rel in change)
-            wrong = seen == "missed" or (kind == "flipped" and read == "read wrong" and checked)
-            found.count(row, ("files", seen, read), f"{[*change]}: {seen}, {read}" if wrong else "")
-    return found
+            wrong = verified == "missed" or (kind == "flipped" and read == "read wrong" and checked)
+            outcomes.count(row, ("files", verified, read), f"{[*change]}: {verified}, {read}" if wrong else "")
+    return outcomes
 
 
 def _made(folder: Path, name: str, text_seed: int) -> Root:
     job = SmallJob.make(folder / "input", n_files=3, n_lines=20, text_seed=text_seed)
-    form, *options = STORES[name]
     output = folder / name.replace(", ", "-")
-    if Command(job.arguments(output, form, *options), folder / "log").wait():
-        raise RuntimeError(f"the job of {name} fails without any fault")
+    Command(job.arguments(output, *STORES[name]), folder / "log").succeed()
     return Root(output)
 
 
@@ -71,8 +69,8 @@ def _change(root: Root, old: Root, kind: str, draw: random.Random) -> Change:
     rel = draw.choice(names)
     whole = root.get(rel)
     if kind == "flipped":
-        place, flipped = draw.randrange(8 * len(whole)), bytearray(whole)
-        flipped[place // 8] ^= 1 << place % 8
+        bit, flipped = draw.randrange(8 * len(whole)), bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
         return {rel: bytes(flipped)}
     if kind == "truncated":
         return {rel: whole[: draw.randrange(len(whole))]}
@@ -116,17 +114,16 @@ def _says_the_same(rel: str, whole: bytes | None, now: bytes | None) -> bool:
         values = [json.loads(data or b"") for data in (whole, now)]
     except ValueError:
         return False
-    for value in values:
-        for name in ("plan", "stats", "sha256"):
-            value.pop(name, None) if rel.startswith("_") else None
+    if rel.startswith("_"):
+        values = [{key: value for key, value in marker.items() if key not in ("plan", "stats", "sha256")} for marker in values]
     return rel.endswith(".json") and values[0] == values[1]
 
 
 def _everything(root: Root) -> Any:
     """All that a reader gives: states, tokens, ids."""
     store = elmo_store.open(str(root))
-    sentences = [(one.id, one.source, list(one.tokens)) for one in store]
-    return store.read().tobytes(), sentences, [store.sentence(id=one).index for one, _, _ in sentences[:3]]
+    sentences = [(sentence.id, sentence.source, list(sentence.tokens)) for sentence in store]
+    return store.read().tobytes(), sentences, [store.sentence(id=id).index for id, _, _ in sentences[:3]]
 
 
 def _read(root: Root, before: Any) -> str:

@@ -18,6 +18,7 @@ from fsspec import AbstractFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 PROTOCOL = "chaos"
+LATE_SECONDS = 0.05
 
 
 class StorageError(OSError):
@@ -31,17 +32,15 @@ class ChaosFileSystem(AbstractFileSystem):
     """
 
     writes_are_torn = False
-
     protocol: str | tuple[str, ...] = PROTOCOL
     cachable = False
     counts: ClassVar[Counter[str]] = Counter()  # of this process
     _lock = threading.Lock()
     _draw = random.Random(0)
 
-    def __init__(self, rate: float = 0.1, seed: int = 0, slow_seconds: float = 0.05, **options: Any) -> None:
+    def __init__(self, rate: float = 0.1, **options: Any) -> None:
         super().__init__(**options)
-        self.rate, self.slow_seconds = rate, slow_seconds
-        self._local = LocalFileSystem()
+        self.rate, self._local = rate, LocalFileSystem()
 
     def _fate(self, operation: str, kinds: tuple[str, ...]) -> str:
         """What happens to an operation: "" for nothing."""
@@ -52,48 +51,41 @@ class ChaosFileSystem(AbstractFileSystem):
             fate = self._draw.choice(kinds)
             self.counts[fate] += 1
         if fate == "slow":
-            time.sleep(self.slow_seconds)
+            time.sleep(LATE_SECONDS)
             return ""
         if fate == "failed":
             raise StorageError(f"injected: {operation} failed")
         return fate
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **options: Any) -> bytes:
-        """The bytes, an error, or late."""
         self._fate(f"reading {path}", ("failed", "slow"))
         data: bytes = self._local.cat_file(path, start, end)
         return data
 
     def info(self, path: str, **options: Any) -> Any:
-        """As of the local disk, an error, or late."""
         self._fate(f"asking for {path}", ("failed", "slow"))
         return self._local.info(path)
 
     def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
-        """As of the local disk, an error, or late."""
         self._fate(f"listing {path}", ("failed", "slow"))
         return self._local.ls(path, detail)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        """Written, written in half with an error, written with an error, not written, or late."""
         fate = self._fate(f"writing {path}", ("failed", "done and failed", "slow", *["torn"] * self.writes_are_torn))
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        if mode == "create":
-            if target.exists():
-                raise FileExistsError(path)
-            fate = fate.replace("torn", "")  # a put on a condition is whole or none
-        if fate == "torn":
+        if mode == "create" and target.exists():
+            raise FileExistsError(path)
+        if fate == "torn" and mode != "create":  # a put on a condition is whole or none
             target.write_bytes(value[: len(value) // 2])
             raise StorageError(f"injected: writing {path} was cut")
         temporary = target.with_name(f".chaos-{threading.get_ident()}-{target.name}"[:255])
         temporary.write_bytes(value)
         os.replace(temporary, target)
-        if fate:
+        if fate == "done and failed":
             raise StorageError(f"injected: writing {path} failed after all was written")
 
     def rm_file(self, path: str) -> None:
-        """Removed, removed with an error, not removed, or late."""
         fate = self._fate(f"removing {path}", ("failed", "done and failed", "slow"))
         self._local.rm_file(path)
         if fate:
@@ -102,8 +94,8 @@ class ChaosFileSystem(AbstractFileSystem):
     def rm(self, path: str | list[str], recursive: bool = False, maxdepth: int | None = None) -> None:
         """Objects, or everything below a folder, each object with its own fate; on an object store folders are nothing."""
         if isinstance(path, list):
-            for one in path:
-                self.rm_file(one)
+            for name in path:
+                self.rm_file(name)
             return
         folder = Path(path)
         if not folder.exists():
@@ -121,11 +113,9 @@ class ChaosFileServer(ChaosFileSystem):
     writes_are_torn = True
 
     def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        """As on the local disk."""
         os.makedirs(path, exist_ok=exist_ok)
 
     def mv(self, path1: str, path2: str, **options: Any) -> None:
-        """Moved, moved with an error, not moved, or late."""
         fate = self._fate(f"moving {path1}", ("failed", "done and failed", "slow"))
         os.replace(path1, path2)
         if fate:
@@ -138,8 +128,4 @@ def register(seed: int, counts_file: str) -> Any:
     fsspec.register_implementation(f"{PROTOCOL}-files", ChaosFileServer, clobber=True)
     ChaosFileSystem._draw.seed(seed)
     ChaosFileSystem.counts.clear()
-
-    def ends() -> None:
-        Path(counts_file).write_text(json.dumps(ChaosFileSystem.counts))
-
-    return ends
+    return lambda: Path(counts_file).write_text(json.dumps(ChaosFileSystem.counts))

@@ -10,24 +10,23 @@ from typing import Any
 
 import elmo_store
 from benchmarks.chaos.commands import tree_of
-from benchmarks.chaos.job import Command, Found, SmallJob
+from benchmarks.chaos.job import Command, Outcomes, SmallJob, differences
 from elmo_store.errors import StoreError
 from elmo_store.exports.formats import FORMATS
 from elmo_store.format import layout
 from elmo_store.format.manifest import own_sha256
 from elmo_store.storage.root import Root
 
-OUTCOMES = ("commands", "complete", "refused", "traceback")
 
-
-def run(folder: Path, names: Sequence[str] = ()) -> Found:
+def hostile(folder: Path, names: Sequence[str] = ()) -> Outcomes:
     """Every hostile thing to every command; ``names``: some things only."""
     job = SmallJob.make(folder / "input", n_files=2, n_lines=20)
     weights = folder / "input" / "weights.json"
     weights.write_text(json.dumps({"a": {"w": [0, 0, 0], "gamma": 1}, "b": {"w": [1, 0, 0], "gamma": 2}}))
-    _must(Command(job.arguments(folder / "states", "both"), folder / "log"))
-    _must(Command(["mix", str(folder / "states"), "--weights", str(weights), "--output", str(folder / "mix")], folder / "log"))
-    found = Found("hostile", OUTCOMES)
+    Command(job.arguments(folder / "states", "both"), folder / "log").succeed()
+    mix = ["mix", str(folder / "states"), "--weights", str(weights), "--output", str(folder / "mix")]
+    Command(mix, folder / "log").succeed()
+    outcomes = Outcomes("hostile", ("commands", "complete", "refused", "traceback"))
     for name in names or HOSTILE:
         kind, harm = HOSTILE[name]
         for number, arguments in enumerate(_commands(job, weights)):
@@ -38,23 +37,17 @@ def run(folder: Path, names: Sequence[str] = ()) -> Found:
             (place / "outputs").mkdir()
             harm(place)
             before = tree_of(place)
-            log = folder / f"log {name} {number}"
-            command = Command([text.replace("{place}", str(place)) for text in arguments], log)
+            command = Command([text.replace("{place}", str(place)) for text in arguments], folder / f"log {name} {number}")
             code = command.wait()
             with suppress(StoreError, OSError):
                 store = elmo_store.open(str(place / "store"))
                 elmo_store.cached(store, place / "outputs" / "cache", max_bytes=1 << 20).read(rows=slice(0, 8))
-            outcome = "traceback" if "Traceback" in command.said() else "refused" if code else "complete"
+            outcome = "traceback" if "Traceback" in command.output() else "refused" if code else "complete"
             changed = _outside(before, tree_of(place), place, own=arguments)
-            wrong = f"{' '.join(arguments)}: {outcome}, changed outside: {changed}\n{command.said()[-1500:]}"
-            found.count(name, ("commands", outcome), wrong if changed or outcome == "traceback" else "")
+            wrong = f"{' '.join(arguments)}: {outcome}, changed outside: {changed}\n{command.output()[-1500:]}"
+            outcomes.count(name, ("commands", outcome), wrong if changed or outcome == "traceback" else "")
             shutil.rmtree(place)
-    return found
-
-
-def _must(command: Command) -> None:
-    if command.wait():
-        raise RuntimeError(f"the command fails without any harm:\n{command.said()}")
+    return outcomes
 
 
 def _commands(job: SmallJob, weights: Path) -> list[list[str]]:
@@ -72,7 +65,7 @@ def _outside(before: dict[str, str], after: dict[str, str], place: Path, own: li
     """What changed but the command's own output; names in archives that would be unpacked elsewhere."""
     writes_store = own[0] in ("report", "index", "embed")
     allowed = ("outputs", "store") if writes_store else ("outputs",)
-    names = [name for name in {*before, *after} if before.get(name) != after.get(name) and name.split("/")[0] not in allowed]
+    names = [name for name in differences(before, after) if name.split("/")[0] not in allowed]
     for archive in (place / "outputs").rglob("*.tar"):
         with tarfile.open(archive) as members:
             names += [name for name in members.getnames() if name.startswith("/") or ".." in name.split("/")]
@@ -120,7 +113,7 @@ def _export_record(place: Path) -> None:
 
 def _records(place: Path) -> None:
     ids = ["../../outside/victim", f"{place}/outside/victim", "..", "a\\..\\b", "/"]
-    lines = [json.dumps({"text": "The cat sat .", "id": one}) for one in ids]
+    lines = [json.dumps({"text": "The cat sat .", "id": id}) for id in ids]
     (place / "records.jsonl").write_text("\n".join(lines) + "\n")
 
 

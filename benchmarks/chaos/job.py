@@ -1,10 +1,11 @@
-"""A small job that the faults are put into: a model of 16 dimensions, a corpus, and commands in processes that start at once.
+"""A small job that the faults are put into, commands in processes that start at once, and what can be told of their outputs.
 
 The processes are forked from a server that has imported everything, so that a start costs a few hundredths of a second; each is
 the leader of a process group, which a kill ends as a whole.
 """
 
 import hashlib
+import itertools
 import multiprocessing
 import os
 import random
@@ -29,6 +30,8 @@ TINY = BiLMOptions(
 OBJECTS = ("sentences", "indexes", "states", "states.zarr", "rejects")  # what must be the same bytes whatever happened
 SECONDS_AT_MOST = 900
 _CONTEXT = multiprocessing.get_context("forkserver")
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_CHANGES = frozenset({"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate"})
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,9 @@ class SmallJob:
 
     @classmethod
     def make(cls, folder: Path, n_files: int = 12, n_lines: int = 60, *, shard_rows: int = 64, text_seed: int = 7) -> "SmallJob":
-        """A corpus of about 12 tokens a line, blank and refused lines among them, and a random model."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """A corpus of about 12 tokens a line, blank and refused lines among them, and a random model of 16 dimensions."""
+        (folder / "corpus").mkdir(parents=True, exist_ok=True)
         random_weights(TINY).save_safetensors(folder / "model.safetensors")
-        (folder / "corpus").mkdir(exist_ok=True)
         words = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
         draw = random.Random(text_seed)
         for number in range(n_files):
@@ -60,29 +62,82 @@ class SmallJob:
         ]  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Trap:
+    """A signal to a process at a change of a file below a folder.
+
+    Changes are what Python's audit events tell: files opened for writing, renamed, removed, folders made and removed. What a C
+    library writes by itself (HDF5, FAISS) is met by a delay: the kill comes so long after a change.
+
+    Attributes:
+        below: the folder whose changes count.
+        log: a file that gets a line for each change, before it is made.
+        at: the signal comes before this change (1, 2, …), or ``delay_seconds`` after; 0: so long after the start, if at all.
+        stops: SIGSTOP instead of SIGKILL; without a delay.
+    """
+
+    below: Path
+    log: Path
+    at: int = 0
+    delay_seconds: float = 0.0
+    stops: bool = False
+
+    def set(self) -> None:
+        """Set it in this process."""
+        descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
+        numbers = itertools.count(1)
+
+        def hook(event: str, args: tuple[Any, ...]) -> None:
+            if (event in _CHANGES or (event == "open" and args[2] & _WRITES)) and self._concerns(args[0]):
+                number = next(numbers)
+                os.write(descriptor, f"{event} {args[0]!r}\n".encode("utf-8", "backslashreplace"))
+                if number == self.at:
+                    self._spring()
+
+        sys.addaudithook(hook)
+        if self.at == 0 and self.delay_seconds:
+            self._spring()
+
+    def changes(self) -> list[str]:
+        """What was about to be changed, in order."""
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def _concerns(self, path: Any) -> bool:
+        if isinstance(path, int):
+            return False
+        text = os.fsdecode(path)
+        return text.startswith(f"{self.below}/") or not text.startswith("/")  # in an open folder, as `shutil.rmtree` removes it
+
+    def _spring(self) -> None:
+        if self.delay_seconds:
+            signal.setitimer(signal.ITIMER_REAL, self.delay_seconds)  # nobody handles SIGALRM: the kernel ends the process
+        else:
+            os.kill(os.getpid(), signal.SIGSTOP if self.stops else signal.SIGKILL)
+
+
 class Command:
     """One ``elmo-store`` command in a process group of its own."""
 
     def __init__(self, arguments: Sequence[str], log: Path, prepare: Callable[[], Any] | None = None) -> None:
-        """``prepare``: called in the process before the command, from an importable module."""
+        """``prepare``: called in the process before the command; what it returns, if it can be called, at the end."""
         _CONTEXT.set_forkserver_preload(["benchmarks.chaos.preload"])
         self.log = log
         self._process = _CONTEXT.Process(target=_run, args=(list(arguments), str(log), prepare))
         self._process.start()
-
-    @property
-    def ended(self) -> bool:
-        """Whether it is over."""
-        return not self._process.is_alive()
 
     def wait(self, seconds: float = SECONDS_AT_MOST) -> int:
         """Its exit code; below 0 if a signal ended it. TimeoutError with its log's end if it does not end in time."""
         self._process.join(seconds)
         if self._process.is_alive():
             self.kill_group()
-            raise TimeoutError(f"the command did not end within {seconds} s:\n{self.said()[-3000:]}")
+            raise TimeoutError(f"the command did not end within {seconds} s:\n{self.output()[-3000:]}")
         code = self._process.exitcode
         return code if code is not None else -1
+
+    def succeed(self) -> None:
+        """Wait for it. RuntimeError unless it succeeds."""
+        if self.wait():
+            raise RuntimeError(f"the command fails without any fault:\n{self.output()}")
 
     def kill_group(self) -> None:
         """kill -9: the process, if it still runs, and all that it started."""
@@ -93,7 +148,7 @@ class Command:
 
     def wait_until_stopped(self) -> bool:
         """Wait for SIGSTOP or the end; whether it stands still."""
-        while not self.ended:
+        while self._process.is_alive():
             with suppress(OSError, IndexError):
                 state = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
                 if state == "T":
@@ -101,13 +156,13 @@ class Command:
             time.sleep(0.005)
         return False
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """SIGCONT."""
         if self._process.pid:
             os.kill(self._process.pid, signal.SIGCONT)
 
-    def said(self) -> str:
-        """What it wrote to the screen."""
+    def output(self) -> str:
+        """What it wrote to the terminal."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
 
@@ -116,15 +171,15 @@ def _run(arguments: list[str], log: str, prepare: Callable[[], Any] | None) -> N
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(descriptor, stream)
-    ends = prepare() if prepare else None
+    at_end = prepare() if prepare else None
     from pipeline.main import main
 
     try:
         code = main(arguments)
     except SystemExit as end:  # argparse
         code = int(end.code or 0)
-    if callable(ends):
-        ends()
+    if callable(at_end):
+        at_end()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)  # threads of libraries are not waited for, as after a kill
@@ -141,35 +196,25 @@ def _objects(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(TEMPORARY_PREFIX)]
 
 
-def faults_of(url: str, storage_options: Mapping[str, Any] | None = None) -> list[str]:
+def faults_of(url: str) -> list[str]:
     """What a deep look finds wrong with a complete store."""
     import elmo_store
     from elmo_store.checking.verify import verify
 
-    store = elmo_store.open(url, storage_options=dict(storage_options or {}))
-    return [fault.text for fault in verify(store, deep=True).faults]
+    return [fault.text for fault in verify(elmo_store.open(url), deep=True).faults]
 
 
-def problem_of(output: Path, code: int, wanted: dict[str, str]) -> str:
-    """What is wrong with a job that was disturbed and continued; "" if nothing is."""
-    if code:
-        return f"exit code {code}"
-    found = contents(output)
-    if found != wanted:
-        return f"other bytes: {sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))[:5]}"
-    if left := [name for name in ("_work", "_lease") if _objects(output / name)]:
-        return f"{', '.join(left)} stayed"
-    faults = faults_of(str(output))
-    return f"verify: {faults[:3]}" if faults else ""
+def differences(actual: Mapping[str, str], wanted: Mapping[str, str]) -> list[str]:
+    """Names of which the two differ."""
+    return sorted(name for name in {*actual, *wanted} if actual.get(name) != wanted.get(name))
 
 
 @dataclass
-class Found:
+class Outcomes:
     """What came of the faults: a row of counts a kind, and what was not as it must be."""
 
     head: str  # of the rows' names
     columns: tuple[str, ...]
-    total: bool = True  # whether a last row has the sums
     rows: dict[str, Counter[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
@@ -181,10 +226,9 @@ class Found:
             self.wrong.append(f"{row}: {wrong}")
 
     def table(self) -> str:
-        """As Markdown."""
-        sums = {"all": sum(self.rows.values(), Counter())} if self.total else {}
-        lines = [[self.head, *self.columns, "wrong"], ["---"] * (len(self.columns) + 2)]
-        lines += [
-            [name, *(f"{row[column]:,}" for column in (*self.columns, "wrong"))] for name, row in (self.rows | sums).items()
-        ]
+        """As Markdown, with sums below several rows."""
+        sums = {"all": sum(self.rows.values(), Counter())} if len(self.rows) > 1 else {}
+        columns = (*self.columns, "wrong")
+        lines = [[self.head, *columns], ["---"] * (len(columns) + 1)]
+        lines += [[name, *(f"{row[column]:,}" for column in columns)] for name, row in (self.rows | sums).items()]
         return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
