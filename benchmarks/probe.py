@@ -73,7 +73,7 @@ def embedding_input(source: Path, work: Path) -> Path:
         sentences = [instance.tokens for instance in read_senses(str(source))]
     else:
         sentences = [sentence.words for sentence in read_token_labels(str(source), "1")]
-    text = "".join(" ".join(unescaped(token) for token in tokens) + "\n" for tokens in sentences)
+    text = "".join(" ".join(map(unescaped, tokens)) + "\n" for tokens in sentences)
     if not path.exists() or path.read_text(encoding="utf-8") != text:  # a store's input must not look newer than it is
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -89,22 +89,22 @@ def stored(source: Path, args: argparse.Namespace) -> str:
     with redirect_stdout(sys.stderr):  # the table alone goes to standard output
         if code := elmo_store(command):
             raise SystemExit(code)
-    torch.set_num_threads(args.threads)  # embedding chooses its own; one is quicker for steps this small
+    torch.set_num_threads(1)  # embedding chooses its own; one is quicker for steps this small
     return url
 
 
 def probed(names: Sequence[str], args: argparse.Namespace) -> list[Result]:
     """Every task's outcome."""
-    found = []
+    outcomes = []
     for task in (TASKS[name] for name in names if name in TASKS):
         train, test = args.eval_dir / task.train_labels, args.eval_dir / task.test_labels
-        urls = stored(train, args), stored(test, args)
-        found.append(run_task(replace(task, train=urls[0], train_labels=str(train), test=urls[1], test_labels=str(test)), args))
+        labelled = replace(task, train_labels=str(train), test_labels=str(test))
+        outcomes.append(run_task(replace(labelled, train=stored(train, args), test=stored(test, args)), args))
     if "senses" in names:
         for name, file in SENSE.items():
-            labels = args.eval_dir / file
-            found.append(run_senses(name, stored(labels, args), str(labels), seeds=args.seeds))
-    return found
+            senses = args.eval_dir / file
+            outcomes.append(run_senses(name, stored(senses, args), str(senses), seeds=args.seeds))
+    return outcomes
 
 
 def parser() -> argparse.ArgumentParser:
@@ -116,7 +116,6 @@ def parser() -> argparse.ArgumentParser:
     add("--work", type=Path, default=Path("out/probe"), help="folder of the stores (default: out/probe)")
     add("--seeds", type=int, default=5, help="repetitions (default: 5)")
     add("--tasks", default=USUAL, help=f"of {', '.join(TASKS)}, senses (default: {USUAL})")
-    add("--threads", type=int, default=1, help="CPU threads of the taggers (default: 1)")
     add("--json", type=Path, metavar="FILE", help="all numbers (default: none)")
     add("--plot", metavar="FILE", help="the learned s and γ, .svg or .png (default: none)")
     add_tagging(options)
@@ -151,16 +150,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         weights.save_safetensors(args.model)
     args.fingerprint = weights.fingerprint.removeprefix("sha256:")[:12]
     try:
-        found = probed(names, args)
+        outcomes = probed(names, args)
     except (FeatureError, LabelError) as error:
         print(error, file=sys.stderr)
         return 2
     print(f"model {name} ({weights.fingerprint}), {args.tagger} tagger, {args.epochs} epochs, dropout {args.dropout}, layer norm "
-          f"{args.layer_norm}, λ {args.l2}; mean ± sd over {args.seeds} seeds, percent\n\n{results.text(found)}")  # fmt: skip
+          f"{args.layer_norm}, λ {args.l2}; mean ± sd over {args.seeds} seeds, percent\n\n{results.text(outcomes)}")  # fmt: skip
     if args.json:
-        args.json.write_text(json.dumps(results.as_json(found), indent=2) + "\n", encoding="utf-8")
+        args.json.write_text(json.dumps(results.as_json(outcomes), indent=2) + "\n", encoding="utf-8")
     if args.plot:
-        results.plot(found, args.plot)
+        results.plot(outcomes, args.plot)
     return 0
 
 

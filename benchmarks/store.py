@@ -1,7 +1,7 @@
 """Reading a store: ``python -m benchmarks.store [local open loader s3 encodings]`` prints tables.
 
 Stores of made-up states (benchmarks.made_stores) of a narrow model, 5 states x 16 channels in float16; the same sentences in
-HDF5, one dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of three rounds,
+HDF5, one dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of three,
 other sentences each round. 10^6 sentences take 10 GB and ten minutes to make.
 
 local      random sentences out of memory and off the disk beside HDF5, scans of all states beside reading the files

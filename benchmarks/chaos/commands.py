@@ -24,20 +24,13 @@ EMBEDS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One command in one form.
-
-    Attributes:
-        arguments: of the command; ``{out}`` stands for the output.
-        other: options that make it another job at the same output; () if there is none.
-        takes_over: whether it has ``--take-over``.
-        in_store: it writes into a store, of which ``{out}`` is a copy; otherwise there is nothing at ``{out}`` before.
-    """
+    """One command in one form."""
 
     name: str
-    arguments: tuple[str, ...]
-    other: tuple[str, ...] = ()
-    takes_over: bool = True
-    in_store: bool = False
+    arguments: tuple[str, ...]  # of the command; ``{out}`` stands for the output
+    other: tuple[str, ...] = ()  # options that make it another job at the same output; () if there is none
+    takes_over: bool = True  # whether it has ``--take-over``
+    in_store: bool = False  # it writes into a store, of which ``{out}`` is a copy; otherwise there is nothing at ``{out}`` before
 
     @property
     def kills_at_most(self) -> int:

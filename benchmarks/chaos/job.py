@@ -68,19 +68,14 @@ class Trap:
 
     Changes are what Python's audit events tell: files opened for writing, renamed, removed, folders made and removed. What a C
     library writes by itself (HDF5, FAISS) is met by a delay: the kill comes so long after a change.
-
-    Attributes:
-        below: the folder whose changes count.
-        log: a file that gets a line for each change, before it is made.
-        at: the signal comes before this change (1, 2, …), or ``delay_seconds`` after; 0: so long after the start, if at all.
-        stops: SIGSTOP instead of SIGKILL; without a delay.
     """
 
-    below: Path
-    log: Path
+    below: Path  # the folder whose changes count
+    log: Path  # a file that gets a line for each change, before it is made
+    # the signal comes before this change (1, 2, …), or ``delay_seconds`` after; 0: so long after the start, if at all
     at: int = 0
     delay_seconds: float = 0.0
-    stops: bool = False
+    stops: bool = False  # SIGSTOP instead of SIGKILL; without a delay
 
     def set(self) -> None:
         """Set it in this process."""

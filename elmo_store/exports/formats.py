@@ -75,27 +75,16 @@ FORMATS: Mapping[str, Format] = {form.name: form for form in _ALL}
 
 @dataclass(frozen=True)
 class Settings:
-    """What an export was asked for; equal settings of one store give the same bytes.
+    """What an export was asked for; equal settings of one store give the same bytes."""
 
-    Attributes:
-        format: a name of `FORMATS`.
-        layers: "all", "top", "average"; None where a mix says what a token's vectors are.
-        weights: of the mix, as JSON's numbers: s, gamma, layer_norm; None without one.
-        weight_set: the one to take, of a store of mixes; all without it.
-        dtype: of the numbers.
-        documents: "id" (a sentence's id without its last ``:NUMBER``) or "source" (the name of its file).
-        sentence_index: whether `allennlp`'s sentence_to_index is written.
-        file_bytes: of vectors in each file of a folder, about.
-    """
-
-    format: str
-    layers: str | None = None
-    weights: Mapping[str, Any] | None = None
-    weight_set: str | None = None
-    dtype: str = "float32"
-    documents: str = "id"
-    sentence_index: bool = True
-    file_bytes: int = FILE_BYTES
+    format: str  # a name of `FORMATS`
+    layers: str | None = None  # "all", "top", "average"; None where a mix says what a token's vectors are
+    weights: Mapping[str, Any] | None = None  # of the mix, as JSON's numbers: s, gamma, layer_norm; None without one
+    weight_set: str | None = None  # the one to take, of a store of mixes; all without it
+    dtype: str = "float32"  # of the numbers
+    documents: str = "id"  # "id" (a sentence's id without its last ``:NUMBER``) or "source" (the name of its file)
+    sentence_index: bool = True  # whether `allennlp`'s sentence_to_index is written
+    file_bytes: int = FILE_BYTES  # of vectors in each file of a folder, about
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""

@@ -38,23 +38,15 @@ class ExportRefusedError(StoreError):
 
 @dataclass(frozen=True)
 class Record:
-    """What stands in a record.
+    """What stands in a record."""
 
-    Attributes:
-        job: hash of the store and the settings, as JSON; two exports of equal jobs have the same bytes.
-        files: name → size and checksum of what was written, or is about to take its name.
-        left_out: why a sentence is not in the files → how many.
-        counts: sentences and tokens of the store.
-        complete: whether all is written; such a record is the same whoever wrote it, and whatever interrupted it.
-        run: that writes, until it is complete.
-    """
-
-    job: Mapping[str, Any]
+    job: Mapping[str, Any]  # hash of the store and the settings, as JSON; two exports of equal jobs have the same bytes
+    # name → size and checksum of what was written, or is about to take its name
     files: Mapping[str, ObjectRecord] = field(default_factory=dict)
-    left_out: Mapping[str, int] = field(default_factory=dict)
-    counts: Mapping[str, int] = field(default_factory=dict)
-    complete: bool = False
-    run: str = ""
+    left_out: Mapping[str, int] = field(default_factory=dict)  # why a sentence is not in the files → how many
+    counts: Mapping[str, int] = field(default_factory=dict)  # sentences and tokens of the store
+    complete: bool = False  # whether all is written; such a record is the same whoever wrote it, and whatever interrupted it
+    run: str = ""  # that writes, until it is complete
 
     @classmethod
     def parse(cls, value: Any) -> "Record":
@@ -82,17 +74,11 @@ class Record:
 
 @dataclass(frozen=True)
 class Standing:
-    """What stands at an output.
+    """What stands at an output."""
 
-    Attributes:
-        record: the record, None without one.
-        whole: names of the files that are as it says.
-        torn: of those that an interrupted upload left short.
-    """
-
-    record: Record | None
-    whole: tuple[str, ...] = ()
-    torn: tuple[str, ...] = ()
+    record: Record | None  # the record, None without one
+    whole: tuple[str, ...] = ()  # names of the files that are as it says
+    torn: tuple[str, ...] = ()  # of those that an interrupted upload left short
 
     def complete(self, names: Sequence[str]) -> Record | None:
         """The record if it says that the export is complete, and all of these files are there."""

@@ -33,21 +33,13 @@ Fill = Callable[[Array, Array], None]
 
 @dataclass(frozen=True)
 class Vectors:
-    """K vectors a token.
+    """K vectors a token."""
 
-    Attributes:
-        names: of the K.
-        width: numbers of each.
-        reads: names of the states that are read for them.
-        fill: fills its second argument [K, n, width], of any float dtype and strides, from states [n, len(reads), channels].
-        single: whether there is one by its nature (a mix, one layer), so that a file's axis of layers falls away.
-    """
-
-    names: tuple[str, ...]
-    width: int
-    reads: tuple[str, ...]
-    fill: Fill
-    single: bool = False
+    names: tuple[str, ...]  # of the K
+    width: int  # numbers of each
+    reads: tuple[str, ...]  # names of the states that are read for them
+    fill: Fill  # fills its second argument [K, n, width], of any float dtype and strides, from states [n, len(reads), channels]
+    single: bool = False  # whether there is one by its nature (a mix, one layer), so that a file's axis of layers falls away
 
 
 def vectors_of(store: StoreReader, settings: Settings, weights: WeightSet | None) -> Vectors:
@@ -160,21 +152,13 @@ def _n_layers(states: tuple[str, ...]) -> int:
 
 @dataclass(frozen=True)
 class Block:
-    """Some sentences.
+    """Some sentences."""
 
-    Attributes:
-        first: number of the first.
-        offsets: rows of sentence i are ``offsets[i] … offsets[i + 1]`` [n + 1].
-        records: their text, ids and places; empty unless asked for.
-        values: their vectors, in C order; valid until two more blocks have been taken.
-        axes: of ``values``: a way to write K vectors ("k"), rows ("n"), width ("d"), such as "knd".
-    """
-
-    first: int
-    offsets: Int64
-    records: list[SentenceRecord]
-    values: Array
-    axes: str
+    first: int  # number of the first
+    offsets: Int64  # rows of sentence i are ``offsets[i] … offsets[i + 1]`` [n + 1]
+    records: list[SentenceRecord]  # their text, ids and places; empty unless asked for
+    values: Array  # their vectors, in C order; valid until two more blocks have been taken
+    axes: str  # of ``values``: a way to write K vectors ("k"), rows ("n"), width ("d"), such as "knd"
 
     def __iter__(self) -> Iterator[tuple[int, Array]]:
         """Number of each sentence and its part of ``values``, a view."""
@@ -185,25 +169,15 @@ class Block:
 
 @dataclass(frozen=True)
 class Work:
-    """One export.
+    """One export."""
 
-    Attributes:
-        store: what is exported.
-        vectors: of each token.
-        settings: as `elmo_store.exports.formats.settled` gives them.
-        output: name of the file, or how the files' names begin; "" of a folder.
-        on_progress: called with the tokens done since it was called last.
-        store_sha256: what the store is, wherever it lies.
-        left_out: why a sentence is not in the output → how many.
-    """
-
-    store: StoreReader
-    vectors: Vectors
-    settings: Settings
-    output: str
-    on_progress: Callable[[int], None]
-    store_sha256: str = ""
-    left_out: Counter[str] = field(default_factory=Counter)
+    store: StoreReader  # what is exported
+    vectors: Vectors  # of each token
+    settings: Settings  # as `elmo_store.exports.formats.settled` gives them
+    output: str  # name of the file, or how the files' names begin; "" of a folder
+    on_progress: Callable[[int], None]  # called with the tokens done since it was called last
+    store_sha256: str = ""  # what the store is, wherever it lies
+    left_out: Counter[str] = field(default_factory=Counter)  # why a sentence is not in the output → how many
 
     @property
     def row_bytes(self) -> int:
