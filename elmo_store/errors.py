@@ -8,10 +8,12 @@ from typing import Any
 
 
 class StoreError(Exception):
-    """Base of all errors that speak about a store."""
+    """Base of all errors that speak about a store. Those with attributes keep their arguments, by which they are pickled."""
+
+    message: str | None = None  # of those that put it together from their arguments
 
     def __str__(self) -> str:  # KeyError would show the repr, OSError nothing
-        return str(self.args[0]) if self.args else ""
+        return self.message or (str(self.args[0]) if self.args else "")
 
 
 class StoreNotFoundError(StoreError, FileNotFoundError):
@@ -28,24 +30,18 @@ class StoreVersionError(StoreError):
     def __init__(self, where: str, found: int, known: int) -> None:
         newer = found > known
         remedy = "upgrade elmo-store (pip install -U elmo-store)" if newer else "write the store again"
-        super().__init__(f"{where}: the store has format version {found}, this elmo-store reads format version {known}: {remedy}")
+        self.message = f"{where}: the store has format version {found}, this elmo-store reads format version {known}: {remedy}"
         self.where, self.found, self.known = where, found, known
-
-    def __reduce__(self) -> tuple[type, tuple[str, int, int]]:
-        return type(self), (self.where, self.found, self.known)
 
 
 class StoreFeatureError(StoreError):
     """The store needs something that this package does not know, such as a codec, a form or a number type of a later one."""
 
     def __init__(self, where: str, feature: str) -> None:
-        super().__init__(
+        self.message = (
             f"{where}: the store needs {feature}, which this elmo-store does not know: upgrade it (pip install -U elmo-store)"
         )
         self.where, self.feature = where, feature
-
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.where, self.feature)
 
 
 class ManifestError(StoreError, ValueError):
@@ -80,14 +76,11 @@ class LeaseHeldError(StoreError):
     """Another run writes to this output, or may still do so."""
 
     def __init__(self, where: str, holder: str) -> None:
-        super().__init__(
+        self.message = (
             f"{where} belongs to {holder}\n`elmo-store watch` follows it. If it is dead, or to be pushed aside, add --take-over: "
             "whatever is left of it then stops before its next write."
         )
         self.where, self.holder = where, holder
-
-    def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        return type(self), (self.where, self.holder)
 
 
 class LeaseLostError(StoreError):
@@ -95,22 +88,16 @@ class LeaseLostError(StoreError):
 
     def __init__(self, where: str, run: str, holder: str | None) -> None:
         now = f"it belongs to {holder} now" if holder else "its lease is gone: the run ended, or the output was removed"
-        super().__init__(f"run {run[:8]} may not write to {where} any more: {now}")
+        self.message = f"run {run[:8]} may not write to {where} any more: {now}"
         self.where, self.run, self.holder = where, run, holder
-
-    def __reduce__(self) -> tuple[type, tuple[str, str, str | None]]:
-        return type(self), (self.where, self.run, self.holder)
 
 
 class OverlapError(StoreError, ValueError):
     """What would be written overlaps what is read, so that the one would destroy the other. Nothing was touched."""
 
     def __init__(self, written: str, relation: str, read: str) -> None:
-        super().__init__(f"the {written} {relation} the {read}: give another place to write to; nothing was touched")
+        self.message = f"the {written} {relation} the {read}: give another place to write to; nothing was touched"
         self.written, self.relation, self.read = written, relation, read
-
-    def __reduce__(self) -> tuple[type, tuple[str, str, str]]:
-        return type(self), (self.written, self.relation, self.read)
 
 
 class JobMismatchError(StoreError):
@@ -122,13 +109,10 @@ class JobMismatchError(StoreError):
 
     def __init__(self, where: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
         lines = [f"  {name}: {there!r} there, {now!r} asked for" for name, (there, now) in sorted(fields.items())]
-        super().__init__(
+        self.message = (
             f"{where} holds another job's output; it differs in {len(lines)} field{'s' if len(lines) != 1 else ''}:\n"
             + "\n".join(lines)
             + "\nGive another --output, the same options as before to continue it, or --overwrite to remove it."
         )
         self.where = where
         self.fields = dict(fields)
-
-    def __reduce__(self) -> tuple[type, tuple[str, dict[str, tuple[Any, Any]]]]:
-        return type(self), (self.where, self.fields)
