@@ -108,7 +108,8 @@ class ScalarMix:
         for layer, weight in enumerate(self.s):
             values = widened(_layer(layer, states, layers)).reshape(mixed.shape)  # [..., 2p]
             if self.layer_norm == "token":
-                values = _normalised(values)
+                values = values - values.mean(axis=-1, keepdims=True)
+                values /= np.sqrt(np.square(values).mean(axis=-1, keepdims=True) + np.float32(EPSILON))
             elif self.layer_norm == "batch" and real.any():
                 kept = values[real]  # [real tokens, 2p]
                 values = (values - kept.mean()) / np.sqrt(kept.var() + np.float32(EPSILON))
@@ -120,7 +121,7 @@ def chosen_weights(
     w: Sequence[float] | None, s: Sequence[float] | None, n_layers: int | None
 ) -> tuple[tuple[float, ...] | None, tuple[float, ...]]:
     """The logits (None if weights were given) and the weights that one of ``w``, ``s``, ``n_layers`` says. WeightSetError."""
-    if sum(one is not None for one in (w, s, n_layers)) != 1:
+    if sum(argument is not None for argument in (w, s, n_layers)) != 1:
         raise WeightSetError(
             "give w (logits, softmaxed), s (weights used as they are) or n_layers (equal weights), one of them and not several"
         )
@@ -129,12 +130,11 @@ def chosen_weights(
     if n_layers is not None:
         if n_layers < 1:
             raise WeightSetError(f"a mix of {n_layers} layers: give n_layers=L+1, 1 or more")
-        logits = (0.0,) * n_layers
-    else:
-        if w is None or isinstance(w, int | float):
-            raise WeightSetError(f"w is {w!r}: give one logit for each layer; n_layers={w!r} for as many layers of equal weight")
-        logits = _finite("w", [0.0 if value == -math.inf else value for value in w])  # -∞: a layer that is left out
-        logits = tuple(float(value) for value in w)
+        w = (0.0,) * n_layers
+    if w is None or isinstance(w, int | float):
+        raise WeightSetError(f"w is {w!r}: give one logit for each layer; n_layers={w!r} for as many layers of equal weight")
+    _finite("w", [0.0 if value == -math.inf else value for value in w])  # -∞: a layer that is left out
+    logits = tuple(float(value) for value in w)
     return logits, softmax(logits)
 
 
@@ -164,19 +164,10 @@ def check_mixable(n_weights: int, states: Any, layers: Any) -> Any:
 
 def _layer(layer: int, states: Array | None, layers: Array | None) -> Array:
     """Layer ``layer``, as [..., 2, p] of states, as [..., 2p] of layers."""
-    if layers is not None:
-        found: Array = layers[..., layer, :]
-    elif states is not None:
-        found = states[..., [0, 0], :] if layer == 0 else states[..., 2 * layer - 1 : 2 * layer + 1, :]
-    return found
-
-
-def _normalised(values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Each row [..., 2p] with mean 0 and variance 1."""
-    centred = values - values.mean(axis=-1, keepdims=True)
-    variance = np.square(centred).mean(axis=-1, keepdims=True)
-    normal: npt.NDArray[np.float32] = centred / np.sqrt(variance + np.float32(EPSILON))
-    return normal
+    if states is None:
+        of_layers: Array = layers[..., layer, :]  # type: ignore[index]
+        return of_layers
+    return states[..., [0, 0], :] if layer == 0 else states[..., 2 * layer - 1 : 2 * layer + 1, :]
 
 
 def normalised(s: Sequence[float]) -> tuple[float, ...]:

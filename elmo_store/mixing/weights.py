@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load
@@ -29,6 +28,7 @@ _ALLENNLP = re.compile(r"(?:(?P<prefix>.+)\.)?scalar_parameters\.(?P<layer>[0-9]
 _PLAIN = re.compile(r"(?:(?P<name>.+)\.)?(?P<key>w|s|gamma)")
 
 Tensors = Mapping[str, npt.NDArray[Any]]
+Fields = list[tuple[str, Mapping[str, Any]]]  # a set's name, and what the file says of it
 
 
 def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[WeightSet, ...]:
@@ -43,21 +43,14 @@ def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None)
         data = Root(folder or ("/" if url.startswith("/") else "."), storage_options).get(name)
     except ShardCorruptError as error:
         raise WeightSetError(f"{url} is a folder: name the file in it") from error
-    if name.endswith(".json"):
-        return parse_json(data, url)
-    if name.endswith(".safetensors"):
-        try:
-            tensors = load(data)
-        except SafetensorError as error:
-            raise WeightSetError(f"{url} is not a safetensors file: {error}") from error
-        except KeyError as error:  # a number type that NumPy lacks
-            raise WeightSetError(f"{url} holds {error.args[0]} numbers: save the weights as float32") from error
-        return parse_tensors(tensors, url)
-    if name.endswith(TORCH_SUFFIXES):
-        return parse_torch(data, url)
-    raise WeightSetError(
-        f"{url}: its name does not tell what it is: known are .json, .safetensors, and for torch {', '.join(TORCH_SUFFIXES)}"
-    )
+    try:
+        sets = tuple(_checked(name, fields) for name, fields in _parsed(name, data))
+        names = [weight_set.name for weight_set in sets]
+        if twins := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"several weight sets are called {', '.join(twins)}: give each its own name")
+    except (ValueError, RecursionError) as error:
+        raise WeightSetError(f"{url}: {error}") from error
+    return sets
 
 
 def check_layers(weights: Sequence[WeightSet], n_layers: int) -> None:
@@ -70,135 +63,130 @@ def check_layers(weights: Sequence[WeightSet], n_layers: int) -> None:
             )
 
 
-def parse_json(data: bytes, where: str) -> tuple[WeightSet, ...]:
-    """The weight sets of a JSON file. WeightSetError naming ``where`` and the key."""
+def _parsed(name: str, data: bytes) -> Fields:
+    if name.endswith(".json"):
+        return _of_json(data)
+    if name.endswith(".safetensors"):
+        try:
+            return _of_tensors(load(data))
+        except SafetensorError as error:
+            raise ValueError(f"it is not a safetensors file: {error}") from error
+        except KeyError as error:  # a number type that NumPy lacks
+            raise ValueError(f"it holds {error.args[0]} numbers: save the weights as float32") from error
+    if name.endswith(TORCH_SUFFIXES):
+        return _of_allennlp(_torch_tensors(data))
+    raise ValueError(
+        f"its name does not tell what it is: known are .json, .safetensors, and for torch {', '.join(TORCH_SUFFIXES)}"
+    )
+
+
+def _of_json(data: bytes) -> Fields:
     try:
         value = json.loads(data.decode(), object_pairs_hook=_without_twins, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise WeightSetError(f"{where} can't be read: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"it can't be read: {error}") from error
     if not isinstance(value, dict) or not value:
-        raise WeightSetError(f'{where} is not an object like {{"w": [0, 0, 0], "gamma": 1.0}}')
-    if all(isinstance(fields, dict) for fields in value.values()):
-        return _distinct([_set(name, fields, where) for name, fields in value.items()], where)
-    return (_set(UNNAMED, value, where),)
+        raise ValueError('it is not an object like {"w": [0, 0, 0], "gamma": 1.0}')
+    return list(value.items()) if all(isinstance(fields, dict) for fields in value.values()) else [(UNNAMED, value)]
 
 
-def parse_tensors(tensors: Tensors, where: str) -> tuple[WeightSet, ...]:
-    """The weight sets among named tensors, by the plain names or by AllenNLP's. WeightSetError naming ``where`` and the key."""
+def _of_tensors(tensors: Tensors) -> Fields:
+    """By the plain names or by AllenNLP's."""
     plain: dict[str, dict[str, Any]] = {}
     for key, tensor in tensors.items():
         if match := _PLAIN.fullmatch(key):
             plain.setdefault(match["name"] or UNNAMED, {})[match["key"]] = tensor.reshape(-1).tolist()
-    theirs = any(_ALLENNLP.fullmatch(key) for key in tensors)
     # A whole model's state dict may well have some other `….w` or `….gamma`; a set of ours has both.
     ours = {name: fields for name, fields in plain.items() if "gamma" in fields and ("w" in fields or "s" in fields)}
-    if theirs and ours:
-        raise WeightSetError(
-            f"{where} has weights by AllenNLP's names and by ours ({', '.join(ours)}): keep one kind, so that it is "
-            "clear which are meant"
-        )
-    if theirs:
-        return parse_allennlp(tensors, where)
+    if any(_ALLENNLP.fullmatch(key) for key in tensors):
+        if ours:
+            raise ValueError(
+                f"it has weights by AllenNLP's names and by ours ({', '.join(ours)}): keep one kind, so that it is clear which "
+                "are meant"
+            )
+        return _of_allennlp(tensors)
     strange = [key for key in tensors if not _PLAIN.fullmatch(key)]
     if strange or not plain:
-        raise WeightSetError(
-            f"{where}: {', '.join(strange[:3]) or 'no tensor at all'} is no weight of a mix: known are w or s, and gamma, "
-            "with NAME. before them, or AllenNLP's scalar_parameters.0 … and gamma"
+        raise ValueError(
+            f"{', '.join(strange[:3]) or 'no tensor at all'} is no weight of a mix: known are w or s, and gamma, with NAME. "
+            "before them, or AllenNLP's scalar_parameters.0 … and gamma"
         )
     for fields in plain.values():
         if "gamma" in fields:
-            fields["gamma"] = _single(fields["gamma"], "gamma", where)
-    return _distinct([_set(name, fields, where) for name, fields in plain.items()], where)
+            fields["gamma"] = _single(fields["gamma"], "gamma")
+    return list(plain.items())
 
 
-def parse_allennlp(tensors: Tensors, where: str) -> tuple[WeightSet, ...]:
-    """The weight sets among a state dict's tensors, by AllenNLP's names; all other tensors are ignored."""
+def _of_allennlp(tensors: Tensors) -> Fields:
+    """By AllenNLP's names; all other tensors are ignored."""
     logits: dict[str, dict[int, float]] = {}
     for key, tensor in tensors.items():
         if match := _ALLENNLP.fullmatch(key):
-            layers = logits.setdefault(match["prefix"] or "", {})
-            layers[int(match["layer"])] = _single(tensor.reshape(-1).tolist(), key, where)
+            logits.setdefault(match["prefix"] or "", {})[int(match["layer"])] = _single(tensor.reshape(-1).tolist(), key)
     if not logits:
-        raise WeightSetError(f"{where} has no scalar_parameters.0 …, under any prefix: it holds no scalar mix")
+        raise ValueError("it has no scalar_parameters.0 …, under any prefix: it holds no scalar mix")
     short = [prefix.rpartition(".")[2] or UNNAMED for prefix in logits]
-    sets = []
-    for prefix, name in zip(logits, short, strict=True):
-        layers = logits[prefix]
+    sets: Fields = []
+    for (prefix, layers), name in zip(logits.items(), short, strict=True):
         if sorted(layers) != list(range(len(layers))):
-            raise WeightSetError(f"{where}: {prefix or 'scalar_parameters'} has layers {sorted(layers)}, not 0, 1, …")
-        gamma = f"{prefix}.gamma" if prefix else "gamma"
-        if gamma not in tensors:
-            raise WeightSetError(f"{where} has {prefix or 'scalar_parameters'} and no {gamma}")
-        fields = {"w": [layers[i] for i in range(len(layers))]}
-        fields["gamma"] = _single(tensors[gamma].reshape(-1).tolist(), gamma, where)  # type: ignore[assignment]
-        sets.append(_set(name if short.count(name) == 1 else prefix or UNNAMED, fields, where))
-    return _distinct(sets, where)
+            raise ValueError(f"{prefix or 'scalar_parameters'} has layers {sorted(layers)}, not 0, 1, …")
+        key = f"{prefix}.gamma" if prefix else "gamma"
+        if key not in tensors:
+            raise ValueError(f"it has {prefix or 'scalar_parameters'} and no {key}")
+        gamma = _single(tensors[key].reshape(-1).tolist(), key)
+        own_name = name if short.count(name) == 1 else prefix or UNNAMED
+        sets.append((own_name, {"w": [layers[layer] for layer in sorted(layers)], "gamma": gamma}))
+    return sets
 
 
-def parse_torch(data: bytes, where: str) -> tuple[WeightSet, ...]:
-    """The weight sets of a torch file's bytes: a state dict, or a dict that has one as ``state_dict``, by AllenNLP's names.
-
-    Nothing in the file is executed (``weights_only=True``). WeightSetError, naming ``where``, for anything else.
-    """
+def _torch_tensors(data: bytes) -> Tensors:
+    """Of a state dict, or a dict that has one as ``state_dict``. Nothing in the file is executed."""
     import torch
 
     try:
         value = torch.load(BytesIO(data), map_location="cpu", weights_only=True)
     except Exception as error:  # torch documents none: damaged bytes lead its unpickler into errors of any kind
-        raise WeightSetError(
-            f"{where} can't be read as a torch state dict of plain tensors ({type(error).__name__}): save "
-            "model.state_dict(), not the model"
+        raise ValueError(
+            f"it can't be read as a torch state dict of plain tensors ({type(error).__name__}): save model.state_dict(), not the "
+            "model"
         ) from error
     if isinstance(value, Mapping) and isinstance(value.get("state_dict"), Mapping):
         value = value["state_dict"]
     if not isinstance(value, Mapping):
-        raise WeightSetError(f"{where} holds a {type(value).__name__}, not a state dict")
-    tensors = {
+        raise ValueError(f"it holds a {type(value).__name__}, not a state dict")
+    return {
         key: tensor.detach().to(torch.float64).numpy()
         for key, tensor in value.items()
         if isinstance(key, str) and isinstance(tensor, torch.Tensor) and tensor.is_floating_point()
     }
-    return parse_allennlp(tensors, where)
 
 
-def _set(name: str, value: Mapping[str, Any], where: str) -> WeightSet:
-    """One checked set of a mapping with exactly w or s, and gamma."""
-    try:
-        check_set_names([name])
-    except ValueError as error:
-        raise WeightSetError(f"{where}: {error}") from error
-    keys = set(value)
-    if keys not in ({"w", "gamma"}, {"s", "gamma"}):
-        raise WeightSetError(
-            f"{where}: set {name} has {', '.join(sorted(keys)) or 'nothing'}; it takes exactly gamma and either w (logits, "
-            "softmaxed) or s (normalised weights)"
+def _checked(name: str, fields: Mapping[str, Any]) -> WeightSet:
+    """The set of a mapping with exactly w or s, and gamma."""
+    check_set_names([name])
+    if set(fields) not in ({"w", "gamma"}, {"s", "gamma"}):
+        raise ValueError(
+            f"set {name} has {', '.join(sorted(fields)) or 'nothing'}; it takes exactly gamma and either w (logits, softmaxed) "
+            "or s (normalised weights)"
         )
-    key = "w" if "w" in value else "s"
-    weights, gamma = value[key], value["gamma"]
+    key = "w" if "w" in fields else "s"
+    weights, gamma = fields[key], fields["gamma"]
     if not isinstance(weights, list) or not all(_is_number(weight) for weight in weights) or not weights:
-        raise WeightSetError(f"{where}: {name}.{key} is {weights!r}, not a list of numbers, one a layer")
+        raise ValueError(f"{name}.{key} is {weights!r}, not a list of numbers, one a layer")
     if not _is_number(gamma):
-        raise WeightSetError(f"{where}: {name}.gamma is {gamma!r}, not a number")
+        raise ValueError(f"{name}.gamma is {gamma!r}, not a number")
     try:
         mix = ScalarMix(w=weights, gamma=gamma) if key == "w" else ScalarMix(s=weights, gamma=gamma)
     except WeightSetError as error:
-        raise WeightSetError(f"{where}: set {name}: {error}") from error
+        raise ValueError(f"set {name}: {error}") from error
     return WeightSet(name, mix.s, mix.gamma, mix.w)
 
 
-def _distinct(sets: list[WeightSet], where: str) -> tuple[WeightSet, ...]:
-    names = [weight_set.name for weight_set in sets]
-    twins = sorted({name for name in names if names.count(name) > 1})
-    if twins:
-        raise WeightSetError(f"{where} has several weight sets called {', '.join(twins)}: give each its own name")
-    return tuple(sets)
-
-
-def _single(values: Any, key: str, where: str) -> float:
-    if not isinstance(values, list) or len(values) != 1:
-        raise WeightSetError(f"{where}: {key} has {np.size(values)} numbers, not 1")
+def _single(values: Any, key: str) -> float:
+    if len(values) != 1:
+        raise ValueError(f"{key} has {len(values)} numbers, not 1")
     if not _is_number(values[0]):
-        raise WeightSetError(f"{where}: {key} is {values[0]!r}, not a number")
+        raise ValueError(f"{key} is {values[0]!r}, not a number")
     return float(values[0])
 
 
