@@ -30,21 +30,13 @@ _BOUNDARY_WORDS = {_BOS: layout.BOS_TOKEN.encode(), _EOS: layout.EOS_TOKEN.encod
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of a batch's sentences, one after the other, and the shape that they are laid out in.
+    """The rows of a batch's sentences, one after the other, and the shape that they are laid out in."""
 
-    Attributes:
-        states: [rows, 2L+1, p], on any device.
-        scale: of int8 states [rows, 2L+1].
-        lengths: rows of each sentence.
-        lead: shape of the batch, (B,) but for character ids of more dimensions.
-        width: padded length, without boundaries; of the longest sentence by default.
-    """
-
-    states: torch.Tensor
-    lengths: list[int]
-    lead: tuple[int, ...]
-    width: int | None = None
-    scale: torch.Tensor | None = None
+    states: torch.Tensor  # [rows, 2L+1, p], on any device
+    lengths: list[int]  # rows of each sentence
+    lead: tuple[int, ...]  # shape of the batch, (B,) but for character ids of more dimensions
+    width: int | None = None  # padded length, without boundaries; of the longest sentence by default
+    scale: torch.Tensor | None = None  # of int8 states [rows, 2L+1]
 
 
 class Elmo(nn.Module):
@@ -95,6 +87,7 @@ class Elmo(nn.Module):
             asked = "do_layer_norm" if do_layer_norm else "keep_sentence_boundaries"
             raise StoreError(f"{asked} needs the rows of BOS and EOS, which {self.store.url} has not: embed with --boundaries")
         self._keep_boundaries = keep_sentence_boundaries
+        self._no_rows = np.empty((0, len(self.store.states), self.store.channels), self.store.dtype)
         self._live = None if model is None else _LiveStates(self.store, model)
         self._mask_dtype = mask_dtype
         self._dropout = nn.Dropout(dropout)
@@ -137,9 +130,7 @@ class Elmo(nn.Module):
         device = next((p.device for p in self.parameters()), rows.states.device)
         states = rows.states.to(device, non_blocking=True)  # in the store's dtype: float16 or int8 travels
         states = scaled(states, None if rows.scale is None else rows.scale.to(device, non_blocking=True))
-        real, width = self._places(rows)
-        kept = torch.cat([torch.from_numpy(own) for own in real]) if real else torch.zeros(0, dtype=torch.bool)
-        lengths = torch.tensor([int(own.sum()) for own in real], dtype=torch.int64)  # [B]
+        kept, lengths, width = self._layout(rows)
         mask = (torch.arange(width)[None] < lengths[:, None]).to(device)  # [B, timesteps]
         kept = kept.to(device)
         representations = []
@@ -149,17 +140,17 @@ class Elmo(nn.Module):
             representations.append(self._dropout(padded).view(*rows.lead, *padded.shape[1:]))
         return {"elmo_representations": representations, "mask": mask.to(self._mask_dtype).view(*rows.lead, width)}
 
-    def _places(self, rows: _Rows) -> tuple[list[npt.NDArray[np.bool_]], int]:
-        """Which rows of each sentence are given, and the padded length."""
-        real = []
-        for length in rows.lengths:
-            own = np.ones(length, bool)
-            if self.store.boundaries and not self._keep_boundaries:
-                own[[0, -1][: min(length, 2)]] = False
-            real.append(own)
-        added = 2 if self._keep_boundaries else 0
-        longest = max((int(own.sum()) for own in real), default=0)
-        return real, longest if rows.width is None else max(rows.width + added, longest)
+    def _layout(self, rows: _Rows) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Which rows are given, bool [rows]; how many of each sentence, int64 [B]; the padded length."""
+        lengths = torch.tensor(rows.lengths, dtype=torch.int64)
+        kept = torch.ones(int(lengths.sum()), dtype=torch.bool)
+        if self.store.boundaries and not self._keep_boundaries:
+            stops, filled = lengths.cumsum(0), lengths > 0
+            kept[(stops - lengths)[filled]] = False
+            kept[stops[filled] - 1] = False
+            lengths = (lengths - 2).clamp(min=0)
+        width = 0 if rows.width is None else rows.width + 2 * self._keep_boundaries
+        return kept, lengths, max([width, *lengths.tolist()])
 
     def _rows(self, inputs: Inputs) -> _Rows:
         """The rows that inputs of any kind stand for."""
@@ -177,52 +168,40 @@ class Elmo(nn.Module):
             *lead, timesteps, characters = array.shape
             texts = tokens_of_ids(array.reshape(-1, timesteps, characters))
             return self._of_texts(texts, tuple(lead), timesteps)
-        if all(isinstance(item, int | np.integer) for item in inputs):
-            return self._of_numbers([int(item) for item in inputs])  # type: ignore[arg-type]
-        if isinstance(inputs, str) or not all(
-            isinstance(item, Sequence) and not isinstance(item, str | bytes) for item in inputs
-        ):
-            raise TypeError(
-                f"inputs are {inputs!r:.200}: give a list of sentences, each a list of tokens, or of sentence numbers"
-            )
-        return self._of_texts([list(item) for item in inputs], (len(inputs),), None)  # type: ignore[arg-type]
+        items: Sequence[Any] = inputs
+        if all(isinstance(item, int | np.integer) for item in items):
+            return self._of_numbers([int(item) for item in items])
+        if isinstance(inputs, str) or any(isinstance(item, str | bytes) or not isinstance(item, Sequence) for item in items):
+            raise TypeError(f"inputs are {inputs!r:.200}: give a list of sentences, each a list of tokens, or sentence numbers")
+        return self._of_texts(items, (len(items),), None)
 
     def _of_numbers(self, numbers: list[int]) -> _Rows:
         read = self._read(sorted(set(numbers)))
         return self._together([read[number] for number in numbers], (len(numbers),), None)
 
     def _of_texts(self, texts: Sequence[Sequence[str | bytes]], lead: tuple[int, ...], width: int | None) -> _Rows:
-        filled = [text for text in texts if len(text)]
-        known = dict(zip(map(tuple, filled), self.store.find_text(filled), strict=True)) if filled else {}
-        missing = [text for text, number in known.items() if number is None]
+        filled = [tuple(text) for text in texts if len(text)]
+        numbers = dict(zip(filled, self.store.find_text(filled), strict=True)) if filled else {}
+        missing = [text for text, number in numbers.items() if number is None]
         if missing and self._live is None:
             raise SentenceNotFoundError(
                 f"{self.store.url} has no sentence of these {len(missing[0])} tokens: {' '.join(map(_shown, missing[0]))}"
                 + (f" (nor {len(missing) - 1} others of this batch)" if len(missing) > 1 else "")
                 + ": embed it into the store, or give Elmo(…, model=…) to compute such sentences"
             )
-        live = self._live.rows([[_text(token) for token in text] for text in missing]) if self._live and missing else []
-        computed = dict(zip(missing, live, strict=True))
-        read = self._read(sorted({number for number in known.values() if number is not None}))
-        nothing = np.empty((0, len(self.store.states), self.store.channels), self.store.dtype)
-        rows = []
-        for text in map(tuple, texts):
-            number = known.get(text)
-            rows.append(nothing if not text else computed[text] if number is None else read[number])
-        return self._together(rows, lead, width)
+        computed = self._live.rows([[_text(token) for token in text] for text in missing]) if self._live and missing else []
+        read = self._read(sorted({number for number in numbers.values() if number is not None}))
+        rows_of = {text: read[number] for text, number in numbers.items() if number is not None}
+        rows_of |= dict(zip(missing, computed, strict=True))
+        return self._together([rows_of.get(tuple(text), self._no_rows) for text in texts], lead, width)
 
     def _read(self, numbers: list[int]) -> dict[int, Array]:
         """Rows of each sentence [n_rows, 2L+1, p], all read at once."""
-        batch = self.store.read_sentences(numbers)
-        edges = batch.offsets.tolist()
-        return {number: batch.states[edges[i] : edges[i + 1]] for i, number in enumerate(numbers)}
+        return {sentence.index: rows for sentence, rows in self.store.read_sentences(numbers)}
 
     def _together(self, rows: Sequence[Array], lead: tuple[int, ...], width: int | None) -> _Rows:
-        lengths = [len(own) for own in rows]
-        states = np.empty((sum(lengths), len(self.store.states), self.store.channels), self.store.dtype)
-        if rows:
-            np.concatenate(rows, out=states)
-        return _Rows(torch.from_numpy(states), lengths, lead, width)
+        states = torch.from_numpy(np.concatenate([self._no_rows, *rows]))
+        return _Rows(states, [len(own) for own in rows], lead, width)
 
 
 def tokens_of_ids(ids: npt.NDArray[Any]) -> list[list[bytes]]:
@@ -291,13 +270,9 @@ def _without_bilm(module: nn.Module, state_dict: dict[str, Any], prefix: str, *_
 
 
 class _LiveStates:
-    """Rows of sentences that a store does not have, as it would have them; the model is loaded when it is first needed.
+    """Rows of sentences that a store does not have, as it would have them: of its precision, start state, dtype, boundaries.
 
-    They have the store's precision, start state, dtype and boundaries.
-
-    Args:
-        store: whose rows they stand beside.
-        model: where its model is: a name, a folder or a URL, as ``elmo-store embed --model``.
+    The model is loaded when it is first needed. Its name is as of ``elmo-store embed --model``.
     """
 
     def __init__(self, store: Readable, model: str) -> None:
@@ -308,12 +283,7 @@ class _LiveStates:
         return self.__dict__ | {"_model": None}  # another process loads it itself
 
     def rows(self, sentences: Sequence[Sequence[str]]) -> list[Array]:
-        """The rows [n_rows, 2L+1, p] of each sentence.
-
-        Raises:
-            StoreError: the model is not the store's.
-            ImportError: the extra ``embed`` is not installed.
-        """
+        """The rows [n_rows, 2L+1, p] of each sentence. StoreError if the model is not the store's; ImportError."""
         if self._model is None:
             self._model = self._load()
         computed = self._model.embed(sentences, self._store.dtype.name, boundaries=self._store.boundaries)
@@ -322,7 +292,10 @@ class _LiveStates:
         return [sentence.rows for sentence in computed]
 
     def _load(self) -> Any:
-        manifest = _manifest(self._store)
+        held: Any = self._store
+        while not hasattr(held, "manifest"):  # a view of stores
+            held = held.store if hasattr(held, "store") else held.stores[0]
+        manifest: Manifest = held.manifest
         model = loaded_model(self._name, precision=manifest.precision, start_state=manifest.start_state.kind)
         if model.fingerprint != manifest.model.fingerprint:
             raise StoreError(
@@ -330,11 +303,3 @@ class _LiveStates:
                 f"{manifest.model.fingerprint} ({manifest.model.name}): give the store's own as model="
             )
         return model
-
-
-def _manifest(store: Any) -> Manifest:
-    """Of a store, or of what a view of stores looks at."""
-    while not hasattr(store, "manifest"):
-        store = store.store if hasattr(store, "store") else store.stores[0]
-    manifest: Manifest = store.manifest
-    return manifest
