@@ -5,7 +5,7 @@ A block is whole batches, so that a batch's rows are a view of it and nothing is
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -16,6 +16,8 @@ from elmo_store.format.numbers import Array, Empty, Int8Rows
 
 Int64 = npt.NDArray[np.int64]
 Rows = TypeVar("Rows", Array, Int8Rows)  # of a block
+Wanted = TypeVar("Wanted")
+Read = TypeVar("Read")
 BLOCKS_AHEAD = 2  # that are under way while one is used
 
 
@@ -69,25 +71,42 @@ def batches(
     range, ``read`` the rows of a span, in one of two threads, into an array that its last argument gives.
     """
     memory = Memory(BLOCKS_AHEAD + 3)  # under way, in use, and two that the consumer still holds
-    with ThreadPoolExecutor(BLOCKS_AHEAD, thread_name_prefix="scan") as pool:
-        ahead: deque[tuple[range, Int64, Future[Rows]]] = deque()
-        try:
-            for held, spans in _blocks(numbers, n_sentences, most_rows, spans_of):
-                ahead.append((held, spans, pool.submit(read, int(spans[0, 0]), int(spans[-1, 1]), memory.empty)))
-                if len(ahead) > BLOCKS_AHEAD:
-                    yield from _of_block(*ahead.popleft(), n_sentences)
-            while ahead:
-                yield from _of_block(*ahead.popleft(), n_sentences)
-        finally:
-            for _, _, future in ahead:
-                future.cancel()
+
+    def rows_of(block: tuple[range, Int64]) -> Rows:
+        return read(int(block[1][0, 0]), int(block[1][-1, 1]), memory.empty)
+
+    blocks = _blocks(numbers, n_sentences, most_rows, spans_of)
+    for (held, spans), rows in read_ahead(rows_of, blocks, BLOCKS_AHEAD, n_threads=BLOCKS_AHEAD):
+        base = int(spans[0, 0])
+        for first in range(0, len(held), n_sentences):
+            own = spans[first : first + n_sentences]
+            yield held[first : first + n_sentences], own, rows[int(own[0, 0]) - base : int(own[-1, 1]) - base]
+        del rows  # so that its memory is free for the next
 
 
-def _of_block(held: range, spans: Int64, rows: Future[Rows], n_sentences: int) -> Iterator[tuple[range, Int64, Rows]]:
-    block, base = rows.result(), int(spans[0, 0])
-    for first in range(0, len(held), n_sentences):
-        own = spans[first : first + n_sentences]
-        yield held[first : first + n_sentences], own, block[int(own[0, 0]) - base : int(own[-1, 1]) - base]
+def read_ahead(
+    read: Callable[[Wanted], Read], wanted: Iterable[Wanted], n_ahead: int, *, n_threads: int = 1
+) -> Iterator[tuple[Wanted, Read]]:
+    """Each of ``wanted`` with what ``read`` gives for it, in order; ``n_ahead`` are read by threads while one is used.
+
+    When it is left early nothing that nobody wants is read any more.
+    """
+    pending: deque[tuple[Wanted, Future[Read]]] = deque()
+
+    def next_read() -> tuple[Wanted, Read]:
+        item, future = pending.popleft()
+        return item, future.result()
+
+    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="ahead")
+    try:
+        for item in wanted:
+            pending.append((item, pool.submit(read, item)))
+            if len(pending) > n_ahead:
+                yield next_read()
+        while pending:
+            yield next_read()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _blocks(

@@ -52,31 +52,27 @@ def share(runs: Sequence[Run], part: int, parts: int, uneven: Uneven) -> list[Ru
     """
     if not 0 <= part < parts:
         raise ValueError(f"part {part} of {parts}: parts are counted from 0")
-    lengths = np.array([stop - first for first, stop in runs], np.int64)
-    total = int(lengths.sum())
+    total = sum(stop - first for first, stop in runs)
     if uneven == "keep":
-        return _stretch(runs, lengths, part * total // parts, (part + 1) * total // parts)
+        return _stretch(runs, part * total // parts, (part + 1) * total // parts)
     size = total // parts if uneven == "drop" else -(-total // parts)
     taken = []
     begin, end = part * size, (part + 1) * size
-    while begin < end and total:  # beyond the end the row begins again
+    while begin < end:  # beyond the end the row begins again
         turn = begin // total * total
-        taken += _stretch(runs, lengths, begin - turn, min(end - turn, total))
-        begin = min(end, turn + total)
+        taken += _stretch(runs, begin - turn, min(end - turn, total))
+        begin = turn + total
     return taken
 
 
-def _stretch(runs: Sequence[Run], lengths: Int64, begin: int, end: int) -> list[Run]:
+def _stretch(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
     """Sentences ``begin … end`` of the row, counted along it."""
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    taken = []
-    for i in range(int(np.searchsorted(starts, begin, "right")) - 1, len(runs)):
-        if starts[i] >= end:
-            break
-        first, stop = max(begin, int(starts[i])), min(end, int(starts[i + 1]))
-        if first < stop:
-            base = runs[i][0] - int(starts[i])
-            taken.append((base + first, base + stop))
+    taken, before = [], 0
+    for first, stop in runs:
+        low, high = max(begin - before, 0), min(end - before, stop - first)
+        if low < high:
+            taken.append((first + low, first + high))
+        before += stop - first
     return taken
 
 

@@ -1,8 +1,6 @@
 """The sentences of a store as a stream of batches: an iterable PyTorch dataset that reads shards in long runs, shuffled."""
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -10,6 +8,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from elmo_store.reading.rows import Readable
+from elmo_store.reading.scan import read_ahead
 from elmo_store.store import open as open_store
 from elmo_store.torch import order
 from elmo_store.torch.dataset import Item, collate, read_items
@@ -73,8 +72,8 @@ class SentenceStream(IterableDataset[Item]):
         ranks: int | None = None,
     ) -> None:
         super().__init__()
-        least = {"batch_sentences": batch_sentences, "pool_sentences": pool_sentences, "mixed_shards": mixed_shards}
-        for name, value in least.items() | ({"batch_rows": batch_rows} if batch_rows is not None else {}).items():
+        sizes = {"batch_sentences": batch_sentences, "pool_sentences": pool_sentences, "mixed_shards": mixed_shards}
+        for name, value in (sizes | {"batch_rows": 1 if batch_rows is None else batch_rows}).items():
             if value < 1:
                 raise ValueError(f"{name}={value}: give 1 or more")
         if uneven not in ("repeat", "drop", "keep"):
@@ -112,41 +111,20 @@ class SentenceStream(IterableDataset[Item]):
         worker = get_worker_info()
         part, parts = (0, 1) if worker is None else (worker.id, worker.num_workers)
         rank, ranks = self._place or _distributed() or (0, 1)
-        epoch = self.epoch
-        runs = order.epoch_runs(
-            self._shard_edges(), shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=self.mixed_shards
-        )
+        epoch, edges = self.epoch, self._shard_edges()
+        runs = order.epoch_runs(edges, shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=self.mixed_shards)
         own = order.share(order.share(runs, rank, ranks, self.uneven), part, parts, "keep")
         random = order.generator(self.seed, epoch, 1 + rank, part) if self.shuffle else None
-        pools = order.pools(own, self.pool_sentences)
-        if not self.prefetch:
-            for numbers in pools:
-                yield from self._batches(numbers, self._read(numbers), random)
-            return
-        with ThreadPoolExecutor(1, thread_name_prefix="stream") as pool:
-            ahead: deque[tuple[Int64, Future[list[Item]]]] = deque()
-            try:
-                for numbers in pools:
-                    ahead.append((numbers, pool.submit(self._read, numbers)))
-                    if len(ahead) > self.prefetch:
-                        first, items = ahead.popleft()
-                        yield from self._batches(first, items.result(), random)
-                while ahead:
-                    first, items = ahead.popleft()
-                    yield from self._batches(first, items.result(), random)
-            finally:  # a reader that goes away early waits for no pool that nobody wants
-                pool.shutdown(wait=True, cancel_futures=True)
+        for numbers, items in read_ahead(self._read, order.pools(own, self.pool_sentences), self.prefetch):
+            lengths = np.array([len(item["states"]) for item in items], np.int64)
+            indices = np.arange(len(numbers))  # a sentence may stand twice where ranks repeat some
+            for batch in order.batches(
+                indices, lengths, random, sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket
+            ):
+                yield collate([items[index] for index in batch.tolist()])
 
     def _read(self, numbers: Int64) -> list[Item]:
         return read_items(self.store, numbers.tolist(), self.states, self.text, self.raw)
-
-    def _batches(self, numbers: Int64, items: list[Item], random: np.random.Generator | None) -> Iterator[Item]:
-        lengths = np.array([len(item["states"]) for item in items], np.int64)
-        indices = np.arange(len(numbers))  # a sentence may stand twice where ranks repeat some
-        for batch in order.batches(
-            indices, lengths, random, sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket
-        ):
-            yield collate([items[index] for index in batch.tolist()])
 
     def _shard_edges(self) -> Int64:
         """The first sentence of each shard, and the number of sentences: [shards + 1]. Reads 8 bytes a sentence, once."""

@@ -139,7 +139,7 @@ def test_who_leaves_early_leaves_no_thread(written: Written) -> None:
     stream = iter(stream_of(written, prefetch=2))
     next(stream)
     stream.close()  # type: ignore[attr-defined]
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("stream")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
     assert threading.active_count() <= before
 
 
