@@ -205,6 +205,15 @@ def put_marked(root: Root, objects: Iterable[tuple[str, builtins.bytes | bytearr
     return records, stamps
 
 
+def put_recorded(root: Root, objects: Iterable[tuple[str, builtins.bytes | bytearray]]) -> tuple[ObjectRecord, ...]:
+    """Put objects, path and bytes each; their records."""
+    records = []
+    for path, data in objects:
+        root.put(path, data)
+        records.append(ObjectRecord.of(path, data))
+    return tuple(records)
+
+
 def joined_stamps(stamps: Iterable[str]) -> str:
     """Stamps of a marker's objects, in their order, as its stats have them."""
     return "\n".join(stamps)

@@ -50,15 +50,10 @@ class Sentence:
     def _repr_html_(self) -> str:
         words, (first, stop) = self.tokens, self.span
         more = f" … and {len(words) - TOKENS_SHOWN:,} more" if len(words) > TOKENS_SHOWN else ""
-        return notebook.table(
-            f"elmo_store.Sentence {self.index:,} ({len(words):,} tokens)",
-            [
-                ("id", self.id),
-                ("source", f"{self.source}, {self.position}"),
-                ("rows", f"{first:,} to {stop - 1:,}" if stop > first else "none"),
-                ("tokens", " ".join(words[:TOKENS_SHOWN]) + more),
-            ],
-        )
+        rows = f"{first:,} to {stop - 1:,}" if stop > first else "none"
+        facts = {"id": self.id, "source": f"{self.source}, {self.position}", "rows": rows}
+        facts["tokens"] = " ".join(words[:TOKENS_SHOWN]) + more
+        return notebook.table(f"elmo_store.Sentence {self.index:,} ({len(words):,} tokens)", facts.items())
 
     def __repr__(self) -> str:
         return f"<Sentence {self.index} of {self._store.url}: rows {self.first_row} … {self.first_row + self.n_rows}>"
@@ -108,17 +103,17 @@ class Sentence:
 
         ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them.
         """
-        return self._read(states, boundaries, raw=False)
+        store = self._store
+        rows: Array = store._read(store.state_indices(states), [self.span if boundaries else store.without_boundaries(self.span)])
+        return rows
 
     def read_raw(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Int8Rows:
         """`read` of an int8 store, as it stores them: whole numbers and their scales. StoreError of another store."""
-        self._store._check_raw()
-        return self._read(states, boundaries, raw=True)
-
-    def _read(self, states: Sequence[str] | str | None, boundaries: bool, raw: bool) -> Any:
         store = self._store
+        store._check_raw()
         span = self.span if boundaries else store.without_boundaries(self.span)
-        return store._read(store.state_indices(states), [span], raw)
+        rows: Int8Rows = store._read(store.state_indices(states), [span], raw=True)
+        return rows
 
     def __getitem__(self, state: str) -> Array:
         return self.read((state,))[:, 0]
@@ -152,8 +147,7 @@ class Batch:
     @cached_property
     def sentences(self) -> tuple[Sentence, ...]:
         """The sentences, in the order asked for; made when they are asked for, so that a scan of vectors doesn't pay for them."""
-        spans = map(tuple, self.spans.tolist())
-        return tuple(Sentence(self.store, n, span) for n, span in zip(self.numbers, spans, strict=True))
+        return tuple(self.store._sentences(self.numbers, self.spans))
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -270,23 +264,24 @@ class Readable(ABC):
         chosen = _chosen(key, self.n_sentences, "sentence", self.url)
         if isinstance(chosen, int):
             return self.sentence(chosen)
-        spans = map(tuple, self._spans(chosen).tolist())
-        return [Sentence(self, n, span) for n, span in zip(chosen, spans, strict=True)]
+        return self._sentences(chosen, self._spans(chosen))
+
+    def _sentences(self, numbers: Sequence[int], spans: Int64) -> list[Sentence]:
+        return [Sentence(self, number, (first, stop)) for number, (first, stop) in zip(numbers, spans.tolist(), strict=True)]
 
     def sentence(self, index: int | None = None, *, id: str | None = None, text: Text | None = None) -> Sentence:
         """Sentence number ``index`` (from 0), or the first one that has ``id``, or ``text`` as `find_text` takes it.
 
         SentenceNotFoundError if there is none.
         """
-        if [index, id, text].count(None) != 2:
+        if (index is not None) + (id is not None) + (text is not None) != 1:
             raise TypeError("give a sentence's number, or id=…, or text=…, and one of them only")
-        if text is not None:
-            found = self._find_text([text])[0]
-            if found is None:
-                raise SentenceNotFoundError(f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text)))!r}")
-            number = found
+        if index is not None:
+            number: int | None = int(index)
         else:
-            number = self._find([str(id)])[0] if index is None else int(index)
+            number = self._find([str(id)])[0] if text is None else self._find_text([text])[0]
+        if number is None:
+            raise SentenceNotFoundError(f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text or '')))!r}")
         return Sentence(self, number, self._span(number))
 
     def find_text(self, texts: Sequence[Text]) -> list[int | None]:
@@ -455,32 +450,24 @@ def _offsets(spans: Int64) -> Int64:
 
 
 def _chosen(key: Rows, size: int, what: str, where: str) -> int | range | list[int]:
-    """What a NumPy index along an axis of ``size`` chooses: one number, or numbers in order. IndexError, TypeError as NumPy."""
+    """What a NumPy index along an axis of ``size`` chooses: one number, or numbers in order. IndexError."""
     if isinstance(key, slice):
         return range(size)[key]
-    if isinstance(key, int | np.integer) and not isinstance(key, bool):
-        number = int(key) + size if key < 0 else int(key)
-        if not 0 <= number < size:
-            raise IndexError(f"no {what} {key} of {size} {what}s in {where}")
-        return number
+    if isinstance(key, int) and not isinstance(key, bool) and -size <= key < size:
+        return key % size  # sooner than by way of an array
     array = np.asarray(key)
-    if array.ndim != 1:
-        raise IndexError(
-            f"an index of {array.ndim} dimensions into the {what}s of {where}: give a number, a slice, or a list of numbers"
-        )
-    if array.dtype == bool:
+    if array.dtype == bool and array.ndim == 1:
         if len(array) != size:
             raise IndexError(f"a mask of {len(array)} for {size} {what}s in {where}")
-        return [int(n) for n in np.flatnonzero(array)]
-    if array.size == 0:
-        return []
-    if array.dtype.kind not in "iu":
-        raise IndexError(f"an index of {array.dtype} into the {what}s of {where}: give integers, a slice, or a mask")
-    numbers = np.where(array < 0, array + size, array)
-    if (numbers < 0).any() or (numbers >= size).any():
-        wrong = array[(numbers < 0) | (numbers >= size)][0]
-        raise IndexError(f"no {what} {wrong} of {size} {what}s in {where}")
-    return [int(n) for n in numbers]
+        array = np.flatnonzero(array)
+    if array.ndim > 1 or (array.dtype.kind not in "iu" and (array.size or not array.ndim)):
+        kind = f"{array.ndim} dimensions" if array.ndim > 1 else array.dtype
+        raise IndexError(f"an index of {kind} into the {what}s of {where}: give a number, a slice, a list of integers, or a mask")
+    wrong = array[(array < -size) | (array >= size)]
+    if wrong.size:
+        raise IndexError(f"no {what} {wrong[0]} of {size} {what}s in {where}")
+    numbers: int | list[int] = np.where(array < 0, array + size, array).tolist()
+    return numbers
 
 
 def _row_spans(rows: Sequence[int]) -> Int64:

@@ -109,62 +109,57 @@ class SentenceTable:
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
         self._root, self._manifest = root, manifest
+        self._n_sentences, self._n_rows = manifest.sizes.sentences, manifest.sizes.rows
         self._chunks: Recent[int, Int64] = Recent(CHUNKS_AT_HAND)
         self._footers: Recent[int, _Footer] = Recent(FOOTERS_AT_HAND)
         self._groups: Recent[tuple[int, int], dict[str, Any]] = Recent(GROUPS_AT_HAND)
-        self._ids = HashTables(root, manifest.sizes.sentences)
+        self._ids = HashTables(root, self._n_sentences)
         self._lock = Lock()
         self._parts: tuple[list[PartRange], Int64] | None = None
-
-    def __len__(self) -> int:
-        return self._manifest.sizes.sentences
-
-    def check(self, numbers: Sequence[int] | Int64) -> None:
-        """SentenceNotFoundError unless each of ``numbers`` is a sentence's."""
-        wanted = _as_array(numbers)
-        outside = wanted[(wanted < 0) | (wanted >= len(self))]
-        if len(outside):
-            raise SentenceNotFoundError(f"no sentence {outside[0]} in {self._root}: it has {len(self)}, counted from 0")
 
     def span(self, number: int) -> tuple[int, int]:
         """First row and the row after the last of one sentence: the quickest way to them."""
         size = self._manifest.sentence_chunk
         chunk, index = divmod(number, size)
-        if 0 <= number < len(self) and index + 1 < size:
+        if 0 <= number < self._n_sentences and index + 1 < size:
             starts = self._chunks.get(chunk, self._read_chunk)
             first, stop = int(starts[index]), int(starts[index + 1])
-            if 0 <= first <= stop <= self._manifest.sizes.rows:
+            if 0 <= first <= stop <= self._n_rows:
                 return first, stop
         first, stop = self.rows([number])[0].tolist()
         return first, stop
 
     def rows(self, numbers: Sequence[int] | Int64) -> Int64:
         """First row and the row after the last of each sentence: [n, 2]."""
-        self.check(numbers)
-        size = self._manifest.sentence_chunk
-        edges: Int64 = _as_array(numbers)[:, None] + np.arange(2)  # [n, 2]
+        wanted, size = self._checked(numbers), self._manifest.sentence_chunk
+        edges: Int64 = wanted[:, None] + np.arange(2)  # [n, 2]
         if isinstance(numbers, range) and numbers and numbers.step == 1:  # neighbours: one table of starts
             low = numbers.start // size
             starts = self._chunks.get_all(range(low, numbers.stop // size + 1), self._read_chunks)
             spans: Int64 = (np.concatenate(starts) if len(starts) > 1 else starts[0])[edges - low * size]
         else:
-            low, index = (part.tolist() for part in np.divmod(edges[:, 0], size))
-            over = [
-                chunk + 1 for chunk, i in zip(low, index, strict=True) if i + 1 == size
-            ]  # whose next edge is the next chunk's
-            needed = list({*low, *over})
-            chunk = dict(zip(needed, self._chunks.get_all(needed, self._read_chunks), strict=True))
-            pairs = [
-                (chunk[n][i], chunk[n][i + 1]) if i + 1 < size else (chunk[n][i], chunk[n + 1][0])
-                for n, i in zip(low, index, strict=True)
-            ]
-            spans = np.array(pairs, np.int64).reshape(-1, 2)
-        wrong = (spans[:, 0] < 0) | (spans[:, 0] > spans[:, 1]) | (spans[:, 1] > self._manifest.sizes.rows)
+            chunks, indices = (part.tolist() for part in np.divmod(edges.reshape(-1), size))
+            needed = list(dict.fromkeys(chunks))
+            table = dict(zip(needed, self._chunks.get_all(needed, self._read_chunks), strict=True))
+            rows = [table[chunk][index] for chunk, index in zip(chunks, indices, strict=True)]
+            spans = np.array(rows, np.int64).reshape(-1, 2)
+        wrong = (spans[:, 0] < 0) | (spans[:, 0] > spans[:, 1]) | (spans[:, 1] > self._n_rows)
         if wrong.any():
-            number, (first, stop) = int(edges[wrong][0, 0]), spans[wrong][0].tolist()
+            number, (first, stop) = int(wanted[wrong][0]), spans[wrong][0].tolist()
             where = self._root.url(layout.zarr_sentence_chunk(number // size))
             raise ShardCorruptError(f"{where}: sentence {number} has rows {first} … {stop}, which can't be: restore it")
         return spans
+
+    def _checked(self, numbers: Sequence[int] | Int64) -> Int64:
+        """The numbers as an array. SentenceNotFoundError unless each is a sentence's."""
+        if isinstance(numbers, range):  # sooner than number by number
+            wanted = np.arange(numbers.start, numbers.stop, numbers.step)
+        else:
+            wanted = np.asarray(numbers, np.int64)
+        outside = wanted[(wanted < 0) | (wanted >= self._n_sentences)]
+        if len(outside):
+            raise SentenceNotFoundError(f"no sentence {outside[0]} in {self._root}: it has {self._n_sentences}, counted from 0")
+        return wanted
 
     def find(self, ids: Sequence[str]) -> list[list[int]]:
         """The numbers of all sentences that have each id, in order. SentenceNotFoundError naming the first id that none has."""
@@ -181,26 +176,23 @@ class SentenceTable:
 
     def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """Everything about these sentences, in the order of ``numbers``."""
-        self.check(numbers)
-        if not numbers:
+        wanted = self._checked(numbers)
+        if not len(wanted):
             return []
         parts, firsts = self._index()
-        holding = np.searchsorted(firsts, np.asarray(numbers, np.int64), "right") - 1
-        if (holding < 0).any():
-            raise self._not_numbered(numbers[0])
+        holding = np.searchsorted(firsts, wanted, "right") - 1  # -1 before the first part
+        local = wanted - firsts[holding] if parts else wanted
+        unwritten = (holding < 0) | (local >= np.array([part.n_sentences for part in parts] or [0])[holding])
+        if unwritten.any():
+            number = wanted[unwritten][0]
+            raise ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
         footers = self._footers.get_all(holding.tolist(), self._read_footers)
-        keys: list[tuple[int, int]] = []
-        indices: list[int] = []
-        for number, held, footer in zip(numbers, holding.tolist(), footers, strict=True):
-            local = number - parts[held].first_sentence
-            if local >= parts[held].n_sentences:
-                raise self._not_numbered(number)
-            group = int(np.searchsorted(footer.before, local, "right")) - 1
-            keys.append((parts[held].part, group))
-            indices.append(local - int(footer.before[group]))
-        footer_of = {parts[held].part: footer for held, footer in zip(holding.tolist(), footers, strict=True)}
+        groups = [int(np.searchsorted(f.before, at, "right")) - 1 for f, at in zip(footers, local, strict=True)]
+        keys = list(zip(holding.tolist(), groups, strict=True))
+        footer_of = dict(zip(holding.tolist(), footers, strict=True))
         tables = self._groups.get_all(keys, lambda missing: self._read_groups(missing, footer_of))
-        return [self._record(number, table, index) for number, table, index in zip(numbers, tables, indices, strict=True)]
+        indices = [int(at - f.before[group]) for f, at, group in zip(footers, local, groups, strict=True)]
+        return [self._record(*found) for found in zip(wanted.tolist(), tables, indices, strict=True)]
 
     def token_lists(self) -> Iterator[tuple[int, pa.ListArray]]:
         """Number of a first sentence, and the tokens of it and of those after it; all sentences, in order."""
@@ -224,9 +216,6 @@ class SentenceTable:
     def _marked_parts(self) -> list[PartRange]:
         markers = [read_part_group_marker(self._root, number) for number in marked(self._root, layout.PART_GROUPS)]
         return sorted((part for marker in markers if marker for part in marker.parts), key=lambda part: part.part)
-
-    def _not_numbered(self, number: int) -> ShardMissingError:
-        return ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
 
     def _read_chunk(self, chunk: int) -> Int64:
         return self._read_chunks([chunk])[0]
@@ -252,21 +241,21 @@ class SentenceTable:
 
     def _read_groups(self, keys: list[tuple[int, int]], footers: dict[int, _Footer]) -> list[dict[str, Any]]:
         names = tuple(layout.SENTENCES_SCHEMA.names)
-        requests = [GroupsOf(layout.sentences_part(part), footers[part].metadata, (group,), names) for part, group in keys]
+        rels = [layout.sentences_part(self._index()[0][held].part) for held, _ in keys]
+        requests = [GroupsOf(rel, footers[held].metadata, (group,), names) for rel, (held, group) in zip(rels, keys, strict=True)]
         columns = []
         for request, table in zip(requests, read_tables(self._root, requests), strict=True):
             numbers = table["sentence"].to_numpy()
             if len(numbers) and not np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
                 raise ShardCorruptError(f"{self._root.url(request.rel)} does not number its sentences without gaps: restore it")
-            arrays = {name: table[name].combine_chunks() for name in ("id", "source", "tokens")}
-            columns.append(arrays | {name: table[name].to_numpy() for name in ("sentence", "position", "first_row", "n_tokens")})
+            texts = {name: table[name].combine_chunks() for name in ("id", "source", "tokens")}
+            columns.append(texts | {name: table[name].to_numpy() for name in ("sentence", "position", "first_row", "n_tokens")})
         return columns
 
     def _record(self, number: int, columns: dict[str, Any], index: int) -> SentenceRecord:
-        if int(columns["sentence"][index]) != number:
-            raise ShardCorruptError(
-                f"{self._root}: sentence {int(columns['sentence'][index])} stands where {number} must: a part is damaged"
-            )
+        stored = int(columns["sentence"][index])
+        if stored != number:
+            raise ShardCorruptError(f"{self._root}: sentence {stored} stands where {number} must: a part is damaged")
         n_tokens = int(columns["n_tokens"][index])
         return SentenceRecord(
             index=number,
@@ -277,10 +266,3 @@ class SentenceTable:
             n_rows=n_tokens + 2 if self._manifest.boundaries and n_tokens else n_tokens,
             tokens=tuple(columns["tokens"][index].as_py()),
         )
-
-
-def _as_array(numbers: Sequence[int] | Int64) -> Int64:
-    """The numbers as an array; of a range without going through its numbers one by one."""
-    if isinstance(numbers, range):
-        return np.arange(numbers.start, numbers.stop, numbers.step)
-    return np.asarray(numbers, np.int64)

@@ -20,7 +20,7 @@ from elmo_store.reading.watched import StoreRoot
 from elmo_store.storage.root import Root
 
 
-class _Readers:
+class Readers:
     """What one process reads with: caches, locks and event loops don't survive a fork."""
 
     def __init__(self, root: Root, manifest: Manifest, form: str) -> None:
@@ -44,7 +44,7 @@ class StoreReader(Readable):
         self.states, self.channels, self.boundaries = manifest.states, manifest.channels, manifest.boundaries
         self.dtype: np.dtype[Any] = np.dtype("float32" if manifest.is_int8 else manifest.dtype)
         self.is_int8 = manifest.is_int8
-        self._readers: _Readers | None = None
+        self._readers: Readers | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.root, self.manifest, self.form)
@@ -72,10 +72,10 @@ class StoreReader(Readable):
         return self.manifest.sizes.rows
 
     @property
-    def _now(self) -> _Readers:
+    def _now(self) -> Readers:
         readers = self._readers
         if readers is None or readers.pid != os.getpid():
-            readers = self._readers = _Readers(self.root, self.manifest, self.form)
+            readers = self._readers = Readers(self.root, self.manifest, self.form)
         return readers
 
     def _span(self, number: int) -> Span:
@@ -110,7 +110,7 @@ class StoreReader(Readable):
             self._check_marked(readers, np.array(spans, np.int64).reshape(-1, 2))
         return readers.rows
 
-    def _check_marked(self, readers: _Readers, spans: Int64) -> None:
+    def _check_marked(self, readers: Readers, spans: Int64) -> None:
         for shard in set(cut(spans, self.manifest.shard_rows).of.tolist()) - readers.marked:
             if read_marker(self.root, shard) is None:
                 raise ShardMissingError(

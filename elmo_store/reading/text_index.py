@@ -13,6 +13,7 @@ store.
 import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from threading import Lock
 from typing import Any
 
@@ -24,7 +25,7 @@ from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.format import ids, layout
 from elmo_store.format.index_record import publish, read_record, withdraw
 from elmo_store.format.manifest import Manifest, own_sha256
-from elmo_store.format.markers import ObjectRecord
+from elmo_store.format.markers import ObjectRecord, put_recorded
 from elmo_store.reading.sentences import SentenceTable
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
@@ -108,7 +109,6 @@ class TextIndex:
 
     def __init__(self, root: Root, manifest: Manifest, sentences: SentenceTable) -> None:
         self._root, self._manifest, self._sentences = root, manifest, sentences
-        self._cut = cut_bytes(manifest)
         self._opened: ids.HashTables | GatheredTexts | None = None
         self._lock = Lock()
 
@@ -124,7 +124,7 @@ class TextIndex:
         if isinstance(self._opened, GatheredTexts):
             return self._opened.find(texts)
         try:
-            return self._opened.find(hash_texts(texts, self._cut)) if len(texts) else []
+            return self._opened.find(hash_texts(texts, cut_bytes(self._manifest))) if len(texts) else []
         except (ShardMissingError, ShardCorruptError) as error:
             raise StoreError(f"{error}. Of an index: run `{REMEDY}` again") from error
 
@@ -134,8 +134,8 @@ class TextIndex:
         record = read_record(self._root, layout.TEXT_INDEX, _identity(self._manifest), REMEDY)
         if record is not None:
             return ids.HashTables(self._root, self._manifest.sizes.sentences, layout.text_table, record.objects)
-        check_size(len(self._sentences), self._root.url())
-        return GatheredTexts(self._sentences.token_lists(), self._cut)
+        check_size(self._manifest.sizes.sentences, self._root.url())
+        return GatheredTexts(self._sentences.token_lists(), cut_bytes(self._manifest))
 
 
 def check_size(sentences: int, where: str) -> None:
@@ -143,7 +143,7 @@ def check_size(sentences: int, where: str) -> None:
     if sentences > MOST_IN_MEMORY:
         raise StoreError(
             f"{where} has {sentences:,} sentences and no index of their texts, without which {MOST_IN_MEMORY:,} are the most: "
-            "run `elmo-store index STORE --by text` once, for the whole store"
+            f"run `{REMEDY}` once, for the whole store"
         )
 
 
@@ -157,45 +157,33 @@ def build(
     """
     if not manifest.complete:
         raise StoreError(f"{root} is not complete: run its job again to continue it, then index it")
-    with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
-        return _build(holder, manifest, sentences, on_progress)
-
-
-def _build(
-    holder: LeaseHolder, manifest: Manifest, sentences: SentenceTable, on_progress: Callable[[int], None]
-) -> dict[str, Any]:
-    root = holder.root
-    withdraw(root, layout.TEXT_INDEX)
-    objects = []
     n, cut = manifest.sizes.sentences, cut_bytes(manifest)
     bits = layout.id_bits(n)
     bucket_bits = min(bits, max(0, (-(-n // BUCKET_ROWS) - 1).bit_length()))
+    tables_of_bucket = 1 << (bits - bucket_bits)
     texts = 0
-    with scratch_folder() as folder:
+    objects: list[ObjectRecord] = []
+    with LeaseHolder.take(root, uuid.uuid4().hex) as holder, scratch_folder() as folder:
+        withdraw(holder.root, layout.TEXT_INDEX)
         paths = [folder / str(bucket) for bucket in range(1 << bucket_bits)]
-        files = [path.open("wb") for path in paths]
-        try:
+        with ExitStack() as open_files:
+            files = [open_files.enter_context(path.open("wb")) for path in paths]
             for first, tokens in sentences.token_lists():
                 rows = _numbered(hash_tokens(tokens, cut), first)
                 bucket_of = ids.tables_of(rows[:, 0], bucket_bits)
                 for bucket, file in enumerate(files):
                     file.write(rows[bucket_of == bucket].tobytes())
                 on_progress(first + len(tokens))
-        finally:
-            for file in files:
-                file.close()
-        root.confirm(now=True)  # no index of this store beside another one
-        of_bucket = 1 << (bits - bucket_bits)
+        holder.root.confirm(now=True)  # no index of this store beside another one
         for bucket, path in enumerate(paths):
             high, low, numbers = first_of_each(np.fromfile(path, np.uint64).reshape(-1, 3))
             path.unlink()
             texts += len(numbers)
-            tables = range(bucket * of_bucket, (bucket + 1) * of_bucket)
-            for rel, data in ids.encode_tables(np.stack([high, low], axis=1), numbers, bits, tables, layout.text_table):
-                root.put(rel, data)
-                objects.append(ObjectRecord.of(rel, data))
-    facts = {"store": _identity(manifest), "sentences": n, "texts": texts, "cut_bytes": cut}
-    publish(holder, layout.TEXT_INDEX, facts, objects)
+            tables = range(bucket * tables_of_bucket, (bucket + 1) * tables_of_bucket)
+            encoded = ids.encode_tables(np.stack([high, low], axis=1), numbers, bits, tables, layout.text_table)
+            objects += put_recorded(holder.root, encoded)
+        facts = {"store": _identity(manifest), "sentences": n, "texts": texts, "cut_bytes": cut}
+        publish(holder, layout.TEXT_INDEX, facts, objects)
     return facts
 
 

@@ -1,14 +1,15 @@
 """Views over stores: some sentences of one, or several stores as one. Nothing is read or copied until rows are asked for."""
 
 import os
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
@@ -33,22 +34,17 @@ class Selection(Readable, Generic[S]):
     def __init__(self, store: S, numbers: Sequence[int]) -> None:
         self.store = store
         self.numbers = numbers if isinstance(numbers, range) else [int(number) for number in numbers]
-        looked_at = self.numbers[:: max(1, len(self.numbers) - 1)] if isinstance(self.numbers, range) else self.numbers
-        outside = [number for number in looked_at if not 0 <= number < len(store)]
-        if outside:
-            raise SentenceNotFoundError(f"no sentence {outside[0]} in {store.url}: it has {len(store)}, counted from 0")
+        for number in [*self.numbers[:1], *self.numbers[-1:]] if isinstance(self.numbers, range) else self.numbers:
+            if not 0 <= number < len(store):
+                raise SentenceNotFoundError(f"no sentence {number} in {store.url}: it has {len(store)}, counted from 0")
         self._is_as(store)
+        self.n_sentences = len(self.numbers)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Selection, (self.store, self.numbers)
 
     def __repr__(self) -> str:
         return f"<Selection of {self.n_sentences} sentences of {self.url}>"
-
-    @property
-    def n_sentences(self) -> int:  # type: ignore[override]
-        """Sentences of the view."""
-        return len(self.numbers)
 
     @property
     def n_rows(self) -> int:  # type: ignore[override]
@@ -93,20 +89,20 @@ class Selection(Readable, Generic[S]):
     def _find(self, ids: Sequence[str]) -> list[int]:
         first_numbers = []
         for sentence_id, numbers in zip(ids, self.store._find_all(ids), strict=True):  # the selection may be without some
-            indices = [index for number in numbers if (index := self._place_of(number)) is not None]
+            indices = [index for number in numbers if (index := self._index_of(number)) is not None]
             if not indices:
                 raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in this selection of {self.url}")
             first_numbers.append(min(indices))
         return first_numbers
 
-    def _place_of(self, number: int) -> int | None:
+    def _index_of(self, number: int) -> int | None:
         """The first place in the view of one of the store's sentences; None if it is not in the view."""
         if isinstance(self.numbers, range):
             return self.numbers.index(number) if number in self.numbers else None
-        return self._places.get(number)
+        return self._indices.get(number)
 
     @cached_property
-    def _places(self) -> dict[int, int]:
+    def _indices(self) -> dict[int, int]:
         return {number: index for index, number in reversed(list(enumerate(self.numbers)))}
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
@@ -121,15 +117,14 @@ class Selection(Readable, Generic[S]):
         return GatheredTexts(lists, cut_bytes(self.store.manifest))
 
     def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
-        own = [part for first, stop in spans for part in self._in_store((int(first), int(stop)))]
+        own = [part for first, stop in spans for part in self._in_store(int(first), int(stop))]
         return self.store._read(states, _array(own), raw, empty)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
-        return [token for span in self._in_store((first, stop)) for token in self.store._tokens(*span)]
+        return [token for span in self._in_store(first, stop) for token in self.store._tokens(*span)]
 
-    def _in_store(self, span: Span) -> list[Span]:
-        """A span of the view's rows as spans of the store's; those that follow each other there are one."""
-        first, stop = span
+    def _in_store(self, first: int, stop: int) -> list[Span]:
+        """Rows of the view as spans of the store's; those that follow each other there are one."""
         spans: list[Span] = []
         number = int(np.searchsorted(self._edges, first, "right")) - 1
         while first < stop:
@@ -177,33 +172,38 @@ class Concatenation(Readable):
     def __repr__(self) -> str:
         return f"<Concatenation of {len(self.stores)} stores: {self.n_sentences} sentences, {self.n_rows} rows>"
 
-    def _by_store(self, numbers: Sequence[int] | Int64) -> list[tuple[int, int]]:
-        """(place of the store, number in it) of each sentence. SentenceNotFoundError."""
-        for number in numbers:
-            if not 0 <= number < len(self):
-                raise SentenceNotFoundError(f"no sentence {number} in {self.url}: they have {len(self)}, counted from 0")
-        indices = [bisect_right(self._first_sentences, number) - 1 for number in numbers]
-        return [(index, number - self._first_sentences[index]) for index, number in zip(indices, numbers, strict=True)]
+    def _by_store(self, numbers: Sequence[int] | Int64) -> Iterator[tuple[int, npt.NDArray[np.intp], list[int]]]:
+        """Each store that holds some of the sentences: its place, theirs in ``numbers``, their numbers in it."""
+        wanted = np.asarray(numbers, np.int64)
+        outside = wanted[(wanted < 0) | (wanted >= len(self))]
+        if len(outside):
+            raise SentenceNotFoundError(f"no sentence {outside[0]} in {self.url}: they have {len(self)}, counted from 0")
+        holding = np.searchsorted(self._first_sentences, wanted, "right") - 1
+        for index in np.unique(holding).tolist():
+            own = np.flatnonzero(holding == index)
+            yield index, own, (wanted[own] - self._first_sentences[index]).tolist()
 
     def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
-        held = np.array(self._by_store(numbers), np.int64).reshape(-1, 2)  # place of the store, number in it
-        spans = np.empty((len(held), 2), np.int64)
-        for index in np.unique(held[:, 0]).tolist():
-            own = held[:, 0] == index
-            spans[own] = self.stores[index]._spans(held[own, 1]) + self._first_rows[index]
+        spans = np.empty((len(numbers), 2), np.int64)
+        for index, own, in_store in self._by_store(numbers):
+            spans[own] = self.stores[index]._spans(in_store) + self._first_rows[index]
         return spans
 
     def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         records: dict[int, SentenceRecord] = {}
-        for index, store in enumerate(self.stores):
-            own = [(i, n) for i, (p, n) in enumerate(self._by_store(numbers)) if p == index]
-            for (i, _), record in zip(own, store._records([n for _, n in own]), strict=True):
-                first_row = record.first_row + self._first_rows[index]
-                records[i] = replace(record, index=numbers[i], first_row=first_row)
+        for index, own, in_store in self._by_store(numbers):
+            for i, record in zip(own.tolist(), self.stores[index]._records(in_store), strict=True):
+                records[i] = replace(record, index=int(numbers[i]), first_row=record.first_row + self._first_rows[index])
         return [records[i] for i in range(len(numbers))]
 
     def _find(self, ids: Sequence[str]) -> list[int]:
         return [self._find_id(sentence_id) for sentence_id in ids]
+
+    def _find_id(self, sentence_id: str) -> int:
+        for first, store in zip(self._first_sentences, self.stores, strict=True):
+            with suppress(SentenceNotFoundError):
+                return first + store._find([sentence_id])[0]
+        raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
         matches: list[int | None] = [None] * len(texts)
@@ -213,32 +213,21 @@ class Concatenation(Readable):
                 matches[index] = None if number is None else first + number
         return matches
 
-    def _find_id(self, sentence_id: str) -> int:
-        for first, store in zip(self._first_sentences, self.stores, strict=True):
-            try:
-                return first + store._find([sentence_id])[0]
-            except SentenceNotFoundError:
-                continue
-        raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
-
     def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
-        pieces = [piece for first, stop in spans for piece in self._in_stores((int(first), int(stop)))]
+        pieces = [piece for first, stop in spans for piece in self._in_stores(int(first), int(stop))]
         if len({index for index, _ in pieces}) < 2:  # the usual case: no copy
             return self.stores[pieces[0][0] if pieces else 0]._read(states, _array([span for _, span in pieces]), raw, empty)
         rows = [self.stores[index]._read(states, _array([span]), raw) for index, span in pieces]
         return joined(rows) if raw else np.concatenate(rows)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
-        return [token for index, span in self._in_stores((first, stop)) for token in self.stores[index]._tokens(*span)]
+        return [token for index, span in self._in_stores(first, stop) for token in self.stores[index]._tokens(*span)]
 
-    def _in_stores(self, span: Span) -> list[tuple[int, Span]]:
-        """A span of rows cut at the borders of the stores: (place of the store, its rows)."""
-        pieces = []
-        for index, (base, store) in enumerate(zip(self._first_rows, self.stores, strict=True)):
-            first, stop = max(span[0], base), min(span[1], base + store.n_rows)
-            if first < stop:
-                pieces.append((index, (first - base, stop - base)))
-        return pieces
+    def _in_stores(self, first: int, stop: int) -> list[tuple[int, Span]]:
+        """Rows cut at the borders of the stores: (place of the store, its rows)."""
+        edges = enumerate(zip(self._first_rows, self.stores, strict=True))
+        cut = [(index, (max(first - base, 0), min(stop - base, store.n_rows))) for index, (base, store) in edges]
+        return [(index, span) for index, span in cut if span[0] < span[1]]
 
 
 def concat(stores: Sequence[StoreReader]) -> Concatenation:

@@ -19,19 +19,33 @@ A manifest that was put again with the same contents is no other one: it names t
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from elmo_store.errors import StoreError, StoreNotFoundError, StoreReplacedError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest, own_sha256, read_manifest
-from elmo_store.storage.ranges import Range
 from elmo_store.storage.root import Root
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Seen = tuple[int, int] | float | None
 LOOK_SECONDS = 1.0  # that a look at the manifest holds, where it is a request
 REPLACE_SECONDS = 2.0  # between changing a manifest and the first object of another store there
+
+
+def _confirmed(read: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """A method of `Root` that reads, of the store that was opened: another one is noticed when all is read."""
+
+    @wraps(read)
+    def confirmed(self: "StoreRoot", *args: P.args, **kwargs: P.kwargs) -> T:
+        value: T = getattr(Root, read.__name__)(self, *args, **kwargs)  # as it is at the call, like super()
+        self.confirm()
+        return value
+
+    return confirmed
 
 
 class StoreRoot(Root):
@@ -72,34 +86,11 @@ class StoreRoot(Root):
         if _identity(current, self._whole) != self._identity:
             raise StoreReplacedError(f"the store at {self} was replaced, or is being replaced, since it was opened: {remedy}")
 
-    def get(self, rel: str) -> bytes:
-        """As `Root`, of the store that was opened."""
-        data = super().get(rel)
-        self.confirm()
-        return data
-
-    def get_many(self, rels: Sequence[str]) -> list[bytes]:
-        """As `Root`, of the store that was opened."""
-        data = super().get_many(rels)
-        self.confirm()
-        return data
-
-    def get_tails(self, tails: Mapping[str, int]) -> dict[str, bytes]:
-        """As `Root`, of the store that was opened."""
-        data = super().get_tails(tails)
-        self.confirm()
-        return data
-
-    def read_ranges(self, ranges: Sequence[Range]) -> None:
-        """As `Root`, of the store that was opened."""
-        super().read_ranges(ranges)
-        self.confirm()
-
-    def sha256(self, rel: str) -> str:
-        """As `Root`, of the store that was opened."""
-        digest = super().sha256(rel)
-        self.confirm()
-        return digest
+    get = _confirmed(Root.get)
+    get_many = _confirmed(Root.get_many)
+    get_tails = _confirmed(Root.get_tails)
+    read_ranges = _confirmed(Root.read_ranges)
+    sha256 = _confirmed(Root.sha256)
 
 
 def opened_store(url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> tuple[StoreRoot, Manifest]:

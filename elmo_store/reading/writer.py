@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,13 +26,14 @@ from elmo_store.format.markers import (
     PartRange,
     ShardMarker,
     checksum,
+    put_recorded,
     write_marker,
 )
 from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.reading.rows import Readable, text_of_rows
-from elmo_store.reading.sentences import SentenceRecord, encode_index, encode_part, index_fault
+from elmo_store.reading.sentences import encode_index, encode_part, index_fault
 from elmo_store.reading.store import StoreReader
 from elmo_store.storage.lease import LEASES, LeaseHolder
 from elmo_store.storage.location import Location
@@ -105,21 +106,6 @@ def rows_as(view: Readable, dtype: str, rows: slice, states: Sequence[str] | Non
     return numbers
 
 
-def _part_table(records: Sequence[SentenceRecord]) -> pa.Table:
-    return pa.table(
-        {
-            "sentence": [record.index for record in records],
-            "id": [record.id for record in records],
-            "source": [record.source for record in records],
-            "position": [record.position for record in records],
-            "first_row": [record.first_row for record in records],
-            "n_tokens": [len(record.tokens) for record in records],
-            "tokens": [list(record.tokens) for record in records],
-        },
-        schema=layout.SENTENCES_SCHEMA,
-    )
-
-
 @dataclass(frozen=True)
 class ViewSettings:
     """Settings of a store that a view is written to; those that are None are of the store that the view is of.
@@ -165,8 +151,9 @@ def write_view(
         root.put(layout.INPUTS, encode_inputs(read_inputs(source)))
         write_manifest(root, manifest)
         zarr_form.create(root, manifest)
-        parts = _write_parts(root, manifest, view)
-        tables = _write_ids(root, manifest, view)
+        parts, tables = _write_parts(root, manifest, view), _write_ids(root, manifest, view)
+        write_marker(root, parts)
+        write_marker(root, tables)
         shards = checksum(_write_shards(root, manifest, view))
         holder.check()
         return root, complete_store(root, manifest, shards, [parts], [tables])
@@ -203,47 +190,37 @@ def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, setting
 
 
 def _write_parts(root: Root, manifest: Manifest, view: Readable) -> PartGroupMarker:
-    parts, objects, edges = [], [], [np.zeros(0, np.int64)]
+    parts, objects, starts = [], [], []
     for part in range(manifest.sizes.parts):
         first = part * PART_SENTENCES
-        numbers = range(first, min(first + PART_SENTENCES, view.n_sentences))
-        records = view._records(numbers)
-        rows = [(record.first_row, record.first_row + record.n_rows) for record in records]
-        parts.append(PartRange(part, first, len(records), rows[0][0], rows[-1][1] - rows[0][0]))
-        objects.append((layout.sentences_part(part), encode_part(_part_table(records))))
-        edges.append(np.array([start for start, _ in rows], np.int64))
-    entries = np.concatenate([*edges, np.array([view.n_rows], np.int64)])
+        records = view._records(range(first, min(first + PART_SENTENCES, view.n_sentences)))
+        first_row = records[0].first_row
+        parts.append(PartRange(part, first, len(records), first_row, records[-1].first_row + records[-1].n_rows - first_row))
+        columns = {name: [getattr(record, name) for record in records] for name in ("id", "source", "position", "first_row")}
+        columns["sentence"] = [record.index for record in records]
+        columns["n_tokens"] = [len(record.tokens) for record in records]
+        columns["tokens"] = [record.tokens for record in records]
+        objects.append((layout.sentences_part(part), encode_part(pa.table(columns, schema=layout.SENTENCES_SCHEMA))))
+        starts += columns["first_row"]
+    entries = np.array([*starts, view.n_rows], np.int64)
     for chunk in range(-(-len(entries) // manifest.sentence_chunk)):
         start = chunk * manifest.sentence_chunk
         objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries[start : start + manifest.sentence_chunk]))
-    marker = PartGroupMarker(0, tuple(parts), _put(root, objects))
-    write_marker(root, marker)
-    return marker
+    return PartGroupMarker(0, tuple(parts), put_recorded(root, objects))
 
 
 def _write_ids(root: Root, manifest: Manifest, view: Readable) -> IdsMarker:
     bits = layout.id_bits(view.n_sentences)
     pairs = ids.hashes(sentence.id for sentence in view.sentences())
     tables = ids.encode_tables(pairs, np.arange(view.n_sentences, dtype=np.int64), bits, range(1 << bits))
-    marker = IdsMarker(0, 0, 1 << bits, _put(root, tables))
-    write_marker(root, marker)
-    return marker
+    return IdsMarker(0, 0, 1 << bits, put_recorded(root, tables))
 
 
 def _write_shards(root: Root, manifest: Manifest, view: Readable) -> Iterator[ShardMarker]:
     for shard in range(manifest.sizes.shards):
         first, stop = manifest.shard_range(shard)
         states = rows_as(view, manifest.dtype, slice(first, stop))
-        tokens, sentence, index = text_of_rows(view, first, stop)
-        objects = _put(root, forms.encode_shard(manifest, shard, states, tokens, sentence, index))
-        marker = ShardMarker(shard, first, stop - first, objects)
+        objects = forms.encode_shard(manifest, shard, states, *text_of_rows(view, first, stop))
+        marker = ShardMarker(shard, first, stop - first, put_recorded(root, objects))
         write_marker(root, marker)
         yield marker
-
-
-def _put(root: Root, objects: Iterable[tuple[str, bytes | bytearray]]) -> tuple[ObjectRecord, ...]:
-    records = []
-    for path, data in objects:
-        root.put(path, data)
-        records.append(ObjectRecord.of(path, data))
-    return tuple(records)

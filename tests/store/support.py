@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +24,15 @@ from elmo_store.format.manifest import (
     encode_inputs,
     write_manifest,
 )
-from elmo_store.format.markers import IdsMarker, ObjectRecord, PartGroupMarker, PartRange, ShardMarker, checksum, write_marker
+from elmo_store.format.markers import (
+    IdsMarker,
+    PartGroupMarker,
+    PartRange,
+    ShardMarker,
+    checksum,
+    put_recorded,
+    write_marker,
+)
 from elmo_store.format.numbers import Int8Rows, quantized
 from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
@@ -176,24 +184,16 @@ def write_shard(
 ) -> ShardMarker:
     lo, hi = manifest.shard_range(shard)
     objects = forms.encode_shard(manifest, shard, states[lo:hi], tokens[lo:hi], sentence[lo:hi], index[lo:hi])
-    marker = ShardMarker(shard, lo, hi - lo, _put(root, objects), stats={"tokens": hi - lo})
+    marker = ShardMarker(shard, lo, hi - lo, put_recorded(root, objects), stats={"tokens": hi - lo})
     write_marker(root, marker)
     return marker
-
-
-def _put(root: Root, objects: Iterable[tuple[str, bytes | bytearray]]) -> tuple[ObjectRecord, ...]:
-    records = []
-    for path, data in objects:
-        root.put(path, data)
-        records.append(ObjectRecord.of(path, data))
-    return tuple(records)
 
 
 def write_ids(root: Root, manifest: Manifest) -> IdsMarker:
     n, bits = manifest.sizes.sentences, layout.id_bits(manifest.sizes.sentences)
     pairs = ids.hashes(f"doc.txt:{i}" for i in range(n))
     tables = ids.encode_tables(pairs, np.arange(n), bits, range(1 << bits))
-    marker = IdsMarker(0, 0, 1 << bits, _put(root, tables))
+    marker = IdsMarker(0, 0, 1 << bits, put_recorded(root, tables))
     write_marker(root, marker)
     return marker
 
@@ -229,7 +229,7 @@ def write_sentences(
     for chunk in range(-(-len(starts) // manifest.sentence_chunk)):
         entries = np.array(starts[chunk * manifest.sentence_chunk :][: manifest.sentence_chunk])
         objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries))
-    marker = PartGroupMarker(0, tuple(ranges), _put(root, objects))
+    marker = PartGroupMarker(0, tuple(ranges), put_recorded(root, objects))
     write_marker(root, marker)
     return marker
 
