@@ -27,16 +27,12 @@ __all__ = [
 ]  # fmt: skip
 
 _HOMES = {
-    "Batch": "elmo_store.reading.rows",
-    "EmbeddedSentence": "elmo_store.embedded",
-    "Readable": "elmo_store.reading.rows",
-    "ScalarMix": "elmo_store.mixing.scalar_mix",
-    "Sentence": "elmo_store.reading.rows",
-    "Store": "elmo_store.store",
-    "cached": "elmo_store.reading.row_cache",
-    "concat": "elmo_store.reading.views",
-    "embed": "elmo_store.embedded",
-    "open": "elmo_store.store",
+    "embedded": ("EmbeddedSentence", "embed"),
+    "mixing.scalar_mix": ("ScalarMix",),
+    "reading.row_cache": ("cached",),
+    "reading.rows": ("Batch", "Readable", "Sentence"),
+    "reading.views": ("concat",),
+    "store": ("Store", "open"),
 }
 
 
@@ -47,10 +43,11 @@ if not TYPE_CHECKING:  # a type checker sees the imports above, and nothing else
             value: Any = _version()
         elif name == "errors":
             value = importlib.import_module("elmo_store.errors")
-        elif name in _HOMES:
-            value = getattr(importlib.import_module(_HOMES[name]), name)
         else:
-            raise AttributeError(f"module 'elmo_store' has no attribute {name!r}")
+            home = next((home for home, names in _HOMES.items() if name in names), None)
+            if home is None:
+                raise AttributeError(f"module 'elmo_store' has no attribute {name!r}")
+            value = getattr(importlib.import_module(f"elmo_store.{home}"), name)
         globals()[name] = value
         return value
 

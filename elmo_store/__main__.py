@@ -90,7 +90,7 @@ def put_ours_first(path: list[str], environment: MutableMapping[str, str]) -> No
     standard = [entry for entry in path if _is_standard(entry)]
     path[:] = [*standard, OUR_FOLDER, *(entry for entry in path if entry != OUR_FOLDER and entry not in standard)]
     inherited = [entry for entry in environment.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    if OUR_FOLDER not in _installation():
+    if OUR_FOLDER not in {*site.getsitepackages(), site.getusersitepackages()}:  # every interpreter looks into those by itself
         inherited = [OUR_FOLDER, *(entry for entry in inherited if entry != OUR_FOLDER)]
     if inherited:
         environment["PYTHONPATH"] = os.pathsep.join(inherited)
@@ -101,16 +101,12 @@ def _is_standard(entry: str) -> bool:
     """Whether a folder (or zip) on the path is the interpreter's own."""
     libraries = {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     zipped = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
+    folder, name = os.path.split(entry)
     return (
         entry in libraries
-        or (os.path.dirname(entry) in libraries and os.path.basename(entry) == "lib-dynload")
-        or (os.path.basename(entry) == zipped and os.path.dirname(entry) in {os.path.dirname(library) for library in libraries})
+        or (name == "lib-dynload" and folder in libraries)
+        or (name == zipped and folder in {os.path.dirname(library) for library in libraries})
     )
-
-
-def _installation() -> set[str]:
-    """The folders that every interpreter of this installation looks into by itself."""
-    return {*site.getsitepackages(), site.getusersitepackages()}
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ class EmbeddedSentence:
     def read(self, states: Sequence[str] | str | None = None) -> Array:
         """The named states, all by default: [n, len(states), p]."""
         names = self.states if states is None else (states,) if isinstance(states, str) else states
-        unknown = [name for name in names if name not in self.states]
-        if unknown:
-            raise KeyError(f"no state {unknown[0]!r}: there are {', '.join(self.states)}")
+        for name in names:
+            if name not in self.states:
+                raise KeyError(f"no state {name!r}: there are {', '.join(self.states)}")
         return self.rows[:, [self.states.index(name) for name in names]]
 
     def layers(self) -> Array:
@@ -80,8 +80,7 @@ def embed(
         ValueError, TypeError: a setting or a sentence that makes no sense.
         Exception: a model that can't be found or read, with its name and the remedy.
     """
-    in_memory = _our_module("pipeline.jobs.in_memory")
-    embedded: list[EmbeddedSentence] = in_memory.embed(
+    embedded: list[EmbeddedSentence] = _in_memory().embed(
         sentences, model, dtype=dtype, precision=precision, start_state=start_state, tokenizer=tokenizer, device=device
     )
     return embedded
@@ -89,11 +88,11 @@ def embed(
 
 def loaded_model(model: str, *, precision: str, start_state: str) -> Any:
     """The loaded model that `embed` asks for such settings: a `pipeline.jobs.in_memory.QuickEmbedder`. Errors as `embed`'s."""
-    return _our_module("pipeline.jobs.in_memory").embedder(model, precision, start_state)
+    return _in_memory().embedder(model, precision, start_state)
 
 
-def _our_module(name: str) -> Any:
-    """The module ``name`` of ours, whatever else the user's path holds under such a common name."""
+def _in_memory() -> Any:
+    """The module that computes, whatever else the user's path holds under the common names of our packages."""
     ours = str(Path(__file__).resolve().parent.parent)
     for package in ("model", "transforms", "pipeline"):
         imported = sys.modules.get(package)
@@ -101,7 +100,7 @@ def _our_module(name: str) -> Any:
             raise ImportError(f"{imported.__file__} was imported as {package}, the name of a package of elmo-store: rename it")
     sys.path.insert(0, ours)
     try:
-        return importlib.import_module(name)
+        return importlib.import_module("pipeline.jobs.in_memory")
     except ModuleNotFoundError as error:
         raise ImportError(f"embed needs {error.name}, which is not installed: pip install 'elmo-store[embed]'") from error
     finally:

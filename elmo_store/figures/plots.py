@@ -4,8 +4,11 @@ Colours are the theme's: in the SVG they are CSS variables with the light theme'
 serves light, dark and paper.
 """
 
+import html
 import io
+import logging
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,7 +67,7 @@ class Picture:
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
         for colour, variable in VARIABLES.items():
             text = text.replace(colour, f"var({variable}, {colour})")
-        label = f'role="img" aria-label="{_attribute(self.title)}"'
+        label = f'role="img" aria-label="{html.escape(self.title)}"'
         return re.sub(r"<svg ", f"<svg {label} ", text, count=1)
 
     _repr_svg_ = svg
@@ -107,6 +110,10 @@ def draw(name: str, figures: StoreFigures) -> Picture:
 
 @contextmanager
 def _style(name: str) -> Iterator[None]:
+    """The theme; without warnings about fonts.
+
+    ``system-ui`` is the reader's font: Matplotlib can't find it here and need not, nor need its own have every letter.
+    """
     try:
         import matplotlib as mpl
     except ImportError as error:
@@ -118,21 +125,11 @@ def _style(name: str) -> Iterator[None]:
         "axes.spines.top": False, "axes.spines.right": False, "axes.titlesize": 10, "legend.frameon": False,
         "text.parse_math": False,
     }  # fmt: skip
-    with _without_font_warnings(), mpl.rc_context(settings):
-        yield
-
-
-@contextmanager
-def _without_font_warnings() -> Iterator[None]:
-    """``system-ui`` is the reader's font: Matplotlib can't find it here and need not, nor need its own have every letter."""
-    import logging
-    import warnings
-
     log = logging.getLogger("matplotlib.font_manager")
     level = log.level
     log.setLevel(logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with mpl.rc_context(settings), warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
             yield
     finally:
@@ -143,8 +140,7 @@ def _axes(n: int = 1, height: float = 2.6) -> tuple["Figure", "list[Axes]"]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    made = figure.subplots(1, n, squeeze=False)
-    return figure, list(made[0])
+    return figure, list(figure.subplots(1, n, squeeze=False)[0])
 
 
 Drawn = tuple["Figure", list[tuple[str, ...]]]
@@ -308,10 +304,6 @@ def _weights(figures: StoreFigures) -> Drawn:
     rows = [(weight_set.name, *(f"{value:.4f}" for value in weight_set.s), f"{weight_set.gamma:.4f}") for weight_set in sets]
     n_layers = max((len(weight_set.s) for weight_set in sets), default=0)
     return figure, [("set", *(vectors.layer_name(layer) for layer in range(n_layers)), "γ"), *rows]
-
-
-def _attribute(text: str) -> str:
-    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
 
 
 @dataclass(frozen=True)
