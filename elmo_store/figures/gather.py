@@ -184,20 +184,16 @@ def refused(root: Root, manifest: Manifest, parts: list[int], n_examples: int = 
     return Refused(dict(counts.most_common()), {reason: tuple(shown) for reason, shown in examples.items()})
 
 
-def block_starts(n_rows: int, blocks: int = BLOCKS, rows: int = BLOCK_ROWS) -> list[int]:
-    """First rows of evenly spaced blocks of ``rows`` rows, each the beginning of an inner chunk of that size."""
-    return [block * rows for block in evenly(-(-n_rows // rows), blocks)]
-
-
 def sample_vectors(store: StoreReader, blocks: int = BLOCKS) -> VectorSample:
-    """Evenly spaced blocks of rows with all their states."""
-    starts = block_starts(store.n_rows, blocks)
-    spans = [(start, min(start + BLOCK_ROWS, store.n_rows)) for start in starts]
-    empty = np.zeros((0, len(store.states), store.channels), store.dtype)
-    states = np.concatenate([empty, *(store.read(rows=slice(first, stop)) for first, stop in spans)])
-    text = [text_of_rows(store, first, stop) for first, stop in spans]
-    row = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, stop) for first, stop in spans)])
-    sentence = np.concatenate([np.zeros(0, np.int64), *(numbers for _, numbers, _ in text)])
-    position = np.concatenate([np.zeros(0, np.int64), *(positions for _, _, positions in text)])
-    token = [token for tokens, _, _ in text for token in tokens]
-    return VectorSample(row, states, tuple(token), sentence, position, store.n_rows)
+    """Evenly spaced blocks of rows, each the rows of whole inner chunks, with all their states."""
+    starts = [block * BLOCK_ROWS for block in evenly(-(-store.n_rows // BLOCK_ROWS), blocks)]
+    spans = [(start, min(start + BLOCK_ROWS, store.n_rows)) for start in starts] or [(0, 0)]
+    texts = [text_of_rows(store, first, stop) for first, stop in spans]
+    return VectorSample(
+        row=np.concatenate([np.arange(first, stop) for first, stop in spans]),
+        states=np.concatenate([store.read(rows=slice(first, stop)) for first, stop in spans]),
+        token=tuple(token for tokens, _, _ in texts for token in tokens),
+        sentence=np.concatenate([numbers for _, numbers, _ in texts]),
+        position=np.concatenate([positions for _, _, positions in texts]).astype(np.int64),
+        n_rows=store.n_rows,
+    )
