@@ -28,8 +28,7 @@ class StoreVersionError(StoreError):
     """The store has a format version that this package can't read."""
 
     def __init__(self, where: str, found: int, known: int) -> None:
-        newer = found > known
-        remedy = "upgrade elmo-store (pip install -U elmo-store)" if newer else "write the store again"
+        remedy = "upgrade elmo-store (pip install -U elmo-store)" if found > known else "write the store again"
         self.message = f"{where}: the store has format version {found}, this elmo-store reads format version {known}: {remedy}"
         self.where, self.found, self.known = where, found, known
 
@@ -108,7 +107,7 @@ class JobMismatchError(StoreError):
     """
 
     def __init__(self, where: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
-        lines = [f"  {name}: {there!r} there, {now!r} asked for" for name, (there, now) in sorted(fields.items())]
+        lines = [f"  {name}: {stored!r} there, {asked!r} asked for" for name, (stored, asked) in sorted(fields.items())]
         self.message = (
             f"{where} holds another job's output; it differs in {len(lines)} field{'s' if len(lines) != 1 else ''}:\n"
             + "\n".join(lines)

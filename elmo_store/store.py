@@ -36,18 +36,16 @@ class Store(StoreReader):
 
     def _repr_html_(self) -> str:
         manifest, counts = self.manifest, self.manifest.counts
-        rows = [("where", self.url)]
+        facts = {"where": self.url}
         if counts is not None:
-            rows.append(("text", f"{counts.sentences:,} sentences, {counts.tokens:,} tokens, {counts.rejected:,} refused"))
-        n_rows = f"{counts.rows:,}" if counts else "?"
-        rows += [
-            ("what", f"{n_rows} × {len(self.states)} × {self.channels} {self.dtype}"),
-            ("states", ", ".join(self.states)),
-            ("model", f"{manifest.model.name}, {manifest.start_state.kind} start state"),
-            ("forms", ", ".join(manifest.forms)),
-            ("next", f'store[0] · store.sentence(id=…) · store["{self.states[0]}"][0:100] · store.plot.norms()'),
-        ]
-        return notebook.table(f"elmo_store.Store ({manifest.kind}, {'complete' if manifest.complete else 'incomplete'})", rows)
+            facts["text"] = f"{counts.sentences:,} sentences, {counts.tokens:,} tokens, {counts.rejected:,} refused"
+        facts["what"] = f"{f'{counts.rows:,}' if counts else '?'} × {len(self.states)} × {self.channels} {self.dtype}"
+        facts["states"] = ", ".join(self.states)
+        facts["model"] = f"{manifest.model.name}, {manifest.start_state.kind} start state"
+        facts["forms"] = ", ".join(manifest.forms)
+        facts["next"] = f'store[0] · store.sentence(id=…) · store["{self.states[0]}"][0:100] · store.plot.norms()'
+        title = f"elmo_store.Store ({manifest.kind}, {'complete' if manifest.complete else 'incomplete'})"
+        return notebook.table(title, facts.items())
 
     @cached_property
     def plot(self) -> "StorePlots":

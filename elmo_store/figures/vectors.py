@@ -38,8 +38,8 @@ def layer_name(layer: int) -> str:
 def unit(vectors: Float) -> Float:
     """Each row divided by its length; rows of zeros stay zeros."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    found: Float = vectors / np.maximum(lengths, np.float32(1e-12))
-    return found
+    units: Float = vectors / np.maximum(lengths, np.float32(1e-12))
+    return units
 
 
 def norms_by_state(states: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

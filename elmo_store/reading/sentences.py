@@ -192,7 +192,7 @@ class SentenceTable:
         footer_of = dict(zip(holding.tolist(), footers, strict=True))
         tables = self._groups.get_all(keys, lambda missing: self._read_groups(missing, footer_of))
         indices = [int(at - f.before[group]) for f, at, group in zip(footers, local, groups, strict=True)]
-        return [self._record(*found) for found in zip(wanted.tolist(), tables, indices, strict=True)]
+        return list(map(self._record, wanted.tolist(), tables, indices))
 
     def token_lists(self) -> Iterator[tuple[int, pa.ListArray]]:
         """Number of a first sentence, and the tokens of it and of those after it; all sentences, in order."""

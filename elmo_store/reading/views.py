@@ -118,7 +118,7 @@ class Selection(Readable, Generic[S]):
 
     def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
         own = [part for first, stop in spans for part in self._in_store(int(first), int(stop))]
-        return self.store._read(states, _array(own), raw, empty)
+        return self.store._read(states, own, raw, empty)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return [token for span in self._in_store(first, stop) for token in self.store._tokens(*span)]
@@ -150,15 +150,14 @@ class Concatenation(Readable):
             raise ValueError("no store to concatenate: give one or more")
         first = stores[0]
         for other in stores[1:]:
+            refused = f"{other.url} can't follow {first.url}"
             for name in ("states", "channels", "dtype", "is_int8", "boundaries"):
                 if getattr(other, name) != getattr(first, name):
-                    raise StoreError(
-                        f"{other.url} can't follow {first.url}: its {name} is {getattr(other, name)}, not {getattr(first, name)}"
-                    )
+                    raise StoreError(f"{refused}: its {name} is {getattr(other, name)}, not {getattr(first, name)}")
             if other.manifest.model.fingerprint != first.manifest.model.fingerprint:
-                raise StoreError(f"{other.url} can't follow {first.url}: they are of different models")
+                raise StoreError(f"{refused}: they are of different models")
             if other.manifest.start_state != first.manifest.start_state:
-                raise StoreError(f"{other.url} can't follow {first.url}: their sentences start from different states")
+                raise StoreError(f"{refused}: their sentences start from different states")
         self.stores = tuple(stores)
         self._is_as(first)
         self.url = " + ".join(store.url for store in stores)
@@ -216,8 +215,8 @@ class Concatenation(Readable):
     def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
         pieces = [piece for first, stop in spans for piece in self._in_stores(int(first), int(stop))]
         if len({index for index, _ in pieces}) < 2:  # the usual case: no copy
-            return self.stores[pieces[0][0] if pieces else 0]._read(states, _array([span for _, span in pieces]), raw, empty)
-        rows = [self.stores[index]._read(states, _array([span]), raw) for index, span in pieces]
+            return self.stores[pieces[0][0] if pieces else 0]._read(states, [span for _, span in pieces], raw, empty)
+        rows = [self.stores[index]._read(states, [span], raw) for index, span in pieces]
         return joined(rows) if raw else np.concatenate(rows)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
@@ -237,7 +236,3 @@ def concat(stores: Sequence[StoreReader]) -> Concatenation:
     that has it.
     """
     return Concatenation(stores)
-
-
-def _array(spans: Sequence[Span]) -> Int64:
-    return np.array(spans, np.int64).reshape(-1, 2)

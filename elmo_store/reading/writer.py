@@ -48,7 +48,7 @@ def complete_store(
     root: Root,
     manifest: Manifest,
     shards_checksum: str,
-    stretches: Sequence[PartGroupMarker],
+    part_groups: Sequence[PartGroupMarker],
     id_tables: Sequence[IdsMarker],
 ) -> Manifest:
     """Write what a complete store has and an unfinished one has not; returns the manifest that stands there now.
@@ -57,17 +57,17 @@ def complete_store(
         root: the store; every object that the markers name is there.
         manifest: its manifest, with its counts.
         shards_checksum: `checksum` of the markers of all shards, in order.
-        stretches: markers of all parts, in order.
+        part_groups: markers of all parts, in order.
         id_tables: markers of all id tables, in order.
 
     Raises:
         StoreError: the parts don't follow each other.
     """
-    parts = [part for stretch in stretches for part in stretch.parts]
+    parts = [part for group in part_groups for part in group.parts]
     fault = index_fault(parts)
     if fault:
         raise StoreError(f"{root}: {fault}: run the job again with --overwrite")
-    sizes = {record.path: record.bytes for stretch in stretches for record in stretch.objects}
+    sizes = {record.path: record.bytes for group in part_groups for record in group.objects}
     of_parts = [(sizes[layout.sentences_part(p.part)], sizes.get(layout.rejects_part(p.part), 0)) for p in parts]
     root.put(layout.SENTENCE_INDEX, encode_index(parts, of_parts))
     zarr_form.consolidate(root, manifest)
@@ -75,7 +75,7 @@ def complete_store(
         manifest,
         complete=True,
         objects=tuple(ObjectRecord.of(rel, root.get(rel)) for rel in single_objects(manifest)),
-        checksums=Checksums(shards_checksum, checksum(stretches), checksum(id_tables)),
+        checksums=Checksums(shards_checksum, checksum(part_groups), checksum(id_tables)),
     )
     root.flush()  # `complete: true` promises all that was written before
     write_manifest(root, complete)
@@ -167,11 +167,13 @@ def _check_empty(root: Root) -> None:
 
 def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, settings: ViewSettings) -> Manifest:
     """The manifest of what `write_view` writes, incomplete."""
-    asked: dict[str, Any] = {name: getattr(settings, name) for name in ("shard_rows", "dtype", "compression")}
-    asked["checksum"] = settings.inner_checksum
-    asked["forms"] = None if settings.store_forms is None else tuple(settings.store_forms)
-    asked = {name: value for name, value in asked.items() if value is not None}
-    size = int(asked.get("shard_rows", like.shard_rows))
+    forms = None if settings.store_forms is None else tuple(settings.store_forms)
+    asked = {
+        "shard_rows": settings.shard_rows, "dtype": settings.dtype, "forms": forms,
+        "compression": settings.compression, "checksum": settings.inner_checksum,
+    }  # fmt: skip
+    changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    size = settings.shard_rows or like.shard_rows
     n_parts = -(-view.n_sentences // PART_SENTENCES)
     what = {"of": like.input.fingerprint, "sentences": repr(numbers) if isinstance(numbers, range) else list(numbers)}
     fingerprint = "sha256:" + hashlib.sha256(json.dumps(what).encode()).hexdigest()
@@ -185,7 +187,7 @@ def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, setting
         counts=Counts(view.n_sentences, view.n_tokens, view.n_rows, 0, 0, n_parts, layout.n_shards(view.n_rows, size)),
         input=InputInfo(fingerprint, like.input.files),
         job={"selected_from": like.input.fingerprint, "input": fingerprint},
-        **asked,
+        **changes,
     )
 
 
