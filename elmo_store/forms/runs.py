@@ -228,7 +228,7 @@ class PlainRows:
         self._row_bytes = width * self._dtype.itemsize
         self._runs = RunReader(root)
         self._find = find
-        self._blocks: Recent[int, Blocks | None] = Recent(BLOCKS_AT_HAND)
+        self._blocks: Recent[int, tuple[Blocks, Int64] | None] = Recent(BLOCKS_AT_HAND)  # and their starts as an array
 
     def read(self, parts: Sequence[int], spans: Spans, empty: Empty) -> Array | None:
         """Rows of these parts, those of one span after the other's; None if the rows of a shard are not stored as they are.
@@ -240,8 +240,9 @@ class PlainRows:
                 first, stop = int(spans[0][0]), int(spans[0][1])
                 shard, low = divmod(first, self._shard_rows)
                 n_rows = stop - first
-                blocks = self._blocks.get(shard, self._find_one) if n_rows > 0 else None
-                if blocks is not None:
+                known = self._blocks.get(shard, self._find_one) if n_rows > 0 else None
+                if known is not None:
+                    blocks = known[0]
                     block, row = divmod(low, blocks.rows)
                     if row + n_rows <= blocks.rows:
                         out = empty((len(parts), n_rows, self._width), self._dtype)
@@ -254,24 +255,30 @@ class PlainRows:
             with errors_name(self._root, damage=(ShortReadError,)):
                 raise
 
-    def _find_one(self, shard: int) -> Blocks | None:
-        return self._find([shard])[0]
+    def _find_one(self, shard: int) -> tuple[Blocks, Int64] | None:
+        return self._find_all([shard])[0]
+
+    def _find_all(self, shards: list[int]) -> list[tuple[Blocks, Int64] | None]:
+        return [blocks and (blocks, np.array(blocks.starts, np.int64)) for blocks in self._find(shards)]
 
     def _read_many(self, parts: Sequence[int], spans: Int64, empty: Empty) -> Array | None:
         pieces = cut(spans, self._shard_rows)
         shards, shard_of = np.unique(pieces.of, return_inverse=True)
-        known = self._blocks.get_all(shards.tolist(), self._find)
-        blocks = [shard for shard in known if shard is not None]
-        if len(blocks) < len(known):
+        known = [shard for shard in self._blocks.get_all(shards.tolist(), self._find_all) if shard is not None]
+        if len(known) < len(shards):
             return None
+        blocks = [shard for shard, _ in known]
         out = empty((len(parts), int(pieces.rows.sum()), self._width), self._dtype)
         if out.size:
-            block_rows = np.array([shard.rows for shard in blocks], np.int64)
-            first_block = np.cumsum([0, *(len(shard.starts) for shard in blocks)])  # of each shard, among all
-            within = cut(np.stack([pieces.first, pieces.stop], axis=1), block_rows[shard_of])
-            shard_of = shard_of[within.span]
-            table = np.array([starts for shard in blocks for starts in shard.starts], np.int64)
-            starts = table[first_block[shard_of] + within.of][:, list(parts)] + (within.first * self._row_bytes)[:, None]
+            table = np.concatenate([starts for _, starts in known])  # [blocks of all shards, parts]
+            within, block_of = pieces, shard_of
+            if len(table) > len(blocks):  # shards of several blocks
+                block_rows = np.array([shard.rows for shard in blocks], np.int64)
+                first_block = np.cumsum([0, *(len(shard.starts) for shard in blocks)])  # of each shard, among all
+                within = cut(np.stack([pieces.first, pieces.stop], axis=1), block_rows[shard_of])
+                shard_of = shard_of[within.span]
+                block_of = first_block[shard_of] + within.of
+            starts = table[block_of[:, None], list(parts)] + (within.first * self._row_bytes)[:, None]
             sizes = np.array([shard.size for shard in blocks], np.int64)
             n_bytes, places = within.rows * self._row_bytes, within.place * self._row_bytes
             self._runs.read_runs(Runs([shard.rel for shard in blocks], sizes, shard_of, starts, n_bytes, places), out)

@@ -16,15 +16,14 @@ from elmo_store import notebook
 from elmo_store.errors import SentenceNotFoundError, StateNotFoundError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.numbers import Array, Empty, Int8Rows
+from elmo_store.forms.runs import Int64, Spans
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading import scan
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.text_index import Text, words
 
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
-Int64 = npt.NDArray[np.int64]
 Span = tuple[int, int]  # first row, and the row after the last
-Spans = Int64 | Sequence[Span]  # [n, 2]; one sentence is read sooner without an array
 TOKENS_SHOWN = 200  # of a sentence, in a notebook
 BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 
@@ -39,13 +38,14 @@ class Sentence:
         index: its number in the store.
         first_row: its first row in the store.
         n_rows: how many rows it has.
+        span: its first row and the row after its last.
     """
 
-    __slots__ = ("_record", "_store", "first_row", "index", "n_rows")
+    __slots__ = ("_record", "_store", "first_row", "index", "n_rows", "span")
 
     def __init__(self, store: "Readable", index: int, span: Span, record: SentenceRecord | None = None) -> None:
-        self._store, self._record = store, record
-        self.index, self.first_row, self.n_rows = index, span[0], span[1] - span[0]
+        self._store, self._record, self.index, self.span = store, record, index, span
+        self.first_row, self.n_rows = span[0], span[1] - span[0]
 
     def _repr_html_(self) -> str:
         words, (first, stop) = self.tokens, self.span
@@ -56,7 +56,7 @@ class Sentence:
         return notebook.table(f"elmo_store.Sentence {self.index:,} ({len(words):,} tokens)", facts.items())
 
     def __repr__(self) -> str:
-        return f"<Sentence {self.index} of {self._store.url}: rows {self.first_row} … {self.first_row + self.n_rows}>"
+        return f"<Sentence {self.index} of {self._store.url}: rows {self.span[0]} … {self.span[1]}>"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sentence):
@@ -92,11 +92,6 @@ class Sentence:
     def tokens(self) -> tuple[str, ...]:
         """Its tokens, without BOS and EOS."""
         return self.record.tokens
-
-    @property
-    def span(self) -> Span:
-        """Its first row and the row after its last."""
-        return self.first_row, self.first_row + self.n_rows
 
     def read(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Array:
         """Its rows of the named states (all by default): [n_rows, len(states), channels] in the store's dtype.

@@ -11,7 +11,7 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
 from elmo_store.format.numbers import Empty
-from elmo_store.forms.runs import RowReader, cut
+from elmo_store.forms.runs import cut
 from elmo_store.forms.shards import row_reader
 from elmo_store.reading.rows import Int64, Readable, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable
@@ -98,20 +98,19 @@ class StoreReader(Readable):
         return self._now.texts.find(texts)
 
     def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
-        return self._rows_of(spans).read(states, spans, empty, raw=raw)
+        if not self.manifest.complete:
+            self._check_marked(spans)
+        return self._now.rows.read(states, spans, empty, raw=raw)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
-        return self._rows_of([(first, stop)]).tokens(first, stop)
-
-    def _rows_of(self, spans: Spans) -> RowReader:
-        """The reader of rows. ShardMissingError for a shard of an unfinished store that has no marker, whatever else there is."""
-        readers = self._now
         if not self.manifest.complete:
-            self._check_marked(readers, np.array(spans, np.int64).reshape(-1, 2))
-        return readers.rows
+            self._check_marked([(first, stop)])
+        return self._now.rows.tokens(first, stop)
 
-    def _check_marked(self, readers: Readers, spans: Int64) -> None:
-        for shard in set(cut(spans, self.manifest.shard_rows).of.tolist()) - readers.marked:
+    def _check_marked(self, spans: Spans) -> None:
+        """ShardMissingError for a shard of an unfinished store that has no marker, whatever else there is."""
+        readers, pieces = self._now, cut(np.array(spans, np.int64).reshape(-1, 2), self.manifest.shard_rows)
+        for shard in set(pieces.of.tolist()) - readers.marked:
             if read_marker(self.root, shard) is None:
                 raise ShardMissingError(
                     f"{self.root.url(layout.shard_marker(shard))} is missing: shard {shard} is not written yet; "

@@ -24,10 +24,11 @@ class Recent(Generic[K, V]):
 
     def get(self, key: K, make: Callable[[K], V]) -> V:
         """The value of ``key``, made by ``make`` if it is not kept."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-                return self._values[key]
+        try:  # without the lock: each of these is one step, and a value that leaves between them is made again
+            self._values.move_to_end(key)
+            return self._values[key]
+        except KeyError:
+            pass
         return self.get_all([key], lambda missing: [make(missing[0])])[0]
 
     def get_all(self, keys: Iterable[K], make: Callable[[list[K]], list[V]]) -> list[V]:
