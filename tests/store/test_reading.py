@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import elmo_store
 from elmo_store.errors import SentenceNotFoundError, ShardMissingError, StoreError
 from elmo_store.format import layout
-from elmo_store.forms import zarr_rows
+from elmo_store.forms import runs, zarr_rows
 from elmo_store.reading import sentences
 from tests.examples import examples
 from tests.store.support import LENGTHS, Written, make_store
@@ -121,7 +121,8 @@ def test_a_row_leads_to_its_sentence(stored: Written) -> None:
 def test_many_threads_read_one_store(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ids, tokens and rows from eight threads, with caches so small that everything is dropped while others hold it."""
     for module, name in ((sentences, "CHUNKS_AT_HAND"), (sentences, "FOOTERS_AT_HAND"), (sentences, "GROUPS_AT_HAND"),
-                         (zarr_rows, "INDICES_AT_HAND"), (zarr_rows, "TOKEN_CHUNKS_AT_HAND")):  # fmt: skip
+                         (zarr_rows, "SHARDS_AT_HAND"), (zarr_rows, "TOKEN_CHUNKS_AT_HAND"),
+                         (runs, "BLOCKS_AT_HAND")):  # fmt: skip
         monkeypatch.setattr(module, name, 1)
     lengths = [i % 5 for i in range(400)]
     written = make_store(str(tmp_path / "store"), lengths=lengths, parts=(50,) * 8, shard_rows=64)
