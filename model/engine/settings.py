@@ -13,15 +13,15 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "tf32": torch.f
 class EngineSettings:
     """How to compute; everything here but `precision` leaves the numbers as they are (on one machine)."""
 
-    # of products: "float32", "bfloat16", or "tf32" (CUDA only; on a CPU it is float32), or "int8" (a CPU with VNNI: the LSTM's
-    # products of 8-bit numbers, all else bfloat16). Cells are float32
+    # Of products: "float32", "bfloat16", or "tf32" (CUDA only; on a CPU it is float32), or "int8" (a CPU with VNNI: the LSTM's
+    # products of 8-bit numbers, all else bfloat16). Cells are float32.
     precision: Precision = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"  # "cpu", "cuda", or "auto" = cuda where there is one
-    # rows of a step, at most; None = 128 on a CPU (256 where cells are 2048 wide or less), 2048 on a GPU. On a GPU it can show in
-    # the last bits
+    # Rows of a step, at most; None = 128 on a CPU (256 where cells are 2048 wide or less), 2048 on a GPU. On a GPU it can show in
+    # the last bits.
     lanes: int | None = None
     threads: int | None = None  # CPU threads for both directions together, None = PyTorch's number
-    # what computes the cell on a CPU: "c", "torch", or "auto" = C where it was built. They differ in last bits
+    # What computes the cell on a CPU: "c", "torch", or "auto" = C where it was built. They differ in last bits.
     cell: Literal["auto", "c", "torch"] = "auto"
 
     def __post_init__(self) -> None:

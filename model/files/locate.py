@@ -142,14 +142,8 @@ def published_members(names: Collection[str], shown: str) -> set[str]:
 def unpack(path: Path, folder: Path, shown: str, wanted: Callable[[Collection[str], str], set[str]] = published_members) -> None:
     """Take a model's files out of a zip, under the last part of their names, and no more bytes than its index says they have.
 
-    Args:
-        path: of the zip.
-        folder: for the files.
-        shown: what messages call the zip.
-        wanted: says which of the members' names to take, and raises WeightsError where a model's are missing.
-
-    Raises:
-        WeightsError: no zip, or without them.
+    ``shown`` is what messages call the zip; ``wanted`` says which of the members' names to take, or raises. WeightsError: no zip,
+    or without a model's files.
     """
     members = zip_members(path, shown)
     names = wanted(members, shown)

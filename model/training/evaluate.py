@@ -38,12 +38,10 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(network: Network, theta: SoftmaxWeights, sentences: Iterable[Sequence[str]]) -> Evaluation:
-    """Read the sentences in order with the state carried, as in training, and predict every token but the openers.
+    """Read held-out sentences in order with the state carried, as in training, and predict every token but the openers.
 
-    Args:
-        network: in any dtype; float32 for results that rounding has no part in.
-        theta: the softmax trained with it.
-        sentences: a held-out text; words that training never saw are read as themselves and count as unknown.
+    ``network`` is of any dtype, float32 for results that rounding has no part in; ``theta`` is the softmax trained with it. Words
+    that training never saw are read as themselves and count as unknown.
 
     Raises:
         TrainingError: the text holds no sentences; network and softmax do not fit together.

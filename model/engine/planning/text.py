@@ -77,13 +77,10 @@ class Text:
 
 
 class WordBook:
-    """Word → number, from call to call; emptied when it is full, never in the middle of a call.
+    """Word → number, from call to call; emptied when it has ``capacity`` words, never in the middle of a call.
 
     Its vocabulary, the words by number, only grows until it is emptied: whoever holds the list may read its first n words.
-
-    Args:
-        capacity: words after which the next call starts with an empty book.
-        max_chars: characters the model reads of a word, markers included.
+    ``max_chars`` of a word are what the model reads, markers included.
     """
 
     def __init__(self, capacity: int, max_chars: int) -> None:
