@@ -14,16 +14,18 @@ import argparse
 import resource
 import statistics
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import elmo_store as stores
 from benchmarks.support import Table, machine, options_of, run_measured, seconds, working_folder
 from benchmarks.texts import SAMPLE, SHAPES, made_up_text, running_text, write_lines, write_model
+from elmo_store.format.markers import read_marker, total_bytes
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import load_model
 from model.warm import compute_warm
-from pipeline.progress.summary import Totals, all_markers, totals
+from transforms.stages.finish import stat_sums
 
 TABLES = ("job", "memory", "small-files")
 SHARE = 0.85  # of the engine's own rate: what a whole job should reach
@@ -33,18 +35,21 @@ FILES, LINES, TOKENS_A_LINE, SHARD_ROWS = 8_000, 3, 25, 64  # of small files
 
 @dataclass(frozen=True)
 class JobRun:
-    """One run of the command; ``totals`` are sums over shards."""
+    """One run of the command; ``sums`` are of the shards' markers, ``stored_bytes`` of all their objects."""
 
     seconds: float
     peak_bytes: int
-    totals: Totals
+    sums: Mapping[str, float]
+    stored_bytes: int
 
 
 def run_job(inputs: list[str], options: list[str], output: Path) -> JobRun:
     """Run ``embed`` once."""
     measured = run_measured("embed", *inputs, "--output", str(output), "--overwrite", "--quiet", *options)
     store = stores.open(str(output))
-    return JobRun(measured.seconds, measured.peak_bytes, totals(all_markers(store.root, store.manifest.sizes.shards)))
+    read = (read_marker(store.root, shard) for shard in range(store.manifest.sizes.shards))
+    markers = [marker for marker in read if marker is not None]
+    return JobRun(measured.seconds, measured.peak_bytes, stat_sums(markers), total_bytes(markers))
 
 
 class EngineAlone:
@@ -91,9 +96,9 @@ def job(args: argparse.Namespace, folder: Path) -> None:
 def lines_of(runs: list[JobRun], engine: list[float]) -> list[str]:
     """The lines of the result: medians; ``engine`` seconds of the engine alone."""
     median = statistics.median
-    tokens = runs[0].totals.tokens
+    tokens = runs[0].sums["tokens"]
     whole, alone = median(run.seconds for run in runs), median(engine)
-    computing = median(run.totals.seconds_computing for run in runs)
+    computing = median(run.sums["seconds_computing"] for run in runs)
     beside = whole - computing
     gained = (alone - SHARE * computing) / tokens  # seconds a token, beyond what the share leaves
     reached = f"from {SHARE * beside / gained:,.0f} tokens on" if gained > 0 else "at no length of text"
@@ -105,10 +110,10 @@ def lines_of(runs: list[JobRun], engine: list[float]) -> list[str]:
         f"tokens                  {tokens:>12,}",
         f"whole command           {tokens / whole:>12,.0f} tokens/s   ({spread([run.seconds for run in runs])})",
         f"  while computing       {tokens / computing:>12,.0f} tokens/s   ({computing:.1f} s, reading and writing beside it)",
-        f"  reading shards        {median(run.totals.seconds_reading for run in runs):>12.2f} s",
-        f"  writing shards        {median(run.totals.seconds_writing for run in runs):>12.2f} s",
+        f"  reading shards        {median(run.sums['seconds_reading'] for run in runs):>12.2f} s",
+        f"  writing shards        {median(run.sums['seconds_writing'] for run in runs):>12.2f} s",
         f"peak memory             {median(run.peak_bytes for run in runs) / 2**20:>12,.0f} MiB, all processes",
-        f"stored                  {runs[0].totals.bytes / max(1, tokens):>12,.0f} bytes/token",
+        f"stored                  {runs[0].stored_bytes / max(1, tokens):>12,.0f} bytes/token",
         f"engine alone            {tokens / alone:>12,.0f} tokens/s   ({spread(engine)})",
         f"job / engine            {alone / whole:>12.1%} whole command, {alone / computing:.1%} while computing",
         f"beside computing        {beside:>12.1f} s          (start of Python, model, warm state, text)",

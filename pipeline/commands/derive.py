@@ -49,6 +49,6 @@ def run(args: argparse.Namespace, beam_args: list[str], manifest_of: "Callable[[
     ``manifest_of`` the source: the output's, incomplete.
     """
     with nothing_to_collect():
-        from pipeline.jobs.derive_job import DeriveOptions, run_job
+        from pipeline.jobs.derive_job import run_job
 
-    return report.after_job(run_job(DeriveOptions.of(args), beam_args, manifest_of), args)
+    return report.after_job(run_job(args, beam_args, manifest_of), args)

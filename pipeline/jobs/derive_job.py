@@ -7,7 +7,7 @@ import argparse
 import hashlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -34,29 +34,6 @@ from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, DeriveShard
 from transforms.stages.finish import finish_store, left_to_do
 
 
-@dataclass(frozen=True)
-class DeriveOptions:
-    """What `mix` and `convert` are both asked for; None is as the source has it."""
-
-    command: str
-    source: str
-    output: str
-    store: str | None
-    dtype: str | None
-    compression: str | None
-    overwrite: bool
-    take_over: bool
-    no_wait: bool
-    shared_disk: bool
-    quiet: bool
-    storage_options: dict[str, Any] | None = field(repr=False)
-
-    @classmethod
-    def of(cls, args: argparse.Namespace) -> "DeriveOptions":
-        """The record of parsed arguments."""
-        return cls(**{one.name: getattr(args, one.name) for one in fields(cls)})
-
-
 class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
     """The store at ``source`` into the one that the manifest at ``target`` asks for: mixed, or in other numbers and forms.
 
@@ -80,25 +57,26 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
         return (copied, derived) | "All results" >> beam.Flatten() | "Finish" >> finish_store(self._roots[1])
 
 
-def run_job(options: DeriveOptions, beam_args: list[str], manifest_of: Callable[[Root], Manifest]) -> Exit:
+def run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Callable[[Root], Manifest]) -> Exit:
     """Check, take the lease, put the job's start into the output, run. CommandError for what never began.
 
-    ``manifest_of`` the source: the output's, incomplete.
+    ``args``: of `mix` or `convert`; ``manifest_of`` the source: the output's, incomplete.
     """
-    source, target = _source(options), Root(options.output, options.storage_options)
-    with preflight.opened(beam_args, wait=not options.no_wait) as runner:
-        ends = [Location(what, getattr(options, what), options.storage_options) for what in ("source", "output")]
-        preflight.check_reach(runner, ends, shared_disk=options.shared_disk)
+    waits, overwrite = not args.no_wait, args.overwrite
+    source, target = _source(args.source, args.storage_options), Root(args.output, args.storage_options)
+    with preflight.opened(beam_args, wait=waits) as runner:
+        ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
+        preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(source)
-        terms = LeaseTerms(is_local(runner), waits=not options.no_wait, take_over=options.take_over)
+        terms = LeaseTerms(is_local(runner), waits, args.take_over)
 
         def earlier_run() -> Manifest | None:
-            existing = standing(target, overwrite=options.overwrite)
+            existing = standing(target, overwrite=overwrite)
             same = existing is not None and is_same_job(target, existing, manifest, read_inputs(source))
             return existing if same else None
 
         def begin(holder: LeaseHolder, earlier: Manifest | None) -> DeriveStore:
-            _put_start(source, JobRoot(target, holder.run), manifest, waits=terms.waits)
+            _put_start(source, JobRoot(target, holder.run), manifest, waits=waits)
             workers_root = JobRoot(target, holder.run, Process.here() if terms.local else None)
             return DeriveStore(source, workers_root, resumed=earlier is not None)
 
@@ -109,15 +87,15 @@ def run_job(options: DeriveOptions, beam_args: list[str], manifest_of: Callable[
         if claimed is None:
             return complete_already(target)
         holder, transform = claimed
-        return run_to_end(Running(options.command, holder, runner, quiet=options.quiet, wait=not options.no_wait), transform)
+        return run_to_end(Running(args.command, holder, runner, quiet=args.quiet, wait=waits), transform)
 
 
-def _source(options: DeriveOptions) -> Root:
+def _source(url: str, storage_options: dict[str, Any] | None) -> Root:
     """The store to read; if another one takes its place, every worker notices. `source_manifest` names what is no store."""
     try:
-        return opened_store(options.source, options.storage_options)[0]
+        return opened_store(url, storage_options)[0]
     except (StoreError, OSError, ImportError, ValueError):
-        return Root(options.source, options.storage_options)
+        return Root(url, storage_options)
 
 
 def source_manifest(source: Root, doing: str) -> tuple[Manifest, str]:

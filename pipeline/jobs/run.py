@@ -5,7 +5,10 @@ import time
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.format.manifest import Manifest, read_manifest
@@ -15,15 +18,11 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import name_of, say
 from pipeline.jobs.output import LeaseHolder, tidy
 from pipeline.progress.bars import shown
-from pipeline.progress.summary import Totals, next_steps, of_sums, summary
+from pipeline.progress.summary import next_steps, summary
+from pipeline.runners.beam_options import quiet_workers
+from pipeline.runners.submission import SubmittedJob, only_prepares, pipeline_of, submit, worker_error
 from transforms.runtime.job_root import retry
 from transforms.runtime.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY, WORK
-
-if TYPE_CHECKING:
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
-
-    from pipeline.runners.submission import SubmittedJob
 
 
 @dataclass
@@ -40,10 +39,10 @@ class Running:
 
     command: str
     holder: LeaseHolder
-    options: "PipelineOptions"
+    options: PipelineOptions
     quiet: bool
     wait: bool
-    job: "SubmittedJob | None" = None
+    job: SubmittedJob | None = None
     failure: Exception | None = None
     keeps_lease: bool = False
 
@@ -53,7 +52,7 @@ class Running:
         return self.holder.root
 
 
-def run_to_end(running: Running, transform: "beam.PTransform[Any, Any]") -> Exit:
+def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
     """Run ``transform``, which completes the store whose lease is held, and say what came of it.
 
     Ctrl-C cancels a job that an engine runs. The lease is given back at the end, unless a job goes on without this command.
@@ -81,17 +80,10 @@ def run_to_end(running: Running, transform: "beam.PTransform[Any, Any]") -> Exit
     return Exit.COMPLETE
 
 
-def _submitted(running: Running, transform: "beam.PTransform[Any, Any]") -> bool:
+def _submitted(running: Running, transform: beam.PTransform[Any, Any]) -> bool:
     """Hand the job to its runner, and wait for its end; False if it goes on, or begins, without this command."""
-    import apache_beam as beam
-
-    from pipeline.runners.beam_options import quiet_workers
-    from pipeline.runners.local_runner import local_runner
-    from pipeline.runners.submission import only_prepares, submit
-
     options = running.options
-    pipeline = beam.Pipeline(runner=local_runner(options), options=options)
-    _ = pipeline | transform
+    pipeline = pipeline_of(transform, options)
     try:
         with quiet_workers(options):
             job = running.job = submit(pipeline, options)
@@ -102,7 +94,9 @@ def _submitted(running: Running, transform: "beam.PTransform[Any, Any]") -> bool
             if job.id:
                 running.holder.say_job(job.id, job.console)
             if job.id and not (running.quiet and running.wait):
-                say_where(running.root, job, sys.stderr if running.wait else sys.stdout)
+                stream = sys.stderr if running.wait else sys.stdout
+                print(f"job {job.id}" + (f"\n{job.console}" if job.console else ""), file=stream)
+                print(f"elmo-store watch {running.root}   # follows it from any terminal", file=stream, flush=True)
             if not running.wait:
                 running.keeps_lease = True
                 return False
@@ -127,13 +121,7 @@ def incomplete(running: Running) -> Exit:
     return Exit.INCOMPLETE
 
 
-def say_where(root: Root, job: "SubmittedJob", stream: TextIO) -> None:
-    """Print the job's id, its console address and how it can be followed."""
-    print(f"job {job.id}" + (f"\n{job.console}" if job.console else ""), file=stream)
-    print(f"elmo-store watch {root}   # follows it from any terminal", file=stream, flush=True)
-
-
-def stopped(root: Root, job: "SubmittedJob | None", by: str) -> bool:
+def stopped(root: Root, job: SubmittedJob | None, by: str) -> bool:
     """After Ctrl-C or a signal, ``by``: cancel the job that an engine runs, say what is kept. False if it may still run."""
     if job is not None and job.id is not None:
         say(f"\n{by}: cancelling job {job.id} …")
@@ -166,22 +154,19 @@ def complete_already(root: Root) -> Exit:
     return Exit.COMPLETE
 
 
-def left_summary(root: Root) -> tuple[Totals, Totals] | None:
+def left_summary(root: Root) -> dict[str, Any] | None:
     """What the last stage left for this command: sums over all shards, and over those of this run. Taken away."""
-    left = None
+    left: dict[str, Any] | None = None
     with suppress(OSError, StoreError, ValueError):  # the store is complete without it
         left = retry(partial(root.get_json, SUMMARY), local=root.is_local)
     with suppress(OSError, StoreError):  # the next command removes it
         retry(partial(root.remove_tree, WORK), local=root.is_local)
-    if left is None:
-        return None
-    return of_sums(left["everything"], int(left["bytes"])), of_sums(left["this_run"], 0)
+    return left
 
 
-def report(root: Root, manifest: Manifest, sums: tuple[Totals, Totals] | None, *, seconds: float) -> None:
+def report(root: Root, manifest: Manifest, left: dict[str, Any] | None, *, seconds: float) -> None:
     """Print the summary and what to do next."""
-    everything, this_run = sums if sums is not None else (None, None)
-    for line in summary(root, manifest, everything, this_run, seconds=seconds):
+    for line in summary(root, manifest, left, seconds=seconds):
         print(line)
     print("next, in Python:")
     for line in next_steps(root, manifest):
@@ -203,6 +188,4 @@ def explain(root: Root, failure: Exception | None) -> str:
         return str(said)
     if failure is None:
         return "the runner ended without an error, and without the last stage"
-    from pipeline.runners.submission import worker_error
-
     return worker_error(str(failure)) or repr(failure)

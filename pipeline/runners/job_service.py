@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import IO, Any
 
 from apache_beam.options.pipeline_options import (
@@ -110,7 +111,7 @@ def _started(name: str, options: PipelineOptions) -> Iterator[str]:
         )  # fmt: skip
     except OSError as error:
         raise CommandError(Exit.BAD_LOCATION, f"{name}: its job service can't be started: {error}: {REMEDIES[name]}") from error
-    end = _Ending(process)
+    end = partial(_end, process)
     atexit.register(end)
     last: deque[str] = deque(maxlen=LAST_LINES)
     threading.Thread(target=_pass_on, args=(process.stdout, last), name="job service's log", daemon=True).start()
@@ -130,20 +131,15 @@ def _started(name: str, options: PipelineOptions) -> Iterator[str]:
         atexit.unregister(end)
 
 
-class _Ending:
-    """Ends a process and its group; again is harmless."""
-
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self._process = process
-
-    def __call__(self) -> None:
-        if self._process.poll() is None:
-            self._process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_SECONDS)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """End a process and its group; once more is harmless."""
+    if process.poll() is None:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _command(name: str, options: PipelineOptions) -> tuple[Sequence[str], str]:

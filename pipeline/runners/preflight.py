@@ -85,13 +85,9 @@ def check_declared(names: Iterable[str], declared: set[str], runner: str) -> Non
 def check_dataflow(options: PipelineOptions) -> None:
     """CommandError for what Dataflow would refuse, or try for minutes, once the store's start is written."""
     google = options.view_as(GoogleCloudOptions)
-    problems = [f"--{name} is missing" for name in ("project", "region") if not getattr(google, name)]
-    problems += [
-        f"--{name} is missing: a folder gs://BUCKET/… that Dataflow may write"
-        for name in ("temp_location",)
-        if not getattr(google, name)
-    ]
-    problems += PipelineOptionsValidator(options, create_runner("DataflowRunner")).validate() if not problems else []
+    needed = {"project": "", "region": "", "temp_location": ": a folder gs://BUCKET/… that Dataflow may write"}
+    problems = [f"--{name} is missing{remedy}" for name, remedy in needed.items() if not getattr(google, name)]
+    problems = problems or PipelineOptionsValidator(options, create_runner("DataflowRunner")).validate()
     if problems:
         raise CommandError(Exit.BAD_USAGE, "--runner=DataflowRunner: " + "; ".join(dict.fromkeys(problems)))
 

@@ -1,28 +1,35 @@
-"""A job that an engine runs for us: submitted, named by its id and console address, waited for, cancelled.
+"""A job as its runner has it: submitted, named by its id and console address, waited for, cancelled.
 
 What an engine is asked beyond Beam's own interface (Flink's jobs) stands here.
 """
 
 import re
+import shlex
+import sys
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import apache_beam as beam
 from apache_beam.options.pipeline_options import (
+    DirectOptions,
     FlinkRunnerOptions,
     GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
     TestOptions,
 )
+from apache_beam.portability import python_urns
+from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.runners.beam_options import is_local, runner_name
+from pipeline.runners.beam_options import LOCAL_RUNNERS, is_local, runner_name
 from pipeline.runners.workers import flink_answer
 
 ENDED = frozenset({"FINISHED", "CANCELED", "FAILED"})  # Flink's words
 CANCEL_SECONDS = 30.0
+WORKER = "from elmo_store.__main__ import local_worker; local_worker()"
 
 
 @dataclass(frozen=True)
@@ -70,16 +77,39 @@ class SubmittedJob:
             raise failure
 
 
-def submit(pipeline: Any, options: PipelineOptions) -> SubmittedJob:
+class LocalProcesses(FnApiRunner):
+    """FnApiRunner, whose worker processes are `pipeline.runners.local_worker`."""
+
+    def run_via_runner_api(self, pipeline_proto: Any, options: PipelineOptions) -> Any:
+        """As Beam's, with another command for the environment of subprocesses."""
+        for environment in pipeline_proto.components.environments.values():
+            if environment.urn == python_urns.SUBPROCESS_SDK:
+                # A terminal sends Ctrl-C to the workers too, and to the shell that Beam starts them by: the command ends them.
+                environment.payload = f"trap '' INT; exec {shlex.quote(sys.executable)} -c {shlex.quote(WORKER)}".encode()
+        return super().run_via_runner_api(pipeline_proto, options)
+
+
+def pipeline_of(transform: "beam.PTransform[Any, Any]", options: PipelineOptions) -> beam.Pipeline:
+    """The pipeline of ``transform`` alone; several processes of this machine begin as ours do."""
+    ours = (
+        runner_name(options) in LOCAL_RUNNERS - {"BundleBasedDirectRunner"}
+        and options.view_as(DirectOptions).direct_running_mode == "multi_processing"
+    )
+    pipeline = beam.Pipeline(runner=LocalProcesses() if ours else None, options=options)
+    _ = pipeline | transform
+    return pipeline
+
+
+def submit(pipeline: beam.Pipeline, options: PipelineOptions) -> SubmittedJob:
     """Hand ``pipeline`` to its runner; a local runner runs it to its end here.
 
     CommandError (bad location) if an engine does not take it: then no work has begun.
     """
-    if is_local(options):
-        return SubmittedJob(pipeline.run(), options)
     try:
         return SubmittedJob(pipeline.run(), options)
     except Exception as error:
+        if is_local(options):
+            raise
         raise CommandError(
             Exit.BAD_LOCATION,
             f"{runner_name(options)} did not take the job: {worker_error(str(error)) or repr(error)}\n"

@@ -124,13 +124,14 @@ def check(task: CheckTask, root: Root) -> Outcome:
         n_missing=len(missing),
         missing=tuple(missing[:SHARDS_SHOWN]),
         n_bytes=total_bytes(list(done.values())),
-        everything=_sums(done.values()),
-        this_run=_sums(marker for marker in done.values() if float(marker.stats.get("finished", 0)) >= began),
+        everything=stat_sums(done.values()),
+        this_run=stat_sums(marker for marker in done.values() if float(marker.stats.get("finished", 0)) >= began),
         devices=frozenset(str(marker.stats["device"]) for marker in done.values() if "device" in marker.stats),
     )
 
 
-def _sums(markers: Iterable[ShardMarker]) -> Counter[str]:
+def stat_sums(markers: Iterable[ShardMarker]) -> Counter[str]:
+    """The sums of the markers' numbers, by name."""
     sums: Counter[str] = Counter()
     for marker in markers:
         sums.update({name: value for name, value in marker.stats.items() if isinstance(value, int | float)})
