@@ -27,8 +27,6 @@ OPENED = (
     "java.util", "java.util.concurrent", "java.util.concurrent.atomic",
     "sun.nio.ch", "sun.nio.cs", "sun.security.action", "sun.util.calendar",
 )  # fmt: skip
-
-
 # The JVMs of a short job load thousands of classes once and pass pointers on: the quick compiler alone starts them sooner.
 QUICK_START = "-XX:TieredStopAtLevel=1"
 
@@ -54,25 +52,26 @@ def resolve(pom: Path) -> list[Path]:
     """
     if (problem := missing_tools()) is not None:
         raise ClusterError(problem)
-    remembered = cache_folder() / f"{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}.classpath"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elmo-store" / "artefacts"
+    remembered = cache / f"{hashlib.sha256(pom.read_bytes()).hexdigest()[:16]}.classpath"
     if remembered.is_file():
         jars = [Path(name) for name in remembered.read_text("utf-8").split(os.pathsep)]
         if all(jar.is_file() for jar in jars):
             return jars
-    remembered.parent.mkdir(parents=True, exist_ok=True)
-    with open(remembered.parent / "lock", "w") as lock:
+    cache.mkdir(parents=True, exist_ok=True)
+    with open(cache / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two of them at once may spoil Maven's cache
         return _ask_maven(pom, remembered)
 
 
 def _ask_maven(pom: Path, remembered: Path) -> list[Path]:
-    found = remembered.with_suffix(f".{os.getpid()}")
-    command = ["mvn", "-q", "-B", "-f", str(pom), MAVEN_GOAL, f"-Dmdep.outputFile={found}"]
+    answer = remembered.with_suffix(f".{os.getpid()}")
+    command = ["mvn", "-q", "-B", "-f", str(pom), MAVEN_GOAL, f"-Dmdep.outputFile={answer}"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_SECONDS, check=False)
-    if done.returncode or not found.is_file():
+    if done.returncode or not answer.is_file():
         last = "\n".join(line for line in done.stdout.splitlines() if "ERROR" in line)[-2000:]
         raise ClusterError(f"Maven could not resolve {pom}: {' '.join(command)} ended with {done.returncode}\n{last}")
-    found.replace(remembered)
+    answer.replace(remembered)
     return [Path(name) for name in remembered.read_text("utf-8").strip().split(os.pathsep)]
 
 
@@ -84,11 +83,6 @@ def jars_of(pom: Path, folder: Path | None) -> list[Path]:
     if not jars:
         raise ClusterError(f"--jars {folder} holds no jars: mvn -f {pom} dependency:copy-dependencies -DoutputDirectory={folder}")
     return [jar.absolute() for jar in jars]
-
-
-def cache_folder() -> Path:
-    """Where class paths are remembered."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "elmo-store" / "artefacts"
 
 
 def pathing_jar(target: Path, jars: Sequence[Path], main_class: str) -> Path:

@@ -1,21 +1,31 @@
-"""What Flink and Spark have in common: Beam's options, a cluster on this machine, the script ``deploy.ENGINE.run``."""
+"""What Flink and Spark have in common: Beam's options, a cluster on this machine, the script ``deploy.ENGINE.run``.
+
+The script takes an engine's own options, then an ``elmo-store`` command, which is run as a process of its own.
+"""
 
 import argparse
 import json
 import shlex
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar, TypeVar
 
 from deploy.cluster.artefacts import QUICK_START, jars_of, java_flags, pathing_jar
-from deploy.cluster.command import run_on_engine
-from deploy.cluster.processes import START_SECONDS, ClusterError, Service, free_port, service
+from deploy.cluster.processes import START_SECONDS, ClusterError, Service, free_port, service, worker_environment
+
+Configure = Callable[[argparse.ArgumentParser], None]
+OptionsFor = Callable[[argparse.Namespace, Path, ExitStack], Sequence[str]]
+NO_ENGINE = 3  # as elmo-store's own code for a location that can't be used
 
 
 @dataclass(frozen=True)
@@ -156,6 +166,66 @@ def cluster_of(kind: type[ClusterType], folder: Path, n_members: int) -> Iterato
         yield cluster
 
 
+def run_on_engine(prog: str, description: str | None, options_for: OptionsFor, configure: Configure | None = None) -> int:
+    """Parse, bring the engine up, run the command, stop the engine; returns the command's exit code, 3 without an engine.
+
+    Args:
+        prog: the script as its user calls it, ``deploy.flink.run``.
+        description: the script's docstring.
+        options_for: (options, folder for files and logs, stack that ends what was started) → Beam's options.
+        configure: adds the engine's own options.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {prog}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )  # fmt: skip
+    if configure is not None:
+        configure(parser)
+    parser.add_argument(
+        "--logs", metavar="FOLDER", help="keep the engine's files and logs there (default: a folder that is removed)"
+    )
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="embed …, mix …: a command of elmo-store with its options")
+    args = parser.parse_args()
+    if not args.command:
+        parser.error("name the command to run, such as: embed INPUT --output URL")
+    signal.signal(signal.SIGTERM, _leave)
+    with ExitStack() as stack:
+        if args.logs:
+            folder = Path(args.logs).absolute()
+            folder.mkdir(parents=True, exist_ok=True)
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="elmo-store-engine-")))
+        try:
+            options = options_for(args, folder, stack)
+        except ClusterError as error:
+            print(f"{parser.prog}: {error}", file=sys.stderr)
+            return NO_ENGINE
+        return run_command([*args.command, *options])
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """``elmo-store`` to its end in a process of its own; returns its exit code.
+
+    Ctrl-C in a terminal reaches it as well as us: it cancels its job and says so, and is waited for.
+    """
+    process = subprocess.Popen([sys.executable, "-m", "elmo_store", *arguments], env=worker_environment())
+    try:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
+    finally:
+        if process.poll() is None:  # we were told to end: so is it, with the chance to cancel its job
+            process.send_signal(signal.SIGINT)
+            process.wait()
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    """SIGTERM ends the script as an exception does, so that what it started is stopped."""
+    raise SystemExit(128 + number)
+
+
 def run(kind: type[Cluster], doc: str | None) -> int:
     """``deploy.ENGINE.run``: a command on a cluster that is started for it, or on one that exists; returns its exit code."""
     engine = kind.engine
@@ -185,4 +255,4 @@ def run(kind: type[Cluster], doc: str | None) -> int:
         environment = pool_options(args.pool) if args.pool else environment_options(args.worker)
         return engine.job_options(args.master, engine.job_server_jar(folder, args.jars), environment)
 
-    return run_on_engine(f"deploy.{engine.name.lower()}.run", doc, configure, options_for)
+    return run_on_engine(f"deploy.{engine.name.lower()}.run", doc, options_for, configure)

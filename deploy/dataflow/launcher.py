@@ -33,7 +33,7 @@ def command_of(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         name, equals, value = argument.removeprefix("--").partition("=")
         if name == INPUT:
-            inputs += [one for one in value.split(",") if one]
+            inputs += [url for url in value.split(",") if url]
         elif name not in ours:
             command.append(argument)
         elif not equals:

@@ -12,15 +12,11 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from deploy.cluster.command import run_on_engine
+from deploy.cluster.engine import run_on_engine
 from deploy.cluster.processes import free_port, service
 
 JOB_SERVICE = "apache_beam.runners.portability.local_job_service_main"
 WORKER_POOL = "apache_beam.runners.worker.worker_pool_main"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """This script has no options of its own."""
 
 
 def options_for(args: argparse.Namespace, folder: Path, stack: ExitStack) -> list[str]:
@@ -43,4 +39,4 @@ def options_for(args: argparse.Namespace, folder: Path, stack: ExitStack) -> lis
 
 
 if __name__ == "__main__":
-    sys.exit(run_on_engine("deploy.portable.run", __doc__, add_arguments, options_for))
+    sys.exit(run_on_engine("deploy.portable.run", __doc__, options_for))

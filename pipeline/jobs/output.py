@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from typing import Any, Self, TypeVar
 
 from elmo_store.errors import (
@@ -35,6 +36,7 @@ from transforms.runtime.work import PROBLEM, REFUSED
 # when they write; an engine may take its time to start any.
 ENGINE_PATIENCE_SECONDS, LEFT_PATIENCE_SECONDS = 120.0, 900.0
 PACKAGES = ("elmo-store", "apache-beam", "torch", "numpy", "pyarrow", "zarr", "nltk", "safetensors")  # that bytes depend on
+FILES_SHOWN = 5
 T = TypeVar("T")
 
 
@@ -56,7 +58,7 @@ def standing(root: Root, *, overwrite: bool) -> Manifest | None:
     """
     reach(root, "output")
     try:
-        there = read_manifest(root)
+        existing = read_manifest(root)
     except StoreNotFoundError:
         if any(not rel.startswith(f"{LEASES}/") for rel in root.list()):
             raise CommandError(
@@ -70,12 +72,12 @@ def standing(root: Root, *, overwrite: bool) -> Manifest | None:
             raise CommandError(
                 Exit.REFUSED, f"{error}\nGive another --output, or --overwrite to remove what is there."
             ) from error
-        there = None
+        existing = None
     except (OSError, ValueError, ImportError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be used: {error}") from error
     if not overwrite:
-        return there
-    if there is None and not _looks_like_ours(root):
+        return existing
+    if existing is None and not _looks_like_ours(root):
         raise CommandError(
             Exit.REFUSED, f"{root.url(MANIFEST)} is not a manifest of ours; nothing was removed: give another --output"
         )
@@ -124,7 +126,7 @@ def is_unclaimed(root: Root) -> bool:
     return isinstance(problem, dict) and problem.get("kind") == REFUSED
 
 
-def is_same_job(root: Root, there: Manifest, now: Manifest, files: Sequence[Mapping[str, Any]]) -> bool:
+def is_same_job(root: Root, existing: Manifest, now: Manifest, files: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the job on the output is the one that is asked for; False if it is another one that may be replaced.
 
     JobMismatchError with both sides, field by field, for another one.
@@ -132,44 +134,34 @@ def is_same_job(root: Root, there: Manifest, now: Manifest, files: Sequence[Mapp
     As long as no shard stands, the input may be another, and damaged files may be rejected that ended the job before: what
     was read of unchanged files is used, the rest is read anew. ``files``: of the input as it is now.
     """
-    names = sorted({*there.job, *now.job})
-    different = {n: (there.job.get(n), now.job.get(n)) for n in names if there.job.get(n) != now.job.get(n)}
+    different = _different(existing.job, now.job)
     if now.job.get("device") == "auto":  # whatever workers have, and a complete store says what that was
         different.pop("device", None)
     different.pop("gpu", None)  # a complete store says which it was; workers see to it that a job's shards come from one
     mended = all(name == "input" or (name, change) == ("on_bad_file", ("stop", "reject")) for name, change in different.items())
-    if mended and different and not there.complete and not marked_shards(root):
+    if mended and different and not existing.complete and not marked_shards(root):
         return True
-    if different and not there.complete and is_unclaimed(root):
+    if different and not existing.complete and is_unclaimed(root):
         return False
     if "input" in different:
-        different |= different_files(_files_there(root), files)
+        recorded: list[dict[str, Any]] = []
+        with suppress(StoreError):
+            recorded = read_inputs(root)
+        left, right = ({f"file {file['url']}": _described(file) for file in listed} for listed in (recorded, files))
+        different |= islice(_different(left, right).items(), FILES_SHOWN)
     if "model" in different:
-        different["model name"] = (there.model.name, now.model.name)
+        different["model name"] = (existing.model.name, now.model.name)
     if different:
         raise JobMismatchError(str(root), different)
     return True
 
 
-def _files_there(root: Root) -> list[dict[str, Any]]:
-    """The input's files of the job that stands on the output; none where the table can't be read."""
-    try:
-        return read_inputs(root)
-    except StoreError:
-        return []
+def _different(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return {name: (left.get(name), right.get(name)) for name in sorted({*left, *right}) if left.get(name) != right.get(name)}
 
 
-def different_files(
-    there: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], most: int = 5
-) -> dict[str, tuple[Any, Any]]:
-    """The first few files that are on one side only, or of another size, time or format: name → (there, now)."""
-
-    def described(files: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-        return {str(f["url"]): f"{f.get('bytes')} bytes, {f.get('version')}, {f.get('format')}" for f in files}
-
-    left, right = described(there), described(now)
-    names = [name for name in sorted({*left, *right}) if left.get(name) != right.get(name)]
-    return {f"file {name}": (left.get(name), right.get(name)) for name in names[:most]}
+def _described(file: Mapping[str, Any]) -> str:
+    return f"{file.get('bytes')} bytes, {file.get('version')}, {file.get('format')}"
 
 
 @dataclass(frozen=True)
@@ -245,8 +237,8 @@ def tidy(root: Root) -> None:
         root.sweep()
         if not root.holds(WORK) and not root.holds(LEASES):  # an empty folder is something too
             return
-        there = lease.read_lease(root)
-        if there is None or there.run != own.run:  # not taken by an attempt before
+        held = lease.read_lease(root)
+        if held is None or held.run != own.run:  # not taken by an attempt before
             lease.acquire(root, own, wait_seconds=0.0)
         if read_manifest(root).complete:
             root.remove_tree(WORK)

@@ -92,17 +92,17 @@ def _sample(store: Store, n_sentences: int, seed: int) -> list[int]:
     """Numbers of random sentences that have rows, in order; fewer where the store has fewer."""
     random = np.random.default_rng(seed)
     wanted = min(n_sentences, len(store))
-    found = {int(n) for n in random.choice(len(store), wanted, replace=False)} if wanted else set()
-    spans = store._spans(sorted(found))
-    return [n for n, (first, stop) in zip(sorted(found), spans, strict=True) if stop > first]
+    chosen = {int(n) for n in random.choice(len(store), wanted, replace=False)} if wanted else set()
+    spans = store._spans(sorted(chosen))
+    return [n for n, (first, stop) in zip(sorted(chosen), spans, strict=True) if stop > first]
 
 
 def _numbers(batch: Batch, rows: slice, wanted: Any) -> tuple[Any, bool]:
-    """What stands there, in float32, and whether those are the very bytes that ``wanted`` would be stored as."""
+    """What is stored, in float32, and whether those are the very bytes that ``wanted`` would be stored as."""
     if batch.scale is None:
         return batch.states[rows].astype(np.float32), np.array_equal(batch.states[rows], wanted)
-    there, again = Int8Rows(batch.states[rows], batch.scale[rows]), quantized(wanted)
-    return there.floats(), np.array_equal(there.values, again.values) and np.array_equal(there.scale, again.scale)
+    stored, computed = Int8Rows(batch.states[rows], batch.scale[rows]), quantized(wanted)
+    return stored.floats(), np.array_equal(stored.values, computed.values) and np.array_equal(stored.scale, computed.scale)
 
 
 def _compare(store: Store, batch: Batch, wanted: Any, tolerance: float) -> Recomputed:
@@ -112,18 +112,18 @@ def _compare(store: Store, batch: Batch, wanted: Any, tolerance: float) -> Recom
     rounding = sum(ROUNDING[dtype] for dtype in stored)
     for i, sentence in enumerate(batch.sentences):
         rows = slice(int(batch.offsets[i]), int(batch.offsets[i + 1]))
-        again = wanted[rows].astype(np.float32)  # [n, states, channels]
-        there, same = _numbers(batch, rows, wanted[rows])
+        computed = wanted[rows].astype(np.float32)  # [n, states, channels]
+        numbers, same = _numbers(batch, rows, wanted[rows])
         if same:
             n_equal += 1
             continue
-        difference = np.abs(there - again)
+        difference = np.abs(numbers - computed)
         largest = max(largest, float(difference.max()))
-        allowed = tolerance + np.abs(again).max(axis=-1, keepdims=True) * rounding  # [n, states, 1]
+        allowed = tolerance + np.abs(computed).max(axis=-1, keepdims=True) * rounding  # [n, states, 1]
         if not (difference <= allowed).all():
-            place = np.unravel_index(int(np.argmax(difference - allowed)), difference.shape)
+            worst = np.unravel_index(int(np.argmax(difference - allowed)), difference.shape)
             faults.append(
-                f"{store.url}: sentence {sentence.index} differs by {difference[place]:g} from what its model gives "
-                f"(other hardware explains {np.broadcast_to(allowed, difference.shape)[place]:g})"
+                f"{store.url}: sentence {sentence.index} differs by {difference[worst]:g} from what its model gives "
+                f"(other hardware explains {np.broadcast_to(allowed, difference.shape)[worst]:g})"
             )
     return Recomputed(len(batch.sentences), n_equal, largest, tuple(faults))

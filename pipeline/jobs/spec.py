@@ -207,18 +207,18 @@ class EmbedOptions:
 
     def read_settings(self) -> dict[str, Any]:
         """What was asked of the reader, by fields of `ReadSettings`; what was not is left to its defaults."""
-        asked = {one.name: getattr(self, one.name) for one in _marked("read")}
+        asked = {option.name: getattr(self, option.name) for option in _marked("read")}
         if asked["split_sentences"] is not None:
             asked["split_sentences"] = asked["split_sentences"] == "yes"
         return {name: value for name, value in asked.items() if value is not None}
 
     def job_fields(self) -> dict[str, Any]:
         """What makes two jobs different, for the manifest, by name."""
-        return {one.name: getattr(self, one.name) for one in _marked("job")}
+        return {option.name: getattr(self, option.name) for option in _marked("job")}
 
 
 def _marked(mark: str) -> Iterator["Field[Any]"]:
-    return (one for one in fields(EmbedOptions) if one.metadata.get(mark) is not None)
+    return (option for option in fields(EmbedOptions) if option.metadata.get(mark) is not None)
 
 
 def flag(name: str) -> str:
@@ -232,13 +232,13 @@ def add_arguments(parser: argparse.ArgumentParser, *, sizing: bool = False) -> N
         "inputs", nargs="+", metavar="INPUT", help="files, folders, globs; any fsspec URL (s3://…); - is standard input"
     )
     groups: dict[str, argparse._ActionsContainer] = {"": parser}
-    for one in _marked("group"):
-        title = one.metadata["group"]
+    for option in _marked("group"):
+        title = option.metadata["group"]
         if title == SIZING and not sizing:
             continue
         if title not in groups:
             groups[title] = parser.add_argument_group(title)
-        add_option(groups[title], one.name)
+        add_option(groups[title], option.name)
 
 
 def add_option(parser: argparse._ActionsContainer, name: str, **changes: Any) -> None:
@@ -269,10 +269,10 @@ def problems(options: EmbedOptions) -> Sequence[str]:
     if rows < 1 or (rows > ZARR_CHUNK_ROWS and rows % ZARR_CHUNK_ROWS):
         near = max(ZARR_CHUNK_ROWS, round(rows / ZARR_CHUNK_ROWS) * ZARR_CHUNK_ROWS)
         problems.append(f"--shard-rows {rows} is no multiple of {ZARR_CHUNK_ROWS} rows: take {near}")
-    for one in _marked("least"):
-        value, least = getattr(options, one.name), one.metadata["least"]
+    for option in _marked("least"):
+        value, least = getattr(options, option.name), option.metadata["least"]
         if value is not None and value < least:
-            problems.append(f"{flag(one.name)} {value} leaves nothing to do: give {least} or more, or leave it out")
+            problems.append(f"{flag(option.name)} {value} leaves nothing to do: give {least} or more, or leave it out")
     for name in () if options.dry_run else ("exact", "tokens_per_second", "price_per_hour"):
         if getattr(options, name):
             problems.append(f"{flag(name)} belongs to --dry-run: leave it out, or add that")
@@ -294,11 +294,15 @@ def problems(options: EmbedOptions) -> Sequence[str]:
 def unused_options(options: EmbedOptions, formats: Iterable[str]) -> list[str]:
     """A sentence for each option that was given and that none of the input's ``formats`` uses."""
     present = sorted(set(formats))
+    unused = [
+        option
+        for option in _marked("formats")
+        if getattr(options, option.name) is not None and not set(present) & set(option.metadata["formats"])
+    ]
     return [
-        f"{flag(one.name)} belongs to {', '.join(one.metadata['formats'])}; the input is {', '.join(present)}: leave it out, or "
-        "say another --input-format"
-        for one in _marked("formats")
-        if getattr(options, one.name) is not None and not set(present) & set(one.metadata["formats"])
+        f"{flag(option.name)} belongs to {', '.join(option.metadata['formats'])}; the input is {', '.join(present)}: leave it "
+        "out, or say another --input-format"
+        for option in unused
     ]
 
 

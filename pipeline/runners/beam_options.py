@@ -1,7 +1,7 @@
 """Beam's options on our command line: set apart from ours, completed with our defaults.
 
 Beam's options are those that the installed SDK's option classes declare, and for an engine with a job service also
-``--name=value`` that nobody here knows: the service is asked at the door (`pipeline.runners.preflight`), so that a typing error
+``--name=value`` that nobody here knows: the service is asked in preflight (`pipeline.runners.preflight`), so that a typing error
 is bad usage and not an option that silently does nothing.
 """
 
@@ -60,13 +60,13 @@ def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = Non
     (no dash inside) that is in neither list is the service's to know.
     """
     flags = beam_flags()
-    mine: list[str] = []
+    own: list[str] = []
     beams: list[str] = []
     engine = ours is not None and _runner_of(arguments) in ENGINES
     rest = iter(arguments)
     for argument in rest:
         if argument == "--":
-            mine += [argument, *rest]
+            own += [argument, *rest]
             break
         name, equals, _ = argument.partition("=")
         if name in flags:
@@ -76,8 +76,8 @@ def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = Non
         elif engine and equals and name.startswith("--") and "-" not in name[2:] and name not in (ours or ()):
             beams.append(argument)
         else:
-            mine.append(argument)
-    return mine, beams
+            own.append(argument)
+    return own, beams
 
 
 def undeclared(beam_args: Sequence[str]) -> list[str]:
@@ -155,8 +155,8 @@ def with_local_workers(beam_args: Sequence[str], workers: int) -> list[str]:
     options = pipeline_options(beam_args)
     if not is_local(options):
         raise CommandError(Exit.BAD_USAGE, f"--workers is of this machine; {runner_name(options)} has its own option for it")
-    given = [*beam_args, f"--direct_num_workers={workers}"]
-    return [*given, "--direct_running_mode=multi_processing"] if workers > 1 else given
+    completed = [*beam_args, f"--direct_num_workers={workers}"]
+    return [*completed, "--direct_running_mode=multi_processing"] if workers > 1 else completed
 
 
 def is_local(options: PipelineOptions) -> bool:

@@ -46,9 +46,9 @@ def _cgroups(root: Path) -> Iterator[tuple[str, Path]]:
         controllers, _, path = rest.partition(":")
         base = mount / controllers if controllers else mount
         folder = base / path.strip("/")
-        for place in (folder, *folder.parents):
-            if place.is_relative_to(base) and place.is_dir():  # within a container ours is the topmost
-                yield from ((controller, place) for controller in controllers.split(","))
+        for cgroup in (folder, *folder.parents):
+            if cgroup.is_relative_to(base) and cgroup.is_dir():  # within a container ours is the topmost
+                yield from ((controller, cgroup) for controller in controllers.split(","))
 
 
 def _text(path: Path) -> str:

@@ -140,8 +140,8 @@ def cancel_on_flink(master: str, job_id: str) -> None:
 
 def worker_error(text: str) -> str:
     """What happened, out of a runner's message: a worker's exception, otherwise its first line and its last cause."""
-    _, found, trace = text.rpartition("Traceback (most recent call last):")
-    if found:
+    _, begins, trace = text.rpartition("Traceback (most recent call last):")
+    if begins:
         lines = trace.splitlines()
         own = next((i for i, line in enumerate(lines) if re.match(r"[\w.]+(: |$)", line)), None)
         if own is not None:
