@@ -185,11 +185,11 @@ class ParquetRows(RowReader):
         lengths = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
         if footer.num_rows != rows or sum(lengths) != rows or min(lengths, default=0) < 0:
             raise ShardCorruptError(f"{where} has {footer.num_rows} rows, {sum(lengths)} in row groups; the manifest says {rows}")
-        found = footer.schema.to_arrow_schema()
+        actual = footer.schema.to_arrow_schema()
         missing = [
             field.name
             for field in schema(self._manifest)
-            if found.get_field_index(field.name) < 0 or not found.field(field.name).equals(field)
+            if actual.get_field_index(field.name) < 0 or not actual.field(field.name).equals(field)
         ]
         if missing:
             raise ShardCorruptError(f"{where} lacks the columns {missing} as the manifest has them: not of this store")

@@ -104,10 +104,10 @@ class _File:
 
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        found = os.fstat(self.descriptor)
-        if stat.S_ISDIR(found.st_mode):
+        status = os.fstat(self.descriptor)
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        self.size = found.st_size
+        self.size = status.st_size
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # bound here: at the interpreter's end ``os`` is gone
         if hasattr(self, "descriptor"):
@@ -156,29 +156,25 @@ class RunReader:
     def read_run(self, rel: str, size: int, first: int, step: int, runs: Sequence[int], out: npt.NDArray[Any]) -> None:
         """`read_runs` of one piece without arrays of it: run j is at byte ``first + step × runs[j]`` of ``rel``."""
         if self._extension is None:
-            one = np.zeros(1, np.int64)
+            zero = np.zeros(1, np.int64)
             starts = np.array([[first + step * run for run in runs]], np.int64)
-            self.read_runs(Runs([rel], one + size, one, starts, one + out.nbytes // max(1, len(runs)), one), out)
+            self.read_runs(Runs([rel], zero + size, zero, starts, zero + out.nbytes // max(1, len(runs)), zero), out)
             return
-        file = self._files.get(rel, self._open_one)
+        file = self._files.get(rel, self._open)
         _check(file, rel, size)
         short = self._extension.read_run(file.descriptor, first, step, runs, out)
         if short is not None:
             raise ShortReadError.before(rel, short[1])
 
-    def _open_one(self, rel: str) -> _File:
-        return self._open([rel])[0]
-
     def _open(self, rels: list[str]) -> list[_File]:
-        files = [self._opened(rel) for rel in rels]
+        files = []
+        for rel in rels:
+            try:
+                files.append(_File(self._root.path(rel)))
+            except IsADirectoryError as error:
+                raise folder_in_place_of(self._root.url(rel)) from error
         self._root.confirm()
         return files
-
-    def _opened(self, rel: str) -> _File:
-        try:
-            return _File(self._root.path(rel))
-        except IsADirectoryError as error:
-            raise folder_in_place_of(self._root.url(rel)) from error
 
 
 def _check(file: _File, rel: str, size: int) -> None:
@@ -240,7 +236,7 @@ class PlainRows:
                 first, stop = int(spans[0][0]), int(spans[0][1])
                 shard, low = divmod(first, self._shard_rows)
                 n_rows = stop - first
-                known = self._blocks.get(shard, self._find_one) if n_rows > 0 else None
+                known = self._blocks.get(shard, self._find_all) if n_rows > 0 else None
                 if known is not None:
                     blocks = known[0]
                     block, row = divmod(low, blocks.rows)
@@ -254,9 +250,6 @@ class PlainRows:
         except OSError:
             with errors_name(self._root, damage=(ShortReadError,)):
                 raise
-
-    def _find_one(self, shard: int) -> tuple[Blocks, Int64] | None:
-        return self._find_all([shard])[0]
 
     def _find_all(self, shards: list[int]) -> list[tuple[Blocks, Int64] | None]:
         return [blocks and (blocks, np.array(blocks.starts, np.int64)) for blocks in self._find(shards)]

@@ -122,7 +122,7 @@ class SentenceTable:
         size = self._manifest.sentence_chunk
         chunk, index = divmod(number, size)
         if 0 <= number < self._n_sentences and index + 1 < size:
-            starts = self._chunks.get(chunk, self._read_chunk)
+            starts = self._chunks.get(chunk, self._read_chunks)
             first, stop = int(starts[index]), int(starts[index + 1])
             if 0 <= first <= stop <= self._n_rows:
                 return first, stop
@@ -216,9 +216,6 @@ class SentenceTable:
     def _marked_parts(self) -> list[PartRange]:
         markers = [read_part_group_marker(self._root, number) for number in marked(self._root, layout.PART_GROUPS)]
         return sorted((part for marker in markers if marker for part in marker.parts), key=lambda part: part.part)
-
-    def _read_chunk(self, chunk: int) -> Int64:
-        return self._read_chunks([chunk])[0]
 
     def _read_chunks(self, chunks: list[int]) -> list[Int64]:
         return read_sentence_chunks(self._root, self._manifest, chunks)

@@ -35,7 +35,7 @@ def resolved_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
 
     def resolved(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {name: resolved(one) for name, one in value.items()}
+            return {name: resolved(member) for name, member in value.items()}
         if not isinstance(value, str) or not value.startswith(ENVIRONMENT):
             return value
         name = value.removeprefix(ENVIRONMENT)
@@ -46,12 +46,12 @@ def resolved_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: resolved(value) for name, value in (options or {}).items()}
 
 
-def names_filesystem(place: str) -> bool:
-    """Whether ``place`` names its filesystem: a URL, or a chain such as ``simplecache::s3://…``; otherwise it is a local path.
+def names_filesystem(location: str) -> bool:
+    """Whether ``location`` names its filesystem: a URL, or a chain such as ``simplecache::s3://…``; otherwise it is a local path.
 
     Chains may hold no ``://`` (``dir::zip``); what is no protocol before ``::`` is the beginning of a file's name.
     """
-    return "://" in place or ("::" in place and place.partition("::")[0] in available_protocols())
+    return "://" in location or ("::" in location and location.partition("::")[0] in available_protocols())
 
 
 def opened(location: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:  # (AbstractFileSystem, path)

@@ -39,11 +39,11 @@ def merged(ranges: Sequence[Range], gap_bytes: int = MERGE_GAP_BYTES) -> list[li
     """
     groups: list[list[Range]] = []
     stop = 0
-    for one in sorted((r for r in ranges if r.into.nbytes), key=lambda r: (r.rel, r.start)):
-        if groups and groups[-1][0].rel == one.rel and one.start - stop <= gap_bytes:
-            groups[-1].append(one)
-            stop = max(stop, one.stop)
+    for piece in sorted((r for r in ranges if r.into.nbytes), key=lambda r: (r.rel, r.start)):
+        if groups and groups[-1][0].rel == piece.rel and piece.start - stop <= gap_bytes:
+            groups[-1].append(piece)
+            stop = max(stop, piece.stop)
         else:
-            groups.append([one])
-            stop = one.stop
+            groups.append([piece])
+            stop = piece.stop
     return groups

@@ -22,14 +22,14 @@ class Recent(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def get(self, key: K, make: Callable[[K], V]) -> V:
-        """The value of ``key``, made by ``make`` if it is not kept."""
+    def get(self, key: K, make: Callable[[list[K]], list[V]]) -> V:
+        """`get_all` of one key."""
         try:  # without the lock: each of these is one step, and a value that leaves between them is made again
             self._values.move_to_end(key)
             return self._values[key]
         except KeyError:
             pass
-        return self.get_all([key], lambda missing: [make(missing[0])])[0]
+        return self.get_all([key], make)[0]
 
     def get_all(self, keys: Iterable[K], make: Callable[[list[K]], list[V]]) -> list[V]:
         """The value of each key, in order; ``make`` is called once, with the keys whose values are not kept, each once."""

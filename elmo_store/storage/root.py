@@ -364,10 +364,10 @@ class Root:
                 if size is None:
                     raise FileNotFoundError(self.url(rel))
                 starts[i] = max(0, size - n_bytes)
-        found = self.filesystem.cat_ranges(paths, starts, [None] * len(paths), on_error="return")
-        for rel, data in zip(tails, found, strict=True):
+        data_or_errors = self.filesystem.cat_ranges(paths, starts, [None] * len(paths), on_error="return")
+        for rel, data in zip(tails, data_or_errors, strict=True):
             _raise_for(self.url(rel), data)
-        return dict(zip(tails, found, strict=True))
+        return dict(zip(tails, data_or_errors, strict=True))
 
     def _local_tail(self, rel: str, n_bytes: int) -> bytes:
         try:
@@ -387,10 +387,10 @@ class Root:
             return
         groups = merged(ranges)
         stops = [max(piece.stop for piece in group) for group in groups]
-        found = self.filesystem.cat_ranges(
+        data_or_errors = self.filesystem.cat_ranges(
             [self.path(group[0].rel) for group in groups], [group[0].start for group in groups], stops, on_error="return"
         )
-        for group, stop, data in zip(groups, stops, found, strict=True):
+        for group, stop, data in zip(groups, stops, data_or_errors, strict=True):
             _raise_for(self.url(group[0].rel), data)
             if len(data) < stop - group[0].start:
                 raise ShortReadError.before(group[0].rel, stop)
@@ -446,12 +446,12 @@ class Root:
         base = self.path()
         folder = self.path(prefix.rstrip("/"))
         try:
-            found = self.filesystem.find(folder, detail=True)
+            infos = self.filesystem.find(folder, detail=True)
         except FileNotFoundError:
             return {}
         head = base.rstrip("/") + "/"
         sizes: dict[str, int] = {}
-        for path, info in sorted(found.items()):
+        for path, info in sorted(infos.items()):
             is_temporary = posixpath.basename(path).startswith(TEMPORARY_PREFIX)
             if path.startswith(head) and info["type"] == "file" and not is_temporary:
                 sizes[path[len(head) :]] = int(info["size"])
@@ -626,9 +626,9 @@ def _local_stamp(status: os.stat_result) -> str:
     return f"{status.st_ino}-{status.st_mtime_ns}"
 
 
-def _raise_for(url: str, found: Any) -> None:
+def _raise_for(url: str, data_or_error: Any) -> None:
     """Raise what a filesystem returned in place of bytes; a missing object by its URL."""
-    if isinstance(found, FileNotFoundError):
-        raise FileNotFoundError(url) from found
-    if isinstance(found, BaseException):
-        raise found
+    if isinstance(data_or_error, FileNotFoundError):
+        raise FileNotFoundError(url) from data_or_error
+    if isinstance(data_or_error, BaseException):
+        raise data_or_error
