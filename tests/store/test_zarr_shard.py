@@ -12,7 +12,7 @@ from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
-from elmo_store.forms.zarr_form import encode_tokens
+from elmo_store.forms.zarr_form import encode_sentence_chunk, encode_tokens
 from elmo_store.forms.zarr_shard import crc32c, encode
 from tests.examples import examples
 from tests.store.support import make_manifest
@@ -98,3 +98,17 @@ def test_chunks_of_tokens_are_the_bytes_that_zarr_writes(tokens: list[str], rest
     path, found = encode_tokens(make_manifest(shard_rows=shard_rows), 7, tokens)
     assert path == "states.zarr/token/c/7"
     assert found == theirs["c/0"].to_bytes()
+
+
+@examples(25)
+@given(st.lists(st.integers(0, 2**62), min_size=1, max_size=20))
+def test_chunks_of_sentence_start_are_the_bytes_that_zarr_writes(entries: list[int]) -> None:
+    theirs: dict[str, Any] = {}
+    array: Any = zarr.create_array(
+        MemoryStore(theirs), shape=(20,), chunks=(20,), dtype="int64", compressors=ZstdCodec(level=1), filters=None, fill_value=0,
+        config={"write_empty_chunks": True},
+    )  # fmt: skip
+    array[: len(entries)] = np.array(entries)
+    path, ours = encode_sentence_chunk(make_manifest(sentence_chunk=20), 7, np.array(entries, np.int64))
+    assert path == "states.zarr/sentence_start/c/7"
+    assert ours == theirs["c/0"].to_bytes()
