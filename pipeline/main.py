@@ -222,7 +222,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     common.add_argument("--print-config", action="store_true", help="print all options as such a file and end (default: off)")
     common.add_argument(
         "--log-level", choices=logs.LEVELS,
-        help="what is logged, Beam's own log too (default: warning on the screen without Beam's, info in the file)",
+        help="what is logged, Beam's own log too (default: warning on the terminal without Beam's, info in the file)",
     )  # fmt: skip
     common.add_argument("--log-file", metavar="FILE", help="also log to this file, appending (default: none)")
 

@@ -43,6 +43,15 @@ not_negative = bounded(float, "a number of 0 or more", lambda number: number >= 
 share = bounded(float, "a number of at least 0 and below 1", lambda number: 0 <= number < 1)
 
 
+def add_number(
+    parser: argparse._ActionsContainer, name: str, kind: Callable[[str], float], default: float | None, help: str, **settings: Any
+) -> None:
+    """The option ``name``, a number of this kind. The help says the default, unless it is None and the help says what that is."""
+    shown = "" if default is None else f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
+    settings = {"metavar": "N" if kind.__name__ == "int" else "X", **settings}
+    parser.add_argument(name, type=kind, default=default, help=help + shown, **settings)
+
+
 def add_storage_options(parser: argparse._ActionsContainer, of: str) -> None:
     """``--storage-options``, ``of`` what is opened with them."""
     parser.add_argument("--storage-options", type=json_object, metavar="JSON", help=f"what fsspec needs for {of} (default: {{}})")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.importing import nothing_to_collect
-from pipeline.cli.locations import Touched
 from pipeline.commands import report
 from pipeline.jobs.spec import COMPRESSIONS, DTYPES, STORES, add_option
 
@@ -38,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         add_option(parser, name)
 
 
-def touches(args: argparse.Namespace) -> Touched:
+def touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options
-    return Touched([locations.store(args.source, options)], [locations.output(args.output, options)])
+    return locations.Touched([locations.store(args.source, options)], [locations.output(args.output, options)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str], manifest_of: "Callable[[Root], Manifest]") -> int:

@@ -3,9 +3,8 @@
 import argparse
 
 from pipeline.cli import locations
-from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.exit_codes import Exit
 from pipeline.cli.importing import nothing_to_collect
-from pipeline.cli.locations import Touched
 from pipeline.commands import report
 from pipeline.jobs import spec
 
@@ -27,10 +26,10 @@ def check(args: argparse.Namespace) -> None:
     report.check_possible(args)
 
 
-def touches(args: argparse.Namespace) -> Touched:
+def touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options if args.input_storage_options is None else args.input_storage_options
     output = [locations.output(args.output, args.storage_options)] if args.output else []
-    return Touched([*locations.inputs(args.inputs, options), *locations.model(args.model)], output)
+    return locations.Touched([*locations.inputs(args.inputs, options), *locations.model(args.model)], output)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
@@ -48,7 +47,6 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
 
     with nothing_to_collect():
         loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
-        from elmo_store.errors import JobMismatchError
         from pipeline.jobs.embed_job import EmbedCorpus, open_job
         from pipeline.jobs.run import Running, complete_already, run_to_end
         from pipeline.runners import beam_options, preflight
@@ -56,10 +54,7 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
     if options.workers is not None:
         beam_args = beam_options.with_local_workers(beam_args, options.workers)
     with preflight.opened(beam_args, wait=not options.no_wait) as runner:
-        try:
-            job = open_job(options, runner, loading)
-        except JobMismatchError as error:
-            raise CommandError(Exit.REFUSED, str(error)) from error
+        job = open_job(options, runner, loading)
         if job.settings is None or job.holder is None:
             return complete_already(job.root)
         running = Running("embed", job.holder, runner, quiet=options.quiet, wait=not options.no_wait)

@@ -6,9 +6,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_storage_options, at_least, bounded
+from pipeline.cli.arguments import add_number, add_storage_options, at_least, bounded
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import Touched
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
@@ -27,10 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--port", type=bounded(int, "1 to 65535, or 0 for a free one", lambda port: 0 <= port < 65536), default=0, metavar="N",
         help="port to listen on (default: 0, a free one)",
     )  # fmt: skip
-    parser.add_argument(
-        "--sample-rows", type=at_least(512), default=200_000, metavar="N",
-        help="rows (tokens) held in memory for exact neighbours, 4 bytes a number (default: 200000)",
-    )  # fmt: skip
+    add_number(
+        parser, "--sample-rows", at_least(512), 200_000, "rows (tokens) held in memory for exact neighbours, 4 bytes a number"
+    )
     parser.add_argument(
         "--model", metavar="MODEL",
         help="the store's model, for sentences of your own (default: the packaged one, or one in this folder, of its name)",
@@ -38,8 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_storage_options(parser, "the store")
 
 
-def touches(args: argparse.Namespace) -> Touched:
-    return Touched([locations.store(args.store, args.storage_options), *locations.model(args.model)])
+def touches(args: argparse.Namespace) -> locations.Touched:
+    return locations.Touched([locations.store(args.store, args.storage_options), *locations.model(args.model)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from elmo_store.exports.formats import FORMATS
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_quiet, add_storage_options, count
+from pipeline.cli.arguments import add_number, add_quiet, add_storage_options, count
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
-from pipeline.cli.locations import Touched
 from pipeline.cli.terminal import progress_bar
 from pipeline.jobs.spec import FLOATS, add_option
 
@@ -59,9 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out allennlp's sentence_to_index, as `allennlp elmo` does (default: off)",
     )
-    parser.add_argument(
-        "--file-mib", type=count, default=512, metavar="N", help="MiB of vectors in each file of a folder, about (default: 512)"
-    )
+    add_number(parser, "--file-mib", count, 512, "MiB of vectors in each file of a folder, about")
     parser.add_argument("--overwrite", action="store_true", help="remove an earlier export at the output first (default: off)")
     add_option(parser, "take_over")
     add_storage_options(parser, "store, weights and output")
@@ -90,10 +87,10 @@ def check(args: argparse.Namespace) -> None:
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: pip install 'elmo-store[export]'")
 
 
-def touches(args: argparse.Namespace) -> Touched:
+def touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options
     weights = [locations.file("--weights", args.weights, options)] if args.weights else []
-    return Touched([locations.store(args.store, options), *weights], [Location("output", args.output, options)])
+    return locations.Touched([locations.store(args.store, options), *weights], [Location("output", args.output, options)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

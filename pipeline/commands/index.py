@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_quiet, add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import Touched
 from pipeline.cli.terminal import progress_bar
 from pipeline.commands.explore import check_layers
 
@@ -34,8 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_quiet(parser)
 
 
-def touches(args: argparse.Namespace) -> Touched:
-    return Touched([locations.store(args.store, args.storage_options)])
+def touches(args: argparse.Namespace) -> locations.Touched:
+    return locations.Touched([locations.store(args.store, args.storage_options)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.exit_codes import Exit
-from pipeline.cli.locations import Touched
 from pipeline.cli.terminal import human_bytes, in_line
 
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_storage_options(parser, "the URL")
 
 
-def touches(args: argparse.Namespace) -> Touched:
-    return Touched([locations.store(args.url, args.storage_options, "store")])
+def touches(args: argparse.Namespace) -> locations.Touched:
+    return locations.Touched([locations.store(args.url, args.storage_options, "store")])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import Touched
 from pipeline.commands import derive
 
 if TYPE_CHECKING:
@@ -38,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     derive.add_arguments(parser)
 
 
-def touches(args: argparse.Namespace) -> Touched:
+def touches(args: argparse.Namespace) -> locations.Touched:
     stores = derive.touches(args)
-    return Touched([*stores.reads, locations.file("--weights", args.weights, args.storage_options)], stores.writes)
+    return locations.Touched([*stores.reads, locations.file("--weights", args.weights, args.storage_options)], stores.writes)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import Touched
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,11 +27,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     convert.add_argument("--overwrite", action="store_true", help="replace files that are there (default: refuse)")
 
 
-def touches(args: argparse.Namespace) -> Touched:
+def touches(args: argparse.Namespace) -> locations.Touched:
     """Of ``models convert`` the model, and the folder that is written."""
     if args.action != "convert":
-        return Touched()
-    return Touched(locations.model(args.model, "MODEL"), [Location("FOLDER", args.output)])
+        return locations.Touched()
+    return locations.Touched(locations.model(args.model, "MODEL"), [Location("FOLDER", args.output)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

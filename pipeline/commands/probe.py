@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import above_zero, add_storage_options, at_least, count, not_negative, share
+from pipeline.cli.arguments import above_zero, add_number, add_storage_options, at_least, count, not_negative, share
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import Touched
 
 if TYPE_CHECKING:
     from pipeline.probing.results import Result
@@ -67,11 +66,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--labels", required=True, metavar="FILE",
         help="TSV: id, sense, index of the target token from 0, tokens between spaces (required)",
     )  # fmt: skip
-    sense.add_argument("--folds", type=at_least(2), default=10, metavar="N", help="of cross-validation (default: 10)")
+    add_number(sense, "--folds", at_least(2), 10, "of cross-validation")
     for task in (tag, sense):
         task.add_argument("--name", metavar="TEXT", help="what tables call the task (default: tag, sense)")
-        task.add_argument("--seeds", type=count, default=5, metavar="N", help="repetitions, with seeds 0 … N-1 (default: 5)")
-        task.add_argument("--threads", type=count, default=1, metavar="N", help="CPU threads; steps are small (default: 1)")
+        add_number(task, "--seeds", count, 5, "repetitions, with seeds 0 … N-1")
+        add_number(task, "--threads", count, 1, "CPU threads; steps are small")
         task.add_argument("--json", metavar="FILE", help="means, deviations and single runs as JSON (default: none)")
         add_storage_options(task, "the stores")
         task.add_argument("--quiet", action="store_true", help="no line for each training, only the table (default: off)")
@@ -96,25 +95,23 @@ def add_tagging(parser: argparse.ArgumentParser) -> None:
     learning.add_argument(
         "--tagger", choices=("linear", "bilstm"), default="linear", help="what stands on the vectors (default: linear)"
     )
-    learning.add_argument("--hidden", type=count, default=64, metavar="N", help="BiLSTM units a direction (default: 64)")
-    learning.add_argument("--epochs", type=count, default=10, metavar="N", help="passes over the training set (default: 10)")
-    learning.add_argument("--batch", type=count, default=32, metavar="N", help="sentences in a step (default: 32)")
-    learning.add_argument("--learning-rate", type=above_zero, default=0.003, metavar="R", help="Adam's highest (default: 0.003)")
-    learning.add_argument("--mix-learning-rate", type=above_zero, default=0.03, metavar="R", help="of γ and w (default: 0.03)")
-    learning.add_argument("--dropout", type=share, default=0.1, metavar="P", help="on the vectors (default: 0.1)")
+    add_number(learning, "--hidden", count, 64, "BiLSTM units a direction")
+    add_number(learning, "--epochs", count, 10, "passes over the training set")
+    add_number(learning, "--batch", count, 32, "sentences in a step")
+    add_number(learning, "--learning-rate", above_zero, 0.003, "Adam's highest", metavar="R")
+    add_number(learning, "--mix-learning-rate", above_zero, 0.03, "of γ and w", metavar="R")
+    add_number(learning, "--dropout", share, 0.1, "on the vectors", metavar="P")
     learning.add_argument(
         "--layer-norm", choices=("none", "token", "batch"), default="none",
         help="of each layer before mixing: per token, or over a whole batch as AllenNLP's do_layer_norm (default: none)",
     )  # fmt: skip
-    learning.add_argument(
-        "--l2", type=not_negative, default=0.001, metavar="λ", help="of λ‖w‖² on the learned mix (default: 0.001)"
-    )
+    add_number(learning, "--l2", not_negative, 0.001, "of λ‖w‖² on the learned mix", metavar="λ")
     learning.add_argument(
         "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one (default: auto)"
     )
 
 
-def touches(args: argparse.Namespace) -> Touched:
+def touches(args: argparse.Namespace) -> locations.Touched:
     """Stores and labels, and the files of the result."""
 
     def named(*options: str) -> list[tuple[str, str]]:
@@ -124,7 +121,7 @@ def touches(args: argparse.Namespace) -> Touched:
     stores = [locations.store(url, args.storage_options, option) for option, url in named("train", "test", "store")]
     labels = [locations.file(option, url) for option, url in named("train-labels", "test-labels", "labels")]
     results = [Location(option, path) for option, path in named("json", "mix-weights", "plot")]
-    return Touched([*stores, *labels], results)
+    return locations.Touched([*stores, *labels], results)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -9,7 +9,6 @@ from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import Touched
 
 if TYPE_CHECKING:
     from elmo_store.storage.root import Root
@@ -27,12 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_storage_options(parser, "the store")
 
 
-def touches(args: argparse.Namespace) -> Touched:
+def touches(args: argparse.Namespace) -> locations.Touched:
     """The store, and a page elsewhere; in the store the page has a name of its own."""
     own = os.path.join(os.path.realpath(args.store), REPORT)
     elsewhere = args.output is not None and os.path.realpath(args.output) != own
     store = locations.store(args.store, args.storage_options)
-    return Touched([store], [Location("--output", args.output)] if elsewhere else [])
+    return locations.Touched([store], [Location("--output", args.output)] if elsewhere else [])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

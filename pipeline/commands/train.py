@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import above_zero, add_quiet, add_storage_options, count, natural, not_negative, share
+from pipeline.cli.arguments import above_zero, add_number, add_quiet, add_storage_options, count, natural, not_negative, share
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import Touched
 from pipeline.jobs.spec import INPUT_FORMATS
 
 if TYPE_CHECKING:
@@ -87,77 +86,60 @@ def _add_reading(group: Any) -> None:
     group.add_argument(
         "--heldout", nargs="+", metavar="TEXT", default=[], help="texts to measure perplexity on, each as a whole, at the end"
     )
-    group.add_argument(
-        "--heldout-every", type=count, metavar="N",
-        help="measure also each N tokens, on the first text's first sentences (default: only at the end)",
-    )  # fmt: skip
-    group.add_argument("--heldout-sentences", type=count, default=1000, metavar="N", help="how many of them (default: 1000)")
+    add_number(
+        group,
+        "--heldout-every",
+        count,
+        None,
+        "measure also each N tokens, on the first text's first sentences (default: only at the end)",
+    )
+    add_number(group, "--heldout-sentences", count, 1000, "how many of them")
     group.add_argument(
         "--vocabulary", metavar="FILE", help="words of the softmax, commonest first: first column of tab-separated lines, "
         ".xz and such allowed (default: counted in the text)",
     )  # fmt: skip
-    group.add_argument(
-        "--words", dest="n_words", type=count, default=100_000, metavar="N", help="words of the softmax (default: 100000)"
-    )
+    add_number(group, "--words", count, 100_000, "words of the softmax", dest="n_words")
 
 
 def _add_recipe(group: Any) -> None:
     group.add_argument("--optimiser", choices=tuple(DEFAULTS), default="adamw", help="adagrad = as published (default: adamw)")
-    group.add_argument("--rate", type=above_zero, metavar="X", help="learning rate (default: 0.002 adamw, 0.2 adagrad)")
-    group.add_argument(
-        "--softmax-rate", type=above_zero, metavar="X", help="of the softmax's rows (default: 0.1 adamw, 0.2 adagrad)"
-    )
-    group.add_argument("--clip", type=above_zero, metavar="X", help="bound on the gradient's norm (default: 1 adamw, 10 adagrad)")
-    group.add_argument(
-        "--weight-decay", type=not_negative, default=0.01, metavar="X", help="AdamW's, of matrices (default: 0.01)"
-    )
-    group.add_argument("--dropout", type=share, default=0.0, metavar="P", help="of x and each layer's output (default: 0)")
-    group.add_argument(
-        "--sampled", type=natural, default=2048, metavar="N", help="negatives a batch, 0 = full softmax (default: 2048)"
-    )
-    group.add_argument("--lanes", type=count, default=128, metavar="N", help="streams of text side by side (default: 128)")
-    group.add_argument("--unroll", type=count, default=20, metavar="N", help="tokens that gradients go back (default: 20)")
-    group.add_argument(
-        "--warmup-tokens",
-        dest="warmup",
-        type=natural,
-        default=1_000_000,
-        metavar="N",
-        help="the rate rises over (default: 1000000)",
-    )
-    group.add_argument(
-        "--decay-tokens",
-        type=natural,
-        metavar="N",
-        help="the rate falls to zero over the last N (default: a quarter of --max-tokens)",
+    add_number(group, "--rate", above_zero, None, "learning rate (default: 0.002 adamw, 0.2 adagrad)")
+    add_number(group, "--softmax-rate", above_zero, None, "of the softmax's rows (default: 0.1 adamw, 0.2 adagrad)")
+    add_number(group, "--clip", above_zero, None, "bound on the gradient's norm (default: 1 adamw, 10 adagrad)")
+    add_number(group, "--weight-decay", not_negative, 0.01, "AdamW's, of matrices")
+    add_number(group, "--dropout", share, 0.0, "of x and each layer's output", metavar="P")
+    add_number(group, "--sampled", natural, 2048, "negatives a batch, 0 = full softmax")
+    add_number(group, "--lanes", count, 128, "streams of text side by side")
+    add_number(group, "--unroll", count, 20, "tokens that gradients go back")
+    add_number(group, "--warmup-tokens", natural, 1_000_000, "the rate rises over", dest="warmup")
+    add_number(
+        group, "--decay-tokens", natural, None, "the rate falls to zero over the last N (default: a quarter of --max-tokens)"
     )
     group.add_argument(
         "--shuffle", action="store_true",
         help="the first pass too reads the sentences in an order drawn by --seed, as later ones do (default: the text's own)",
     )  # fmt: skip
-    group.add_argument("--seed", type=natural, default=1, metavar="N", help="of everything drawn (default: 1)")
+    add_number(group, "--seed", natural, 1, "of everything drawn")
 
 
 def _add_length(group: Any) -> None:
-    group.add_argument("--max-tokens", type=count, metavar="N", help="words of text to train on (default: the text once)")
-    group.add_argument(
-        "--hours", type=above_zero, metavar="X",
-        help="stop after so long; without --max-tokens the rate falls to zero over the last quarter (default: no bound)",
-    )  # fmt: skip
+    add_number(group, "--max-tokens", count, None, "words of text to train on (default: the text once)")
+    add_number(
+        group,
+        "--hours",
+        above_zero,
+        None,
+        "stop after so long; without --max-tokens the rate falls to zero over the last quarter (default: no bound)",
+    )
     group.add_argument("--resume", nargs="?", const="", metavar="CHECKPOINT", help="go on from FOLDER's run, or from this file")
     group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU (default: auto)")
     group.add_argument(
         "--precision", choices=("bfloat16", "float32"), default="bfloat16",
         help="of products; weights, cell and sums are float32 (default: bfloat16)",
     )  # fmt: skip
-    group.add_argument(
-        "--report-seconds", type=not_negative, default=15.0, metavar="S", help="between progress lines (default: 15)"
-    )
-    group.add_argument("--checkpoint-seconds", type=not_negative, default=300.0, metavar="S", help="between them (default: 300)")
-    group.add_argument(
-        "--keep-checkpoints", type=count, default=2, metavar="N",
-        help="older ones are named by their tokens, to go back to by --resume FILE (default: 2)",
-    )  # fmt: skip
+    add_number(group, "--report-seconds", not_negative, 15.0, "between progress lines", metavar="S")
+    add_number(group, "--checkpoint-seconds", not_negative, 300.0, "between them", metavar="S")
+    add_number(group, "--keep-checkpoints", count, 2, "older ones are named by their tokens, to go back to by --resume FILE")
     add_storage_options(group, "the inputs")
     add_quiet(group)
 
@@ -185,18 +167,18 @@ def _problems(args: argparse.Namespace) -> Iterator[str]:
         yield "--decay-tokens counts back from --max-tokens: give both, or leave the fall to --hours"
 
 
-def touches(args: argparse.Namespace) -> Touched:
+def touches(args: argparse.Namespace) -> locations.Touched:
     """Texts, shape and words, and the run's folder; of ``--evaluate`` the file that it leaves there."""
     texts = locations.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
     if args.evaluate is not None:
         softmax = [Location("--softmax", args.softmax)] if args.softmax else []
-        return Touched([*texts, *softmax], [Location("result", os.path.join(args.evaluate, TRAINING, HELDOUT))])
+        return locations.Touched([*texts, *softmax], [Location("result", os.path.join(args.evaluate, TRAINING, HELDOUT))])
     options = None if args.options == DEFAULT_MODEL else args.options
     named = (("--options", options), ("--vocabulary", args.vocabulary), ("--resume", args.resume))
     files = [locations.file(option, path) for option, path in named if path]
     output = [locations.output(args.output)]
     # A run that is resumed may be told the options and words that it wrote itself.
-    return Touched([*texts, *files], output) if args.resume is None else Touched(texts, output, own=files)
+    return locations.Touched([*texts, *files], output) if args.resume is None else locations.Touched(texts, output, own=files)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

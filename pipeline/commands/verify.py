@@ -5,9 +5,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_storage_options, natural
+from pipeline.cli.arguments import add_number, add_storage_options, natural
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import Touched
 from pipeline.cli.terminal import human_bytes, in_line, progress_bar
 
 if TYPE_CHECKING:
@@ -23,9 +22,7 @@ Without an option every object is read and compared with the size and SHA-256 th
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="a complete store; any fsspec URL")
     parser.add_argument("--deep", action="store_true", help="also compare the objects with one another (default: off)")
-    parser.add_argument(
-        "--recompute", type=natural, default=0, metavar="N", help="embed N random sentences again and compare (default: 0)"
-    )
+    add_number(parser, "--recompute", natural, 0, "embed N random sentences again and compare")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random choice of sentences (default: 0)")
     parser.add_argument(
         "--model",
@@ -37,8 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress (default: off)")
 
 
-def touches(args: argparse.Namespace) -> Touched:
-    return Touched([locations.store(args.url, args.storage_options, "store"), *locations.model(args.model)])
+def touches(args: argparse.Namespace) -> locations.Touched:
+    return locations.Touched([locations.store(args.url, args.storage_options, "store"), *locations.model(args.model)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

@@ -5,23 +5,22 @@ import sys
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import above_zero, add_storage_options
+from pipeline.cli.arguments import above_zero, add_number, add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.locations import Touched
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="the store that the job writes; any fsspec URL")
     parser.add_argument("--once", action="store_true", help="print one line and end (default: until it is complete)")
-    parser.add_argument("--seconds", type=above_zero, default=1.0, metavar="S", help="seconds between two looks (default: 1)")
+    add_number(parser, "--seconds", above_zero, 1.0, "seconds between two looks", metavar="S")
     add_storage_options(parser, "the URL")
 
 
-def touches(args: argparse.Namespace) -> Touched:
+def touches(args: argparse.Namespace) -> locations.Touched:
     """The store, which may still come unless one look is all."""
     if args.once:
-        return Touched([locations.store(args.url, args.storage_options, "store")])
-    return Touched([Location("store", args.url, args.storage_options)])
+        return locations.Touched([locations.store(args.url, args.storage_options, "store")])
+    return locations.Touched([Location("store", args.url, args.storage_options)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:

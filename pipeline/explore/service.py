@@ -286,9 +286,7 @@ def _told(error: Exception) -> str:
 
 
 def embed_own(text: str, manifest: Manifest, model: str | None = None) -> EmbeddedSentence:
-    """The states of ``text``, by the store's own model and start state.
-
-    OwnSentenceError if it is too long, or the store's model is not to be had here any more.
+    """The states of ``text``, by the store's own model. OwnSentenceError if it is too long, or the model is not to be had here.
 
     ``model``: where the user says that the store's model is. What the store names is loaded only if it is on this machine.
     """

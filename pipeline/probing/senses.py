@@ -39,11 +39,7 @@ class SenseRun:
 def run_senses(
     name: str, store: str, labels: str, *, seeds: int, folds: int = 10, storage_options: Mapping[str, Any] | None = None
 ) -> Result:
-    """Score nearest neighbours for each layer and each way to cut the folds.
-
-    Raises:
-        LabelError: a label file that can't be used or doesn't fit its store; StoreError: no such store.
-    """
+    """Score nearest neighbours for each layer and each way to cut the folds. LabelError and StoreError as `run_tagging`."""
     instances = read_senses(labels)
     vectors = load_states(open_store(store, storage_options=storage_options))
     check_alignment(vectors, [len(i.tokens) for i in instances], [i.where for i in instances])

@@ -71,11 +71,7 @@ def features(n_layers: int) -> dict[str, Feature]:
 
 
 def chosen_features(asked: str | None, n_layers: int) -> list[Feature]:
-    """The features of a list ``NAME,…`` ("top" is the last layer); for None each layer, the average and the mix.
-
-    Raises:
-        FeatureError: a name that the model does not have.
-    """
+    """The features of a list ``NAME,…`` ("top" is the last layer), or FeatureError; of None each layer, the average, the mix."""
     known = features(n_layers)
     if not asked:
         return [feature for feature in known.values() if feature.form == "mix"]

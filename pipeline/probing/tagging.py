@@ -65,16 +65,10 @@ def run_tagging(
     storage_options: Mapping[str, Any] | None = None,
     on_progress: Callable[[str, TaggingRun], None] = lambda *_: None,
 ) -> Result:
-    """Train and score a tagger for each feature and seed; baselines beside it.
+    """Train and score a tagger for each feature and for the seeds 0 … ``seeds`` - 1; baselines beside it.
 
-    Args:
-        seeds: how many, from 0.
-        on_progress: called after each training with the metric's name.
-
-    Raises:
-        LabelError: label files that can't be used or don't fit their store.
-        FeatureError: a feature that the model does not have.
-        StoreError: no such store.
+    ``on_progress`` is called after each training with the metric's name. LabelError: label files that can't be used or don't
+    fit their store; FeatureError: a feature that the model does not have; StoreError: no such store.
     """
     train, test = (
         load_labelled(store, labels, task.column, task.file_format, task.given, storage_options)
@@ -103,27 +97,21 @@ def run_tagging(
 def _guesses(task: TaggingTask, train: Labelled, test: Labelled, metric: Metric) -> dict[str, Counts]:
     gold = [sentence.labels for sentence in test.sentences]
     words = [[sentence.words for sentence in side.sentences] for side in (train, test)]
-    guessed = most_frequent(train.sentences, test.sentences, *words)
+    guessed = most_frequent(train.sentences, *words)
     guesses = {MOST_FREQUENT_OF_WORD: counts(metric, gold, guessed)}
     if train.given is not None and test.given is not None:
-        guessed = most_frequent(train.sentences, test.sentences, train.given, test.given)
+        guessed = most_frequent(train.sentences, train.given, test.given)
         guesses[f"most frequent of column {task.given}"] = counts(metric, gold, guessed)
     return guesses
 
 
 def most_frequent(
-    train: Sequence[LabelledSentence],
-    test: Sequence[LabelledSentence],
-    train_given: Sequence[Sequence[str]],
-    test_given: Sequence[Sequence[str]],
+    train: Sequence[LabelledSentence], train_given: Sequence[Sequence[str]], test_given: Sequence[Sequence[str]]
 ) -> list[list[str]]:
-    """The label of every test token that its word, or whatever is given beside it, most often has in training.
+    """The label of every test token that what is given of it, its word or another column, most often has in training.
 
     What training never saw gets the most frequent label of all; equal counts are told apart by the label's name. With parts of
     speech given this is CoNLL-2000's own baseline for chunks (Tjong Kim Sang and Buchholz 2000).
-
-    Args:
-        train_given, test_given: a string for each token of each sentence.
     """
     seen: dict[str, Counter[str]] = {}
     every: Counter[str] = Counter()
@@ -193,13 +181,10 @@ def fixed_vectors(vectors: TokenStates, feature: Feature, s: Sequence[float] | N
 def logistic_counts(
     train: tuple[Array, Sequence[LabelledSentence]], test: tuple[Array, Sequence[LabelledSentence]], metric: Metric
 ) -> Counts:
-    """Fit on training vectors [tokens, channels] and their labels; the counts on the test set.
+    """Fit on training vectors [tokens, channels] and their labels; the counts on the test set. ImportError: no scikit-learn.
 
     There is one answer for each feature: channels are scaled to mean 0 and variance 1, the penalty is L2 with C = 1, and L-BFGS
     runs to its end.
-
-    Raises:
-        ImportError: scikit-learn is missing.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression

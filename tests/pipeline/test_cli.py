@@ -103,6 +103,11 @@ def test_a_number_out_of_range_is_bad_usage(arguments: str, wanted: str, capsys:
     assert f"argument {option}: {value} is out of range: {wanted}" in usage_error(capsys, *arguments.split())
 
 
+def test_train_names_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "x"]) == Exit.BAD_USAGE
+    assert "give --options, --output" in capsys.readouterr().err
+
+
 STORE_COMMANDS = {
     "embed": ["embed", "TEXT", "--output", "s3:/bucket/store"],
     "embed's input": ["embed", "gs:/bucket/text.txt", "--output", "out"],

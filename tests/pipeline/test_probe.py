@@ -174,9 +174,9 @@ class TestBaselines:
         train = [self.sentence("the/D can/N can/V rust/V"), self.sentence("a/D can/N ./P ,/P")]
         test = [self.sentence("the/D can/V"), self.sentence("unseen/N ./P")]
         words = [[s.words for s in side] for side in (train, test)]
-        assert tagging.most_frequent(train, test, *words) == [["D", "N"], ["D", "P"]]  # D, N, P, V: D is the first of equals
+        assert tagging.most_frequent(train, *words) == [["D", "N"], ["D", "P"]]  # D, N, P, V: D is the first of equals
         tags = [[["x"] * len(s.words) for s in side] for side in (train, test)]
-        assert tagging.most_frequent(train, test, *tags) == [["D", "D"], ["D", "D"]]
+        assert tagging.most_frequent(train, *tags) == [["D", "D"], ["D", "D"]]
 
     def test_control_labels_follow_from_the_word_and_keep_the_shares(self) -> None:
         words = [f"w{i}" for i in range(4000)]
