@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from elmo_store.store import Store
 INDEX, LENGTHS = f"{FOLDER}/rows.faiss", f"{FOLDER}/lengths.npy"
 REMEDY = "elmo-store index STORE"
 BLOCK_ROWS = 32_768
-GRAM_ROWS = 4096
+GRAM_ROWS = 1024
 MOST_LISTS = 4096
 TRAINING_ROWS_A_LIST, TRAINING_BLOCK = 40, 64  # neighbouring rows are read together
 LISTS_LOOKED_AT = 24
@@ -113,8 +114,9 @@ class Sample:
         self._gram = np.empty((n, len(self._blocks), len(self._blocks)), np.float32)
         for first in range(0, n, GRAM_ROWS):
             few = slice(first, first + GRAM_ROWS)
-            layers = np.stack([self._layers.whole(k, block[few]) for k, block in enumerate(self._blocks)], axis=1)
-            self._gram[few] = layers @ layers.transpose(0, 2, 1)
+            layers = [self._layers.whole(k, block[few]) for k, block in enumerate(self._blocks)]
+            for (i, layer), (j, other) in combinations_with_replacement(enumerate(layers), 2):
+                self._gram[few, i, j] = self._gram[few, j, i] = np.einsum("nd,nd->n", layer, other)
         self._index = {int(row): index for index, row in enumerate(sample.row)}
 
     def __len__(self) -> int:
