@@ -1,12 +1,15 @@
 """A model of 16 dimensions, a small corpus, and the command in this process."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from model.files.registry import random_weights
 from model.options import BiLMOptions
+from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 
 TINY = BiLMOptions(
@@ -72,3 +75,36 @@ def embed_command(corpus: Path, tiny_model: Path) -> Command:
 def embed(corpus: Path, tiny_model: Path) -> Command:
     """`embed_command` of the test's own corpus."""
     return embed_command(corpus, tiny_model)
+
+
+@dataclass(frozen=True)
+class Made:
+    """Stores of one corpus, which stay as they are: complete ones in both forms and in Zarr, and one as before its last stage."""
+
+    embed: Command
+    both: Path
+    zarr: Path
+    interrupted: Path
+
+
+@pytest.fixture(scope="session")
+def made(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
+    folder = tmp_path_factory.mktemp("made")
+    embed = embed_command(write_corpus(folder / "corpus"), tiny_model)
+    made = Made(embed, *(folder / name for name in ("both", "zarr", "interrupted")))
+    assert embed(made.both, "--store", "both") == Exit.COMPLETE
+    assert embed(made.zarr) == Exit.COMPLETE
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt(embed, made.interrupted, patch)
+    return made
+
+
+def interrupt(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a store whose job did everything but the last stage."""
+
+    def stop(*_: Any) -> None:
+        raise RuntimeError("stopped by the test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("transforms.stages.finish.finish_job", stop)
+        assert embed(out) == Exit.INCOMPLETE

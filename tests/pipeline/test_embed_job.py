@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,32 +19,9 @@ from model.files.weights import BiLMWeights
 from model.warm import compute_warm
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
-from tests.pipeline.conftest import Command, embed_command, write_corpus
+from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
 from transforms.stages import embed as embed_stage
-
-
-@dataclass(frozen=True)
-class Made:
-    """Stores of one corpus, which stay as they are: complete ones in both forms and in Zarr, and one as before its last stage."""
-
-    embed: Command
-    corpus: Path
-    both: Path
-    zarr: Path
-    interrupted: Path
-
-
-@pytest.fixture(scope="module")
-def made(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Made:
-    folder = tmp_path_factory.mktemp("made")
-    corpus = write_corpus(folder / "corpus")
-    made = Made(embed_command(corpus, tiny_model), corpus, *(folder / name for name in ("both", "zarr", "interrupted")))
-    assert made.embed(made.both, "--store", "both") == Exit.COMPLETE
-    assert made.embed(made.zarr) == Exit.COMPLETE
-    with pytest.MonkeyPatch.context() as patch:
-        interrupt(made.embed, made.interrupted, patch)
-    return made
 
 
 def expected_states(corpus: Path, model: Path, boundaries: bool) -> tuple[list[list[str]], np.ndarray[Any, Any]]:
@@ -243,17 +219,6 @@ def test_a_failing_shard_fails_the_job_after_the_others_and_again_is_continue(
     assert made.embed(out, "--store", "both") == Exit.COMPLETE
     assert before == {k: (out / zarr_states_shard(k)).stat().st_mtime_ns for k in before}
     assert digests(out) == digests(made.both)
-
-
-def interrupt(embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a store whose job did everything but the last stage."""
-
-    def stop(*_: Any) -> None:
-        raise RuntimeError("stopped by the test")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("transforms.stages.finish.finish_job", stop)
-        assert embed(out) == Exit.INCOMPLETE
 
 
 @pytest.mark.parametrize("damage", ["cut marker", "no marker", "foreign marker", "cut shard", "changed shard", "no shard"])
