@@ -19,7 +19,7 @@ from benchmarks.support import Table, machine, options_of, working_folder
 from benchmarks.texts import Sentences, running_text, take
 from elmo_store.format.markers import PartRange
 from elmo_store.storage.root import Root
-from model.characters import char_ids
+from model.characters import BOS, EOS, char_ids
 from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, LONG_TOKENS, TABLE_ROWS, WINDOW
 from model.engine.gates import GateTable
 from model.engine.planning.grid import Limits
@@ -55,7 +55,7 @@ class Call:
 
     def __init__(self, root: Root, tasks: list[ShardTask]) -> None:
         self._root, self._tasks = root, tasks
-        self._host, self._table = Host(lambda: LIMITS, 1 << 18, 50), GateTable(TABLE_ROWS, lambda words, slots: None)
+        self._host, self._table = Host(lambda: LIMITS, 1 << 18, 50, (BOS, EOS)), GateTable(TABLE_ROWS, lambda words, slots: None)
 
     def prepare(self, ends: list[float]) -> Prepared:
         """Read and plan; ``ends`` gets the time after each step."""

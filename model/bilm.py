@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.characters import BOS, EOS, Lexicon, spell
+from model.characters import Lexicon, boundary_words, spell
 from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS, BiLMOptions
 from model.start_state import StartState
@@ -147,7 +147,8 @@ def read_sentence(
     Returns:
         states [n+2, 2L+1, p] (row 0 is BOS, row n+1 EOS; states x, fwd1, bwd1, fwd2, …), h and c at each direction's end.
     """
-    ids = torch.from_numpy(spell([BOS, *tokens, EOS], options.max_characters_per_token, lexicon)).long()  # [n+2, 50]
+    bos, eos = boundary_words(lexicon)
+    ids = torch.from_numpy(spell([bos, *tokens, eos], options.max_characters_per_token, lexicon)).long()  # [n+2, 50]
     x = char_cnn(tensors, options, ids)  # [n+2, p]
     outputs, last_h, last_c = [], [], []
     for k, direction in enumerate(DIRECTIONS):

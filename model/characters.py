@@ -19,7 +19,7 @@ import numpy.typing as npt
 from model.errors import WeightsError
 
 # The sentence boundaries, under the spellings that the published vocabularies and AllenNLP give them: a token of the
-# text with this spelling is the boundary too, as it was for the published models.
+# text with this spelling is the boundary too, as it was for the published models. A `Lexicon` has spellings of its own.
 BOS = "<S>"
 EOS = "</S>"
 
@@ -34,7 +34,7 @@ PADDING_ID = _PADDING + 1  # as `char_ids` gives it
 # Of ELMoForManyLangs, with the slip of its `create_one_batch`: "<eow>" begins a word and "<bow>" ends it.
 _FIRST, _LAST = "<eow>", "<bow>"
 _UNKNOWN, _PAD = "<oov>", "<pad>"
-_BOUNDARIES = {BOS: "<bos>", EOS: "<eos>"}
+_BOUNDARIES = ("<bos>", "<eos>")
 
 
 def char_ids(words: Sequence[str], max_chars: int = 50) -> npt.NDArray[np.int16]:
@@ -84,7 +84,7 @@ class Lexicon:
     words: Mapping[str, int]  # word → its row in `word_embed`; empty for a model without that table
 
     def __post_init__(self) -> None:
-        for name in (_FIRST, _LAST, _UNKNOWN, _PAD, *_BOUNDARIES.values()):
+        for name in (_FIRST, _LAST, _UNKNOWN, _PAD, *_BOUNDARIES):
             if name not in self.characters or (self.words and name in (_UNKNOWN, _PAD) and name not in self.words):
                 raise WeightsError(f"the model's dictionaries lack {name!r}: char.dic and word.dic of ELMoForManyLangs have it")
 
@@ -95,15 +95,15 @@ class Lexicon:
     def spell(self, words: Sequence[str], max_chars: int) -> npt.NDArray[np.int32]:
         """Of each word its row in the table of words (0 without one), then the rows of its characters: int32 [n, 1 + max_chars].
 
-        A word is cut to ``max_chars - 2`` characters, for the table of words too. BOS and EOS are "<bos>" and "<eos>".
+        A word is cut to ``max_chars - 2`` characters, for the table of words too. "<bos>" and "<eos>" are the boundaries, as one
+        character. Every other word is spelt, "<S>", "<oov>" and "<pad>" too, though the table of words may have rows for them.
         """
         ids = np.full((len(words), 1 + max_chars), self.padding, np.int32)
         characters, unknown = self.characters, self.characters[_UNKNOWN]
         unknown_word = self.words.get(_UNKNOWN, 0)
         for row, word in zip(ids, words, strict=True):
-            word = _BOUNDARIES.get(word, word)[: max_chars - 2]
-            marked = word in _BOUNDARIES.values()
-            spelt = [characters[word]] if marked else [characters.get(character, unknown) for character in word]
+            word = word[: max_chars - 2]
+            spelt = [characters[word]] if word in _BOUNDARIES else [characters.get(character, unknown) for character in word]
             row[0] = self.words.get(word, unknown_word)
             row[1 : len(spelt) + 3] = [characters[_FIRST], *spelt, characters[_LAST]]
         return ids
@@ -125,6 +125,11 @@ class Lexicon:
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise WeightsError("the model's dictionaries give a row that is no number from 0")
         return cls(characters, words)
+
+
+def boundary_words(lexicon: Lexicon | None) -> tuple[str, str]:
+    """The words that stand for BOS and EOS in `spell`."""
+    return (BOS, EOS) if lexicon is None else _BOUNDARIES
 
 
 def spell(words: Sequence[str], max_chars: int, lexicon: Lexicon | None) -> npt.NDArray[np.int16] | npt.NDArray[np.int32]:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from model.bilm import char_cnn, lstm_layers, run_layers
-from model.characters import BOS, EOS, spell
+from model.characters import boundary_words, spell
 from model.errors import WeightsError
 from model.files.locate import cache_folder, replacing
 from model.files.registry import packaged_folders
@@ -100,7 +100,8 @@ def _warm_words(weights: BiLMWeights) -> list[Tensor]:
     """x [n+2, p] in float64 of each sentence of WARM_TEXT, boundaries included."""
     options = weights.options
     tensors = {name: t.double() for name, t in weights.tensors.items() if not name.startswith("lstm.")}
-    sentences = [[BOS, *line.split(" "), EOS] for line in WARM_TEXT]
+    bos, eos = boundary_words(weights.lexicon)
+    sentences = [[bos, *line.split(" "), eos] for line in WARM_TEXT]
     ids = [torch.from_numpy(spell(words, options.max_characters_per_token, weights.lexicon)).long() for words in sentences]
     return [char_cnn(tensors, options, sentence) for sentence in ids]
 

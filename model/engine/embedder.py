@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from model.characters import boundary_words
 from model.engine.cpu import CpuDevice
 from model.engine.device import Device, send
 from model.engine.planning.grid import PlannedDirection
@@ -97,7 +98,8 @@ class Embedder:
         self._failed = False  # a call; what is remembered of words may be half computed
         self._device = _device(weights, start, settings)
         capacity = self._device.word_capacity
-        self._host = Host(lambda: self._device.limits, capacity, self.options.max_characters_per_token)
+        boundaries = boundary_words(weights.lexicon)
+        self._host = Host(lambda: self._device.limits, capacity, self.options.max_characters_per_token, boundaries)
         self._x = WordVectorTable(self._device.vectors, self.options.projection_dim, self._device.device)
 
     @property

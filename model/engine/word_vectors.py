@@ -17,8 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from model.characters import BOS, EOS, PADDING_ID, Lexicon, spell
+from model.characters import PADDING_ID, Lexicon, spell
 from model.engine.device import send
+from model.engine.planning.text import EOS_ID
 from model.engine.products import PackedLinear
 from model.options import BiLMOptions
 
@@ -176,6 +177,6 @@ class WordVectorTable:
                 grown[: self._known] = self._x[: self._known]
                 self._x = grown
             self._x[self._known : n] = x
-            self.n_computed += len(new) - sum(word in (BOS, EOS) for word in new)
+            self.n_computed += n - max(self._known, EOS_ID + 1)
             self._known = n
         return self._x[:n]

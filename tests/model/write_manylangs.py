@@ -1,6 +1,6 @@
 """Write tests/model/manylangs: a tiny model of ELMoForManyLangs in its own files, and what its own code makes of sentences.
 
-    pip install --no-deps elmoformanylangs==0.0.4.post2; python -m tests.model.write_manylangs
+    pip install --no-deps elmoformanylangs==0.0.4.post2 'overrides<4'; python -m tests.model.write_manylangs
 
 `golden.npz` holds one array [layers, n, 2p] for each of `SENTENCES`, by `Model.forward` in evaluation mode; each sentence is
 the first that the (stateful) encoder sees. The state dicts are saved as torch did in 2018, before its zip files.
@@ -18,6 +18,7 @@ SENTENCES = [
     ["naïve", "東京", "cat", "\u3000", "Zz", "the"],
     ["a" * 60, "a" * 12, "<bos>", ""],
     ["the"],
+    ["<S>", "the", "</S>", "<oov>", "<pad>", "<bos>", "cat", "<eos>", "<bow>", "<eow>"],  # spelt, but for <bos> and <eos>
 ]
 WORDS = ["<oov>", "<bos>", "<eos>", "<pad>", "\u3000", "the", "cat", "naïve", "a" * 8]
 CHARACTERS = ["<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>", "\u3000", *"thecasnïv東Z"]

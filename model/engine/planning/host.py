@@ -43,9 +43,9 @@ class Prepared:
 class Host:
     """Prepares calls; the limits are those of the device that will run them, asked for anew with each plan."""
 
-    def __init__(self, limits: Callable[[], Limits], word_capacity: int, max_chars: int) -> None:
+    def __init__(self, limits: Callable[[], Limits], word_capacity: int, max_chars: int, boundaries: tuple[str, str]) -> None:
         self._limits = limits
-        self._book = WordBook(word_capacity, max_chars)
+        self._book = WordBook(word_capacity, max_chars, boundaries)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="plan")  # a direction each
 
     def prepare(self, text: Text, *, boundaries: bool) -> Prepared:

@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from model.characters import BOS, EOS, n_truncated_words
+from model.characters import n_truncated_words
 from model.engine.planning.sequences import IntArray, WordArray
 
 BOS_ID, EOS_ID = 0, 1  # the words of every `WordBook` that come first
@@ -80,19 +80,20 @@ class WordBook:
     """Word → number, from call to call; emptied when it has ``capacity`` words, never in the middle of a call.
 
     Its vocabulary, the words by number, only grows until it is emptied: whoever holds the list may read its first n words.
-    ``max_chars`` of a word are what the model reads, markers included.
+    ``max_chars`` of a word are what the model reads, markers included. ``boundaries`` are its words for BOS and EOS.
     """
 
-    def __init__(self, capacity: int, max_chars: int) -> None:
+    def __init__(self, capacity: int, max_chars: int, boundaries: tuple[str, str]) -> None:
         self._capacity = capacity
         self._max_chars = max_chars
+        self._boundaries = boundaries
         self._empty()
 
     def _empty(self) -> None:
         self.vocabulary: list[str] = []  # a new one: its identity says which emptying a number belongs to
         self._ids: dict[str, int] = {}
         self._truncated = np.zeros(0, bool)
-        self._add([BOS, EOS])
+        self._add([*self._boundaries])
 
     def _add(self, words: list[str]) -> None:
         """Number distinct words that have no number yet."""
