@@ -95,23 +95,23 @@ def settled(settings: Settings, *, mixed: bool) -> Settings:
     """The settings with their defaults; StoreError for what can't be. ``mixed``: of a store of mixes, or with weights."""
     form = FORMATS.get(settings.format)
     if form is None:
-        raise StoreError(f"no format {settings.format!r}: known are {', '.join(FORMATS)}")
+        raise StoreError(f"--format is {settings.format!r}: known are {', '.join(FORMATS)}")
     for name, known in (("layers", (*LAYERS, None)), ("documents", DOCUMENTS), ("dtype", ("float16", "float32"))):
         value = getattr(settings, name)
         if value not in known:
-            raise StoreError(f"{name} is {value!r}: known are {', '.join(map(str, filter(None, known)))}")
+            raise StoreError(f"--{name} is {value!r}: known are {', '.join(map(str, filter(None, known)))}")
     if settings.file_bytes < 1:
         raise StoreError(f"files of {settings.file_bytes} bytes: give 1 or more")
     if settings.dtype != "float32" and not form.any_dtype:
         others = ", ".join(other.name for other in _ALL if other.any_dtype)
-        raise StoreError(f"{form.name} is read as float32: leave {settings.dtype} to {others}")
+        raise StoreError(f"{form.name} is read as float32: leave --dtype out, or take {others}")
     if mixed:
         if settings.layers is not None:
-            raise StoreError(f"layers {settings.layers!r} of a mix: a mix says itself how much of each layer a vector has")
+            raise StoreError(f"a mix says itself how much of each layer a vector has: leave --layers {settings.layers} out")
         return settings
     if settings.format == "tfhub" and settings.layers is not None:
-        raise StoreError("tfhub's names are of all layers: leave layers out")
+        raise StoreError("tfhub's names are of all layers: leave --layers out")
     layers = settings.layers or ("average" if form.one_vector else "all")
     if form.one_vector and layers == "all":
-        raise StoreError(f"{form.name} has one vector a token: take the layers top or average, or give weights of a mix")
+        raise StoreError(f"{form.name} has one vector a token: give --layers top or average, or the --weights of a mix")
     return replace(settings, layers=layers)

@@ -115,7 +115,7 @@ def document_of(record: SentenceRecord, documents: str) -> str:
     if not document or not number.isascii() or not number.isdigit():
         raise StoreError(
             f"the id of sentence {record.index}, {record.id!r}, is not DOCUMENT:NUMBER: give such ids when the text is embedded, "
-            "or take the files as documents (documents: source)"
+            "or take the files as documents with --documents source"
         )
     return document
 

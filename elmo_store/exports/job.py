@@ -135,6 +135,8 @@ def _settings(store: StoreReader, format: str, options: Options, weights: Weight
     """The settings that are asked for, with their defaults. StoreError for what can't be."""
     chosen: dict[str, Any] = {**options}
     layer_norm = chosen.pop("layer_norm", False)
+    if layer_norm and weights is None:
+        raise StoreError("only layers that are mixed are normalised: give their --weights, or leave --layer-norm out")
     if weights is not None:
         chosen["weight_set"] = None
         chosen["weights"] = {"s": list(weights.s), "gamma": weights.gamma, "name": weights.name, "layer_norm": layer_norm}
@@ -166,5 +168,6 @@ def _chosen(weights: str | WeightSet | None, name: str | None, storage_options: 
     matching = [weight_set for weight_set in sets if name in (None, weight_set.name)]
     if len(matching) != 1:
         names = ", ".join(weight_set.name for weight_set in sets)
-        raise WeightSetError(f"{weights} has the weight sets {names}: name one of them, {name!r} says not which")
+        unknown = "" if name is None else f", and none called {name!r}"
+        raise WeightSetError(f"{weights} has the weight sets {names}{unknown}: name one of them with --weight-set")
     return matching[0]

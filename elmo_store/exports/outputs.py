@@ -11,9 +11,10 @@ where that is a folder, ``NAME.export`` beside the file otherwise.
 
 import hashlib
 import os
+import posixpath
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -121,7 +122,7 @@ class Output:
         """Where ``rel`` of `root` is written by ``run``, until it is whole: in the scratch folder."""
         return f"{self.name}.export/{WORK}/{run}/{rel}" if self.name else f"{WORK}/{run}/{rel}"
 
-    def examine(self, job: Mapping[str, Any], names: Sequence[str], *, overwrite: bool, deep: bool) -> Standing:
+    def examine(self, job: Mapping[str, Any], names: Iterable[str], *, overwrite: bool, deep: bool) -> Standing:
         """What stands here, if this export may write here; nothing is changed.
 
         Args:
@@ -135,6 +136,8 @@ class Output:
             JobMismatchError: another export stands here.
             ExportRefusedError: a file stands here of which no record says that an export wrote it, as it is.
         """
+        if FORMATS[job["format"]].prefix:  # layers of another run, or model, beside these would pass for this export's
+            names = {*names, *self._layer_files()}
         sizes = self._sizes(names)  # first: a file takes its name after the record has it
         record = self._read()
         lines = {} if record is None else record.files
@@ -223,11 +226,20 @@ class Output:
                 raise ExportRefusedError(f"{url} names {rel}, which no export as {form.name} writes here: give another output")
         return record
 
-    def _sizes(self, names: Sequence[str]) -> dict[str, int]:
+    def _sizes(self, names: Iterable[str]) -> dict[str, int]:
         """Name → size of each of ``names`` that is there; in a folder of its own of all that is there, but record and scratch."""
         if self.name:
             return {rel: size for rel in names if (size := self.root.size(rel)) is not None}
         return {rel: size for rel, size in self.root.sizes().items() if rel != self.record and not self._is_scratch(rel)}
+
+    def _layer_files(self) -> list[str]:
+        """Names of the files of single layers, or their average, that stand at this prefix, whoever wrote them."""
+        self.root.filesystem.invalidate_cache()
+        try:
+            names = [posixpath.basename(path) for path in self.root.filesystem.ls(self.root.path(), detail=False)]
+        except FileNotFoundError:
+            return []
+        return [name for name in names if re.fullmatch(rf"{re.escape(self.name)}\.ly(-1|[0-9]+)\.hdf5", name)]
 
     def _is_scratch(self, rel: str) -> bool:
         """Whether ``rel`` of the scratch folder is a lease, a heartbeat, or a temporary file of an export to this output."""

@@ -21,6 +21,7 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import WeightSet
 from elmo_store.format.numbers import ROWS_AT_ONCE, assign
 from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.mixing.weights import check_layers
 from elmo_store.reading.rows import Array, Int64
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import StoreReader
@@ -47,9 +48,11 @@ def vectors_of(store: StoreReader, settings: Settings, weights: WeightSet | None
     vectors = _of_mixes(store, settings, weights) if store.manifest.kind == "mix" else _of_states(store, settings, weights)
     names = ", ".join(vectors.names)
     if FORMATS[settings.format].one_vector and not vectors.single:
-        raise StoreError(f"{settings.format} has one vector a token, the store {names}: name one of them (weight set)")
+        raise StoreError(f"{settings.format} has one vector a token, the store {names}: name one of them with --weight-set")
     if settings.format == "datasets" and (clash := {"id", "tokens"}.intersection(vectors.names)):
         raise StoreError(f"the weight set {min(clash)!r} would have the name of another column: export another, or mix anew")
+    if FORMATS[settings.format].prefix and len(vectors.names) > 1 and (number := next(filter(str.isdigit, vectors.names), None)):
+        raise StoreError(f"the file of weight set {number!r} would have layer {number}'s name: take it alone, with --weight-set")
     return vectors
 
 
@@ -57,7 +60,7 @@ def _of_mixes(store: StoreReader, settings: Settings, weights: WeightSet | None)
     if settings.format == "tfhub":
         raise StoreError(f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from")
     if weights is not None:
-        raise StoreError("the store is mixed already: give weights for the store that it came from")
+        raise StoreError(f"{store.url} is mixed already: leave --weights out, or export the store that it came from")
     if settings.weight_set not in (None, *store.states):
         raise StoreError(f"no weight set {settings.weight_set!r} in the store: it has {', '.join(store.states)}")
     sets = store.states if settings.weight_set is None else (settings.weight_set,)
@@ -66,6 +69,8 @@ def _of_mixes(store: StoreReader, settings: Settings, weights: WeightSet | None)
 
 def _of_states(store: StoreReader, settings: Settings, weights: WeightSet | None) -> Vectors:
     states, channels = store.states, store.channels
+    if settings.weight_set is not None:
+        raise StoreError(f"{store.url} has layers and no weight sets: give --weights that have {settings.weight_set!r}")
     if settings.layers == "top":
         return _top_layer(store)
     layers = all_layers(states, channels)
@@ -75,8 +80,7 @@ def _of_states(store: StoreReader, settings: Settings, weights: WeightSet | None
         vector = Vectors(("average",), layers.width, states, _average(states, channels), single=True)
     else:
         mix = ScalarMix.of(weights, "token" if settings.weights and settings.weights["layer_norm"] else "none")
-        if len(mix.s) != len(layers.names):
-            raise StoreError(f"{len(mix.s)} weights for {len(layers.names)} layers: they belong to different models")
+        check_layers([weights], len(layers.names) - 1)
 
         def fill_mix(values: Array, out: Array) -> None:
             out[0] = mix(states=values)
@@ -107,7 +111,10 @@ def _top_layer(store: StoreReader) -> Vectors:
     reads = (f"fwd{last}", f"bwd{last}")
     missing = [name for name in reads if name not in store.states]
     if missing:
-        raise StoreError(f"the top layer can't be made: the store has no state {missing[0]}, but {', '.join(store.states)}")
+        raise StoreError(
+            f"the top layer can't be made: {store.url} has no state {missing[0]}, but {', '.join(store.states)}: "
+            f"embed with --states {','.join(reads)}"
+        )
     return Vectors((f"layer_{last}",), 2 * store.channels, reads, _copied([(0, 1)]), single=True)
 
 
@@ -147,7 +154,7 @@ def _n_layers(states: tuple[str, ...]) -> int:
     try:
         return layout.n_layers(states)
     except ValueError as error:
-        raise StoreError(f"layers can't be made: {error}") from error
+        raise StoreError(f"layers can't be made: {error}: embed without --states") from error
 
 
 @dataclass(frozen=True)
@@ -192,9 +199,11 @@ class Work:
         """
         store, form = self.store, FORMATS[self.settings.format]
         if form.prefix:  # a layer's number, -1 (as ELMoForManyLangs) for one vector that is no layer, or a weight set's name
-            names = self.vectors.names
-            mixed = len(names) == 1 and not names[0].startswith("layer_")
-            labels = ["-1"] if mixed else [name.removeprefix("layer_") for name in names]
+            labels: Sequence[str] = self.vectors.names
+            if self.settings.layers in ("all", "top"):
+                labels = [name.removeprefix("layer_") for name in labels]
+            elif len(labels) == 1:
+                labels = ["-1"]
             return {f"{self.output}.ly{label}.hdf5": range(store.n_sentences) for label in labels}
         if not form.folder:
             return {self.output: range(store.n_sentences)}

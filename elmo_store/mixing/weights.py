@@ -124,15 +124,15 @@ def _of_allennlp(tensors: Tensors) -> Fields:
         if match := _ALLENNLP.fullmatch(key):
             logits.setdefault(match["prefix"] or "", {})[int(match["layer"])] = _single(tensor.reshape(-1).tolist(), key)
     if not logits:
-        raise ValueError("it has no scalar_parameters.0 …, under any prefix: it holds no scalar mix")
+        raise ValueError("it holds no scalar mix, which is PREFIX.scalar_parameters.0 … and PREFIX.gamma: save its state")
     short = [prefix.rpartition(".")[2] or UNNAMED for prefix in logits]
     sets: Fields = []
     for (prefix, layers), name in zip(logits.items(), short, strict=True):
         if sorted(layers) != list(range(len(layers))):
-            raise ValueError(f"{prefix or 'scalar_parameters'} has layers {sorted(layers)}, not 0, 1, …")
+            raise ValueError(f"{prefix or 'scalar_parameters'} has layers {sorted(layers)}, not 0, 1, …: save the whole mix")
         key = f"{prefix}.gamma" if prefix else "gamma"
         if key not in tensors:
-            raise ValueError(f"it has {prefix or 'scalar_parameters'} and no {key}")
+            raise ValueError(f"it has {prefix or 'scalar_parameters'} and no {key}: save the whole mix")
         gamma = _single(tensors[key].reshape(-1).tolist(), key)
         own_name = name if short.count(name) == 1 else prefix or UNNAMED
         sets.append((own_name, {"w": [layers[layer] for layer in sorted(layers)], "gamma": gamma}))
@@ -153,7 +153,7 @@ def _torch_tensors(data: bytes) -> Tensors:
     if isinstance(value, Mapping) and isinstance(value.get("state_dict"), Mapping):
         value = value["state_dict"]
     if not isinstance(value, Mapping):
-        raise ValueError(f"it holds a {type(value).__name__}, not a state dict")
+        raise ValueError(f"it holds a {type(value).__name__}, not a state dict: save model.state_dict()")
     return {
         key: tensor.detach().to(torch.float64).numpy()
         for key, tensor in value.items()

@@ -77,7 +77,6 @@ def check(args: argparse.Namespace) -> None:
             ("--documents", args.documents != "id", form.by_document),
             ("--forget-sentences", args.forget_sentences, args.format == "allennlp"),
             ("--file-mib", args.file_mib != 512, form.folder),
-            ("--layer-norm", args.layer_norm, args.weights is not None),
         )
         if given and not used
     ]

@@ -263,6 +263,8 @@ Settings = dict[str, Any]
         ({"format": "tfhub", "layers": "top"}, "of all layers"),
         ({"format": "datasets", "layers": "second"}, "known are all, top, average"),
         ({"format": "datasets", "file_bytes": 0}, "files of 0 bytes"),
+        ({"format": "bilm", "weight_set": "ner"}, "has layers and no weight sets: give --weights that have 'ner'"),
+        ({"format": "bilm", "layer_norm": True}, "give their --weights, or leave --layer-norm out"),
     ],
 )
 def test_settings_that_can_not_be(store: Store, tmp_path: Path, settings: Settings, says: str) -> None:
@@ -276,9 +278,9 @@ def test_settings_that_a_mix_can_not_have(store: Store, mixed: Store, tmp_path: 
     weights.write_text('{"a": {"w": [0, 0, 0], "gamma": 1}, "b": {"w": [0, 0, 0], "gamma": 1}}')
     some = make_store(str(tmp_path / "some"), states=("x", "fwd1", "bwd1", "fwd2"))
     wrong: list[tuple[Callable[[], Any], str]] = [
-        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights)), "name one of them"),
-        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights), weight_set="c"), "name one of them"),
-        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights), weight_set="a", layers="top"), "of a mix"),
+        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights)), "sets a, b: name one of them with --weight-set"),
+        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights), weight_set="c"), "a, b, and none called 'c'"),
+        (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights), weight_set="a", layers="top"), "--layers top out"),
         (lambda: export(mixed, tmp_path / "o", "bilm", weight_set="c"), "it has ner, srl"),
         (lambda: export(mixed, tmp_path / "o", "bilm", weights=str(weights), weight_set="a"), "mixed already"),
         (lambda: export(mixed, tmp_path / "o", "tfhub"), "holds mixes"),
@@ -312,7 +314,7 @@ def test_documents_of_ids() -> None:
     assert document_of(record("a:b:0"), "id") == "a:b"
     assert document_of(record("whatever"), "source") == "b.txt"
     for own in ("a", "a:", ":1", "a:b", "a:-1", "a:²"):
-        with pytest.raises(StoreError, match="sentence 4"):
+        with pytest.raises(StoreError, match=r"sentence 4.* --documents source"):
             document_of(record(own), "id")
 
 

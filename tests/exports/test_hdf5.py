@@ -4,6 +4,7 @@ Each function below names the program and what of it is followed; none of our pa
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import elmo_store
+from elmo_store.errors import JobMismatchError, StoreError
 from elmo_store.exports import export
+from elmo_store.exports.outputs import ExportRefusedError
+from elmo_store.format.manifest import MixInfo, WeightSet
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.store import Store
 from tests.exports.conftest import DOCUMENTS, SENTENCES, layers, make
+from tests.store.support import make_store
 
 Array = npt.NDArray[Any]
 
@@ -167,6 +173,42 @@ def test_elmoformanylangs_by_words(store: Store, tmp_path: Path) -> None:
     assert export(store, tmp_path / "top", "elmoformanylangs", layers="top").files == ("top.ly2.hdf5",)
 
 
+@pytest.mark.parametrize("theirs", ["out.ly-1.hdf5", "out.ly0.hdf5"])
+def test_the_average_and_layers_of_two_runs_are_kept_apart(store: Store, tmp_path: Path, theirs: str) -> None:
+    """ELMoForManyLangs' own program writes such files beside each other, all of one run, and its readers open them by layer."""
+    ours = {"layers": "all"} if theirs == "out.ly-1.hdf5" else {"layers": "average"}
+    (tmp_path / "out.lyrics.ly0.hdf5").write_bytes(b"of the prefix out.lyrics")
+    (tmp_path / theirs).write_bytes(b"of another model")
+    for overwrite in (False, True):
+        with pytest.raises(ExportRefusedError, match=rf"{theirs} is there already.*give another output"):
+            export(store, tmp_path / "out", "elmoformanylangs", overwrite=overwrite, **ours)  # type: ignore[arg-type]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["out.lyrics.ly0.hdf5", theirs])
+    (tmp_path / theirs).unlink()
+    first = export(store, tmp_path / "out", "elmoformanylangs", **ours).files  # type: ignore[arg-type]
+    other = "average" if ours["layers"] == "all" else "all"
+    with pytest.raises(JobMismatchError, match=f"layers: '{ours['layers']}' there, '{other}' asked for"):
+        export(store, tmp_path / "out", "elmoformanylangs", layers=other)
+    export(store, tmp_path / "out", "elmoformanylangs", layers=other, overwrite=True)
+    assert not any((tmp_path / name).exists() for name in first)
+
+
+def test_weight_sets_that_are_called_as_layers(store: Store, tmp_path: Path) -> None:
+    """A file that a reader opens as a layer holds that layer; and no file takes another's place."""
+
+    def of(**sets: Sequence[float]) -> Store:
+        weights = tuple(WeightSet(name, tuple(s), 1.0) for name, s in sets.items())
+        mixed = make_store(str(tmp_path / "-".join(sets)), mix=MixInfo("there", "0" * 64, False, weights))
+        return elmo_store.open(mixed.root.url())
+
+    numbered = of(**{"0": [1, 0, 0], "1": [0, 1, 0]})
+    with pytest.raises(StoreError, match=r"weight set '0' would have layer 0's name: take it alone, with --weight-set"):
+        export(numbered, tmp_path / "numbered", "elmoformanylangs")
+    assert export(numbered, tmp_path / "one", "elmoformanylangs", weight_set="0").files == ("one.ly-1.hdf5",)
+    assert export(of(layer_2=[1, 0, 0]), tmp_path / "two", "elmoformanylangs").files == ("two.ly-1.hdf5",)
+    both = export(of(layer_2=[1, 0, 0], x=[0, 1, 0], layer_x=[0, 0, 1]), tmp_path / "three", "elmoformanylangs")
+    assert both.files == ("three.lylayer_2.hdf5", "three.lyx.hdf5", "three.lylayer_x.hdf5")
+
+
 def test_tfhub_names(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "out.hdf5"
     export(store, path, "tfhub")
@@ -228,8 +270,6 @@ def test_the_same_store_gives_the_same_bytes(store: Store, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["e2e-coref", "lsgn", "dygie"])
 def test_a_document_whose_sentences_are_apart_is_named(store: Store, tmp_path: Path, name: str) -> None:
-    from elmo_store.errors import StoreError
-
     apart = store.select([0, 4, 1]).write(str(tmp_path / "apart"))
     with pytest.raises(StoreError, match=r"wsj[:/]00[:/]a' is there already"):
         export(apart, tmp_path / "out.hdf5", name)
