@@ -63,8 +63,9 @@ class EmbedOptions:
         "(default: auto, by file name)", "auto", choices=INPUT_FORMATS, job=True,
     )  # fmt: skip
     text_field: str | None = _read(
-        "JSON, CSV, Parquet: field with a string or a list of tokens (default: text); a number is a column, from 1, of CSV "
-        "without a row of names, or of CoNLL (default there: 1)", metavar="NAME", formats=(*_FIELDS, "conll"),
+        "JSON, CSV, Parquet: field with a string, a list of tokens or a list of such lists (default: text; sentences, with "
+        "doc_key as the id, of a coreference file); a number is a column, from 1, of CSV without a row of names, or of CoNLL "
+        "(default there: 1)", metavar="NAME", formats=(*_FIELDS, "conll"),
     )  # fmt: skip
     id_field: str | None = _read(
         "JSON, CSV, Parquet: field with the record's id (default: none, ids are FILE:POSITION)", metavar="NAME", formats=_FIELDS

@@ -8,6 +8,7 @@ import pytest
 
 import elmo_store
 from elmo_store.store import Store
+from tests.pipeline.conftest import tiny_model as tiny_model
 
 SENTENCES = [
     ["The", "cat", "sat", "on", "the", "mat", "."],

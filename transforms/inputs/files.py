@@ -18,7 +18,7 @@ from transforms.inputs.decompress import without_suffix
 from transforms.inputs.records import FileIdentity, InputError
 
 BY_SUFFIX = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json",
+    ".jsonl": "jsonl", ".jsonlines": "jsonl", ".ndjson": "jsonl", ".json": "json",
     ".csv": "csv", ".tsv": "tsv", ".tab": "tsv",
     ".conllu": "conllu", ".conll": "conll", ".conll03": "conll", ".bio": "conll", ".iob": "conll", ".iob2": "conll",
     ".parquet": "parquet", ".pq": "parquet",

@@ -13,7 +13,7 @@ from itertools import chain
 
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import Blob, ReadSettings, Record, Reject
-from transforms.readers.fields import check_names, field_records, text_field
+from transforms.readers.fields import asked_fields, check_names, field_records, text_field
 from transforms.readers.lines import BOM, Line, LongLine, cut_raw, lines_of, split_lines
 from transforms.text.tokenizers import Tokenizer
 
@@ -34,7 +34,7 @@ def read_csv(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -
     for row in _rows(first, lines, separator, source.split.format):
         if isinstance(row, list) and not names:
             names = [str(i + 1) for i in range(len(row))] if numbered else row
-            check_names(source.url, names, settings)
+            check_names(source.url, names, asked_fields(settings))
             if not numbered:
                 continue
         if isinstance(row, csv.Error):

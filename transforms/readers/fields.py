@@ -2,12 +2,16 @@
 
 A string is a document: it is split into sentences with the ids ``DOC:0``, ``DOC:1``, … (DOC is the record's own id, or
 ``FILE:POSITION``); with ``split_sentences=False`` it is one sentence whatever it holds, with the id DOC. A list is one
-tokenised sentence, taken as it is, with the id DOC. A document without a token is a sentence of zero tokens, so that every
-record has its place.
+tokenised sentence, taken as it is, with the id DOC; a list of lists is a document of such sentences, ``DOC:0``, ``DOC:1``, ….
+A document without a token is a sentence of zero tokens, so that every record has its place, and a sentence of a document that
+can't be used is refused by itself: the others keep their numbers.
+
+Without a text field that was asked for, a record with ``doc_key`` and ``sentences`` is such a document, as in the files of
+e2e-coref and DyGIE.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from transforms.inputs.records import InputError, ReadSettings, Record, Reject, Sentence
 from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, wide_encoding
@@ -15,6 +19,7 @@ from transforms.text.sentences import bounded, document_sentences
 from transforms.text.tokenizers import Tokenizer
 
 DEFAULT_TEXT_FIELD = "text"
+DOC_KEY, SENTENCES = "doc_key", "sentences"  # fields of a document in the files of coreference
 NAMES_SHOWN, NAME_SHOWN = 30, 100  # of a file's fields, and characters of each: in another format a name may be a whole line
 _KINDS = {
     type(None): "null",
@@ -33,10 +38,32 @@ def text_field(settings: ReadSettings) -> str:
     return settings.text_field or DEFAULT_TEXT_FIELD
 
 
-def check_names(url: str, names: Sequence[str], settings: ReadSettings) -> None:
+class Fields(NamedTuple):
+    """Names of the fields that are read; ``own_id`` is "" without one."""
+
+    text: str
+    own_id: str
+    is_document: bool  # whether the text must be a list of tokenised sentences
+
+
+def asked_fields(settings: ReadSettings) -> Fields:
+    """The fields that were asked for, whatever a record has."""
+    return Fields(text_field(settings), settings.id_field, is_document=False)
+
+
+def fields_of(values: Mapping[str, Any], settings: ReadSettings) -> Fields:
+    """The fields to read of a record: those that were asked for, or those of a document of coreference."""
+    if settings.text_field or DOC_KEY not in values or SENTENCES not in values:
+        return asked_fields(settings)
+    if DEFAULT_TEXT_FIELD in values and not isinstance(values[SENTENCES], list):  # how many there are, perhaps
+        return asked_fields(settings)
+    return Fields(SENTENCES, settings.id_field or DOC_KEY, is_document=True)
+
+
+def check_names(url: str, names: Sequence[str], fields: Fields) -> None:
     """InputError unless ``names``, the fields of a file, has the text field and the id field."""
-    wanted = [("--text-field", text_field(settings))]
-    wanted += [("--id-field", settings.id_field)] if settings.id_field else []
+    wanted = [("--text-field", fields.text)]
+    wanted += [("--id-field", fields.own_id)] if fields.own_id else []
     for option, name in wanted:
         if name not in names:
             if wide := wide_encoding("".join(names[:1]).encode("utf-8", "surrogateescape")):
@@ -50,21 +77,29 @@ def field_records(
     values: dict[str, Any], position: int, settings: ReadSettings, tokenizer: Tokenizer, raw: str | None = None
 ) -> Iterator[Record]:
     """The sentences of a record, or one reject. ``raw``: how a reject shows it; None = by its text field."""
-    own_id, field = "", text_field(settings)
+    own_id, (field, id_field, is_document) = "", fields_of(values, settings)
     shown = values.get(field)
     try:
-        if settings.id_field:
-            own_id = _id(_field(values, settings.id_field, "id field"), settings.id_field)
-        value = shown = _decoded(_field(values, field, "field"), field)
+        if id_field:
+            own_id = _id(_field(values, id_field, "id field"), id_field)
+        what = f"field {field!r}"
+        value = shown = _decoded(_field(values, field, "field"), what)
+        if is_document and not isinstance(value, list):
+            raise Refused(f"{what} is {kind_of(value)}, not a list of lists of strings")
         if isinstance(value, str):
-            _check(value, f"field {field!r}")
+            _check(value, what)
             yield from _document(value, own_id, position, settings, tokenizer)
+        elif is_document or (isinstance(value, list) and value and isinstance(value[0], list)):
+            yield from _given_sentences(value, what, own_id, position, _shown(value) if raw is None else raw)
         else:
-            yield Sentence(_tokens(value, field), own_id, position)
+            yield Sentence(_tokens(value, what, "a string or a list of strings"), own_id, position)
     except Refused as error:
-        if raw is None:
-            raw = cut_raw(shown if isinstance(shown, bytes) else str(shown)[:RAW_BYTES].encode("utf-8", "backslashreplace"))
-        yield Reject(position, str(error), raw, own_id)
+        # A document's number keeps the id from being one of another document's sentences.
+        yield Reject(position, str(error), _shown(shown) if raw is None else raw, own_id, within=0 if is_document else -1)
+
+
+def _shown(value: Any) -> str:
+    return cut_raw(value if isinstance(value, bytes) else str(value)[:RAW_BYTES].encode("utf-8", "backslashreplace"))
 
 
 def kind_of(value: Any) -> str:
@@ -86,40 +121,49 @@ def _document(text: str, own_id: str, position: int, settings: ReadSettings, tok
         yield Sentence((), own_id, position, within=0)
 
 
+def _given_sentences(sentences: list[Any], what: str, own_id: str, position: int, raw: str) -> Iterator[Record]:
+    """The sentences of a document that is tokenised already; one without any is a sentence of zero tokens."""
+    for within, tokens in enumerate(sentences or [[]]):
+        try:
+            yield Sentence(_tokens(tokens, f"sentence {within} of {what}", "a list of strings"), own_id, position, within=within)
+        except Refused as error:
+            yield Reject(position, str(error), raw, own_id, within=within)
+
+
 def _field(values: dict[str, Any], name: str, what: str) -> Any:
     if name not in values:
         raise Refused(f"{what} {name!r} is missing")
     return values[name]
 
 
-def _decoded(value: Any, field: str) -> Any:
+def _decoded(value: Any, what: str) -> Any:
     """Bytes, which Parquet may have, as the UTF-8 they should be; other values as they are."""
     if not isinstance(value, bytes):
         return value
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Refused(f"invalid UTF-8 at byte {error.start} of field {field!r} (0x{value[error.start]:02x})") from error
+        raise Refused(f"invalid UTF-8 at byte {error.start} of {what} (0x{value[error.start]:02x})") from error
 
 
-def _tokens(value: Any, field: str) -> tuple[str, ...]:
-    """A list of strings as tokens."""
+def _tokens(value: Any, what: str, wanted: str) -> tuple[str, ...]:
+    """A list of strings as tokens; ``wanted``: what the value, which is ``what``, should be."""
     if not isinstance(value, list):
-        raise Refused(f"field {field!r} is {kind_of(value)}, not a string or a list of strings")
+        raise Refused(f"{what} is {kind_of(value)}, not {wanted}")
     for i, token in enumerate(value):
         if isinstance(token, bytes):
-            return _tokens([_decoded(inner, field) for inner in value], field)
+            return _tokens([_decoded(inner, what) for inner in value], what, wanted)
         if not isinstance(token, str):
-            raise Refused(f"token {i} of field {field!r} is {kind_of(token)}, not a string")
+            raise Refused(f"token {i} of {what} is {kind_of(token)}, not a string")
         if not token:
-            raise Refused(f"token {i} of field {field!r} is an empty string")
-        _check(token, f"token {i} of field {field!r}")
+            raise Refused(f"token {i} of {what} is an empty string")
+        _check(token, f"token {i} of {what}")
     return tuple(value)
 
 
 def _id(value: Any, field: str) -> str:
     """An id as a string: strings as they are, integers in decimal."""
-    value = _decoded(value, field)
+    value = _decoded(value, f"field {field!r}")
     if isinstance(value, str):
         if not value:
             raise Refused(f"id field {field!r} is empty")

@@ -1,4 +1,4 @@
-"""The format ``parquet``: a column with strings or lists of tokens, perhaps one with ids (strings or integers).
+"""The format ``parquet``: a column with strings, lists of tokens or lists of these, perhaps one with ids (strings or integers).
 
 What becomes of a row's fields: `transforms.readers.fields`; null is refused. Position = number of the row within the split,
 from 0. Row groups are streamed in small batches, so that neither a file nor a row group is held. Counted as read are the values,
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, Record, RowGroups
-from transforms.readers.fields import check_names, field_records, text_field
+from transforms.readers.fields import Fields, check_names, field_records, fields_of
 from transforms.text.tokenizers import Tokenizer
 
 BATCH_ROWS = 1024
@@ -42,16 +42,21 @@ def row_group_bytes(url: str, opened: Any, settings: ReadSettings) -> list[int]:
         return [sum(group.column(i).total_compressed_size for i in range(group.num_columns)) for group in groups]
 
 
-def check_fields(url: str, schema: pa.Schema, settings: ReadSettings) -> None:
-    """InputError unless ``schema`` has the text field (string or list of strings) and the id field (string or integer)."""
-    check_names(url, schema.names, settings)
-    text, own_id = text_field(settings), settings.id_field
-    kind = schema.field(text).type
-    if not _is_string(kind.value_type if _is_list(kind) else kind):
-        raise InputError(url, f"its field {text!r} is {kind}, not a string or a list of strings: name another with --text-field")
-    kind = schema.field(own_id).type if own_id else pa.string()
+def check_fields(url: str, schema: pa.Schema, settings: ReadSettings) -> Fields:
+    """The fields to read. InputError unless ``schema`` has them: a string, a list of strings or of such lists; an id."""
+    fields = fields_of({field.name: [] if _is_list(field.type) else None for field in schema}, settings)
+    check_names(url, schema.names, fields)
+    text = kind = schema.field(fields.text).type
+    for _ in range(2):
+        text = text.value_type if _is_list(text) else text
+    if not _is_string(text):
+        raise InputError(
+            url, f"its field {fields.text!r} is {kind}, not a string or a list of strings: name another with --text-field"
+        )
+    kind = schema.field(fields.own_id).type if fields.own_id else pa.string()
     if not (_is_string(kind) or pa.types.is_integer(kind)):
-        raise InputError(url, f"its field {own_id!r} is {kind}, not a string or an integer: name another with --id-field")
+        raise InputError(url, f"its field {fields.own_id!r} is {kind}, not a string or an integer: name another with --id-field")
+    return fields
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -85,10 +90,10 @@ def _value(scalar: pa.Scalar) -> Any:
 
 
 def _batches(source: ByteSource, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    columns = [text_field(settings)] + [settings.id_field] * bool(settings.id_field)
     with source.open() as opened, _input_errors(source.url):
         file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
-        check_fields(source.url, file.schema_arrow, settings)
+        fields = check_fields(source.url, file.schema_arrow, settings)
+        columns = [fields.text] + [fields.own_id] * bool(fields.own_id)
         split, n_groups = source.split, file.metadata.num_row_groups
         for group in range(split.start, split.stop) if isinstance(split, RowGroups) else range(n_groups):
             yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
