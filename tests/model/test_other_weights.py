@@ -219,5 +219,5 @@ def test_convert_writes_a_folder_that_embeds(tiny: BiLMWeights, tmp_path: Path, 
 
 def test_convert_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "convert", str(tmp_path / "none.zip"), str(tmp_path / "out")]) == 2
-    assert "there is no file" in capsys.readouterr().err
+    assert f"there is no folder or file {tmp_path / 'none.zip'}; `elmo-store models` lists names" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
