@@ -25,6 +25,7 @@ from elmo_store.storage.process import is_abandoned, temporary_tag
 from elmo_store.storage.ranges import Range, ShortReadError, merged
 
 TEMPORARY_PREFIX = ".writing-"
+_TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too
 MOST_JSON_BYTES = 1 << 26  # Python's values take some twenty times as much
 SETTLE_SECONDS = 1.0  # how long a put of someone else may take to show, where nothing can be put on a condition
 _STAMPS = ("ETag", "etag", "md5Hash", "checksum", "generation", "mtime", "LastModified", "last_modified", "updated", "created")
@@ -518,7 +519,8 @@ class Root:
             return
         with os.scandir(self.path(prefix)) as entries:
             for entry in entries:
-                if not entry.name.startswith(TEMPORARY_PREFIX) or (name and not entry.name.endswith(f"-{name}")):
+                ending = f"-{name}{_TEMPORARY_SUFFIX}" if name else ""
+                if not entry.name.startswith(TEMPORARY_PREFIX) or not entry.name.endswith(ending):
                     continue
                 with suppress(FileNotFoundError):  # its writer, or another sweeper, was faster
                     changed = entry.stat(follow_symlinks=False).st_mtime
@@ -619,7 +621,7 @@ def _write(path: str, data: bytes | bytearray) -> None:
 
 
 def _temporary_name(name: str) -> str:
-    return f"{TEMPORARY_PREFIX}{temporary_tag()}{name}"[:255]
+    return f"{TEMPORARY_PREFIX}{temporary_tag()}{name}"[:254] + _TEMPORARY_SUFFIX
 
 
 def _local_stamp(status: os.stat_result) -> str:

@@ -21,6 +21,7 @@ from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
+from tests.store.test_foreign_readers import IGNORE_DASK, SENTENCE_READERS
 from transforms.stages import embed as embed_stage
 
 
@@ -253,6 +254,31 @@ def test_a_lost_scratch_area_is_made_again_without_computing_anew(made: Made, tm
     before = {p: p.stat().st_mtime_ns for p in (out / "_shards").iterdir()}
     assert made.embed(out) == Exit.COMPLETE
     assert before == {p: p.stat().st_mtime_ns for p in before}
+
+
+@pytest.fixture(scope="module")
+def stores(made: Made, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Stores of the same sentences: whole, unfinished, continued and indexed, and converted."""
+    folder = tmp_path_factory.mktemp("folders")
+    resumed, small = folder / "resumed", folder / "small"
+    shutil.copytree(made.interrupted, resumed)
+    assert made.embed(resumed) == Exit.COMPLETE
+    assert main(["index", str(resumed), "--by", "text", "--quiet"]) == Exit.COMPLETE
+    assert main(["convert", str(resumed), "--output", str(small), "--dtype", "int8", "--quiet"]) == Exit.COMPLETE
+    return [made.both, made.zarr, made.interrupted, resumed, small]
+
+
+@IGNORE_DASK
+@pytest.mark.parametrize("reader", SENTENCE_READERS)
+def test_the_folder_of_sentences_is_their_table_whatever_befell_the_store(stores: list[Path], reader: str) -> None:
+    store = elmo_store.open(stores[0])
+    sentences = [store.sentence(i) for i in range(store.n_sentences)]
+    expected = [(i, one.id, one.first_row, list(one.tokens)) for i, one in enumerate(sentences)]
+    read, paths = SENTENCE_READERS[reader]
+    for folder in stores:
+        for path in paths:
+            table = read(str(folder / path)).select(["sentence", "id", "first_row", "tokens"])
+            assert [(*row[:3], list(row[3])) for row in zip(*table.to_pydict().values(), strict=True)] == expected
 
 
 def test_start_states_differ_and_are_recorded_by_value_and_hash(made: Made, tmp_path: Path) -> None:

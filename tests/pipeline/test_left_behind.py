@@ -84,7 +84,7 @@ def test_what_a_killed_index_or_report_left_is_removed_by_the_next(tmp_path: Pat
     (tmp_path / "tmp" / "elmo-store-of-a-user").mkdir()
     store = tmp_path / "store"
     make_store(str(store), lengths=(40,) * 6, parts=(6,))
-    half = [store / f"{TEMPORARY_PREFIX}{DEAD}0000-report.html", store / "indexes" / "vectors" / f"{TEMPORARY_PREFIX}{DEAD}00-x"]
+    half = [store / f"{TEMPORARY_PREFIX}{DEAD}0000-report.html~", store / "indexes" / "vectors" / f"{TEMPORARY_PREFIX}{DEAD}00-x"]
     for path in half:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"half")
