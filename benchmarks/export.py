@@ -88,8 +88,8 @@ def rates(store: stores.Store, folder: Path, names: list[str]) -> None:
     for name in names:
         hdf5, layers = FORMATS[name].module == "hdf5", "average" if FORMATS[name].one_vector else None
 
-        def written(place: Path, name: str = name, layers: str | None = layers) -> None:
-            export(store, place / "out", name, layers=layers, dtype="float32", documents="source")
+        def written(target: Path, name: str = name, layers: str | None = layers) -> None:
+            export(store, target / "out", name, layers=layers, dtype="float32", documents="source")
 
         ours, others, n_bytes = [], [], 0
         for _ in range(ROUNDS):
@@ -112,8 +112,8 @@ def peak_mib(store: stores.Store, folder: Path, name: str) -> float:
     options = ["--documents", "source"] if FORMATS[name].by_document else []
     peaks = []
 
-    def command(place: Path) -> None:
-        arguments = ("--format", name, "--output", str(place / "out"), "--quiet", *options)
+    def command(target: Path) -> None:
+        arguments = ("--format", name, "--output", str(target / "out"), "--quiet", *options)
         peaks.append(run_measured("export", store.url, *arguments).peak_bytes / (1 << 20))
 
     taken(folder, command)

@@ -103,8 +103,8 @@ def local(folder: Path, sizes: list[int]) -> None:
     for size in sizes:
         url, hdf5_path = make_store(folder, Shape(size, CHANNELS)), make_hdf5(folder, size, CHANNELS)
         random = np.random.default_rng(4)
-        for place, prepare in (("memory", in_memory), ("disk", from_disk)):
-            n = SAMPLES if place == "memory" else SAMPLES // 3
+        for medium, prepare in (("memory", in_memory), ("disk", from_disk)):
+            n = SAMPLES if medium == "memory" else SAMPLES // 3
             with h5py.File(hdf5_path, "r") as hdf5:
                 works: dict[str, Callable[[], Any]] = {"hdf5": partial(_read_hdf5, hdf5, size, random, n)}
                 files = {"hdf5": [hdf5_path]}
@@ -114,11 +114,11 @@ def local(folder: Path, sizes: list[int]) -> None:
                         works[name] = partial(work, store, random, n)
                         files[name] = state_files(url, form)
                 taken = in_turns(works, ROUNDS, {name: partial(prepare, paths) for name, paths in files.items()})
-            head, hdf5_seconds = f"{size:>10,} {place:<7}", taken["hdf5"]
+            head, hdf5_seconds = f"{size:>10,} {medium:<7}", taken["hdf5"]
             table.row(f"{head}hdf5", n / hdf5_seconds, "1", "", "", "", "")
             for form in layout.FORMS:
                 one, many = taken[f"{form} one"], taken[f"{form} batched"]
-                rates = scan_rates(url, form) if place == "memory" else ("", "")
+                rates = scan_rates(url, form) if medium == "memory" else ("", "")
                 table.row(f"{head}{form}", n / one, hdf5_seconds / one, n / many, hdf5_seconds / many, *rates)
 
 

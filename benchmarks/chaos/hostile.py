@@ -30,120 +30,120 @@ def hostile(folder: Path, names: Sequence[str] = ()) -> Outcomes:
     for name in names or HOSTILE:
         kind, harm = HOSTILE[name]
         for number, arguments in enumerate(_commands(job, weights)):
-            place = folder / "place"
-            shutil.copytree(folder / kind, place / "store")
-            (place / "outside").mkdir()
-            (place / "outside" / "victim").write_text("years of work")
-            (place / "outputs").mkdir()
-            harm(place)
-            before = tree_of(place)
-            command = Command([text.replace("{place}", str(place)) for text in arguments], folder / f"log {name} {number}")
+            sandbox = folder / "sandbox"
+            shutil.copytree(folder / kind, sandbox / "store")
+            (sandbox / "outside").mkdir()
+            (sandbox / "outside" / "victim").write_text("years of work")
+            (sandbox / "outputs").mkdir()
+            harm(sandbox)
+            before = tree_of(sandbox)
+            command = Command([text.replace("{sandbox}", str(sandbox)) for text in arguments], folder / f"log {name} {number}")
             code = command.wait()
             with suppress(StoreError, OSError):
-                store = elmo_store.open(str(place / "store"))
-                elmo_store.cached(store, place / "outputs" / "cache", max_bytes=1 << 20).read(rows=slice(0, 8))
+                store = elmo_store.open(str(sandbox / "store"))
+                elmo_store.cached(store, sandbox / "outputs" / "cache", max_bytes=1 << 20).read(rows=slice(0, 8))
             outcome = "traceback" if "Traceback" in command.output() else "refused" if code else "complete"
-            changed = _outside(before, tree_of(place), place, own=arguments)
+            changed = _outside(before, tree_of(sandbox), sandbox, own=arguments)
             wrong = f"{' '.join(arguments)}: {outcome}, changed outside: {changed}\n{command.output()[-1500:]}"
             outcomes.count(name, ("commands", outcome), wrong if changed or outcome == "traceback" else "")
-            shutil.rmtree(place)
+            shutil.rmtree(sandbox)
     return outcomes
 
 
 def _commands(job: SmallJob, weights: Path) -> list[list[str]]:
-    store, output = "{place}/store", ["--output", "{place}/outputs/out", "--overwrite"]
+    store, output = "{sandbox}/store", ["--output", "{sandbox}/outputs/out", "--overwrite"]
     return [
         ["verify", store, "--deep"], ["info", store], ["report", store], ["index", store], ["index", store, "--by", "text"],
         ["convert", store, *output, "--dtype", "int8"], ["mix", store, "--weights", str(weights), *output],
         *(["export", store, "--format", name, *output] for name in FORMATS),
         job.arguments(store, "both"), job.arguments(store, "both", "--overwrite"),
-        ["embed", "{place}/records.jsonl", *output, "--model", str(job.folder / "model.safetensors"), "--threads", "1"],
+        ["embed", "{sandbox}/records.jsonl", *output, "--model", str(job.folder / "model.safetensors"), "--threads", "1"],
     ]  # fmt: skip
 
 
-def _outside(before: dict[str, str], after: dict[str, str], place: Path, own: list[str]) -> list[str]:
+def _outside(before: dict[str, str], after: dict[str, str], sandbox: Path, own: list[str]) -> list[str]:
     """What changed but the command's own output; names in archives that would be unpacked elsewhere."""
     writes_store = own[0] in ("report", "index", "embed")
     allowed = ("outputs", "store") if writes_store else ("outputs",)
     names = [name for name in differences(before, after) if name.split("/")[0] not in allowed]
-    for archive in (place / "outputs").rglob("*.tar"):
+    for archive in (sandbox / "outputs").rglob("*.tar"):
         with tarfile.open(archive) as members:
             names += [name for name in members.getnames() if name.startswith("/") or ".." in name.split("/")]
     return sorted(names)[:5]
 
 
-def _signed(place: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+def _signed(sandbox: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change the manifest as somebody would who knows how it is signed."""
-    root = Root(place / "store")
+    root = Root(sandbox / "store")
     value = root.get_json(layout.MANIFEST)
     change(value)
     root.put_json(layout.MANIFEST, value | {"sha256": own_sha256(value)})
 
 
-def _names(place: Path, name: str) -> None:
+def _names(sandbox: Path, name: str) -> None:
     def change(manifest: dict[str, Any]) -> None:
         manifest["states"][0] = name
         manifest["mix"]["weight_sets"][0]["name"] = name
 
-    _signed(place, change)
+    _signed(sandbox, change)
 
 
-def _marker(place: Path, name: str) -> None:
-    path = place / "store" / layout.shard_marker(0)
+def _marker(sandbox: Path, name: str) -> None:
+    path = sandbox / "store" / layout.shard_marker(0)
     value = json.loads(path.read_text())
     value["objects"][0]["path"] = name
     path.write_text(json.dumps(value))
 
 
-def _link(place: Path, rel: str, target: str) -> None:
-    path = place / "store" / rel
+def _link(sandbox: Path, rel: str, target: str) -> None:
+    path = sandbox / "store" / rel
     if path.is_dir():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
-    path.symlink_to(place / target)
+    path.symlink_to(sandbox / target)
 
 
-def _export_record(place: Path) -> None:
-    files = ["../outside/victim", str(place / "outside" / "victim")]
+def _export_record(sandbox: Path) -> None:
+    files = ["../outside/victim", str(sandbox / "outside" / "victim")]
     for name in ("out.export.json", "out/export.json"):
-        path = place / "outputs" / name
+        path = sandbox / "outputs" / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({"format": "npz", "files": files, "complete": True}))
 
 
-def _records(place: Path) -> None:
-    ids = ["../../outside/victim", f"{place}/outside/victim", "..", "a\\..\\b", "/"]
+def _records(sandbox: Path) -> None:
+    ids = ["../../outside/victim", f"{sandbox}/outside/victim", "..", "a\\..\\b", "/"]
     lines = [json.dumps({"text": "The cat sat .", "id": id}) for id in ids]
-    (place / "records.jsonl").write_text("\n".join(lines) + "\n")
+    (sandbox / "records.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def _scratch(place: Path) -> None:
-    _signed(place, lambda manifest: manifest.update(complete=False))
-    scratch = place / "store" / layout.WORK
+def _scratch(sandbox: Path) -> None:
+    _signed(sandbox, lambda manifest: manifest.update(complete=False))
+    scratch = sandbox / "store" / layout.WORK
     (scratch / "parts").mkdir(parents=True)
     (scratch / "plan.json").write_text(json.dumps({"parts": ["../../outside/victim"], "run": "../../outside", "n_shards": 1}))
     (scratch / "start.json").write_text(json.dumps({"run": "../../outside", "n_pieces": 1}))
-    (scratch / "link").symlink_to(place / "outside")
+    (scratch / "link").symlink_to(sandbox / "outside")
 
 
-def _bomb(place: Path) -> None:
+def _bomb(sandbox: Path) -> None:
     from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
-    path = place / "store" / layout.zarr_states_shard(0)
+    path = sandbox / "store" / layout.zarr_states_shard(0)
     path.write_bytes(bytes(Zstd(level=1).encode(bytes(256 << 20))) + path.read_bytes()[-1024:])
 
 
 # name: (the store that is changed, how it is changed)
 HOSTILE: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "names of states with ..": ("mix", lambda place: _names(place, "../../outside/victim")),
-    "names of states that are paths": ("mix", lambda place: _names(place, f"{place}/outside/victim")),
+    "names of states with ..": ("mix", lambda sandbox: _names(sandbox, "../../outside/victim")),
+    "names of states that are paths": ("mix", lambda sandbox: _names(sandbox, f"{sandbox}/outside/victim")),
     "a manifest's object at ..": ("states", lambda p: _signed(p, lambda m: m["objects"][0].update(path="../outside/victim"))),
-    "a marker's object at ..": ("states", lambda place: _marker(place, "../outside/victim")),
-    "a marker's object at a path": ("states", lambda place: _marker(place, f"{place}/outside/victim")),
-    "a link as sentences": ("states", lambda place: _link(place, layout.SENTENCES, "outside")),
-    "a link as the index": ("states", lambda place: _link(place, "indexes", "outside")),
-    "a link as the report": ("states", lambda place: _link(place, "report.html", "outside/victim")),
-    "a link as a shard": ("states", lambda place: _link(place, layout.zarr_states_shard(0), "outside/victim")),
+    "a marker's object at ..": ("states", lambda sandbox: _marker(sandbox, "../outside/victim")),
+    "a marker's object at a path": ("states", lambda sandbox: _marker(sandbox, f"{sandbox}/outside/victim")),
+    "a link as sentences": ("states", lambda sandbox: _link(sandbox, layout.SENTENCES, "outside")),
+    "a link as the index": ("states", lambda sandbox: _link(sandbox, "indexes", "outside")),
+    "a link as the report": ("states", lambda sandbox: _link(sandbox, "report.html", "outside/victim")),
+    "a link as a shard": ("states", lambda sandbox: _link(sandbox, layout.zarr_states_shard(0), "outside/victim")),
     "an export's record with .. and paths": ("states", _export_record),
     "ids with .. and paths": ("states", _records),
     "scratch that points outside": ("states", _scratch),
