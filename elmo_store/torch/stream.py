@@ -1,7 +1,7 @@
 """The sentences of a store as a stream of batches: an iterable PyTorch dataset that reads shards in long runs, shuffled."""
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,19 @@ from elmo_store.torch.order import Int64, Uneven
 
 SHARD_ROWS = 16_384  # of what has no shards of its own
 SPANS_AT_ONCE = 1 << 16
+NOT_SET = -1
+ORDER_SETTINGS = (
+    "seed", "shuffle", "bucket", "uneven", "batch_sentences", "batch_rows", "pool_sentences", "mixed_shards"
+)  # fmt: skip
+Pool = tuple[Int64, list[Int64]]  # sentences, and which of them make each batch
+
+
+class Position(NamedTuple):
+    """A place in an epoch: how many batches were given, and whether there are no more."""
+
+    epoch: int
+    batches: int
+    ended: bool
 
 
 class SentenceStream(IterableDataset[Item]):
@@ -26,6 +39,9 @@ class SentenceStream(IterableDataset[Item]):
     numbers of ranks and workers alone. Shards are shuffled, then runs of 256 sentences among ``mixed_shards`` of them, then
     sentences in a pool; so a store is read in few, long requests. Each rank of torch.distributed, and each of its DataLoader's
     workers, takes a stretch of the epoch of its own. Without workers a thread reads ahead; with them each worker does.
+
+    `state_dict` and `load_state_dict` resume in the middle of an epoch and read nothing that was given before. With workers
+    torchdata's StatefulDataLoader keeps the state of each.
 
     Memory: ``prefetch`` + 1 pools, of the rows of ``pool_sentences`` sentences each.
 
@@ -88,8 +104,11 @@ class SentenceStream(IterableDataset[Item]):
         self.batch_sentences, self.batch_rows, self.pool_sentences = batch_sentences, batch_rows, pool_sentences
         self.mixed_shards, self.prefetch = mixed_shards, prefetch
         self._place = _distributed() if rank is None or ranks is None else (rank, ranks)
-        self._epoch = torch.zeros(1, dtype=torch.int64).share_memory_()  # workers that live on see what the next epoch is
+        self._epoch = torch.tensor([NOT_SET]).share_memory_()  # workers that live on see what the next epoch is
+        self._in_workers = torch.tensor([False]).share_memory_()
         self._edges: Int64 | None = None
+        self._position = Position(0, 0, False)  # of the iteration that began last, or is to begin
+        self._resumed: Mapping[str, Any] | None = None  # the state that the next one begins from
 
     def __repr__(self) -> str:
         return f"<SentenceStream of {self.store!r}: batches of {self.batch_sentences} sentences, states {', '.join(self.states)}>"
@@ -101,30 +120,85 @@ class SentenceStream(IterableDataset[Item]):
     @property
     def epoch(self) -> int:
         """Which epoch the next iteration is."""
-        return int(self._epoch.item())
+        return max(0, int(self._epoch.item()))
 
     def set_epoch(self, epoch: int) -> None:
         """Say which epoch the next iteration is, in every worker: call it before each; the same number gives the same order."""
         self._epoch.fill_(epoch)
+        if self._resumed is None or self._resumed["epoch"] != epoch:
+            self._position, self._resumed = Position(epoch, 0, False), None
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place after the last batch that was given, and what the order follows from: numbers and strings, fit for JSON.
+
+        RuntimeError where workers of a plain DataLoader read: this process does not know their places.
+        """
+        if get_worker_info() is None and self._in_workers.item():
+            raise RuntimeError("workers read this stream: take the state of torchdata's StatefulDataLoader, or use no workers")
+        return self._order() | self._position._asdict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin the next iteration after the batch that `state_dict` was taken after; `set_epoch` to another epoch undoes it.
+
+        ValueError if other batches would follow: another store, setting, rank, or number of ranks or workers.
+        """
+        self._position, self._resumed = self._place_in(state), state
+        if not state["ended"] or self._epoch.item() == NOT_SET:  # who has set the epoch goes on to the next
+            self._epoch.fill_(state["epoch"])
+
+    def _place_in(self, state: Mapping[str, Any]) -> Position:
+        for name, value in self._order().items():
+            if state.get(name) != value:
+                here = f"this stream has {name}={value!r}, the saved state {state.get(name)!r}"
+                raise ValueError(f"{here}: other batches would follow")
+        return Position(*(state[name] for name in Position._fields))
+
+    def _order(self) -> dict[str, Any]:
+        """What the order follows from, but the epoch."""
+        (rank, ranks), (worker, workers) = self._reader(), _worker()
+        return {name: getattr(self, name) for name in ORDER_SETTINGS} | {
+            "sentences": len(self.store), "rows": self.store.n_rows, "shards": len(self._shard_edges()) - 1,
+            "rank": rank, "ranks": ranks, "worker": worker, "workers": workers,
+        }  # fmt: skip
+
+    def _reader(self) -> tuple[int, int]:
+        return self._place or _distributed() or (0, 1)
 
     def __iter__(self) -> Iterator[Item]:
-        worker = get_worker_info()
-        part, parts = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        rank, ranks = self._place or _distributed() or (0, 1)
-        epoch, edges = self.epoch, self._shard_edges()
-        runs = order.epoch_runs(edges, shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=self.mixed_shards)
-        own = order.share(order.share(runs, rank, ranks, self.uneven), part, parts, "keep")
-        random = order.generator(self.seed, epoch, 1 + rank, part) if self.shuffle else None
-        for numbers, items in read_ahead(self._read, order.pools(own, self.pool_sentences), self.prefetch):
-            lengths = np.array([len(item["states"]) for item in items], np.int64)
-            indices = np.arange(len(numbers))  # a sentence may stand twice where ranks repeat some
-            for batch in order.batches(
-                indices, lengths, random, sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket
-            ):
-                yield collate([items[index] for index in batch.tolist()])
+        self._in_workers.fill_(get_worker_info() is not None)
+        state, self._resumed = self._resumed, None
+        # Compared again: a DataLoader gives its workers what was loaded before.
+        self._position = Position(self.epoch, 0, False) if state is None else self._place_in(state)
+        return self._batches(self._position)
 
-    def _read(self, numbers: Int64) -> list[Item]:
-        return read_items(self.store, numbers.tolist(), self.states, self.text, self.raw)
+    def _batches(self, begin: Position) -> Iterator[Item]:
+        given = begin.batches
+        for (_, batches), items in read_ahead(self._read, () if begin.ended else self._pools(begin), self.prefetch):
+            for batch in batches:
+                given += 1
+                self._position = Position(begin.epoch, given, False)
+                yield collate([items[index] for index in batch.tolist()])
+        self._position = Position(begin.epoch, given, True)
+
+    def _pools(self, begin: Position) -> Iterator[Pool]:
+        """The pools of an epoch, from the one on that holds the first batch wanted."""
+        (rank, ranks), (worker, workers), epoch, skipped = self._reader(), _worker(), begin.epoch, begin.batches
+        edges = self._shard_edges()
+        runs = order.epoch_runs(edges, shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=self.mixed_shards)
+        own = order.share(order.share(runs, rank, ranks, self.uneven), worker, workers, "keep")
+        random = order.generator(self.seed, epoch, 1 + rank, worker) if self.shuffle else None
+        for numbers in order.pools(own, self.pool_sentences):
+            lengths = np.diff(self.store._spans(numbers))[:, 0]
+            indices = np.arange(len(numbers))  # a sentence may stand twice where ranks repeat some
+            batches = order.batches(
+                indices, lengths, random, sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket
+            )
+            if skipped < len(batches):
+                yield numbers, batches[skipped:]
+            skipped = max(0, skipped - len(batches))
+
+    def _read(self, pool: Pool) -> list[Item]:
+        return read_items(self.store, pool[0].tolist(), self.states, self.text, self.raw)
 
     def _shard_edges(self) -> Int64:
         """The first sentence of each shard, and the number of sentences: [shards + 1]. Reads 8 bytes a sentence, once."""
@@ -145,3 +219,9 @@ def _distributed() -> tuple[int, int] | None:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return None
+
+
+def _worker() -> tuple[int, int]:
+    """Which of a DataLoader's workers this process is, and how many there are; (0, 1) without workers."""
+    worker = get_worker_info()
+    return (0, 1) if worker is None else (worker.id, worker.num_workers)

@@ -1,5 +1,6 @@
 """A store as a stream of batches: whole epochs, by ranks and workers, the same each time; and the cache of a remote store."""
 
+import json
 import pickle
 import threading
 from collections.abc import Sequence
@@ -120,6 +121,124 @@ def test_workers_share_an_epoch_and_hear_of_the_next(written: Written) -> None:
     assert first != second
     stream.set_epoch(0)
     assert seen(loader) == first
+
+
+SETTINGS = ({}, {"shuffle": False}, {"bucket": False, "prefetch": 0}, {"batch_rows": 40}, {"rank": 1, "ranks": 3})
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_an_epoch_resumes_after_any_batch(written: Written, settings: dict[str, Any]) -> None:
+    stream = stream_of(written, text=False, **settings)
+    stream.set_epoch(3)
+    assert stream.state_dict()["epoch"] == 3
+    whole = [batch["index"] for batch in stream]
+    for stop in range(len(whole) + 1):
+        batches = iter(stream)
+        for _ in range(stop):
+            next(batches)
+        state = json.loads(json.dumps(stream.state_dict()))
+        resumed = stream_of(written, text=False, **settings)
+        resumed.load_state_dict(state)
+        assert resumed.state_dict() == state
+        assert [batch["index"] for batch in resumed] == whole[stop:]
+        assert [batch["index"] for batch in resumed] == whole  # and the next iteration is whole
+        batches.close()  # type: ignore[attr-defined]
+
+
+def test_what_was_given_before_is_not_read_again(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = stream_of(written, text=False, prefetch=0)
+    batches = iter(stream)
+    for _ in range(10):
+        next(batches)
+    state = stream.state_dict()
+    asked: list[int] = []
+    real = elmo_store.Store._read
+
+    def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64], *more: Any, **named: Any) -> Any:
+        asked.append(len(spans))
+        return real(self, states, spans, *more, **named)
+
+    monkeypatch.setattr(elmo_store.Store, "_read", counting)
+    resumed = stream_of(written, text=False, prefetch=0)
+    resumed.load_state_dict(state)
+    left = len(LENGTHS) - 2 * 32  # ten batches of 8 are in the third pool of 32
+    assert len(seen(resumed)) == len(LENGTHS) - 10 * 8
+    assert sum(asked) == left
+
+
+def test_an_epoch_that_ended_is_followed_by_the_one_that_is_set(written: Written) -> None:
+    stream = stream_of(written, text=False)
+    stream.set_epoch(4)
+    whole = seen(stream)
+    state = stream.state_dict()
+    for early in (True, False):  # StatefulDataLoader loads when its iteration begins, so after set_epoch
+        resumed = stream_of(written, text=False)
+        if early:
+            resumed.set_epoch(5)
+        resumed.load_state_dict(state)
+        if early:
+            assert seen(resumed) == []
+        else:
+            resumed.set_epoch(5)
+        fifth = seen(resumed)
+        assert sorted(fifth) == sorted(whole)
+        assert fifth != whole
+    again = stream_of(written, text=False)
+    again.load_state_dict(state)
+    assert (seen(again), again.epoch) == ([], 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"seed": 1}, "seed=1, the saved state 0"),
+        ({"batch_sentences": 4}, "batch_sentences=4, the saved state 8"),
+        ({"rank": 0, "ranks": 2}, "ranks=2, the saved state 1"),
+    ],
+)
+def test_a_state_of_another_order_is_refused(written: Written, settings: dict[str, Any], message: str) -> None:
+    state = stream_of(written).state_dict()
+    with pytest.raises(ValueError, match=message):
+        stream_of(written, **settings).load_state_dict(state)
+
+
+def test_a_state_of_another_number_of_workers_is_refused(written: Written) -> None:
+    stream = stream_of(written, text=False)
+    stream.load_state_dict(stream.state_dict())
+    with pytest.raises(ValueError, match="workers=2, the saved state 1"):
+        list(DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context="fork"))
+
+
+def test_workers_of_a_plain_loader_leave_no_state(written: Written) -> None:
+    stream = stream_of(written, text=False)
+    list(DataLoader(stream, batch_size=None, num_workers=1, multiprocessing_context="fork"))
+    with pytest.raises(RuntimeError, match="StatefulDataLoader"):
+        stream.state_dict()
+    next(iter(stream))
+    assert stream.state_dict()["batches"] == 1
+
+
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+@pytest.mark.parametrize("workers", [0, 2])
+def test_torchdata_resumes_after_any_batch(written: Written, workers: int) -> None:
+    loaders = pytest.importorskip("torchdata.stateful_dataloader", reason="torchdata is in .[test]")
+
+    def loader_of() -> Any:
+        return loaders.StatefulDataLoader(
+            stream_of(written, text=False, batch_sentences=13),
+            batch_size=None, num_workers=workers, multiprocessing_context="fork" if workers else None,
+        )  # fmt: skip
+
+    loader = loader_of()
+    batches, states = [], [loader.state_dict()]
+    for batch in loader:  # workers are batches ahead of what was given
+        batches.append(batch["index"])
+        states.append(pickle.loads(pickle.dumps(loader.state_dict())))
+    assert sorted(index for batch in batches for index in batch) == list(range(len(LENGTHS)))
+    for stop in range(0, len(states), 1 if not workers else 4):
+        resumed = loader_of()
+        resumed.load_state_dict(states[stop])
+        assert [batch["index"] for batch in resumed] == batches[stop:]
 
 
 def test_batches_bounded_by_rows(written: Written) -> None:
