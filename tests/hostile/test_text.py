@@ -239,7 +239,7 @@ def test_an_element_of_a_json_array_has_a_limit(tmp_path: Path) -> None:
     assert reason(second) == "not JSON from here on: an element is longer than 100000 bytes"
 
 
-@pytest.mark.parametrize("value", ["1" + "0" * 5000, "1e400", "NaN", "-Infinity", "true", "null", "{}", "[[]]", "[1, 2]"])
+@pytest.mark.parametrize("value", ["1" + "0" * 5000, "1e400", "NaN", "-Infinity", "true", "null", "{}", "[[[]]]", "[1, 2]"])
 @pytest.mark.parametrize("kind", ["jsonl", "json"])
 def test_json_values_that_are_no_text(tmp_path: Path, value: str, kind: str) -> None:
     record = f'{{"text": {value}}}'
@@ -249,7 +249,7 @@ def test_json_values_that_are_no_text(tmp_path: Path, value: str, kind: str) -> 
 
 @pytest.mark.parametrize(
     "column",
-    [pa.array([1]), pa.array([1.5]), pa.array([[1]]), pa.array([{"a": 1}]), pa.array([[["a"]]]), pa.array([None]),
+    [pa.array([1]), pa.array([1.5]), pa.array([[1]]), pa.array([{"a": 1}]), pa.array([[[["a"]]]]), pa.array([None]),
      pa.array([True]), pa.array([[1.5]], pa.list_(pa.float64(), 1))],
 )  # fmt: skip
 def test_parquet_of_wrong_types_is_refused_by_its_field(tmp_path: Path, column: Any) -> None:
