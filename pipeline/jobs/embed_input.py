@@ -16,7 +16,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.spec import EmbedOptions, unused_options
 from transforms.inputs.files import find_files
 from transforms.inputs.records import FileIdentity, InputError, ReadSettings, ReadTask, Split, Stream, WholeFile, split_as
-from transforms.stages.split import plan_splits, unpack_local
+from transforms.stages.split import looked_at, plan_splits, tell_looks, unpack_local
 
 STDIN = "-"
 
@@ -100,7 +100,12 @@ def _from_stdin(asked: InputRequest, path: Path) -> Input:
             digest.update(data)
             file.write(data)
         identity = FileIdentity(file.tell(), f"sha256={digest.hexdigest()}")
-    return Input(asked, [Stream(0, "stdin", "text" if asked.format == "auto" else asked.format, identity)], path)
+    kind = asked.format
+    if kind == "auto":
+        kind = looked_at(WholeFile(0, str(path), "text", _identity(path), True), asked.settings).format
+    if kind == "lines" != asked.format:
+        tell_looks(["stdin"])
+    return Input(asked, [Stream(0, "stdin", kind, identity)], path)
 
 
 def _identity(path: Path) -> FileIdentity:

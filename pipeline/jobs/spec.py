@@ -60,7 +60,7 @@ class EmbedOptions:
     )  # fmt: skip
     input_format: str = _option(
         "reading", "lines = a sentence a line, already tokenised; text = running text; conll = a word a line with columns "
-        "(default: auto, by file name)", "auto", choices=INPUT_FORMATS, job=True,
+        "(default: auto, by file name, and lines for text that begins as such)", "auto", choices=INPUT_FORMATS, job=True,
     )  # fmt: skip
     text_field: str | None = _read(
         "JSON, CSV, Parquet: field with a string, a list of tokens or a list of such lists (default: text; sentences, with "

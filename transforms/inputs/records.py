@@ -14,6 +14,7 @@ from msgspec import Struct, to_builtins
 
 FORMATS = ("lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
 FIELD_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")  # records with named fields, whose strings are documents
+PLAIN_FORMATS = ("text", "lines", "conll")  # that take any line for words
 DOCUMENTS = ("paragraph", "file")
 LINE_ENDS = ("auto", "space", "break")
 ON_BAD_FILE = ("stop", "reject")
@@ -144,6 +145,11 @@ class Damage(_Split, frozen=True, kw_only=True, tag=True):
 
 
 Split = WholeFile | Stream | ByteRange | BlockRange | RowGroups | Blob | Damage
+
+
+def begins_file(split: Split) -> bool:
+    """Whether a split has its file's beginning; of the blobs of a stream, whose beginning was looked at before, none counts."""
+    return not isinstance(split, (Blob, Damage)) and not (isinstance(split, FileRange) and split.start)
 
 
 S = TypeVar("S", bound=_Split)

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from itertools import chain
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
+from transforms.inputs.records import PLAIN_FORMATS, InputError, ReadSettings, Record, Reject, Sentence, begins_file
+from transforms.text.looks import begins_json_object
 from transforms.text.sentences import SAMPLE_BYTES, Paragraph, bounded, line_ends
 from transforms.text.tokenizers import Tokenizer
 
@@ -70,12 +71,30 @@ def split_lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[Line]:
 
 
 def lines_of(source: ByteSource, max_bytes: int, text: Iterable[bytes] | None = None) -> Iterator[Line]:
-    """The lines of ``text``, by default the split's, counted as its positions. A byte order mark at the start is dropped."""
+    """The lines of ``text``, by default the split's, counted as its positions. A byte order mark at the start is dropped.
+
+    InputError for JSON lines under a name by which they would be taken for plain text.
+    """
+    split = source.split
+    judged = not split.guessed or split.format not in PLAIN_FORMATS or not begins_file(split)
     for line in split_lines(source.text() if text is None else text, max_bytes):
         if source.n_positions == 0:
             line = LongLine(line.head.removeprefix(BOM)) if isinstance(line, LongLine) else line.removeprefix(BOM)
         source.n_positions += 1
+        if not judged and head_of(line).strip():
+            judged = True
+            check_not_json(split.url, split.format, head_of(line))
         yield line
+
+
+def check_not_json(url: str, input_format: str, first_line: bytes) -> None:
+    """InputError if a file whose name says ``input_format`` begins as JSON lines do."""
+    if begins_json_object(first_line):
+        raise InputError(
+            url,
+            f"it would be read as {input_format} by its name, but begins with a JSON object: read it with --input-format jsonl "
+            f"(or with --input-format {input_format} if that is meant)",
+        )
 
 
 def head_of(line: Line) -> bytes:

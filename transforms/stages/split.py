@@ -25,10 +25,11 @@ from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import BGZIP, SEEKABLE, UNITS, Fetch, cuts, frame_starts, is_bgzip, last_boundary, unit_of
 from transforms.inputs.byte_source import UTF8, ByteSource
 from transforms.inputs.decompress import Chunks, checked_compression, decompressed
-from transforms.inputs.files import fetcher, filesystem_of, find_files, known_format
+from transforms.inputs.files import InputFile, fetcher, filesystem_of, find_files, known_format
 from transforms.inputs.records import (
     FORMATS,
     MIB,
+    PLAIN_FORMATS,
     Blob,
     BlockRange,
     ByteRange,
@@ -47,9 +48,11 @@ from transforms.inputs.records import (
 )
 from transforms.readers.csv import csv_blobs
 from transforms.readers.jsonl import HEAD_BYTES, is_array, json_blobs
+from transforms.readers.lines import BOM, check_not_json
 from transforms.readers.parquet import row_group_bytes
 from transforms.runtime.results import note_bad_files
 from transforms.runtime.work import BLOBS, TASK_LIST, UNPACKED
+from transforms.text.looks import is_sentence_a_line
 from transforms.text.sentences import SAMPLE_BYTES, line_ends_of
 
 BLOB_BYTES = 8 * MIB
@@ -57,7 +60,10 @@ MOST_BYTES = 16 * BLOB_BYTES  # without a record's end in so many bytes, a blob 
 RANGE_BYTES = 8 * MIB  # a range is some 15 seconds of a core: few are enough to keep all cores busy
 TASK_BYTES = 8 * MIB  # small files that are read as one task, together at most …
 TASK_FILES = 256  # … and at most so many
+LOOKED_AT = 256  # plain text files of any size whose beginnings are looked at, a request each
+_OF_TEXT = {name: getattr(ReadSettings(), name) for name in ("document", "line_ends", "max_sentence_tokens")}
 _IO_THREADS = 16
+StorageOptions = Mapping[str, Any] | None
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +78,8 @@ def plan_splits(
 ) -> list[Split]:
     """The splits of all inputs, in input order (files by full name, ranges by where they begin).
 
-    ``input_format``: ``auto`` goes by each file's ending, .txt and unknown ones being text. Files larger than ``range_bytes``
+    ``input_format``: ``auto`` goes by each file's ending, .txt and unknown ones being text; one that begins with tokenised
+    sentences, one a line, is read so, and JSON lines that would be plain text are refused. Files larger than ``range_bytes``
     are cut into ranges of so many bytes (plain lines, JSON lines, running text, CoNLL; bgzip and seekable zstd of these at their
     blocks) or runs of row groups of about so many (Parquet). Any other large one is a stream, to be unpacked: compressed, in
     another encoding than UTF-8, CSV, a JSON array. InputError for anything that can't be read, or a file without the wanted
@@ -89,6 +96,8 @@ def plan_splits(
     files = [WholeFile(i, file.url, kinds[i], file.identity, auto) for i, file in enumerate(listed)]
     first_parquet = kinds.index("parquet") if "parquet" in kinds else -1
     large = [file.index for file in files if file.identity.size > range_bytes or file.index == first_parquet]
+    if auto:
+        files = _by_their_looks(files, large, listed, settings, storage_options)
     errors: dict[int, InputError] = {}
 
     def cut(number: int) -> list[Split]:
@@ -113,6 +122,60 @@ def plan_splits(
     return splits
 
 
+def _by_their_looks(
+    files: Sequence[WholeFile], large: Sequence[int], listed: Sequence[InputFile], settings: ReadSettings, options: StorageOptions
+) -> list[WholeFile]:
+    """``files``, each as what it begins as: large ones, and all where `LOOKED_AT` or fewer are plain text by their names."""
+    plain = [file for file in files if file.format in PLAIN_FORMATS]
+    if len(plain) > LOOKED_AT:
+        plain = [file for file in plain if file.index in set(large)]
+
+    def look(file: WholeFile) -> WholeFile | InputError:
+        try:
+            return looked_at(file, settings, options, in_order_only=listed[file.index].whole)
+        except InputError as error:
+            return error
+
+    with ThreadPoolExecutor(_IO_THREADS) as pool:
+        looked = list(pool.map(look, plain))
+    if errors := [error for error in looked if isinstance(error, InputError)]:
+        raise together(errors)
+    changed = {file.index: file for file in looked if isinstance(file, WholeFile) and file != files[file.index]}
+    if changed:
+        tell_looks([file.url for file in changed.values()])
+    return [changed.get(file.index, file) for file in files]
+
+
+def looked_at(
+    file: WholeFile, settings: ReadSettings, storage_options: StorageOptions = None, *, in_order_only: bool = False
+) -> WholeFile:
+    """A file that is plain text by its name, as what it begins as: text of a tokenised sentence a line is ``lines``.
+
+    InputError if it begins as JSON lines do. What can't be read is left for the reader to tell.
+    """
+    try:
+        head = _head(file, in_order_only, storage_options)
+        text = _beginning(checked_compression(file.url, head), head)
+        if settings.encoding not in UTF8:
+            text = text.decode(settings.encoding, "replace").encode()
+    except (InputError, UnicodeError):
+        return file
+    lines = text.removeprefix(BOM).split(b"\n")
+    check_not_json(file.url, file.format, next((line for line in lines if line.strip()), b""))
+    is_plain = settings.tokenizer != "ptb" and all(getattr(settings, name) == default for name, default in _OF_TEXT.items())
+    if file.format == "text" and is_plain and is_sentence_a_line([line.decode("utf-8", "replace") for line in lines]):
+        return replace(file, format="lines")
+    return file
+
+
+def tell_looks(urls: Sequence[str]) -> None:
+    """Say which files are read as ``lines`` by their looks: it costs a day to find out later."""
+    message = (
+        "%d file(s) begin with tokenised sentences, one a line, such as %s: read as lines (--input-format text says otherwise)"
+    )
+    _log.warning(message, len(urls), urls[0])
+
+
 def read_tasks(splits: Iterable[Split]) -> Iterator[ReadTask]:
     """Splits in tasks, in order: ranges, blobs and large files alone, runs of small whole files together."""
     index = size = 0
@@ -130,7 +193,7 @@ def read_tasks(splits: Iterable[Split]) -> Iterator[ReadTask]:
 
 
 def _log_guesses(splits: Iterable[Split]) -> None:
-    """Say what ``auto`` made of the names: a wrong guess must be seen before it costs a day."""
+    """Say what ``auto`` made of the files: a wrong guess must be seen before it costs a day."""
     urls: dict[str, list[str]] = {}
     for url, kind in {split.url: split.format for split in splits}.items():
         urls.setdefault(kind, []).append(url)
@@ -172,7 +235,7 @@ def _cut(
         return
     if file.format == "text":
         ends = settings.line_ends
-        file = replace(file, line_ends=_line_ends(compression, head) if ends == "auto" else ends)
+        file = replace(file, line_ends=line_ends_of(_beginning(compression, head)) if ends == "auto" else ends)
     if blocks:  # a compressed byte is about four of text
         for start, stop in pairwise(cuts(blocks, fetch, size, -(-range_bytes // 4))):
             yield split_as(BlockRange, file, start=start, stop=stop, blocks=blocks)
@@ -181,15 +244,15 @@ def _cut(
             yield split_as(ByteRange, file, start=start, stop=min(start + range_bytes, size))
 
 
-def _line_ends(compression: str, head: bytes) -> str:
-    """What the beginning of a file says about its line ends."""
+def _beginning(compression: str, head: bytes) -> bytes:
+    """The text that a file begins with, about `SAMPLE_BYTES` at most, by the beginning of what is stored."""
     text = bytearray(b"" if compression else head)
     with suppress(EOFError, ValueError):  # it ends in the middle, or is damaged: that is told when it is read
         for data in decompressed(compression, BytesIO(head)) if compression else ():
             text += data
             if len(text) >= SAMPLE_BYTES:
                 break
-    return line_ends_of(text)
+    return bytes(text[:SAMPLE_BYTES])
 
 
 def _fetcher(file: WholeFile, storage_options: Mapping[str, Any] | None) -> Fetch:
@@ -201,7 +264,7 @@ def _head(file: WholeFile, in_order_only: bool, storage_options: Mapping[str, An
     if not in_order_only:
         return _fetcher(file, storage_options)(0, min(SAMPLE_BYTES, file.identity.size))
     with _opened(file.url, storage_options) as opened:
-        head: bytes = opened.read(10)
+        head: bytes = opened.read(SAMPLE_BYTES)
         return head
 
 
