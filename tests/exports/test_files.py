@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import elmo_store
@@ -118,6 +119,33 @@ def test_hugging_face_datasets(store: Store, tmp_path: Path) -> None:
     assert tuple(found.with_format("torch")[4]["layer_2"].shape) == (3, 16)
     kept = found.filter(lambda one: len(one["tokens"]) > 3).map(lambda one: {"n": len(one["tokens"])})
     assert kept["n"][:] == [7, 5, 7]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_dataset_s_files_are_arrow_streams(store: Store, tmp_path: Path, dtype: str) -> None:
+    duckdb, pl = pytest.importorskip("duckdb"), pytest.importorskip("polars")
+    report = export(store, tmp_path / "out", "datasets", layers="top", dtype=dtype, file_bytes=SMALL)
+    paths = [tmp_path / "out" / name for name in report.files if name.endswith(".arrow")]
+    assert len(paths) > 1
+    with pytest.raises(pa.ArrowInvalid, match="Not an Arrow file"):
+        pa.ipc.open_file(str(paths[0]))
+    table = pa.concat_tables([pa.ipc.open_stream(str(path)).read_all() for path in paths])
+    frame = pl.concat([pl.read_ipc_stream(path) for path in paths])
+    for rows in (table.to_pylist(), frame.to_dicts()):
+        assert [(row["sentence"], row["id"], row["tokens"]) for row in rows] == list(zip(range(7), IDS, SENTENCES, strict=True))
+        for number, row in enumerate(rows):
+            found = np.asarray(row["layer_2"], np.float32).reshape(-1, 16)
+            assert np.array_equal(found, layers(store, number)[2])
+    with duckdb.connect() as connection:
+        if dtype == "float16":  # which DuckDB has not
+            with pytest.raises(duckdb.NotImplementedException, match="Arrow Type"):
+                connection.register("vectors", table)
+        else:
+            connection.register("vectors", table)
+            found = connection.sql("select layer_2 from vectors order by sentence").fetchall()
+            assert [np.asarray(one, np.float32).reshape(-1, 16).tolist() for (one,) in found] == [
+                layers(store, number)[2].tolist() for number in range(7)
+            ]
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # it leaves its files to the garbage collector

@@ -20,10 +20,11 @@ NEEDS = {
     "datasets": ("datasets",),
     "xarray-dask": ("xarray", "dask"),
     "spark": ("pyspark",),
+    "pandas": ("pandas",),
     "duckdb": ("duckdb",),
     "polars": ("polars",),
 }
-PAGES = ("pytorch", "datasets", "xarray-dask", "duckdb", "polars", "spark", "feast")
+PAGES = ("pytorch", "datasets", "xarray-dask", "pandas", "duckdb", "polars", "spark", "feast")
 SECONDS = 280
 
 
