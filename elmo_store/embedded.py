@@ -72,7 +72,7 @@ def embed(
         dtype: of the result.
         precision: float32, tf32 or bfloat16, as ``--precision``.
         start_state: what every sentence starts from, as ``--start-state``.
-        tokenizer: ptb (running text) or whitespace.
+        tokenizer: ptb (running text), whitespace or unicode, as ``--tokenizer``.
         device: auto, cpu or cuda.
 
     Raises:

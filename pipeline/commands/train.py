@@ -79,7 +79,7 @@ def _add_reading(group: Any) -> None:
     )  # fmt: skip
     group.add_argument("--text-field", metavar="NAME", help="JSONL, Parquet: field with the text (default: text)")
     group.add_argument(
-        "--tokenizer", choices=("auto", "ptb", "whitespace"), default="auto",
+        "--tokenizer", choices=("auto", "ptb", "whitespace", "unicode"), default="auto",
         help="how a string becomes tokens (default: auto = whitespace for lines, ptb for text and text fields)",
     )  # fmt: skip
     group.add_argument("--skip-refused", action="store_true", help="leave out records that can't be read (default: stop)")

@@ -71,8 +71,9 @@ class EmbedOptions:
         "JSON, CSV, Parquet: field with the record's id (default: none, ids are FILE:POSITION)", metavar="NAME", formats=_FIELDS
     )
     tokenizer: str | None = _read(
-        "how a string becomes tokens (default: auto = whitespace for lines, ptb for text and text fields)",
-        choices=("auto", "ptb", "whitespace"), formats=("lines", "text", *_FIELDS),
+        "how a string becomes tokens; unicode splits at white space of every kind, as allennlp elmo and bilm-tf do (default: "
+        "auto = whitespace for lines, ptb for text and text fields)", choices=("auto", "ptb", "whitespace", "unicode"),
+        formats=("lines", "text", *_FIELDS),
     )  # fmt: skip
     document: str | None = _read(
         "text: what a document is, in the ids FILE:PARAGRAPH:SENTENCE or FILE:SENTENCE (default: paragraph)",

@@ -39,6 +39,22 @@ def test_only_ascii_space_and_tab_split_tokens_and_only_line_feeds_split_lines(t
     assert tokens(records(path)) == [[f"a{character}b", "c"], ["d"]]
 
 
+@given(st.lists(st.text(st.characters(max_codepoint=0x3100, exclude_characters="\0\r"), max_size=12), max_size=12))
+def test_the_tokenizer_unicode_splits_as_allennlp_elmo_and_bilm_tf_do(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[str]
+) -> None:
+    path = write(tmp_path_factory.mktemp("lines") / "a.tok", "\n".join(["first", *lines]).encode())
+    with path.open(encoding="utf-8") as file:
+        theirs = [line.strip().split() for line in file]
+    assert tokens(records(path, settings=ReadSettings(tokenizer="unicode"))) == theirs
+
+
+@pytest.mark.parametrize("character", NO_SEPARATORS)
+def test_every_white_space_of_unicode_splits_tokens_where_that_is_asked_for(tmp_path: Path, character: str) -> None:
+    path = write(tmp_path / "a.tok", f"a{character}b c\n".encode())
+    assert tokens(records(path, settings=ReadSettings(tokenizer="unicode"))) == [["a", "b", "c"]]
+
+
 @pytest.mark.parametrize(
     ("data", "expected"),
     [

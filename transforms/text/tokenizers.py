@@ -1,6 +1,7 @@
 """Tokenizers by name: how a string becomes tokens, with a version that the store records.
 
-``whitespace`` splits on ASCII spaces and tabs, nothing else; for text that is tokenised already. ``ptb`` Penn Treebank rules as
+``whitespace`` splits on ASCII spaces and tabs, nothing else; for text that is tokenised already. ``unicode`` splits on every
+character that Unicode calls white space, as `allennlp elmo` and bilm-tf do (`str.split`). ``ptb`` Penn Treebank rules as
 the 1-Billion-Word benchmark has them, which is also how the packaged model's training text was made: ``do n't``, ``John 's``,
 brackets as they are, ``"`` for every double quote, straight single quotes with an opening one as a token of its own, ``--`` for
 dashes, ``...`` for an ellipsis, a full stop always split off at the end.
@@ -47,6 +48,11 @@ def whitespace(text: str) -> list[str]:
     return [token for token in text.replace("\t", " ").split(" ") if token]
 
 
+def unicode_whitespace(text: str) -> list[str]:
+    """Tokens between white space of any kind: U+00A0, U+2009, U+3000, U+2028, U+0085, U+001C … too."""
+    return text.split()
+
+
 @cache
 def _treebank() -> Tokenize:
     from nltk.tokenize import NLTKWordTokenizer  # seconds to import: only where text is tokenised
@@ -79,7 +85,11 @@ class Tokenizer:
     sentence: Tokenize
 
 
-_TOKENIZERS = {"ptb": Tokenizer(ptb, ptb_sentence), "whitespace": Tokenizer(whitespace, whitespace)}
+_TOKENIZERS = {
+    "ptb": Tokenizer(ptb, ptb_sentence),
+    "whitespace": Tokenizer(whitespace, whitespace),
+    "unicode": Tokenizer(unicode_whitespace, unicode_whitespace),
+}
 NAMES = tuple(_TOKENIZERS)
 
 
