@@ -3,8 +3,10 @@
 Written so that reading one state, or a few rows, fetches little else: row groups of 256 rows, checksums on pages.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +25,13 @@ from elmo_store.storage.root import Root
 Int64 = npt.NDArray[np.int64]
 FOOTERS_AT_HAND = 256
 _PLAIN = frozenset(("PLAIN", "RLE"))  # RLE: of the lists' levels
+
+
+class _Footer(NamedTuple):
+    """A file's footer, and the first row of each row group (and at last, the number of rows)."""
+
+    metadata: pq.FileMetaData
+    firsts: list[int]
 
 
 def schema(manifest: Manifest) -> pa.Schema:
@@ -83,7 +92,7 @@ class ParquetRows(RowReader):
     def __init__(self, root: Root, manifest: Manifest) -> None:
         super().__init__(root, manifest)
         self._plain = PlainRows(root, manifest.shard_rows, manifest.channels, manifest.dtype, self._find_blocks)
-        self._footers: Recent[int, pq.FileMetaData] = Recent(FOOTERS_AT_HAND)
+        self._footers: Recent[int, _Footer] = Recent(FOOTERS_AT_HAND)
 
     def _numbers(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:
         rows = self._plain.read(states, spans, empty)
@@ -101,28 +110,30 @@ class ParquetRows(RowReader):
         n_rows = int((bounds[:, 1] - bounds[:, 0]).sum())
         values = empty((len(names), n_rows, m.channels), m.dtype)
         scale = np.empty((n_rows, len(scales)), np.float32)
-        for rows, i, column in self._columns([*names, *scales], bounds):
-            if i < len(names):
-                values[i, rows] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, m.channels)
-            else:
-                scale[rows, i - len(names)] = column.to_numpy()
+        for table, rows in self._tables([*names, *scales], bounds):
+            for i, name in enumerate(names):
+                vectors = _numbers_of(table.column(name)).reshape(-1, m.channels)
+                for first, stop, place in rows:
+                    values[i, place : place + stop - first] = vectors[first:stop]
+            for i, name in enumerate(scales):
+                numbers = table.column(name).to_numpy()
+                for first, stop, place in rows:
+                    scale[place : place + stop - first, i] = numbers[first:stop]
         return values.transpose(1, 0, 2), scale
 
     def tokens(self, first: int, stop: int) -> list[str]:
         """The tokens of rows ``first … stop``."""
-        columns = self._columns(["token"], np.array([[first, stop]], np.int64))
-        return [token for _, _, column in columns for token in column.to_pylist()]
+        tables = self._tables(["token"], np.array([[first, stop]], np.int64))
+        return [token for table, ((low, high, _),) in tables for token in table["token"].slice(low, high - low).to_pylist()]
 
     def numbers(self, names: Sequence[str], first: int, stop: int) -> dict[str, Array]:
         """The columns of whole numbers of these names, of rows ``first … stop``."""
-        chunks: dict[str, list[Array]] = {name: [] for name in names}
-        for _, i, column in self._columns(names, np.array([[first, stop]], np.int64)):
-            chunks[names[i]].append(column.to_numpy())
-        return {name: np.concatenate(columns) for name, columns in chunks.items()}
+        tables = [(table, low, high) for table, ((low, high, _),) in self._tables(names, np.array([[first, stop]], np.int64))]
+        return {name: np.concatenate([table[name].to_numpy()[low:high] for table, low, high in tables]) for name in names}
 
     def _find_blocks(self, shards: list[int]) -> list[Blocks | None]:
         footers = self._footers.get_all(shards, self._read_footers)
-        return [self._blocks_of(shard, footer) for shard, footer in zip(shards, footers, strict=True)]
+        return [self._blocks_of(shard, footer.metadata) for shard, footer in zip(shards, footers, strict=True)]
 
     def _blocks_of(self, shard: int, footer: pq.FileMetaData) -> Blocks | None:
         """Where a file's values lie. None if compressed, not plain, to be checked, or row groups are of several sizes."""
@@ -147,37 +158,33 @@ class ParquetRows(RowReader):
         uniform = all(n == n_rows[0] for n in n_rows[:-1]) and 0 < n_rows[-1] <= n_rows[0]
         return Blocks(layout.states_part(shard), -1, n_rows[0], starts) if uniform else None
 
-    def _columns(self, names: Sequence[str], spans: Int64) -> Iterator[tuple[slice, int, Any]]:
-        """(rows of the result, place of the column in ``names``, its values there), span by span."""
+    def _tables(self, names: Sequence[str], spans: Int64) -> list[tuple[pa.Table, list[tuple[int, int, int]]]]:
+        """Of each shard that holds rows: a table of these columns, and (first, stop) there of each piece, with its place."""
         cuts = cut(spans, self._manifest.shard_rows)
-        pieces = list(zip(*(column.tolist() for column in (cuts.of, cuts.first, cuts.stop, cuts.place)), strict=True))
-        shards = list(dict.fromkeys(shard for shard, _, _, _ in pieces))
-        footers = dict(zip(shards, self._footers.get_all(shards, self._read_footers), strict=True))
-        groups = {shard: _groups(footer) for shard, footer in footers.items()}
-        wanted = {shard: np.zeros(len(n_rows), bool) for shard, (_, n_rows) in groups.items()}  # row groups to read
-        for shard, low, high, _ in pieces:
-            first, last = np.searchsorted(groups[shard][0], (low, high - 1), "right") - 1
-            wanted[shard][first : last + 1] = True
-        requests = [
-            GroupsOf(layout.states_part(shard), footers[shard], tuple(np.flatnonzero(wanted[shard]).tolist()), tuple(names))
-            for shard in shards
-        ]
-        tables = dict(zip(shards, read_tables(self._root, requests), strict=True))
-        skipped = {shard: np.cumsum(np.where(wanted[shard], 0, n_rows)) for shard, (_, n_rows) in groups.items()}
-        for shard, low, high, place in pieces:
-            group = int(np.searchsorted(groups[shard][0], low, "right")) - 1
-            rows = tables[shard].slice(low - int(skipped[shard][group]), high - low)
-            for i, name in enumerate(names):
-                start = place
-                for chunk in rows.column(name).chunks:
-                    yield slice(start, start + len(chunk)), i, chunk
-                    start += len(chunk)
+        pieces: dict[int, list[tuple[int, int, int]]] = {}
+        for shard, *piece in zip(*(column.tolist() for column in (cuts.of, cuts.first, cuts.stop, cuts.place)), strict=True):
+            pieces.setdefault(shard, []).append(tuple(piece))
+        requests, rows = [], []
+        for (shard, own), footer in zip(pieces.items(), self._footers.get_all(pieces, self._read_footers), strict=True):
+            firsts = footer.firsts
+            held = [bisect_right(firsts, first) - 1 for first, _, _ in own]  # the row group of each piece's first row
+            ends = [bisect_left(firsts, stop) for _, stop, _ in own]
+            groups = sorted({group for edges in zip(held, ends, strict=True) for group in range(*edges)})
+            lengths = [firsts[group + 1] - firsts[group] for group in groups]
+            moved = {group: before - firsts[group] for group, before in zip(groups, accumulate(lengths, initial=0), strict=False)}
+            requests.append(GroupsOf(layout.states_part(shard), footer.metadata, tuple(groups), tuple(names)))
+            rows.append([(a + moved[g], b + moved[g], place) for (a, b, place), g in zip(own, held, strict=True)])
+        return list(zip(read_tables(self._root, requests), rows, strict=True))
 
-    def _read_footers(self, shards: list[int]) -> list[pq.FileMetaData]:
-        footers = read_footers(self._root, [layout.states_part(shard) for shard in shards])
-        for shard, footer in zip(shards, footers, strict=True):
+    def _read_footers(self, shards: list[int]) -> list[_Footer]:
+        footers = []
+        for shard, metadata in zip(
+            shards, read_footers(self._root, [layout.states_part(shard) for shard in shards]), strict=True
+        ):
             first, stop = self._manifest.shard_range(shard)
-            self._check(footer, self._root.url(layout.states_part(shard)), stop - first)
+            self._check(metadata, self._root.url(layout.states_part(shard)), stop - first)
+            n_rows = (metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))
+            footers.append(_Footer(metadata, list(accumulate(n_rows, initial=0))))
         return footers
 
     def _check(self, footer: pq.FileMetaData, where: str, rows: int) -> None:
@@ -195,7 +202,7 @@ class ParquetRows(RowReader):
             raise ShardCorruptError(f"{where} lacks the columns {missing} as the manifest has them: not of this store")
 
 
-def _groups(footer: pq.FileMetaData) -> tuple[Int64, Int64]:
-    """The first row of each row group, and how many rows it has."""
-    n_rows = np.array([footer.row_group(group).num_rows for group in range(footer.num_row_groups)], np.int64)
-    return np.cumsum(n_rows) - n_rows, n_rows
+def _numbers_of(lists: pa.ChunkedArray) -> Array:
+    """The numbers of fixed-size lists without nulls, one list after the other."""
+    chunks = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in lists.chunks]
+    return chunks[0] if len(chunks) == 1 else np.concatenate(chunks)

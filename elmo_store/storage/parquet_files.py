@@ -93,12 +93,11 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
     fetched = None if root.is_local else _fetch(root, requests)
     for i, request in enumerate(requests):
         path, metadata, columns = root.path(request.rel), request.metadata, request.columns
-        with errors_name(root, request.rel), open(path, "rb") if fetched is None else fetched[i] as file:
+        with errors_name(root, request.rel), open(path, "rb", buffering=0) if fetched is None else fetched[i] as file:
             size = file.seek(0, io.SEEK_END)
             parquet_pages.check(file, size, metadata, request.groups, columns)
             source = path if fetched is None else pa.PythonFile(file, mode="r")
-            table = _read(_opened(source, metadata, request.groups, columns), request.groups, columns)
-            tables.append(_checked(table, metadata, request.groups, size))
+            tables.append(_read(source, size, metadata, request.groups, columns))
     if fetched is None:  # what was fetched is confirmed
         root.confirm()
     return tables
@@ -119,28 +118,29 @@ def read_table(root: Root, rel: str, schema: pa.Schema, sha256: str | None = Non
             raise ValueError(problem)
         groups = range(metadata.num_row_groups)
         parquet_pages.check(io.BytesIO(data), len(data), metadata, groups, schema.names)
-        file = _opened(pa.BufferReader(data), metadata, groups, schema.names)
-        return _checked(_read(file, groups, schema.names).select(schema.names), metadata, groups, len(data))
+        return _read(pa.BufferReader(data), len(data), metadata, groups, schema.names).select(schema.names)
 
 
-def _opened(source: Any, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> pq.ParquetFile:
-    """The file, whose strings stay numbers of a dictionary where they are stored so: what they add up to is not known yet."""
-    texts = {
-        column.path_in_schema
-        for group in groups
-        for column, _, _ in parquet_pages.chunks(metadata, group, columns)
-        if column.physical_type == "BYTE_ARRAY" and column.has_dictionary_page
-    }
+def _read(source: Any, size: int, metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+    """Row groups of a file of ``size`` bytes whose pages were checked. ValueError as of `_plain_strings` and `_checked`."""
+    # Strings stay numbers of a dictionary where they are stored so: what they add up to is not known yet.
+    texts = _texts(metadata, groups, columns)
     # pre_buffer would join ranges over gaps that were not fetched; everything is at hand already.
-    return pq.ParquetFile(
-        source, metadata=metadata, page_checksum_verification=True, pre_buffer=False, read_dictionary=sorted(texts)
-    )
+    file = pq.ParquetFile(source, metadata=metadata, page_checksum_verification=True, pre_buffer=False, read_dictionary=texts)
+    # Each row group has dictionaries of its own, and pyarrow joins none that lie in lists.
+    several = [[group] for group in groups] if texts else [list(groups)]
+    tables = [file.read_row_groups(own, columns=list(columns), use_threads=False) for own in several]
+    table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+    return _checked(_plain_strings(table, metadata, size) if texts else table, metadata, groups)
 
 
-def _read(file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
-    """The row groups one by one: each has a dictionary of its own, and pyarrow joins none that lie in lists."""
-    tables = [file.read_row_groups([group], columns=list(columns), use_threads=False) for group in groups]
-    return pa.concat_tables(tables) if tables else file.read_row_groups([], columns=list(columns))
+def _texts(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
+    """Paths of strings that some of these row groups have as numbers of a dictionary."""
+    schema = metadata.schema
+    columns_read = {place: schema.column(place) for place in parquet_pages.leaves(metadata, columns)}
+    texts = {place: column.path for place, column in columns_read.items() if column.physical_type == "BYTE_ARRAY"}
+    groups_of = [metadata.row_group(group) for group in groups] if texts else []
+    return sorted(path for place, path in texts.items() if any(g.column(place).has_dictionary_page for g in groups_of))
 
 
 def schema_problem(actual: pa.Schema, wanted: pa.Schema) -> str | None:
@@ -161,19 +161,20 @@ def _same_type(actual: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(actual.equals(wanted))
 
 
-def _checked(table: pa.Table, metadata: pq.FileMetaData, groups: Iterable[int], size: int) -> pa.Table:
-    """``table`` with plain strings. ValueError for other rows than the footer says, nulls, and strings that are none or too long.
-
-    ``size``: of the file.
-    """
-    rows = sum(metadata.row_group(group).num_rows for group in groups)
-    if table.num_rows != rows:
-        raise ValueError(f"it has {table.num_rows} rows where its footer says {rows}")
+def _plain_strings(table: pa.Table, metadata: pq.FileMetaData, size: int) -> pa.Table:
+    """``table``, of a file of ``size`` bytes, with plain strings. ValueError for strings that are too long together."""
     for column in table.columns:
         if (n_bytes := sum(map(_text_bytes, column.chunks))) > parquet_pages.limit(size):
             raise ValueError(f"a column has {n_bytes:,} bytes of text, more than {parquet_pages.limit(size):,}")
     whole = metadata.schema.to_arrow_schema()
-    table = table.cast(pa.schema([whole.field(name) for name in table.column_names]))
+    return table.cast(pa.schema([whole.field(name) for name in table.column_names]))
+
+
+def _checked(table: pa.Table, metadata: pq.FileMetaData, groups: Iterable[int]) -> pa.Table:
+    """``table``. ValueError for other rows than the footer says, nulls, and strings that are none."""
+    rows = sum(metadata.row_group(group).num_rows for group in groups)
+    if table.num_rows != rows:
+        raise ValueError(f"it has {table.num_rows} rows where its footer says {rows}")
     table.validate(full=True)
     for name, column in zip(table.column_names, table.columns, strict=True):
         inner = column.combine_chunks().values if pa.types.is_list(column.type) else column
@@ -209,12 +210,11 @@ class _Fetched(io.RawIOBase):
         self._blocks: list[tuple[int, bytearray]] = []
         self.ranges: list[Range] = []
         self.size = 0
-        for group in request.groups:
-            for _, start, stop in parquet_pages.chunks(request.metadata, group, request.columns):
-                block = bytearray(stop - start)
-                self._blocks.append((start, block))
-                self.ranges.append(Range(request.rel, start, memoryview(block)))
-                self.size = max(self.size, stop)
+        for _, start, stop in parquet_pages.chunks(request.metadata, request.groups, request.columns):
+            block = bytearray(stop - start)
+            self._blocks.append((start, block))
+            self.ranges.append(Range(request.rel, start, memoryview(block)))
+            self.size = max(self.size, stop)
 
     def readable(self) -> bool:
         return True

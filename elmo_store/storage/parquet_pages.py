@@ -26,15 +26,22 @@ def limit(stored_bytes: int) -> int:
     return max(MOST_BYTES, MOST_RATIO * stored_bytes)
 
 
-def chunks(metadata: pq.FileMetaData, group: int, columns: Sequence[str]) -> Iterator[tuple[Any, int, int]]:
-    """Each column of a row group that belongs to the fields of these names, and its (start, stop) in the file. ValueError."""
-    row_group = metadata.row_group(group)
-    for i in range(row_group.num_columns):
-        column = row_group.column(i)
-        if any(column.path_in_schema in (name, f"{name}.list.element") for name in columns):
+def leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[int]:
+    """Places in the schema of the values of the fields of these names."""
+    schema, paths = metadata.schema, {path for name in columns for path in (name, f"{name}.list.element")}
+    return [i for i in range(len(schema)) if schema.column(i).path in paths]
+
+
+def chunks(metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> Iterator[tuple[Any, int, int]]:
+    """Each column that holds values of the fields of these names, in these row groups; (start, stop) in the file. ValueError."""
+    places = leaves(metadata, columns)
+    for group in groups:
+        row_group = metadata.row_group(group)
+        for place in places:
+            column = row_group.column(place)
             start, stored = column.data_page_offset, column.total_compressed_size
-            if column.has_dictionary_page and column.dictionary_page_offset is not None:
-                start = min(start, column.dictionary_page_offset)
+            if column.has_dictionary_page and (dictionary := column.dictionary_page_offset) is not None:
+                start = min(start, dictionary)
             if start < 0 or not 0 <= stored <= MOST_STORED:
                 raise ValueError(
                     f"its column {column.path_in_schema} has {stored:,} bytes at {start}; {MOST_STORED:,} are the most"
@@ -45,23 +52,22 @@ def chunks(metadata: pq.FileMetaData, group: int, columns: Sequence[str]) -> Ite
 def check(file: File, size: int, metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> None:
     """ValueError, with the limit, if columns of row groups of a file of ``size`` would decompress to more, or have no pages."""
     stored = total = 0
-    for group in groups:
-        for column, start, stop in chunks(metadata, group, columns):
-            if stop > size:
-                raise ValueError(f"its column {column.path_in_schema} ends at byte {stop} of {size}")
-            stored += stop - start
-            total += _decompressed(file, column, start, stop)
-            if total > limit(stored):
-                raise ValueError(
-                    f"its columns {', '.join(columns)} would take {total:,} bytes, more than {MOST_BYTES:,} and "
-                    f"{MOST_RATIO} times what is stored"
-                )
+    for column, start, stop in chunks(metadata, groups, columns):
+        if stop > size:
+            raise ValueError(f"its column {column.path_in_schema} ends at byte {stop} of {size}")
+        stored += stop - start
+        total += _decompressed(file, column, start, stop)
+        if total > limit(stored):
+            raise ValueError(
+                f"its columns {', '.join(columns)} would take {total:,} bytes, more than {MOST_BYTES:,} and "
+                f"{MOST_RATIO} times what is stored"
+            )
 
 
 def _decompressed(file: File, column: Any, start: int, stop: int) -> int:
     """Bytes that the pages of a column of a row group decompress to; of numbers of a dictionary, at 4 bytes a value."""
-    values = total = 0
-    while start < stop and values < column.num_values:
+    values, total, all_values = 0, 0, column.num_values
+    while start < stop and values < all_values:
         header, length = _header(file, start, stop)
         inner = header.get(_DATA) or header.get(_DATA_2) or {}
         if not isinstance(inner, dict):
@@ -82,7 +88,7 @@ def _header(file: File, start: int, stop: int) -> tuple[dict[int, Any], int]:
         file.seek(start)
         data = file.read(min(n_bytes, stop - start))
         try:
-            return _Compact(data).struct_and_length()
+            return _struct(data, 0)
         except IndexError as error:
             if n_bytes >= min(MOST_HEADER_BYTES, stop - start):
                 raise ValueError(f"what stands at byte {start} is no header of a page") from error
@@ -95,58 +101,49 @@ def _count(value: Any) -> int:
     return value
 
 
-class _Compact:
-    """Reads values of Thrift's compact protocol. IndexError where the bytes end, ValueError for what is none."""
+# Thrift's compact protocol: each function reads a value of ``data`` at ``at`` and gives it with the place behind it. A scan reads
+# a header for every column of every row group. IndexError where the bytes end, ValueError for what is none.
 
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
 
-    def struct_and_length(self) -> tuple[dict[int, Any], int]:
-        """A structure, and how many bytes it takes."""
-        return self._struct(), self._at
-
-    def _struct(self, depth: int = 0) -> dict[int, Any]:
-        if depth > 8:
-            raise ValueError("a header of a page is nested too deeply")
-        fields: dict[int, Any] = {}
-        number = 0
-        while head := self._byte():
-            number = number + (head >> 4) if head >> 4 else self._integer()
-            fields[number] = self._value(head & 15, depth)
-        return fields
-
-    def _value(self, kind: int, depth: int) -> Any:
-        if kind in (_TRUE, _FALSE):
-            return kind == _TRUE
+def _struct(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
+    if depth > 8:
+        raise ValueError("a header of a page is nested too deeply")
+    fields: dict[int, Any] = {}
+    number = 0
+    while head := data[at]:
+        at, kind = at + 1, head & 15
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _integer(data, at)
         if kind in _NUMBERS:
-            return self._integer()
-        if kind == _STRUCT:
-            return self._struct(depth + 1)
-        if kind in (_BYTE, _DOUBLE, _BINARY):
-            self._skip({_BYTE: 1, _DOUBLE: 8}.get(kind) or self._unsigned())
-            return None
-        raise ValueError(f"a header of a page holds a value of the kind {kind}")
+            fields[number], at = _integer(data, at)
+        elif kind in (_TRUE, _FALSE):
+            fields[number] = kind == _TRUE
+        elif kind == _STRUCT:
+            fields[number], at = _struct(data, at, depth + 1)
+        elif kind in (_BYTE, _DOUBLE, _BINARY):
+            length, at = ({_BYTE: 1, _DOUBLE: 8}[kind], at) if kind != _BINARY else _unsigned(data, at)
+            fields[number], at = None, at + length
+            if at > len(data):
+                raise IndexError
+        else:
+            raise ValueError(f"a header of a page holds a value of the kind {kind}")
+    return fields, at + 1
 
-    def _byte(self) -> int:
-        value = self._data[self._at]
-        self._at += 1
-        return value
 
-    def _skip(self, n_bytes: int) -> None:
-        self._at += n_bytes
-        if self._at > len(self._data):
-            raise IndexError
+def _unsigned(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while shift < 64:
+        byte = data[at]
+        at += 1
+        if byte < 128:
+            return value | byte << shift, at
+        value |= (byte & 127) << shift
+        shift += 7
+    raise ValueError("a header of a page holds a number of more than 64 bits")
 
-    def _unsigned(self) -> int:
-        value = shift = 0
-        while shift < 64:
-            byte = self._byte()
-            value |= (byte & 127) << shift
-            if byte < 128:
-                return value
-            shift += 7
-        raise ValueError("a header of a page holds a number of more than 64 bits")
 
-    def _integer(self) -> int:
-        value = self._unsigned()
-        return value >> 1 ^ -(value & 1)
+def _integer(data: bytes, at: int) -> tuple[int, int]:
+    value, at = _unsigned(data, at)
+    return value >> 1 ^ -(value & 1), at
