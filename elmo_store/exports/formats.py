@@ -9,6 +9,7 @@ from elmo_store.errors import StoreError
 
 LAYERS = ("all", "top", "average")
 DOCUMENTS = ("id", "source")
+LAYOUTS = ("documents", "conll05", "ontonotes5")
 FILE_BYTES = 1 << 29  # of vectors in each file of a folder, about
 
 
@@ -83,8 +84,15 @@ class Settings:
     weight_set: str | None = None  # the one to take, of a store of mixes; all without it
     dtype: str = "float32"  # of the numbers
     documents: str = "id"  # "id" (a sentence's id without its last ``:NUMBER``) or "source" (the name of its file)
+    layout: str = "documents"  # of `lsgn`: "documents", or as its readers ask of a file named "conll05" or "ontonotes5"
     sentence_index: bool = True  # whether `allennlp`'s sentence_to_index is written
+    sentence_keys: bool = False  # whether `allennlp`'s keys are the sentences, not their numbers; then without the index
     file_bytes: int = FILE_BYTES  # of vectors in each file of a folder, about
+
+    @property
+    def by_key(self) -> bool:
+        """Whether datasets are named after documents or sentences (`elmo_store.exports.keys`), not numbered through."""
+        return FORMATS[self.format].by_document or self.sentence_keys
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -96,12 +104,17 @@ def settled(settings: Settings, *, mixed: bool) -> Settings:
     form = FORMATS.get(settings.format)
     if form is None:
         raise StoreError(f"--format is {settings.format!r}: known are {', '.join(FORMATS)}")
-    for name, known in (("layers", (*LAYERS, None)), ("documents", DOCUMENTS), ("dtype", ("float16", "float32"))):
+    known_values = {"layers": (*LAYERS, None), "documents": DOCUMENTS, "layout": LAYOUTS, "dtype": ("float16", "float32")}
+    for name, known in known_values.items():
         value = getattr(settings, name)
         if value not in known:
             raise StoreError(f"--{name} is {value!r}: known are {', '.join(map(str, filter(None, known)))}")
     if settings.file_bytes < 1:
         raise StoreError(f"files of {settings.file_bytes} bytes: give 1 or more")
+    of_one = {"--layout": (settings.layout != "documents", "lsgn"), "--use-sentence-keys": (settings.sentence_keys, "allennlp")}
+    for option, (given, user) in of_one.items():
+        if given and form.name != user:
+            raise StoreError(f"{option} is for {user}: leave it out of {form.name}")
     if settings.dtype != "float32" and not form.any_dtype:
         others = ", ".join(other.name for other in _ALL if other.any_dtype)
         raise StoreError(f"{form.name} is read as float32: leave --dtype out, or take {others}")

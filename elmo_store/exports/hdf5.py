@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from elmo_store.errors import StoreError
 from elmo_store.exports.work import Work
 from elmo_store.reading.rows import Array
 from elmo_store.reading.sentences import SentenceRecord
@@ -29,7 +28,7 @@ def write(work: Work, paths: Mapping[str, str], sentences: range) -> None:
             _write_by_words(work, {layer: files[name] for layer, name in enumerate(work.files) if name in files})
         else:
             (file,) = files.values()
-            _WRITERS[work.settings.format](work, file)
+            (_write_by_key if work.settings.by_key else _WRITERS[work.settings.format])(work, file)
 
 
 def _vectors(work: Work, *, axes: str = "knd") -> Iterator[tuple[int, Array]]:
@@ -73,58 +72,15 @@ def _write_bilm(work: Work, file: "h5py.File") -> None:
         file.create_dataset(str(number), data=vectors)
 
 
-def _write_documents(work: Work, file: "h5py.File") -> None:
-    """A group a document, datasets "0", "1", … of its sentences: [n, 2p, K] (e2e-coref), [K, n, 2p] (lsgn)."""
-    group, names = None, set()
-    for document, number, vectors in _in_documents(work, axes="ndk" if work.settings.format == "e2e-coref" else "knd"):
-        if number == 0:
-            name = document.replace("/", ":")
-            if name in names or name == ".":  # the group itself
-                raise _twice(name, number)
-            names.add(name)
-            group = file.create_group(name)
-        if group is not None:
-            group.create_dataset(str(number), data=vectors)
-
-
-def _write_dygie(work: Work, file: "h5py.File") -> None:
-    """Datasets DOCUMENT_SENTENCE: [n, 2p, K]. A "/" in a document's name makes groups, as the program's own writer does."""
-    for document, number, vectors in _in_documents(work, axes="ndk"):
-        try:
-            file.create_dataset(f"{document}_{number}", data=vectors)
-        except (ValueError, TypeError) as error:  # the name is there, or one of the groups in it is a dataset
-            raise _twice(document, number) from error
-
-
-def _in_documents(work: Work, *, axes: str) -> Iterator[tuple[str, int, Array]]:
-    """Document, place in it (0: a document begins), and vectors of every sentence."""
-    document, number = None, 0
-    for record, vectors in _records(work, axes=axes):
-        name = document_of(record, work.settings.documents)
-        if "\0" in name:
-            raise StoreError(f"document {name!r} has a NUL in its name, which HDF5 can't hold: embed it under another name")
-        document, number = name, 0 if name != document else number + 1
-        yield name, number, vectors
-
-
-def document_of(record: SentenceRecord, documents: str) -> str:
-    """The document that a sentence belongs to; ``documents`` as of `Settings`. StoreError for an id that names no document."""
-    if documents == "source":
-        return record.source.rpartition("/")[2]
-    document, _, number = record.id.rpartition(":")
-    if not document or not number.isascii() or not number.isdigit():
-        raise StoreError(
-            f"the id of sentence {record.index}, {record.id!r}, is not DOCUMENT:NUMBER: give such ids when the text is embedded, "
-            "or take the files as documents with --documents source"
-        )
-    return document
-
-
-def _twice(document: str, number: int) -> StoreError:
-    return StoreError(
-        f"document {document!r} is there already when its sentence {number} comes: its sentences don't follow each other in the "
-        "store, or two documents have this name; embed each under a name of its own"
-    )
+def _write_by_key(work: Work, file: "h5py.File") -> None:
+    """Datasets by `elmo_store.exports.keys`: [n, 2p, K] (e2e-coref, dygie), [K, n, 2p] (lsgn), as by number (allennlp)."""
+    flat = work.settings.format == "allennlp" and work.vectors.single
+    for number, vectors in _vectors(work, axes="ndk" if work.settings.format in ("e2e-coref", "dygie") else "knd"):
+        key = work.keys[number]
+        if key is None:
+            work.left_out["no words"] += 1
+        else:
+            file.create_dataset(key, data=vectors[0] if flat else vectors)
 
 
 def _write_tfhub(work: Work, file: "h5py.File") -> None:
@@ -157,8 +113,5 @@ def _write_by_words(work: Work, files: dict[int, "h5py.File"]) -> None:
 _WRITERS = {
     "allennlp": _write_allennlp,
     "bilm": _write_bilm,
-    "e2e-coref": _write_documents,
-    "lsgn": _write_documents,
-    "dygie": _write_dygie,
     "tfhub": _write_tfhub,
 }

@@ -4,11 +4,12 @@ import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
 from elmo_store.errors import StoreError, WeightSetError
 from elmo_store.exports.formats import FORMATS, Settings, settled
+from elmo_store.exports.keys import keys_of
 from elmo_store.exports.outputs import Output, Record
 from elmo_store.exports.work import Work, vectors_of
 from elmo_store.exports.writing import Writing
@@ -47,7 +48,9 @@ class Options(TypedDict, total=False):
         layer_norm: normalise each layer of each token before it is mixed.
         dtype: "float16" or "float32"; the store's own by default where the format can have both, otherwise float32.
         documents: what a document is for the formats that keep sentences by document: "id" (default) or "source".
+        layout: lsgn's: "documents" (default), "conll05" or "ontonotes5".
         sentence_index: False leaves out sentence_to_index (`allennlp elmo --forget-sentences`).
+        sentence_keys: allennlp's datasets have the sentences as names, not their numbers (`allennlp elmo --use-sentence-keys`).
         file_bytes: of vectors in each file of a folder, about.
         on_wait: called with a line for people when this has to wait for another run's lease to run out.
     """
@@ -58,7 +61,9 @@ class Options(TypedDict, total=False):
     layer_norm: bool
     dtype: str | None
     documents: str
+    layout: str
     sentence_index: bool
+    sentence_keys: bool
     file_bytes: int
     on_wait: Callable[[str], None]
 
@@ -91,7 +96,8 @@ def export(
         options: see `Options`.
 
     Raises:
-        StoreError: settings that the store or the format can't have; a store that is not complete.
+        StoreError: settings that the store or the format can't have; ids that don't say which sentence of which document each is;
+            a store that is not complete.
         OverlapError: the output overlaps the store.
         JobMismatchError, ExportRefusedError: something else stands at the output.
         LeaseHeldError: another run writes to the output, and lives.
@@ -118,6 +124,8 @@ def export(
             with suppress(OSError), target.held(take_over=take_over, on_wait=on_wait):  # a place that can only be read
                 pass
         return _report(names, [], done)
+    if settings.by_key:
+        work = replace(work, keys=keys_of(store, settings))  # refused before anything is written
     with target.held(take_over=take_over, on_wait=on_wait) as holder:
         standing = target.examine(record.job, names, overwrite=overwrite, deep=True)
         done = None if overwrite else standing.complete(names)

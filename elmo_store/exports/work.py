@@ -184,6 +184,7 @@ class Work:
     output: str  # name of the file, or how the files' names begin; "" of a folder
     on_progress: Callable[[int], None]  # called with the tokens done since it was called last
     store_sha256: str = ""  # what the store is, wherever it lies
+    keys: Sequence[str | None] = ()  # names of the sentences' datasets, where the settings are `by_key`
     left_out: Counter[str] = field(default_factory=Counter)  # why a sentence is not in the output → how many
 
     @property

@@ -51,12 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dtype", choices=FLOATS, help="numbers of safetensors, datasets, webdataset (default: the store's)")
     parser.add_argument(
         "--documents", choices=("id", "source"), default="id",
-        help="what e2e-coref, lsgn, dygie call a document: a sentence's id without the last :NUMBER, or its file (default: id)",
+        help="what e2e-coref, lsgn, dygie call a document: a sentence's id without the last :NUMBER or /NUMBER, or its file "
+        "(default: id)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--layout", choices=("documents", "conll05", "ontonotes5"), default="documents",
+        help="lsgn's datasets: DOCUMENT/NUMBER, or as lsgn asks where its lm_path contains this word (default: documents)",
     )  # fmt: skip
     parser.add_argument(
         "--forget-sentences",
         action="store_true",
         help="leave out allennlp's sentence_to_index, as `allennlp elmo` does (default: off)",
+    )
+    parser.add_argument(
+        "--use-sentence-keys",
+        action="store_true",
+        help="allennlp's keys are the sentences, not their numbers, as of `allennlp elmo` (default: off)",
     )
     add_number(parser, "--file-mib", count, 512, "MiB of vectors in each file of a folder, about")
     parser.add_argument("--overwrite", action="store_true", help="remove an earlier export at the output first (default: off)")
@@ -75,6 +85,8 @@ def check(args: argparse.Namespace) -> None:
         for option, given, used in (
             ("--dtype", args.dtype is not None, form.any_dtype),
             ("--documents", args.documents != "id", form.by_document),
+            ("--layout", args.layout != "documents", args.format == "lsgn"),
+            ("--use-sentence-keys", args.use_sentence_keys, args.format == "allennlp"),
             ("--forget-sentences", args.forget_sentences, args.format == "allennlp"),
             ("--file-mib", args.file_mib != 512, form.folder),
         )
@@ -111,6 +123,8 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
                 layer_norm=args.layer_norm,
                 dtype=args.dtype,
                 documents=args.documents,
+                layout=args.layout,
+                sentence_keys=args.use_sentence_keys,
                 sentence_index=not args.forget_sentences,
                 file_bytes=args.file_mib * MEBIBYTE,
                 overwrite=args.overwrite,

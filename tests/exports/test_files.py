@@ -15,11 +15,9 @@ import pytest
 import elmo_store
 from elmo_store.errors import JobMismatchError, StoreError
 from elmo_store.exports import FORMATS, export
-from elmo_store.exports.hdf5 import document_of
 from elmo_store.exports.outputs import ExportRefusedError
 from elmo_store.exports.work import Work
 from elmo_store.mixing.scalar_mix import ScalarMix
-from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.store import Store
 from pipeline.main import main
 from tests.exports.conftest import IDS, SENTENCES, layers, make
@@ -293,6 +291,9 @@ Settings = dict[str, Any]
         ({"format": "datasets", "file_bytes": 0}, "files of 0 bytes"),
         ({"format": "bilm", "weight_set": "ner"}, "has layers and no weight sets: give --weights that have 'ner'"),
         ({"format": "bilm", "layer_norm": True}, "give their --weights, or leave --layer-norm out"),
+        ({"format": "lsgn", "layout": "conll12"}, "known are documents, conll05, ontonotes5"),
+        ({"format": "dygie", "layout": "conll05"}, "--layout is for lsgn: leave it out of dygie"),
+        ({"format": "bilm", "sentence_keys": True}, "--use-sentence-keys is for allennlp"),
     ],
 )
 def test_settings_that_can_not_be(store: Store, tmp_path: Path, settings: Settings, says: str) -> None:
@@ -334,18 +335,6 @@ def test_the_top_layer_of_a_store_that_has_no_other(tmp_path: Path) -> None:
         export(low, tmp_path / "top.hdf5", "bilm", layers="top")
 
 
-def test_documents_of_ids() -> None:
-    def record(own: str) -> SentenceRecord:
-        return SentenceRecord(4, own, "s3://in/a/b.txt", 0, 0, 0, ())
-
-    assert document_of(record("bc/cctv/00:17"), "id") == "bc/cctv/00"
-    assert document_of(record("a:b:0"), "id") == "a:b"
-    assert document_of(record("whatever"), "source") == "b.txt"
-    for own in ("a", "a:", ":1", "a:b", "a:-1", "a:²"):
-        with pytest.raises(StoreError, match=r"sentence 4.* --documents source"):
-            document_of(record(own), "id")
-
-
 def test_the_command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["export", store.url, "--format", "elmoformanylangs", "--output", str(tmp_path / "out"), "--quiet"]
     assert main(command) == 0
@@ -362,6 +351,7 @@ def test_the_command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["export", store.url, "--format", "bilm", "--output", str(tmp_path / "b"), "--dtype", "float16"]) == 2
     assert main(["export", str(tmp_path / "none"), "--format", "bilm", "--output", str(tmp_path / "b")]) == 3
     assert main(["export", store.url, "--format", "npz", "--layers", "all", "--output", str(tmp_path / "b")]) == 2
-    for option in ("--documents=source", "--forget-sentences", "--file-mib=3", "--layer-norm"):
+    unused = "--documents=source --layout=conll05 --use-sentence-keys --forget-sentences --file-mib=3 --layer-norm"
+    for option in unused.split():
         assert main(["export", store.url, "--format", "npz", "--output", str(tmp_path / "b"), option]) == 2
     assert not (tmp_path / "b").exists()

@@ -266,12 +266,3 @@ def test_the_same_store_gives_the_same_bytes(store: Store, tmp_path: Path) -> No
         export(store, tmp_path / "a.hdf5", name, overwrite=True)
         export(store, tmp_path / "b.hdf5", name, overwrite=True)
         assert (tmp_path / "a.hdf5").read_bytes() == (tmp_path / "b.hdf5").read_bytes()
-
-
-@pytest.mark.parametrize("name", ["e2e-coref", "lsgn", "dygie"])
-def test_a_document_whose_sentences_are_apart_is_named(store: Store, tmp_path: Path, name: str) -> None:
-    apart = store.select([0, 4, 1]).write(str(tmp_path / "apart"))
-    with pytest.raises(StoreError, match=r"wsj[:/]00[:/]a' is there already"):
-        export(apart, tmp_path / "out.hdf5", name)
-    assert not (tmp_path / "out.hdf5").exists()
-    export(apart, tmp_path / "out.hdf5", name, documents="source", overwrite=True)  # all of one file

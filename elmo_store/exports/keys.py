@@ -1,0 +1,179 @@
+"""Names of a file's datasets, for readers that ask by document and number in it, or by the sentence itself.
+
+They are all made, and refused, before anything is written: a reader would take the vectors of a wrong name without a word.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
+
+from elmo_store.errors import StoreError
+from elmo_store.exports.formats import Settings
+from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.store import StoreReader
+
+RECORDS_AT_ONCE = 1024
+NUMBERED = re.compile(r"(.+)[:/](0|[1-9][0-9]*)", re.DOTALL)
+REMEDY = "embed the text with ids DOCUMENT:0, DOCUMENT:1, …, or take the files as documents (--documents source)"
+Documents = Mapping[str, Mapping[int, int]]  # document → number in it → sentence; documents in the order of the store
+
+
+def keys_of(store: StoreReader, settings: Settings) -> list[str | None]:
+    """The dataset's name of each sentence, "/" between groups; None of one without a token, which is no key of `allennlp`.
+
+    Raises:
+        StoreError: ids that do not say which sentence of which document each is; names that HDF5 can't have, or has once only.
+    """
+    keys: list[str | None] = [None] * store.n_sentences
+    if settings.sentence_keys:
+        for record in _records(store):
+            keys[record.index] = " ".join(record.tokens) or None
+    else:
+        documents = _documents_of_files(store) if settings.documents == "source" else _documents_of_ids(store, settings)
+        for sentence, key in _document_keys(documents, settings):
+            keys[sentence] = key
+    _check_paths(store, keys, exact=not settings.sentence_keys)
+    return keys
+
+
+def _records(store: StoreReader) -> Iterator[SentenceRecord]:
+    for first in range(0, store.n_sentences, RECORDS_AT_ONCE):
+        yield from store._records(range(first, min(first + RECORDS_AT_ONCE, store.n_sentences)))
+
+
+def place_of(record: SentenceRecord, layout: str) -> tuple[str, int] | None:
+    """The document that a sentence's id names, and its number there; None of an id that names none.
+
+    The number is what follows the last ":" or "/", in digits without a zero before them; the document is all before it, so that
+    ``bc/cctv/00`` is no sentence of ``bc/cctv``. In the layout conll05 an id without a number is a document of one sentence.
+    """
+    match = NUMBERED.fullmatch(record.id)
+    if match is None:
+        return (record.id, 0) if layout == "conll05" and record.id else None
+    return match[1], int(match[2]) if len(match[2]) < 19 else 10**18  # Python refuses to read the very long ones
+
+
+def _documents_of_ids(store: StoreReader, settings: Settings) -> Documents:
+    documents: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    before = ""
+    for record in _records(store):
+        place = place_of(record, settings.layout)
+        if place is None:
+            beside = f", as that of sentence {record.index - 1}, {before!r}, is" if before else ""
+            raise StoreError(
+                f"the id of sentence {record.index}, {record.id!r}, is not DOCUMENT:NUMBER or DOCUMENT/NUMBER{beside}: {REMEDY}"
+            )
+        document, number = place
+        other = documents[document].setdefault(number, record.index)
+        if other != record.index:
+            raise StoreError(
+                f"the ids {store._records([other])[0].id!r} and {record.id!r}, of sentences {other} and {record.index}, are both "
+                f"sentence {number} of document {document!r}: {REMEDY}"
+            )
+        before = record.id
+    for document, numbers in documents.items():
+        _check_numbers(store, document, numbers)
+    return documents
+
+
+def _check_numbers(store: StoreReader, document: str, numbers: Mapping[int, int]) -> None:
+    """StoreError unless the numbers are 0, 1, …: a reader counts a document's sentences from 0."""
+    missing = next((number for number in range(len(numbers)) if number not in numbers), None)
+    if missing is None:
+        return
+    later = numbers[min(number for number in numbers if number > missing)]
+    record = store._records([later])[0]
+    raise StoreError(
+        f"document {document!r} has no sentence {missing} ({document}{record.id[len(document)]}{missing}), but {record.id!r} is "
+        f"sentence {later} of the store: readers count a document's sentences from 0 without a gap; {REMEDY}"
+    )
+
+
+def _documents_of_files(store: StoreReader) -> Documents:
+    documents: defaultdict[str, dict[int, int]] = defaultdict(dict)
+    last: dict[str, SentenceRecord] = {}
+    for record in _records(store):
+        name = record.source.rpartition("/")[2]
+        before = last.get(name)
+        if before is not None and before.source != record.source:
+            raise StoreError(
+                f"the files {before.source} and {record.source} would both be document {name!r}: embed them under other names"
+            )
+        if before is not None and before.position > record.position:
+            raise StoreError(
+                f"sentence {record.index} of the store, {record.id!r}, stands before sentence {before.index}, {before.id!r}, in "
+                f"{record.source}: a document's sentences must be in the file's order; export the store that they were taken from"
+            )
+        last[name] = record
+        documents[name][len(documents[name])] = record.index
+    return documents
+
+
+def _document_keys(documents: Documents, settings: Settings) -> Iterator[tuple[int, str]]:
+    """Sentence and name of its dataset, as the format's reader asks for it."""
+    if settings.layout == "ontonotes5":
+        yield from _ontonotes5_keys(documents)
+        return
+    for document, numbers in documents.items():
+        if settings.layout == "conll05" and (len(numbers) > 1 or len(document) < 2):
+            raise StoreError(
+                f"document {document!r} has {len(numbers)} sentences: in the layout conll05 a document is one sentence, as "
+                "S1234, whose dataset is the name without its first letter"
+            )
+        for number, sentence in numbers.items():
+            if settings.format == "dygie":
+                yield sentence, f"{document}_{number}"
+            elif settings.layout == "conll05":
+                yield sentence, document[1:].replace("/", ":")
+            else:
+                yield sentence, f"{document.replace('/', ':')}/{number}"
+
+
+def _ontonotes5_keys(documents: Documents) -> Iterator[tuple[int, str]]:
+    """``bc:cctv:00:cctv_0000:12``: without the part, sentences counted on over the parts of one name."""
+    stem, part, offset = "", "", 0
+    for document, numbers in documents.items():
+        own_stem, _, own_part = document.rpartition("_")
+        if not own_stem or not own_part.isascii() or not own_part.isdigit():
+            raise StoreError(f"document {document!r} is not NAME_PART, as the layout ontonotes5 has it (bc/cctv/00/cctv_0000_3)")
+        if own_stem != stem:
+            offset = 0
+        elif int(own_part) <= int(part):
+            raise StoreError(
+                f"part {own_part} of {stem!r} comes after part {part} in the store: the layout ontonotes5 counts sentences over "
+                "the parts as they follow each other; embed them in order"
+            )
+        stem, part = own_stem, own_part
+        for number, sentence in numbers.items():
+            yield sentence, f"{stem.replace('/', ':')}:{offset + number}"
+        offset += len(numbers)
+
+
+def _check_paths(store: StoreReader, keys: Sequence[str | None], *, exact: bool) -> None:
+    """StoreError for names that HDF5 can't have, and two of which one stands in the other's way.
+
+    ``exact``: refuse also those that HDF5 takes for shorter ones (``a//b``, ``./a``), which would stand in another group.
+    """
+    taken: dict[str, int] = {}
+    for sentence, key in enumerate(keys):
+        if key is None:
+            continue
+        path = "/".join(part for part in key.split("/") if part not in ("", "."))
+        if not path or "\0" in key or (exact and path != key):
+            raise StoreError(f"sentence {sentence} would be dataset {key!r}, a name that HDF5 can't hold: {_apart(exact)}")
+        if taken.setdefault(path, sentence) != sentence:
+            raise _clash(store, taken[path], sentence, f"both be dataset {key!r}", exact)
+    for path, sentence in taken.items():
+        for parent in accumulate(path.split("/")[:-1], "{}/{}".format):
+            if parent in taken:
+                raise _clash(store, taken[parent], sentence, f"be dataset {parent!r} and stand in a group of that name", exact)
+
+
+def _clash(store: StoreReader, first: int, second: int, what: str, by_document: bool) -> StoreError:
+    ids = [store._records([sentence])[0].id for sentence in (first, second)]
+    return StoreError(f"sentences {first} and {second}, {ids[0]!r} and {ids[1]!r}, would {what}: {_apart(by_document)}")
+
+
+def _apart(by_document: bool) -> str:
+    return "embed the documents under other names" if by_document else "export without --use-sentence-keys, by number"

@@ -1,0 +1,273 @@
+"""Exports by document and by sentence: names of datasets, read as the consumers' own code asks for them, and refused names."""
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import elmo_store
+from elmo_store.errors import StoreError
+from elmo_store.exports import export
+from elmo_store.exports.keys import place_of
+from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.store import Store
+from tests.exports.conftest import layers
+from tests.exports.test_hdf5 import datasets_of, dygie, e2e_coref, lsgn
+from tests.store.support import make_store
+
+Array = npt.NDArray[Any]
+Make = Callable[..., Store]
+
+
+@pytest.fixture
+def store_of(tmp_path: Path) -> Make:
+    """A store with these ids, by default of sentences of 2, 3, 4, 2, … tokens of one file."""
+
+    def make(
+        ids: Sequence[str],
+        tokens: Sequence[Sequence[str]] | None = None,
+        sources: Sequence[str] = (),
+        positions: Sequence[int] = (),
+    ) -> Store:
+        texts = tokens or [[f"w{i}"] * (2 + i % 3) for i in range(len(ids))]
+        url = str(tmp_path / "plain")
+        shutil.rmtree(url, ignore_errors=True)
+        shutil.rmtree(tmp_path / "store", ignore_errors=True)
+        written = make_store(url, lengths=[len(text) for text in texts], parts=(len(ids),))
+        view = elmo_store.open(written.root.url()).select(range(len(ids)))
+        records = [
+            SentenceRecord(
+                i,
+                ids[i],
+                sources[i] if sources else "in/doc.txt",
+                positions[i] if positions else i,
+                written.starts[i],
+                written.starts[i + 1] - written.starts[i],
+                tuple(texts[i]),
+            )
+            for i in range(len(ids))
+        ]
+        view._records = lambda numbers: [records[n] for n in numbers]  # type: ignore[method-assign]
+        return view.write(str(tmp_path / "store"))
+
+    return make
+
+
+def by_document(store: Store, path: Path, format: str, document: str, number: int) -> Array:
+    """A sentence's vectors [n, 2p, K] as the format's own program asks for them."""
+    export(store, path, format, overwrite=True)
+    if format == "e2e-coref":
+        n_tokens = int(np.count_nonzero(e2e_coref(path, document, 16, 3)[number].any(axis=(1, 2))))
+        return e2e_coref(path, document, 16, 3)[number, :n_tokens]
+    return {"lsgn": lsgn, "dygie": dygie}[format](path, document, number)
+
+
+@pytest.mark.parametrize("format", ["e2e-coref", "lsgn", "dygie"])
+def test_sentences_stand_where_their_ids_say(store_of: Make, tmp_path: Path, format: str) -> None:
+    ids = ["a:1", "b:2", "a:0", "b:0", "b:1", "bc/cctv/00/cctv_0000_12/1", "bc/cctv/00/cctv_0000_12/0", "x:7:0"]
+    store = store_of(ids)
+    for number, own in enumerate(ids):
+        document, within = own[:-2], int(own[-1])
+        expected = layers(store, number).transpose(1, 2, 0)
+        assert np.array_equal(by_document(store, tmp_path / "out.hdf5", format, document, within), expected)
+    assert len(datasets_of(tmp_path / "out.hdf5")) == len(ids)
+
+
+def test_ids_name_documents_and_numbers() -> None:
+    def place(own: str, layout: str = "documents") -> tuple[str, int] | None:
+        return place_of(SentenceRecord(4, own, "s3://in/a/b.txt", 0, 0, 0, ()), layout)
+
+    assert place("bc/cctv/00/cctv_0000_12/7") == place("bc/cctv/00/cctv_0000_12:7") == ("bc/cctv/00/cctv_0000_12", 7)
+    assert place("a:b:0") == ("a:b", 0)
+    assert place("a:7/0") == ("a:7", 0)
+    assert place("wsj/24:10") == ("wsj/24", 10)
+    assert place("a\nb:0") == ("a\nb", 0)
+    for own in ("a", "a:", ":1", "a:b", "a:-1", "a:²", "a:٣", "bc/cctv/00", "bc/cctv/00/cctv_0000_12", "a:01", "a:0\n", ""):
+        assert place(own) is None
+    assert place("S1234", "conll05") == place("S1234:0", "conll05") == ("S1234", 0)
+    assert place("a:" + "9" * 5000) == ("a", 10**18)
+
+
+@pytest.mark.parametrize("format", ["e2e-coref", "lsgn", "dygie"])
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        (["a:0", "a:1", "a:3", "b:0"], r"document 'a' has no sentence 2 \(a:2\), but 'a:3' is sentence 2 of the store"),
+        (["a/1", "a/2"], r"no sentence 0 \(a/0\), but 'a/1' is sentence 0"),
+        (["a:0", "a:99999999999999999999"], r"no sentence 1 \(a:1\), but 'a:99999999999999999999' is sentence 1"),
+        (["a:0", "b:0", "a:0"], r"the ids 'a:0' and 'a:0', of sentences 0 and 2, are both sentence 0 of document 'a'"),
+        (["a:0", "a/0"], r"the ids 'a:0' and 'a/0', of sentences 0 and 1, are both sentence 0 of document 'a'"),
+        (["a:0", "title", "a:1"], r"sentence 1, 'title', is not DOCUMENT:NUMBER or .* as that of sentence 0, 'a:0', is"),
+        (["title", "a:0"], r"sentence 0, 'title', is not DOCUMENT:NUMBER or DOCUMENT/NUMBER: "),
+    ],
+)
+def test_ids_that_do_not_say_which_sentence_each_is(
+    store_of: Make, tmp_path: Path, ids: list[str], says: str, format: str
+) -> None:
+    store = store_of(ids)
+    with pytest.raises(StoreError, match=says) as error:
+        export(store, tmp_path / "out.hdf5", format)
+    assert "--documents source" in str(error.value)
+    assert {path.name for path in tmp_path.iterdir()} == {"plain", "store"}  # nothing is written, no record either
+
+
+def test_documents_that_stand_in_each_others_way(store_of: Make, tmp_path: Path) -> None:
+    store = store_of(["a/b:0", "a:b:0", "a/b_0/c:0"])
+    with pytest.raises(StoreError, match=r"sentences 0 and 1, 'a/b:0' and 'a:b:0', would both be dataset 'a:b/0'"):
+        export(store, tmp_path / "out.hdf5", "e2e-coref")
+    with pytest.raises(StoreError, match=r"sentences 0 and 2, .* be dataset 'a/b_0' and stand in a group of that name"):
+        export(store, tmp_path / "out.hdf5", "dygie")
+    store = store_of(["./0", "b:0"])
+    with pytest.raises(StoreError, match=r"sentence 0 would be dataset '\./0', a name that HDF5 can't hold"):
+        export(store, tmp_path / "out.hdf5", "lsgn")
+    assert {path.name for path in tmp_path.iterdir()} == {"plain", "store"}
+
+
+def test_files_as_documents(store_of: Make, tmp_path: Path) -> None:
+    """Numbers in ids don't matter then; the order in the file does, and that a name is one file's."""
+    ids = ["x:5", "x:9", "y", "z"]
+    store = store_of(ids, sources=["in/a.txt", "in/a.txt", "in/b.txt", "in/b.txt"], positions=[0, 1, 0, 0])
+    export(store, tmp_path / "out.hdf5", "lsgn", documents="source")
+    for number, (document, within) in enumerate([("a.txt", 0), ("a.txt", 1), ("b.txt", 0), ("b.txt", 1)]):
+        assert np.array_equal(lsgn(tmp_path / "out.hdf5", document, within), layers(store, number).transpose(1, 2, 0))
+    with pytest.raises(StoreError, match=r"sentence 1 of the store, 'x:5', stands before sentence 0, 'x:9', in in/a\.txt"):
+        export(store.select([1, 0]).write(str(tmp_path / "turned")), tmp_path / "turned.hdf5", "lsgn", documents="source")
+
+
+def test_two_files_of_one_name_are_no_document(store_of: Make, tmp_path: Path) -> None:
+    store = store_of(["x:0", "x:1"], sources=["2019/doc.txt", "2020/doc.txt"], positions=[0, 0])
+    with pytest.raises(StoreError, match=r"the files 2019/doc\.txt and 2020/doc\.txt would both be document 'doc\.txt'"):
+        export(store, tmp_path / "out.hdf5", "e2e-coref", documents="source")
+
+
+def lsgn_of(lm_path: Path, examples: list[dict[str, Any]]) -> list[list[Array]]:
+    """luheng/lsgn: what its data set reads for each sentence [n, 2p, K]; the words in the file's path choose the layout."""
+    offset, before, found = 0, "", []
+    with h5py.File(lm_path, "r") as file:
+        for example in examples:
+            key = example["doc_key"]
+            stem = key[: key.rfind("_")]
+            offset = offset if stem == before else 0
+            before = stem
+            own = []
+            for sentence in range(len(example["sentences"])):
+                if "ontonotes" in lm_path.name:
+                    data = file[f"{stem}/{offset + sentence}".replace("/", ":")]
+                elif "conll05" in lm_path.name:
+                    data = file[key[1:].replace("/", ":")]
+                else:
+                    data = file[key.replace("/", ":")][str(sentence)]
+                own.append(data[...].transpose(1, 2, 0))
+            offset += len(own)
+            found.append(own)
+    return found
+
+
+def test_lsgn_of_conll05(store_of: Make, tmp_path: Path) -> None:
+    store = store_of(["S7", "S8:0", "S10/0"])
+    export(store, tmp_path / "conll05.train.hdf5", "lsgn", layout="conll05")
+    assert datasets_of(tmp_path / "conll05.train.hdf5") == {"7", "8", "10"}
+    read = lsgn_of(tmp_path / "conll05.train.hdf5", [{"doc_key": key, "sentences": [[]]} for key in ("S7", "S8", "S10")])
+    assert all(np.array_equal(own[0], layers(store, i).transpose(1, 2, 0)) for i, own in enumerate(read))
+
+
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        (["S7:0", "S7:1"], r"document 'S7' has 2 sentences: in the layout conll05 a document is one sentence"),
+        (["S7", "T7"], r"sentences 0 and 1, 'S7' and 'T7', would both be dataset '7'"),
+        (["S7", "S8:1"], r"no sentence 0 \(S8:0\), but 'S8:1'"),
+        (["S7", "S"], r"document 'S' has 1 sentences"),
+    ],
+)
+def test_ids_that_are_not_of_conll05(store_of: Make, tmp_path: Path, ids: list[str], says: str) -> None:
+    with pytest.raises(StoreError, match=says):
+        export(store_of(ids), tmp_path / "conll05.hdf5", "lsgn", layout="conll05")
+    assert {path.name for path in tmp_path.iterdir()} == {"plain", "store"}
+
+
+def test_lsgn_of_ontonotes5(store_of: Make, tmp_path: Path) -> None:
+    keys = ["bc/cctv/00/cctv_0000_0", "bc/cctv/00/cctv_0000_1", "bc/cctv/00/cctv_0001_0"]
+    ids = [f"{keys[0]}:1", f"{keys[0]}:0", f"{keys[1]}:0", f"{keys[1]}:1", f"{keys[2]}:0"]
+    store = store_of(ids)
+    path = tmp_path / "ontonotes5.train.hdf5"
+    export(store, path, "lsgn", layout="ontonotes5")
+    names = {f"bc:cctv:00:cctv_0000:{i}" for i in range(4)}
+    assert datasets_of(path) == {*names, "bc:cctv:00:cctv_0001:0"}
+    read = lsgn_of(path, [{"doc_key": key, "sentences": [[]] * n} for key, n in zip(keys, (2, 2, 1), strict=True)])
+    places = [(0, 1), (0, 0), (1, 0), (1, 1), (2, 0)]
+    assert all(np.array_equal(read[d][s], layers(store, i).transpose(1, 2, 0)) for i, (d, s) in enumerate(places))
+
+
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        (["a_1:0", "a_0:0"], r"part 0 of 'a' comes after part 1 in the store"),
+        (["a_0:0", "b_0:0", "a_1:0"], r"sentences 0 and 2, 'a_0:0' and 'a_1:0', would both be dataset 'a:0'"),
+        (["a:0", "b_0:0"], r"document 'a' is not NAME_PART"),
+    ],
+)
+def test_ids_that_are_not_of_ontonotes5(store_of: Make, tmp_path: Path, ids: list[str], says: str) -> None:
+    with pytest.raises(StoreError, match=says):
+        export(store_of(ids), tmp_path / "ontonotes5.hdf5", "lsgn", layout="ontonotes5")
+    assert {path.name for path in tmp_path.iterdir()} == {"plain", "store"}
+
+
+def sent_bias(path: Path) -> dict[str, Array]:
+    """sent-bias, load_elmo_hdf5: every key is a text, its three layers' means over the tokens stand one after the other."""
+    with h5py.File(path, "r") as file:
+        return {key: np.mean(file[key][()], axis=1).reshape(-1) for key in file}
+
+
+def metaphor_in_context(path: Path, sentence: str) -> Array:
+    """metaphor-in-context, embed_indexed_sequence: one vector a word, by the sentence itself."""
+    with h5py.File(path, "r") as file:
+        part = file[sentence]
+        assert part.shape == (len(sentence.split()), 16)
+        return np.asarray(part)
+
+
+def test_allennlp_by_sentence(store_of: Make, tmp_path: Path) -> None:
+    texts = [["The", "cat", "sat"], [], ["naïve", "日本"], ["a", "b.c", "…"]]
+    store = store_of([f"d:{i}" for i in range(4)], texts)
+    report = export(store, tmp_path / "all.hdf5", "allennlp", sentence_keys=True)
+    assert report.left_out == {"no words": 1}
+    read = sent_bias(tmp_path / "all.hdf5")
+    assert set(read) == {" ".join(text) for text in texts if text}  # and no sentence_to_index
+    export(store, tmp_path / "average.hdf5", "allennlp", sentence_keys=True, layers="average")
+    for number in (0, 2, 3):
+        text = " ".join(texts[number])
+        assert np.array_equal(read[text], np.mean(layers(store, number), axis=1).reshape(-1))
+        assert np.array_equal(metaphor_in_context(tmp_path / "average.hdf5", text), layers(store, number).mean(axis=0))
+
+
+def test_a_slash_in_a_sentence_is_a_path_as_in_allennlps_files(store_of: Make, tmp_path: Path) -> None:
+    texts = [["and/or", "not"], ["/", "5"], ["and/or"], ["1/2", "cup"]]
+    store = store_of([f"d:{i}" for i in range(4)], texts)
+    export(store, tmp_path / "out.hdf5", "allennlp", sentence_keys=True, layers="top")
+    for number, text in enumerate(texts):
+        assert np.array_equal(metaphor_in_context(tmp_path / "out.hdf5", " ".join(text)), layers(store, number)[-1])
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (
+            [["a", "b"], ["c"], ["a", "b"]],
+            r"sentences 0 and 2, 'd:0' and 'd:2', would both be dataset 'a b': export without --use",
+        ),
+        ([["a"], ["a/b"]], r"sentences 0 and 1, .* would be dataset 'a' and stand in a group of that name"),
+        ([["a/b"], ["a//b"]], r"sentences 0 and 1, .* would both be dataset 'a//b'"),
+        ([["a"], ["."]], r"sentence 1 would be dataset '\.', a name that HDF5 can't hold: export without --use-sentence-keys"),
+    ],
+)
+def test_sentences_that_can_not_be_keys(store_of: Make, tmp_path: Path, texts: list[list[str]], says: str) -> None:
+    store = store_of([f"d:{i}" for i in range(len(texts))], texts)
+    with pytest.raises(StoreError, match=says):
+        export(store, tmp_path / "out.hdf5", "allennlp", sentence_keys=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"plain", "store"}
