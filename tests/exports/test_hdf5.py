@@ -121,9 +121,48 @@ def test_bilm_has_numbers_only(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "out.hdf5"
     export(store, path, "bilm")
     with h5py.File(path, "r") as file:
-        assert {int(key) for key in file} == set(range(7))  # span-based-srl takes int of every key
-        for key in file:
-            assert np.array_equal(file[key][...], layers(store, int(key)))
+        assert {int(key) for key in file} == set(range(7))
+        for number, tokens in enumerate(SENTENCES):
+            turned = np.asarray(file[str(number)]).transpose((1, 0, 2))  # span-based-srl, by the sentence's number
+            assert len(turned) == len(tokens)
+            assert np.array_equal(turned.transpose((1, 0, 2)), layers(store, number))
+
+
+def number_of_every_key(path: Path) -> list[int]:
+    """structural-probes' reader of BERT's vectors, and others: every key is a sentence's number."""
+    with h5py.File(path, "r") as file:
+        return sorted(int(key) for key in file)
+
+
+def low_dimensional_probing(path: Path) -> list[Array]:
+    """low-dimensional-probing, RepresentationDataset, as X-BERT: one key is sentence_to_index, the others are counted."""
+    with h5py.File(path, "r") as file:
+        return [np.asarray(file[str(number)]) for number in range(len(file.keys()) - 1)]
+
+
+def neurox(path: Path) -> list[Array]:
+    """NeuroX, load_activations: the sentences of sentence_to_index in its order, [n, 3 * 2p] each."""
+    with h5py.File(path, "r") as file:
+        found = [np.asarray(file[key]) for key in json.loads(file["sentence_to_index"][0]).values()]
+    return [one.swapaxes(0, 1).reshape(one.shape[1], -1) for one in found]
+
+
+def test_readers_that_count_keys_need_the_file_that_docs_name(store: Store, tmp_path: Path) -> None:
+    export(store, tmp_path / "allennlp", "allennlp")
+    export(store, tmp_path / "forgotten", "allennlp", sentence_index=False)
+    export(store, tmp_path / "bilm", "bilm")
+    for name in ("forgotten", "bilm"):
+        assert number_of_every_key(tmp_path / name) == list(range(7))
+        assert len(low_dimensional_probing(tmp_path / name)) == 6  # the last sentence is lost
+    with pytest.raises(ValueError, match="sentence_to_index"):
+        number_of_every_key(tmp_path / "allennlp")
+    read = low_dimensional_probing(tmp_path / "allennlp")
+    assert len(read) == 7
+    assert all(np.array_equal(one, layers(store, number)) for number, one in enumerate(read))
+    distinct = neurox(tmp_path / "allennlp")  # without the blank sentence, and one of the two that are the same
+    assert len(distinct) == 5
+    for number, one in zip((3, 1, 4, 5, 6), distinct, strict=True):
+        assert np.array_equal(one, layers(store, number).swapaxes(0, 1).reshape(len(SENTENCES[number]), -1))
 
 
 def test_e2e_coref_by_document(store: Store, tmp_path: Path) -> None:
