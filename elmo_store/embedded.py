@@ -86,9 +86,14 @@ def embed(
     return embedded
 
 
-def loaded_model(model: str, *, precision: str, start_state: str) -> Any:
-    """The loaded model that `embed` asks for such settings: a `pipeline.jobs.in_memory.QuickEmbedder`. Errors as `embed`'s."""
-    return _in_memory().embedder(model, precision, start_state)
+def loaded_model(
+    model: str, *, precision: str = "float32", start_state: str = "zero", device: str = "auto", options: str | None = None
+) -> Any:
+    """The loaded model that `embed` asks for such settings: a `pipeline.jobs.in_memory.QuickEmbedder`. Errors as `embed`'s.
+
+    ``options``: a file that stands in for the options beside the weights.
+    """
+    return _in_memory().embedder(model, precision, start_state, device, options)
 
 
 def _in_memory() -> Any:

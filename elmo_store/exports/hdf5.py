@@ -4,8 +4,9 @@ docs/export.md has the table: names of groups and datasets, their axes, and the 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,22 +49,34 @@ def _records(work: Work, *, axes: str = "knd") -> Iterator[tuple[SentenceRecord,
 
 def _write_allennlp(work: Work, file: "h5py.File") -> None:
     """Datasets "0", "1", …: [L+1, n, 2p], or [n, 2p] of one vector a token; sentence_to_index as `allennlp elmo` writes it."""
+    if work.settings.sentence_index:
+        sentences = ((str(record.index), " ".join(record.tokens), vectors) for record, vectors in _records(work))
+    else:
+        sentences = ((str(number), "", vectors) for number, vectors in _vectors(work))
+    put = itemgetter(0) if work.vectors.single else itemgetter(slice(None))
+    write_sentences(file, ((name, text, put(vectors)) for name, text, vectors in sentences), index=work.settings.sentence_index)
+
+
+def write_sentences(file: "h5py.File", sentences: Iterable[tuple[str, str, Array]], *, index: bool) -> None:
+    """Datasets as `allennlp elmo` writes them: name, text and vectors of each; with ``index`` also sentence_to_index.
+
+    StoreError for a name that HDF5 can't hold, or that is there.
+    """
     import h5py
 
-    def put(number: int, vectors: Array) -> None:
-        file.create_dataset(str(number), data=vectors[0] if work.vectors.single else vectors)
-
-    if not work.settings.sentence_index:
-        for number, vectors in _vectors(work):
-            put(number, vectors)
-        return
     numbers: dict[str, str] = {}
-    for record, vectors in _records(work):
-        put(record.index, vectors)
-        if record.tokens:
-            numbers[" ".join(record.tokens)] = str(record.index)  # the last of several wins
-    dataset = file.create_dataset("sentence_to_index", (1,), dtype=h5py.special_dtype(vlen=str))
-    dataset[0] = json.dumps(numbers)
+    for name, text, vectors in sentences:
+        try:
+            file.create_dataset(name, data=vectors)
+        except (ValueError, TypeError, RuntimeError) as error:
+            raise StoreError(
+                f"{name!r} can't be the name of a dataset of its own here ({error}): use numbers as names"
+            ) from error
+        if text:
+            numbers[text] = name  # the last of several wins
+    if index:
+        dataset = file.create_dataset("sentence_to_index", (1,), dtype=h5py.special_dtype(vlen=str))
+        dataset[0] = json.dumps(numbers)
 
 
 def _write_bilm(work: Work, file: "h5py.File") -> None:

@@ -95,18 +95,20 @@ class ScalarMix(nn.Module):
 
     def forward(
         self,
+        tensors: Sequence[torch.Tensor] | None = None,
+        mask: torch.Tensor | None = None,
         *,
         states: torch.Tensor | None = None,
         layers: torch.Tensor | None = None,
-        mask: torch.Tensor | None = None,
         scale: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """Mix.
 
         Args:
+            tensors: L+1 layers, each [..., 2p], as AllenNLP's ScalarMix takes them. Or
+            mask: [...] bool, True for real tokens, which alone enter the norm over a batch; all by default.
             states: [..., 2L+1, p] in the store's order; what a dataset's batch has, on any device. Or
             layers: [..., L+1, 2p], as `layers_of_states` gives.
-            mask: [...] bool, True for real tokens, which alone enter the norm over a batch; all by default.
             scale: [..., 2L+1] of int8 states, what a ``raw`` batch of an int8 store has: states × scale are mixed.
 
         Returns:
@@ -116,6 +118,8 @@ class ScalarMix(nn.Module):
             TypeError: neither states nor layers, or both; int8 states without their scale, or a scale of something else.
             WeightSetError: they have not as many layers as the mix has weights.
         """
+        if tensors is not None and layers is None:
+            layers = torch.stack(list(tensors), dim=-2)
         if states is not None or scale is not None:
             states = scaled(states, scale)
         values: torch.Tensor = check_mixable(len(self.scalar_parameters), states, layers)

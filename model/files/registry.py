@@ -71,17 +71,20 @@ def card_language(spec: str | None = None) -> str:
     return _description(packaged if (packaged / "README.md").is_file() else Path(name)).partition(",")[0].strip()
 
 
-def load_model(spec: str | None = None) -> tuple[str, BiLMWeights]:
+def load_model(spec: str | None = None, options: str | None = None) -> tuple[str, BiLMWeights]:
     """Load a model and say what to call it.
 
     Args:
         spec: a name of `available_models`, a folder or weights file, or any fsspec URL of one; None = the default
             model. A name wins over a folder of the same spelling: write `./small` for the folder.
+        options: a file of options, in place of the one beside; ``spec`` is then a folder, a file or a URL.
 
     Raises:
         UnknownModelError: there is no such model.
         WeightsError, OptionsError: its files can't be used.
     """
+    if spec is not None and options is not None:
+        return name_of(spec), BiLMWeights.load(spec, options=options)
     packaged = {folder.name: folder for folder in packaged_folders()}
     if spec is None and DEFAULT_MODEL not in packaged:
         raise UnknownModelError(

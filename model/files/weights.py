@@ -91,10 +91,13 @@ class BiLMWeights:
         return {name.removeprefix(prefix): t for name, t in self.tensors.items() if name.startswith(prefix)}
 
     @classmethod
-    def load(cls, folder_or_url: str, storage_options: dict[str, Any] | None = None) -> "BiLMWeights":
+    def load(
+        cls, folder_or_url: str, storage_options: dict[str, Any] | None = None, *, options: str | None = None
+    ) -> "BiLMWeights":
         """Load a folder (options.json beside weights.safetensors or weights.hdf5), one .safetensors or .hdf5 file, or NLPL's zip.
 
-        Any fsspec URL will do; what is not on a local disk is copied to the cache first.
+        Any fsspec URL will do; what is not on a local disk is copied to the cache first. ``options``: a file in place of the
+        options beside; not for a zip.
 
         Raises:
             UnknownModelError: nothing is there.
@@ -104,13 +107,14 @@ class BiLMWeights:
             with tempfile.TemporaryDirectory() as unpacked:
                 locate.unpack(locate.fetch(folder_or_url, storage_options), Path(unpacked), folder_or_url)
                 return cls.load(unpacked)
-        weights, options_path = locate.find(folder_or_url, storage_options)
-        options = None if options_path is None else read_options(options_path)
+        weights, beside = locate.find(folder_or_url, storage_options)
+        path = beside if options is None else locate.fetch(options, storage_options)
+        chosen = None if path is None else read_options(path)
         if weights.suffix == ".safetensors":
-            return cls.load_safetensors(weights, options)
-        if options is None:
+            return cls.load_safetensors(weights, chosen)
+        if chosen is None:
             raise OptionsError(f"{folder_or_url} has no options.json; HDF5 weights can't be read without one")
-        return cls(options, hdf5.read(weights, options))
+        return cls(chosen, hdf5.read(weights, chosen))
 
     @classmethod
     def load_safetensors(cls, path: str | Path, options: BiLMOptions | None = None) -> "BiLMWeights":

@@ -24,11 +24,12 @@ class QuickEmbedder:
     Attributes:
         name, fingerprint: of the model, as a store's manifest has them.
         states: x, fwd1, bwd1, ….
+        channels: numbers of each.
     """
 
-    def __init__(self, model: str | None, precision: str, start_state: str, device: str) -> None:
-        self.name, weights = load_model(model)
-        self.fingerprint = weights.fingerprint
+    def __init__(self, model: str | None, precision: str, start_state: str, device: str, options: str | None = None) -> None:
+        self.name, weights = load_model(model, options)
+        self.fingerprint, self.channels = weights.fingerprint, weights.options.projection_dim
         self.states = state_names(weights.options.n_layers)
         start = compute_warm(weights) if start_state == "warm" else StartState.zero(weights.options)
         self._embedder = Embedder(weights, start, EngineSettings(precision=precision, device=device))  # type: ignore[arg-type]
@@ -48,9 +49,11 @@ class QuickEmbedder:
 
 
 @lru_cache(MODELS_AT_HAND)
-def embedder(model: str | None, precision: str = "float32", start_state: str = "warm", device: str = "auto") -> QuickEmbedder:
-    """A loaded model, kept for the next call. Errors as `model.files.registry.load_model`'s."""
-    return QuickEmbedder(model, precision, start_state, device)
+def embedder(
+    model: str | None, precision: str = "float32", start_state: str = "warm", device: str = "auto", options: str | None = None
+) -> QuickEmbedder:
+    """A loaded model, kept for the next call. ``options`` and errors as of `model.files.registry.load_model`."""
+    return QuickEmbedder(model, precision, start_state, device, options)
 
 
 def tokenised(sentence: str | Sequence[str], tokenizer: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """A model of 16 dimensions, a small corpus, and the command in this process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,16 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
     random_weights(TINY).save_safetensors(path)
     return path
+
+
+def zero_stores(sentences: Sequence[Sequence[str]], model: Path, folder: Path) -> dict[bool, str]:
+    """Stores of the sentences in float32, from zeros; by whether they have boundaries."""
+    (folder / "in.txt").write_text("".join(" ".join(tokens) + "\n" for tokens in sentences), encoding="utf-8")
+    command = ["embed", str(folder / "in.txt"), "--input-format", "lines", "--model", str(model), "--quiet", "--shard-rows", "64"]
+    for out, options in (("plain", []), ("boundaries", ["--boundaries"])):
+        settings = ["--output", str(folder / out), "--dtype", "float32", "--start-state", "zero", *options]
+        assert main([*command, *settings]) == 0
+    return {False: str(folder / "plain"), True: str(folder / "boundaries")}
 
 
 def write_corpus(folder: Path) -> Path:

@@ -14,14 +14,13 @@ from torch.utils.data import DataLoader
 
 import elmo_store
 from elmo_store.errors import SentenceNotFoundError, StoreError
-from elmo_store.torch import Elmo, SentenceDataset, collate
-from elmo_store.torch.elmo import tokens_of_ids
+from elmo_store.torch import Elmo, SentenceDataset, batch_to_ids, collate
+from elmo_store.torch.characters import tokens_of_ids
 from model.bilm import char_cnn, lstm_layers, run_layers
 from model.characters import BOS, EOS, char_ids
 from model.files.registry import random_weights
 from model.options import DIRECTIONS
-from pipeline.main import main
-from tests.pipeline.conftest import TINY
+from tests.pipeline.conftest import TINY, zero_stores
 from tests.store import allennlp_elmo
 from tests.store.support import make_store
 
@@ -29,14 +28,6 @@ WORDS = ["the", "cat", "sat", "on", "mat", ",", "naïve", "dogs", "ran", "東京
 SENTENCES = [[WORDS[(i * 7 + j * j) % len(WORDS)] for j in range(1 + (i * 5) % 9)] for i in range(48)]
 Theirs = Callable[..., nn.Module]
 Run = Callable[[nn.Module, torch.Tensor], dict[str, Any]]
-
-
-def batch_to_ids(batch: list[list[str]]) -> torch.Tensor:
-    """AllenNLP's: int64 [B, longest, 50], zeros behind each sentence."""
-    ids = torch.zeros(len(batch), max(len(one) for one in batch), 50, dtype=torch.int64)
-    for row, tokens in zip(ids, batch, strict=True):
-        row[: len(tokens)] = torch.from_numpy(char_ids(tokens).astype(np.int64))
-    return ids
 
 
 class ZeroStartBiLM(nn.Module):
@@ -93,27 +84,7 @@ def theirs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def stores(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[bool, str]:
     """Stores of SENTENCES in float32, from zeros; by whether they have boundaries."""
     rows = elmo_store.embed(SENTENCES, str(tiny_model), dtype="float32", start_state="zero")
-    made = {}
-    for boundaries in (False, True):
-        text = tmp_path_factory.mktemp("text") / "in.txt"
-        text.write_text("\n".join(map(" ".join, SENTENCES)) + "\n", encoding="utf-8")
-        out = str(text.parent / "store")
-        command = [
-            "embed",
-            str(text),
-            "--input-format",
-            "lines",
-            "--output",
-            out,
-            "--model",
-            str(tiny_model),
-            "--dtype",
-            "float32",
-            "--start-state",
-            "zero",
-        ]
-        assert main([*command, "--quiet", "--shard-rows", "64", *(["--boundaries"] if boundaries else [])]) == 0
-        made[boundaries] = out
+    made = zero_stores(SENTENCES, tiny_model, tmp_path_factory.mktemp("stores"))
     first = elmo_store.open(made[False]).sentence(0)
     assert first.tokens == tuple(SENTENCES[0])
     assert first.read().tobytes() == rows[0].rows.tobytes()
@@ -149,8 +120,7 @@ def test_norms_and_boundaries_are_theirs(theirs: Theirs, stores: dict[bool, str]
         wanted, found = own(batch_to_ids([SENTENCES[i] for i in batch])), ours(batch)
         assert found["mask"].dtype == torch.long
         assert torch.equal(found["mask"], wanted["mask"].long())
-        real = found["mask"].bool()
-        a, b = found["elmo_representations"][0][real], wanted["elmo_representations"][0][real]
+        a, b = found["elmo_representations"][0], wanted["elmo_representations"][0]  # padding too, which the norm moves
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
 
 
@@ -219,6 +189,51 @@ def test_state_dicts_go_both_ways(theirs: Theirs, stores: dict[bool, str]) -> No
     inside.load_state_dict({f"elmo.{name}": value for name, value in own.state_dict().items()})  # in a task model too
     with pytest.raises(RuntimeError, match="no_such"):
         ours.load_state_dict({**mixes, "no_such": torch.zeros(1)})
+
+
+def test_the_mixes_as_programs_ask_for_them(stores: dict[bool, str]) -> None:
+    """L2 over the mixes' logits, a task model that holds and trains the mixes, γ left alone: as published code does each."""
+    elmo: Any = Elmo(stores[False], 2, dropout=0)
+    assert elmo.num_output_representations == len(elmo._scalar_mixes) == 2
+    assert list(elmo._scalar_mixes) == [elmo.scalar_mix_0, elmo.scalar_mix_1]
+    with torch.no_grad():
+        elmo.scalar_mix_1.scalar_parameters[2].fill_(3.0)
+    assert sum(p.pow(2).sum() * 0.5 for mix in elmo._scalar_mixes for p in mix.scalar_parameters).item() == 4.5
+    names = ["scalar_parameters.0", "scalar_parameters.1", "scalar_parameters.2", "gamma"]
+    assert sorted(elmo.state_dict()) == sorted(f"scalar_mix_{k}.{name}" for k in range(2) for name in names)
+
+    held = nn.ModuleList(elmo._scalar_mixes)
+    elmo.scalar_mix_0.gamma.requires_grad = False
+    before = elmo.scalar_mix_0.scalar_parameters[0].item()
+    elmo([3, 1])["elmo_representations"][0].sum().backward()
+    torch.optim.SGD([p for p in held.parameters() if p.requires_grad], lr=1.0).step()
+    assert elmo.scalar_mix_0.gamma.item() == 1.0
+    assert elmo.scalar_mix_0.scalar_parameters[0].item() != before
+
+
+def test_the_bilm_as_programs_ask_for_it(theirs: Theirs, stores: dict[bool, str]) -> None:
+    """Its layers mixed by a mix of the program's own or by one of ours; states reset, parameters frozen, sizes asked for."""
+    ours: Any = Elmo(stores[True], 1, keep_sentence_boundaries=True).eval()
+    own: Any = theirs(1, keep_sentence_boundaries=True).eval()
+    bilm = ours._elmo_lstm
+    assert bilm.num_layers == 3
+    assert bilm.get_output_dim() == ours.get_output_dim() == 32
+    assert [p for p in bilm.parameters() if p.requires_grad] == []
+    bilm._elmo_lstm.stateful = False
+    bilm._elmo_lstm.reset_states()
+    for batch in BATCHES:
+        ids = batch_to_ids([SENTENCES[i] for i in batch])
+        getattr(own._elmo_lstm, "_elmo_lstm", bilm._elmo_lstm).reset_states()
+        found, wanted = bilm(ids), own._elmo_lstm(ids)
+        assert torch.equal(found["mask"], wanted["mask"].bool())
+        for a, b in zip(found["activations"], wanted["activations"], strict=True):
+            torch.testing.assert_close(a, b, atol=2e-6, rtol=1e-5)
+        mixed = ours.scalar_mix_0(found["activations"], found["mask"])
+        assert mixed.shape == (*found["mask"].shape, 32)
+        torch.testing.assert_close(ours._dropout(mixed), ours(ids)["elmo_representations"][0], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(mixed, own(ids)["elmo_representations"][0], atol=2e-6, rtol=1e-5)
+    with pytest.raises(StoreError, match=r"rows of BOS and EOS.*--boundaries"):
+        Elmo(stores[False], 1)._elmo_lstm(ids)
 
 
 def test_more_dimensions_of_ids(stores: dict[bool, str]) -> None:

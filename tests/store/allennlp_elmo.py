@@ -5,6 +5,7 @@ the few files that the module is made of out of the wheel and gives them empty s
 """
 
 import builtins
+import itertools
 import sys
 import types
 import zipfile
@@ -85,8 +86,32 @@ class Elmo(nn.Module):
         return {"elmo_representations": kept, "mask": torch.arange(kept[0].shape[1])[None] < lengths[:, None]}
 
 
-def original(wheel: Path) -> types.ModuleType:
-    """The module `allennlp.modules.elmo` of the wheel of 0.9.0, its unused imports stood in for."""
+def original_embedder(wheel: Path) -> types.ModuleType:
+    """The wheel's `allennlp.commands.elmo`, but `batch_to_ids` (by the wheel's mapper), `lazy_groups_of` and the progress bar."""
+    module: Any = original(wheel, "commands/elmo")
+    mapper = module._ElmoBiLm.__init__.__globals__["ELMoCharacterMapper"]()
+
+    def batch_to_ids(batch: list[list[str]]) -> torch.Tensor:
+        return padded_ids(mapper, batch)
+
+    def lazy_groups_of(iterator: Any, size: int) -> Any:
+        return iter(lambda: list(itertools.islice(iterator, size)), [])
+
+    module.__dict__.update(batch_to_ids=batch_to_ids, lazy_groups_of=lazy_groups_of)
+    module.Tqdm.tqdm = lambda items: items
+    module.ELMoTokenCharactersIndexer = type("Unused", (), {})
+    return module
+
+
+def padded_ids(mapper: Any, batch: Sequence[Sequence[str]]) -> torch.Tensor:
+    """What `batch_to_ids` makes of an `ELMoCharacterMapper`'s words: zeros behind each sentence [B, longest, 50]."""
+    longest = max(len(sentence) for sentence in batch)
+    spelt = [[mapper.convert_word_to_char_ids(word) for word in sentence] for sentence in batch]
+    return torch.tensor([words + [[0] * 50] * (longest - len(words)) for words in spelt], dtype=torch.int64)
+
+
+def original(wheel: Path, *more: str) -> types.ModuleType:
+    """The module `allennlp.modules.elmo` of the wheel of 0.9.0 (or the last of ``more``), its unused imports stood in for."""
     before = dict(sys.modules)
     try:
         for name in ("overrides", "allennlp"):
@@ -94,13 +119,13 @@ def original(wheel: Path) -> types.ModuleType:
         sys.modules["overrides"].overrides = lambda method: method  # type: ignore[attr-defined]
         made = {}
         with zipfile.ZipFile(wheel) as archive:
-            for file in _FILES:
+            for file in (*_FILES, *more):
                 name = "allennlp." + file.replace("/", ".")
                 module = types.ModuleType(name)
                 module.__dict__["__builtins__"] = {**vars(builtins), "__import__": _importing_stand_ins}
                 made[file] = sys.modules[name] = module
                 exec(compile(archive.read(f"allennlp/{file}.py"), f"{wheel}/{file}.py", "exec"), module.__dict__)
-        return made["modules/elmo"]
+        return made[(*_FILES, *more)[-1]]
     finally:
         for name in [name for name in sys.modules if name.split(".")[0] in ("allennlp", "overrides")]:
             del sys.modules[name]

@@ -1,0 +1,220 @@
+"""What stands where AllenNLP's modules have their biLM: the states of sentences, read from a store or computed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from elmo_store.embedded import Array, loaded_model
+from elmo_store.errors import SentenceNotFoundError, StoreError
+from elmo_store.format import layout
+from elmo_store.format.manifest import Manifest
+from elmo_store.format.numbers import quantized
+from elmo_store.reading.rows import Readable
+from elmo_store.torch.characters import tokens_of_ids
+from elmo_store.torch.dataset import padded
+from elmo_store.torch.mix import layers_of_states, scaled
+
+Inputs = torch.Tensor | npt.NDArray[Any] | Sequence[int] | Sequence[Sequence[str]] | Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a batch's sentences, one after the other, and the shape that they are laid out in."""
+
+    states: torch.Tensor  # [rows, 2L+1, p], on any device
+    lengths: list[int]  # rows of each sentence
+    lead: tuple[int, ...]  # shape of the batch, (B,) but for character ids of more dimensions
+    width: int | None = None  # padded length, without boundaries; of the longest sentence by default
+    scale: torch.Tensor | None = None  # of int8 states [rows, 2L+1]
+
+
+class _Carried(nn.Module):
+    """AllenNLP's stateful LSTM, as far as programs ask for what it carries from batch to batch: nothing, here."""
+
+    stateful = False
+    _states: tuple[torch.Tensor, ...] = ()
+
+    def reset_states(self) -> None:
+        """Nothing: each sentence has the store's start state."""
+
+
+class LiveModel:
+    """A model that computes sentences, loaded when it is first needed.
+
+    Of a store it gives the rows that the store would have: of its precision, start state, dtype and boundaries. Without one rows
+    are float32, those of BOS and EOS among them.
+
+    Args:
+        name: as of ``elmo-store embed --model``.
+        store: that the rows are to be as of.
+        settings: options, start_state, device of `elmo_store.embedded.loaded_model`; the start state is the store's where it is
+            given.
+    """
+
+    def __init__(self, name: str, store: Readable | None = None, **settings: Any) -> None:
+        self._name, self._store, self._settings = name, store, settings
+        self._model: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_model": None}  # another process loads it itself
+
+    def loaded(self) -> Any:
+        """The model. StoreError if it is not the store's; ImportError."""
+        if self._model is None:
+            self._model = loaded_model(self._name, **self._settings) if self._store is None else self._of_store(self._store)
+        return self._model
+
+    def rows(self, sentences: Sequence[Sequence[str]]) -> list[Array]:
+        """The rows [n_rows, 2L+1, p] of each sentence. Errors as of `loaded`."""
+        dtype, boundaries = ("float32", True) if self._store is None else (self._store.dtype.name, self._store.boundaries)
+        computed = self.loaded().embed(sentences, dtype, boundaries=boundaries)
+        if self._store is not None and self._store.is_int8:  # with what 8 bits lose, as the store's own rows
+            return [quantized(sentence.rows).floats() for sentence in computed]
+        return [sentence.rows for sentence in computed]
+
+    def _of_store(self, store: Readable) -> Any:
+        held: Any = store
+        while not hasattr(held, "manifest"):  # a view of stores
+            held = held.store if hasattr(held, "store") else held.stores[0]
+        manifest: Manifest = held.manifest
+        settings = self._settings | {"precision": manifest.precision, "start_state": manifest.start_state.kind}
+        model = loaded_model(self._name, **settings)
+        if model.fingerprint != manifest.model.fingerprint:
+            raise StoreError(
+                f"{self._name} is not the model of {store.url}: its fingerprint is {model.fingerprint}, the store's "
+                f"{manifest.model.fingerprint} ({manifest.model.name}): give the store's own as model="
+            )
+        return model
+
+
+class BiLM(nn.Module):
+    """`_elmo_lstm` of `Elmo`, `elmo_bilm` of `ElmoEmbedder`: AllenNLP's `_ElmoBiLm` by its names, without its weights.
+
+    Args:
+        store: has the sentences' states, of every layer; None: all are computed.
+        live: computes the sentences that the store does not have; None: such a sentence is an error.
+
+    Attributes:
+        num_layers: L+1, as AllenNLP counts them.
+        boundaries: whether rows of BOS and EOS are there.
+
+    Raises:
+        StoreError: a store without some states.
+    """
+
+    def __init__(self, store: Readable | None, live: LiveModel | None) -> None:
+        super().__init__()
+        self._elmo_lstm = _Carried()
+        self._store, self._live = store, live
+        rows_of: Any = live.loaded() if store is None and live is not None else store
+        self._where, self.boundaries = ("the model", True) if store is None else (store.url, store.boundaries)
+        try:
+            self.num_layers = layout.n_layers(rows_of.states) + 1
+        except ValueError as error:
+            raise StoreError(f"{self._where} has not every state of a biLM, which layers are made of: {error}") from error
+        self._no_rows = np.empty((0, len(rows_of.states), rows_of.channels), np.float32 if store is None else store.dtype)
+
+    def get_output_dim(self) -> int:
+        """2p, the width of a layer."""
+        return 2 * self._no_rows.shape[2]
+
+    def forward(self, inputs: Inputs) -> dict[str, Any]:
+        """`activations`: L+1 layers, float32 [B, timesteps + 2, 2p], zeros behind each sentence; `mask`, of the same rows.
+
+        ``inputs`` as of `Elmo`. Errors as there; StoreError for a store without the rows of BOS and EOS.
+        """
+        if not self.boundaries:
+            raise StoreError("the biLM's own layers have rows of BOS and EOS, which the store has not: embed with --boundaries")
+        rows = self.rows(inputs)
+        together, mask = padded(layers_of_states(scaled(rows.states, rows.scale).float()).split(rows.lengths))
+        device = inputs.device if isinstance(inputs, torch.Tensor) else together.device
+        return {"activations": list(together.to(device).unbind(2)), "mask": mask.to(device)}
+
+    def rows(self, inputs: Inputs) -> Rows:
+        """The rows that inputs of any kind stand for, as of `Elmo`."""
+        if isinstance(inputs, Mapping):
+            return _of_batch(inputs)
+        if isinstance(inputs, torch.Tensor | np.ndarray):
+            array = inputs.cpu().numpy() if isinstance(inputs, torch.Tensor) else inputs
+            if array.dtype.kind not in "iu" or array.ndim == 0 or array.ndim == 2:
+                raise TypeError(
+                    f"inputs are {array.dtype} of shape {array.shape}: give sentence numbers [B], or character ids "
+                    "[B, timesteps, 50] of batch_to_ids"
+                )
+            if array.ndim == 1:
+                return self._together(self._of_numbers(array.tolist()))
+            *lead, timesteps, characters = array.shape
+            texts = tokens_of_ids(array.reshape(-1, timesteps, characters))
+            return self._together(self.of_texts(texts), tuple(lead), timesteps)
+        items: Sequence[Any] = inputs
+        if all(isinstance(item, int | np.integer) for item in items):
+            return self._together(self._of_numbers([int(item) for item in items]))
+        if isinstance(inputs, str) or any(isinstance(item, str | bytes) or not isinstance(item, Sequence) for item in items):
+            raise TypeError(f"inputs are {inputs!r:.200}: give a list of sentences, each a list of tokens, or sentence numbers")
+        return self._together(self.of_texts(items))
+
+    def of_texts(self, texts: Sequence[Sequence[str | bytes]]) -> list[Array]:
+        """Rows [n_rows, 2L+1, p] of each sentence. SentenceNotFoundError if the store lacks one and there is no model."""
+        filled = [tuple(text) for text in texts if len(text)]
+        numbers: dict[tuple[str | bytes, ...], int | None] = dict.fromkeys(filled)
+        if self._store is not None and filled:
+            numbers = dict(zip(filled, self._store.find_text(filled), strict=True))
+        missing = [text for text, number in numbers.items() if number is None]
+        if missing and self._live is None:
+            raise SentenceNotFoundError(
+                f"{self._where} has no sentence of these {len(missing[0])} tokens: {' '.join(map(_shown, missing[0]))}"
+                + (f" (nor {len(missing) - 1} others of this batch)" if len(missing) > 1 else "")
+                + ": embed it into the store, or give model=… to compute such sentences"
+            )
+        computed = self._live.rows([[_text(token) for token in text] for text in missing]) if self._live and missing else []
+        read = self._read(sorted({number for number in numbers.values() if number is not None}))
+        rows_of = {text: read[number] for text, number in numbers.items() if number is not None}
+        rows_of |= dict(zip(missing, computed, strict=True))
+        return [rows_of.get(tuple(text), self._no_rows) for text in texts]
+
+    def _of_numbers(self, numbers: list[int]) -> list[Array]:
+        read = self._read(sorted(set(numbers)))
+        return [read[number] for number in numbers]
+
+    def _read(self, numbers: list[int]) -> dict[int, Array]:
+        """Rows of each sentence [n_rows, 2L+1, p], all read at once."""
+        if self._store is None:
+            if numbers:
+                raise TypeError("sentence numbers are of a store, and there is none: give tokens")
+            return {}
+        return {sentence.index: rows for sentence, rows in self._store.read_sentences(numbers)}
+
+    def _together(self, rows: Sequence[Array], lead: tuple[int, ...] | None = None, width: int | None = None) -> Rows:
+        states = torch.from_numpy(np.concatenate([self._no_rows, *rows]))
+        return Rows(states, [len(own) for own in rows], (len(rows),) if lead is None else lead, width)
+
+
+def _of_batch(batch: Mapping[str, Any]) -> Rows:
+    """The rows of a collated batch, whose padding goes."""
+    if "states" not in batch or "mask" not in batch:
+        raise TypeError(f"a batch has {', '.join(batch)}: `collate` gives states [B, n, 2L+1, p] and mask [B, n]")
+    mask: torch.Tensor = batch["mask"].bool()
+    scale = batch["scale"][mask] if "scale" in batch else None
+    return Rows(batch["states"][mask], mask.sum(dim=1).tolist(), (len(mask),), scale=scale)
+
+
+def _text(token: str | bytes) -> str:
+    """A token as the model can be asked for it; of character ids, what a cut inside a character leaves can't."""
+    if isinstance(token, str):
+        return token
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"the word {_shown(token)}… was cut inside a character when it became ids, so it can't be computed from them: "
+            "give tokens instead of character ids"
+        ) from None
+
+
+def _shown(token: str | bytes) -> str:
+    return token if isinstance(token, str) else token.decode(errors="replace")

@@ -1,0 +1,71 @@
+"""Words to the character ids that AllenNLP's `batch_to_ids` gives, and back.
+
+Source: `ELMoCharacterMapper` (0.9.0): a word's UTF-8 bytes, 48 at most, between two markers, padded to 50; ids are one higher
+than bytes, because 0 is the padding of whole words.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elmo_store.format import layout
+
+WORD_IDS = 50
+_BOS, _EOS, _BEGIN_WORD, _END_WORD, _PADDING = 257, 258, 259, 260, 261  # as AllenNLP's, and one higher
+_BOUNDARY_IDS = {layout.BOS_TOKEN: _BOS, layout.EOS_TOKEN: _EOS}
+_BOUNDARY_WORDS = {character: word.encode() for word, character in _BOUNDARY_IDS.items()}
+
+
+def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
+    """`allennlp.modules.elmo.batch_to_ids`: character ids, int64 [batch, longest, 50], of lists of tokens.
+
+    Zeros stand behind each sentence. A word is cut to 48 bytes; lone surrogates, which have no UTF-8 form, are left out; the
+    tokens "<S>" and "</S>" are the sentence's boundaries. TypeError for a sentence that is a string.
+    """
+    check_tokens(batch)
+    known: dict[str, list[int]] = {}
+    ids = np.zeros((len(batch), max(map(len, batch), default=0), WORD_IDS), np.int64)
+    for own, sentence in zip(ids, batch, strict=True):
+        for row, word in zip(own, sentence, strict=False):
+            row[:] = known.get(word) or known.setdefault(word, _ids(word))
+    return torch.from_numpy(ids)
+
+
+def check_tokens(batch: Sequence[Sequence[str]]) -> None:
+    """TypeError unless a batch is of lists of tokens: a string would be taken for a list of its characters."""
+    if isinstance(batch, str) or any(isinstance(sentence, str) for sentence in batch):
+        raise TypeError(f"{batch!r:.200} has a string for a sentence: give each as a list of tokens")
+
+
+def tokens_of_ids(ids: npt.NDArray[Any]) -> list[list[bytes]]:
+    """The words, in UTF-8, that `batch_to_ids` [B, timesteps, 50] was made of, as far as ids tell (48 bytes of each).
+
+    ValueError for numbers that are no character ids.
+    """
+    texts: list[list[bytes]] = []
+    for sentence in ids:
+        real = (sentence != 0).any(axis=1)
+        length = int(real.sum())
+        if not real[:length].all():
+            raise ValueError("character ids have a word of zeros between others: padding stands behind a sentence only")
+        texts.append([_word(word) for word in sentence[:length]])
+    return texts
+
+
+def _ids(word: str) -> list[int]:
+    data = word.encode("utf-8", "ignore")[: WORD_IDS - 2]
+    ids = [_BEGIN_WORD, *([_BOUNDARY_IDS[word]] if word in _BOUNDARY_IDS else [byte + 1 for byte in data]), _END_WORD]
+    return ids + [_PADDING] * (WORD_IDS - len(ids))
+
+
+def _word(ids: npt.NDArray[Any]) -> bytes:
+    if ids[0] == _BEGIN_WORD:
+        if ids[1] in _BOUNDARY_WORDS:
+            return _BOUNDARY_WORDS[int(ids[1])]
+        stop = int(np.argmax(ids == _END_WORD))
+        if stop and ids[1:stop].min(initial=1) >= 1 and ids[1:stop].max(initial=1) <= 256:
+            return bytes((ids[1:stop] - 1).astype(np.uint8))
+    raise ValueError(f"{ids[:12].tolist()} … are no character ids of a word: batch_to_ids begins each with {_BEGIN_WORD}")
