@@ -7,11 +7,11 @@
 from elmo_store.torch.characters import batch_to_ids
 from elmo_store.torch.dataset import SentenceDataset, collate
 from elmo_store.torch.elmo import Elmo
-from elmo_store.torch.embedder import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE, ElmoEmbedder
+from elmo_store.torch.embedder import ElmoEmbedder
 from elmo_store.torch.mix import LayerNorm, ScalarMix, layers_of_states
 from elmo_store.torch.stream import SentenceStream
 
 __all__ = [
-    "DEFAULT_OPTIONS_FILE", "DEFAULT_WEIGHT_FILE", "Elmo", "ElmoEmbedder", "LayerNorm", "ScalarMix", "SentenceDataset",
-    "SentenceStream", "batch_to_ids", "collate", "layers_of_states",
+    "Elmo", "ElmoEmbedder", "LayerNorm", "ScalarMix", "SentenceDataset", "SentenceStream", "batch_to_ids", "collate",
+    "layers_of_states",
 ]  # fmt: skip

@@ -38,11 +38,12 @@ class ElmoEmbedder:
     """The layers of tokenised sentences as float32 NumPy arrays [L+1, n, 2p]: [3, n, 1024] of the published models.
 
     A store's sentences are found by their text and read; those that it does not have are computed by the model that is given,
-    which must be the store's. Without a store all are computed, on which `elmo_store.embed`'s extra is needed.
+    which must be the store's. Without a store all are computed. Computing needs the extra ``embed``.
 
     Args:
         options_file, weight_file: a model's files, as paths or URLs; without a store by default those of the published model
-            "original", as AllenNLP's. Of a weight file alone the options beside it are taken.
+            "original", as AllenNLP's (`elmo_store.torch.embedder.DEFAULT_OPTIONS_FILE` and `DEFAULT_WEIGHT_FILE`). Of a weight
+            file alone the options beside it are taken.
         cuda_device: -1 computes on the CPU, the number of the process's current GPU there.
         store: an open store with every state of its model (or a view of one), or its URL.
         model: in place of the two files a name, a folder or a URL, as ``elmo-store embed --model``.

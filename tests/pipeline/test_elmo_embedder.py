@@ -19,7 +19,8 @@ import torch
 import elmo_store
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.exports import export
-from elmo_store.torch import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE, ElmoEmbedder
+from elmo_store.torch import ElmoEmbedder
+from elmo_store.torch.embedder import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 from model.files.registry import random_weights
 from tests.pipeline.conftest import TINY, zero_stores
 from tests.store import allennlp_elmo
