@@ -58,20 +58,12 @@ def _write_allennlp(work: Work, file: "h5py.File") -> None:
 
 
 def write_sentences(file: "h5py.File", sentences: Iterable[tuple[str, str, Array]], *, index: bool) -> None:
-    """Datasets as `allennlp elmo` writes them: name, text and vectors of each; with ``index`` also sentence_to_index.
-
-    StoreError for a name that HDF5 can't hold, or that is there.
-    """
+    """Datasets as `allennlp elmo` writes them: name, text and vectors of each; with ``index`` also sentence_to_index."""
     import h5py
 
     numbers: dict[str, str] = {}
     for name, text, vectors in sentences:
-        try:
-            file.create_dataset(name, data=vectors)
-        except (ValueError, TypeError, RuntimeError) as error:
-            raise StoreError(
-                f"{name!r} can't be the name of a dataset of its own here ({error}): use numbers as names"
-            ) from error
+        file.create_dataset(name, data=vectors)
         if text:
             numbers[text] = name  # the last of several wins
     if index:

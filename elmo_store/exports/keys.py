@@ -5,7 +5,7 @@ They are all made, and refused, before anything is written: a reader would take 
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from elmo_store.errors import StoreError
@@ -33,7 +33,7 @@ def keys_of(store: StoreReader, settings: Settings) -> list[str | None]:
         documents = _documents_of_files(store) if settings.documents == "source" else _documents_of_ids(store, settings)
         for sentence, key in _document_keys(documents, settings):
             keys[sentence] = key
-    _check_paths(store, keys, exact=not settings.sentence_keys)
+    check_paths(keys, lambda sentence: store._records([sentence])[0].id, exact=not settings.sentence_keys)
     return keys
 
 
@@ -150,9 +150,10 @@ def _ontonotes5_keys(documents: Documents) -> Iterator[tuple[int, str]]:
         offset += len(numbers)
 
 
-def _check_paths(store: StoreReader, keys: Sequence[str | None], *, exact: bool) -> None:
+def check_paths(keys: Sequence[str | None], id_of: Callable[[int], str], *, exact: bool) -> None:
     """StoreError for names that HDF5 can't have, and two of which one stands in the other's way.
 
+    ``id_of``: what a message calls a sentence beside its number.
     ``exact``: refuse also those that HDF5 takes for shorter ones (``a//b``, ``./a``), which would stand in another group.
     """
     taken: dict[str, int] = {}
@@ -163,16 +164,17 @@ def _check_paths(store: StoreReader, keys: Sequence[str | None], *, exact: bool)
         if not path or "\0" in key or (exact and path != key):
             raise StoreError(f"sentence {sentence} would be dataset {key!r}, a name that HDF5 can't hold: {_apart(exact)}")
         if taken.setdefault(path, sentence) != sentence:
-            raise _clash(store, taken[path], sentence, f"both be dataset {key!r}", exact)
+            raise _clash(id_of, taken[path], sentence, f"both be dataset {key!r}", exact)
     for path, sentence in taken.items():
         for parent in accumulate(path.split("/")[:-1], "{}/{}".format):
             if parent in taken:
-                raise _clash(store, taken[parent], sentence, f"be dataset {parent!r} and stand in a group of that name", exact)
+                raise _clash(id_of, taken[parent], sentence, f"be dataset {parent!r} and stand in a group of that name", exact)
 
 
-def _clash(store: StoreReader, first: int, second: int, what: str, by_document: bool) -> StoreError:
-    ids = [store._records([sentence])[0].id for sentence in (first, second)]
-    return StoreError(f"sentences {first} and {second}, {ids[0]!r} and {ids[1]!r}, would {what}: {_apart(by_document)}")
+def _clash(id_of: Callable[[int], str], first: int, second: int, what: str, by_document: bool) -> StoreError:
+    return StoreError(
+        f"sentences {first} and {second}, {id_of(first)!r} and {id_of(second)!r}, would {what}: {_apart(by_document)}"
+    )
 
 
 def _apart(by_document: bool) -> str:

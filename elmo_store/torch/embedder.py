@@ -14,6 +14,7 @@ import torch
 
 from elmo_store.embedded import Array
 from elmo_store.exports.hdf5 import write_sentences
+from elmo_store.exports.keys import check_paths
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading.rows import Readable
 from elmo_store.storage.process import temporary_tag
@@ -132,7 +133,8 @@ class ElmoEmbedder:
             use_sentence_keys: datasets are called by their lines instead of "0", "1", …, and there is no sentence_to_index.
 
         Raises:
-            ValueError: another format; empty lines, by their numbers from 0; StoreError: a line that can't be a dataset's name.
+            ValueError: another format; empty lines, by their numbers from 0.
+            StoreError: lines that can't be names of datasets.
             FileExistsError: something is there.
         """
         import h5py
@@ -142,6 +144,8 @@ class ElmoEmbedder:
         lines = [line.strip() for line in input_file]
         if blank := [number for number, line in enumerate(lines) if not line]:
             raise ValueError(f"the input has empty lines, which can't be told apart in the file, at {blank}: remove them")
+        if use_sentence_keys:
+            check_paths(lines, lines.__getitem__, exact=False)
         root, name = Root(os.path.dirname(os.path.abspath(output_file_path))), os.path.basename(output_file_path)
         layers = self.embed_sentences((line.split() for line in lines), batch_size)
         vectors = map(_OF_LAYERS[output_format], layers)

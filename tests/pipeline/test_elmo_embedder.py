@@ -236,7 +236,12 @@ def test_the_exports_file(stores: dict[bool, str], tmp_path: Path, layers: str) 
     [
         (["End\n", " \n", "End\n", "\u3000\n"], {}, ValueError, r"empty lines.* at \[1, 3\]: remove"),
         (["End\n"], {"output_format": "mean"}, ValueError, "'mean': known are all, top, average"),
-        (["End\n", "End\n"], {"use_sentence_keys": True}, StoreError, "'End' can't be the name .* use numbers"),
+        (
+            ["End\n", "End\n"],
+            {"use_sentence_keys": True},
+            StoreError,
+            "sentences 0 and 1, 'End' and 'End', would both be dataset 'End'",
+        ),
         (["End\n", "never seen\n"], {}, SentenceNotFoundError, "never seen"),
     ],
 )
