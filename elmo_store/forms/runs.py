@@ -90,6 +90,14 @@ def cut(spans: Int64, size: int | Int64) -> Pieces:
     return Pieces(span, of, begin - of * each, end - of * each, np.cumsum(end - begin) - (end - begin))
 
 
+def joined(spans: Int64) -> Int64:
+    """The same rows in the same order, as spans [n, 2] none of which begins where the one before ends."""
+    breaks = spans[1:, 0] != spans[:-1, 1]
+    if breaks.all():
+        return spans
+    return np.stack([spans[np.append(True, breaks), 0], spans[np.append(breaks, True), 1]], axis=1)
+
+
 @functools.cache
 def compiled() -> Any:
     """The extension that reads many pieces of files at once (_ranges.c); None where it was not built."""
@@ -255,7 +263,7 @@ class PlainRows:
         return [blocks and (blocks, np.array(blocks.starts, np.int64)) for blocks in self._find(shards)]
 
     def _read_many(self, parts: Sequence[int], spans: Int64, empty: Empty) -> Array | None:
-        pieces = cut(spans, self._shard_rows)
+        pieces = cut(joined(spans), self._shard_rows)
         shards, shard_of = np.unique(pieces.of, return_inverse=True)
         known = [shard for shard in self._blocks.get_all(shards.tolist(), self._find_all) if shard is not None]
         if len(known) < len(shards):

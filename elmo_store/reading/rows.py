@@ -380,7 +380,7 @@ class Readable(ABC):
         kept = spans if boundaries else self._inner(spans)
         self._check_raw(raw)
         rows = self._read(self.state_indices(states), kept, raw)
-        return Batch(self, wanted, spans, _offsets(kept), *(rows if raw else (rows,)))
+        return Batch(self, wanted, spans, offsets_of(kept), *(rows if raw else (rows,)))
 
     def batches(
         self,
@@ -415,7 +415,7 @@ class Readable(ABC):
             if self.boundaries and not boundaries:
                 kept, base = self._inner(spans), int(spans[0, 0])
                 rows = rows[np.concatenate([np.arange(a - base, b - base) for a, b in kept.tolist()])]
-            yield Batch(self, numbers, spans, _offsets(kept), *(rows if raw else (rows,)))
+            yield Batch(self, numbers, spans, offsets_of(kept), *(rows if raw else (rows,)))
 
     def _inner(self, spans: Int64) -> Int64:
         """`without_boundaries` of each of the spans [n, 2]."""
@@ -438,7 +438,8 @@ def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt
     return tokens, np.concatenate(numbers), np.concatenate(positions)
 
 
-def _offsets(spans: Int64) -> Int64:
+def offsets_of(spans: Int64) -> Int64:
+    """Where the rows of each of the spans [n, 2] begin if they follow each other, and at last how many there are: [n + 1]."""
     offsets = np.zeros(len(spans) + 1, np.int64)
     np.cumsum(spans[:, 1] - spans[:, 0], out=offsets[1:])
     return offsets

@@ -8,19 +8,19 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from elmo_store.reading.rows import Readable
-from elmo_store.reading.scan import read_ahead
+from elmo_store.reading.scan import Memory, read_ahead
 from elmo_store.store import open as open_store
 from elmo_store.torch import order
-from elmo_store.torch.dataset import Item, collate, read_items
+from elmo_store.torch.dataset import Item, ReadSentences
 from elmo_store.torch.order import Int64, Uneven
 
 SHARD_ROWS = 16_384  # of what has no shards of its own
 SPANS_AT_ONCE = 1 << 16
+BATCHES_HELD = 4  # by the consumer at a time whose memory is used again
 NOT_SET = -1
 ORDER_SETTINGS = (
     "seed", "shuffle", "bucket", "uneven", "batch_sentences", "batch_rows", "pool_sentences", "mixed_shards"
 )  # fmt: skip
-Pool = tuple[Int64, list[Int64]]  # sentences, and which of them make each batch
 
 
 class Position(NamedTuple):
@@ -173,15 +173,21 @@ class SentenceStream(IterableDataset[Item]):
 
     def _batches(self, begin: Position) -> Iterator[Item]:
         given = begin.batches
-        for (_, batches), items in read_ahead(self._read, () if begin.ended else self._pools(begin), self.prefetch):
-            for batch in batches:
+        memory = Memory(self.prefetch + 2), Memory(BATCHES_HELD)
+
+        def read(batches: list[Int64]) -> ReadSentences:
+            return ReadSentences(self.store, np.concatenate(batches), self.states, self.text, self.raw, memory[0].empty)
+
+        for batches, sentences in read_ahead(read, () if begin.ended else self._pools(begin), self.prefetch):
+            for numbers in batches:
                 given += 1
                 self._position = Position(begin.epoch, given, False)
-                yield collate([items[index] for index in batch.tolist()])
+                yield sentences.batch(numbers.tolist(), memory[1].empty)
+            del sentences  # so that its memory is free for the next
         self._position = Position(begin.epoch, given, True)
 
-    def _pools(self, begin: Position) -> Iterator[Pool]:
-        """The pools of an epoch, from the one on that holds the first batch wanted."""
+    def _pools(self, begin: Position) -> Iterator[list[Int64]]:
+        """The batches of each pool of an epoch, from the first on that is wanted."""
         (rank, ranks), (worker, workers), epoch, skipped = self._reader(), _worker(), begin.epoch, begin.batches
         edges = self._shard_edges()
         runs = order.epoch_runs(edges, shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=self.mixed_shards)
@@ -189,16 +195,12 @@ class SentenceStream(IterableDataset[Item]):
         random = order.generator(self.seed, epoch, 1 + rank, worker) if self.shuffle else None
         for numbers in order.pools(own, self.pool_sentences):
             lengths = np.diff(self.store._spans(numbers))[:, 0]
-            indices = np.arange(len(numbers))  # a sentence may stand twice where ranks repeat some
             batches = order.batches(
-                indices, lengths, random, sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket
+                numbers, lengths, random, sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket
             )
             if skipped < len(batches):
-                yield numbers, batches[skipped:]
+                yield batches[skipped:]
             skipped = max(0, skipped - len(batches))
-
-    def _read(self, pool: Pool) -> list[Item]:
-        return read_items(self.store, pool[0].tolist(), self.states, self.text, self.raw)
 
     def _shard_edges(self) -> Int64:
         """The first sentence of each shard, and the number of sentences: [shards + 1]. Reads 8 bytes a sentence, once."""

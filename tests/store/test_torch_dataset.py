@@ -136,3 +136,19 @@ def test_a_cache_keeps_eight_bits(tmp_path: Path) -> None:
         np.testing.assert_array_equal(kept.read_raw().scale, written.raw.scale)
     sizes = [path.stat().st_size for path in (tmp_path / "cache").glob("*/*/*.rows")]
     assert sizes == [store.n_rows * (store.channels + 4) + 4] * len(store.states)
+
+
+def test_items_that_were_changed_are_padded_anew(written: Written) -> None:
+    items = SentenceDataset(written.root.url()).__getitems__([3, 0, 2])
+    whole = collate(items)
+    assert whole["states"].data_ptr() == items[0]["states"].data_ptr()  # no copy
+    for item in items:
+        item["label"] = item["index"] + 1
+    assert collate(items)["label"] == [4, 1, 3]
+    assert torch.equal(collate(list(items))["states"], whole["states"])
+    items[1]["states"] = items[1]["states"] + 1
+    changed = collate(items)["states"]
+    assert torch.equal(changed[1, : LENGTHS[0]], whole["states"][1, : LENGTHS[0]] + 1)
+    assert torch.equal(changed[0], whole["states"][0])
+    del items[1]
+    assert torch.equal(collate(items)["states"], whole["states"][[0, 2]])
