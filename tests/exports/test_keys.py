@@ -16,6 +16,7 @@ from elmo_store.exports import export
 from elmo_store.exports.keys import place_of
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.store import Store
+from pipeline.main import main
 from tests.exports.conftest import layers
 from tests.exports.test_hdf5 import datasets_of, dygie, e2e_coref, lsgn
 from tests.store.support import make_store
@@ -170,7 +171,8 @@ def lsgn_of(lm_path: Path, examples: list[dict[str, Any]]) -> list[list[Array]]:
 
 def test_lsgn_of_conll05(store_of: Make, tmp_path: Path) -> None:
     store = store_of(["S7", "S8:0", "S10/0"])
-    export(store, tmp_path / "conll05.train.hdf5", "lsgn", layout="conll05")
+    path = str(tmp_path / "conll05.train.hdf5")
+    assert main(["export", store.url, "--format", "lsgn", "--layout", "conll05", "--output", path, "--quiet"]) == 0
     assert datasets_of(tmp_path / "conll05.train.hdf5") == {"7", "8", "10"}
     read = lsgn_of(tmp_path / "conll05.train.hdf5", [{"doc_key": key, "sentences": [[]]} for key in ("S7", "S8", "S10")])
     assert all(np.array_equal(own[0], layers(store, i).transpose(1, 2, 0)) for i, own in enumerate(read))
@@ -239,7 +241,8 @@ def test_allennlp_by_sentence(store_of: Make, tmp_path: Path) -> None:
     assert report.left_out == {"no words": 1}
     read = sent_bias(tmp_path / "all.hdf5")
     assert set(read) == {" ".join(text) for text in texts if text}  # and no sentence_to_index
-    export(store, tmp_path / "average.hdf5", "allennlp", sentence_keys=True, layers="average")
+    command = ["export", store.url, "--format", "allennlp", "--use-sentence-keys", "--layers", "average", "--quiet"]
+    assert main([*command, "--output", str(tmp_path / "average.hdf5")]) == 0
     for number in (0, 2, 3):
         text = " ".join(texts[number])
         assert np.array_equal(read[text], np.mean(layers(store, number), axis=1).reshape(-1))
