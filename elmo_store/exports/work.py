@@ -62,7 +62,8 @@ def _of_mixes(store: StoreReader, settings: Settings, weights: WeightSet | None)
     if weights is not None:
         raise StoreError(f"{store.url} is mixed already: leave --weights out, or export the store that it came from")
     if settings.weight_set not in (None, *store.states):
-        raise StoreError(f"no weight set {settings.weight_set!r} in the store: it has {', '.join(store.states)}")
+        names = ", ".join(store.states)
+        raise StoreError(f"--weight-set {settings.weight_set}: {store.url} has the weight sets {names}")
     sets = store.states if settings.weight_set is None else (settings.weight_set,)
     return Vectors(sets, store.channels, sets, _copied([(column,) for column in range(len(sets))]), single=len(sets) == 1)
 
@@ -112,8 +113,7 @@ def _top_layer(store: StoreReader) -> Vectors:
     missing = [name for name in reads if name not in store.states]
     if missing:
         raise StoreError(
-            f"the top layer can't be made: {store.url} has no state {missing[0]}, but {', '.join(store.states)}: "
-            f"embed with --states {','.join(reads)}"
+            f"of the states {', '.join(store.states)} no top layer can be made: embed with --states {','.join(reads)}, or all"
         )
     return Vectors((f"layer_{last}",), 2 * store.channels, reads, _copied([(0, 1)]), single=True)
 
@@ -154,7 +154,7 @@ def _n_layers(states: tuple[str, ...]) -> int:
     try:
         return layout.n_layers(states)
     except ValueError as error:
-        raise StoreError(f"layers can't be made: {error}: embed without --states") from error
+        raise StoreError(str(error)) from error
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def row_bytes(dtype: str, n_states: int, channels: int) -> int:
 def n_layers(states: Sequence[str]) -> int:
     """L of a full set of 2L+1 states; ValueError if ``states`` are not exactly those of `state_names`."""
     if not have_layers(states):
-        raise ValueError(f"states {', '.join(states)} are not x, fwd1, bwd1, … of one biLM, all of them")
+        raise ValueError(f"of the states {', '.join(states)} alone no layers can be made: embed with all --states")
     return len(states) // 2
 
 

@@ -68,10 +68,10 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
 def check_layers(store: "Store") -> None:
     """CommandError (bad location) for a store that keeps some states only: nearness is of layers, or of columns of a mix."""
-    from elmo_store.format.layout import have_layers
+    from elmo_store.format.layout import n_layers
 
-    if store.manifest.kind == "states" and not have_layers(store.states):
-        raise CommandError(
-            Exit.BAD_LOCATION,
-            f"{store.url} holds {', '.join(store.states)} alone, of which no layers can be made: embed with all --states",
-        )
+    try:
+        if store.manifest.kind == "states":
+            n_layers(store.states)
+    except ValueError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{store.url}: {error}") from error

@@ -93,7 +93,7 @@ def check(args: argparse.Namespace) -> None:
         if given and not used
     ]
     if unused:
-        raise CommandError(Exit.BAD_USAGE, f"{unused[0]} has no use for --format {args.format} as asked for: leave it out")
+        raise CommandError(Exit.BAD_USAGE, f"--format {args.format} has no use for {unused[0]}: leave it out")
     if form.module == "hdf5" and importlib.util.find_spec("h5py") is None:
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: pip install 'elmo-store[export]'")
 

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
 def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
     """The manifest of the mixed store that is asked for, incomplete. CommandError if source or weights can't be used."""
-    from elmo_store.errors import StoreError
+    from elmo_store.errors import WeightSetError
     from elmo_store.format.layout import n_layers
     from elmo_store.format.manifest import MixInfo
     from elmo_store.mixing.weights import check_layers
@@ -61,8 +61,10 @@ def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
     weight_sets = _weight_sets(args)
     try:
         check_layers(weight_sets, n_layers(manifest.states))
-    except (StoreError, ValueError) as error:
+    except WeightSetError as error:
         raise CommandError(Exit.BAD_USAGE, f"--weights {args.weights}: {error}") from error
+    except ValueError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{source}: {error}") from error
     mixed = derive_job.output_manifest(
         args,
         manifest,

@@ -167,7 +167,10 @@ def load_states(store: Store) -> TokenStates:
     if store.manifest.kind != "states":
         origin = store.manifest.mix.source if store.manifest.mix else "unknown"
         raise LabelError(f"{store.url} is a store of mixes: probe the store it came from, {origin}")
-    n_layers(store.states)  # the order x, fwd1, bwd1, … is what the layers are made of
+    try:
+        n_layers(store.states)  # the order x, fwd1, bwd1, … is what the layers are made of
+    except ValueError as error:
+        raise LabelError(f"{store.url}: {error}") from error
     edge = int(store.manifest.boundaries)
     states = np.empty((store.n_tokens, len(store.states), store.channels), store.dtype)
     offsets, names, at = [0], [], 0

@@ -12,9 +12,11 @@ from safetensors.numpy import save_file
 
 import elmo_store
 from elmo_store.torch import ScalarMix, layers_of_states
+from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.conftest import Command, embed_command, write_corpus
 from tests.pipeline.support import digests
+from tests.store.support import make_store
 from transforms.stages import derive as derive_stages
 
 W = {"in": {"w": [0.3, -1.0, 2.0], "gamma": 1.7}, "out": {"s": [0.25, 0.25, 0.5], "gamma": 0.5}}
@@ -138,6 +140,28 @@ def test_a_failed_shard_leaves_the_job_unfinished_and_again_is_continue(
     assert mix(source, weights, tmp_path / "mixed") == 0
     assert written[len(before) :] == [1]
     assert digests(tmp_path / "mixed") == digests(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mix {store} --weights {folder}/weights.json --output {folder}/out",
+        "export {store} --format bilm --output {folder}/out",
+        "probe sense --store {store} --labels {folder}/line.tsv",
+        "index {store}",
+        "explore {store} --port 0",
+    ],
+    ids=lambda command: command.split()[0],
+)
+def test_a_command_that_needs_layers_says_which_states_it_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    store = make_store(str(tmp_path / "store"), states=("x", "fwd1")).root.url()
+    (tmp_path / "weights.json").write_text('{"w": [0, 0, 0], "gamma": 1}')
+    (tmp_path / "line.tsv").write_text("i0\tcord\t1\tthe cord\n")
+    assert main(command.format(store=store, folder=tmp_path).split()) in (Exit.BAD_USAGE, Exit.BAD_LOCATION)
+    assert "of the states x, fwd1 alone no layers can be made: embed with all --states" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_other_weights_on_the_same_output_are_refused(
