@@ -116,7 +116,7 @@ class BiLM(nn.Module):
         try:
             self.num_layers = layout.n_layers(rows_of.states) + 1
         except ValueError as error:
-            raise StoreError(f"{self._where} has not every state of a biLM, which layers are made of: {error}") from error
+            raise StoreError(f"{self._where}: {error}") from error
         self._no_rows = np.empty((0, len(rows_of.states), rows_of.channels), np.float32 if store is None else store.dtype)
 
     def get_output_dim(self) -> int:
