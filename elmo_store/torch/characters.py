@@ -5,6 +5,7 @@ than bytes, because 0 is the padding of whole words.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,12 @@ def batch_to_ids(batch: Sequence[Sequence[str]]) -> torch.Tensor:
     tokens "<S>" and "</S>" are the sentence's boundaries. TypeError for a sentence that is a string.
     """
     check_tokens(batch)
-    known: dict[str, list[int]] = {}
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(chain.from_iterable(batch)))}
+    table = np.array([_ids(word) for word in numbers], np.int64)  # [distinct words, 50]
     ids = np.zeros((len(batch), max(map(len, batch), default=0), WORD_IDS), np.int64)
     for own, sentence in zip(ids, batch, strict=True):
-        for row, word in zip(own, sentence, strict=False):
-            row[:] = known.get(word) or known.setdefault(word, _ids(word))
+        if sentence:
+            own[: len(sentence)] = table[[numbers[word] for word in sentence]]
     return torch.from_numpy(ids)
 
 

@@ -105,7 +105,7 @@ class ElmoEmbedder:
             yield from self.embed_batch(batch)
 
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The layers [B, L+1, longest, 2p], zeros behind each sentence, and the mask [B, longest], on the ``cuda_device``."""
+        """Layers [B, L+1, longest, 2p], zeros behind each sentence, and the bool mask [B, longest]; on the ``cuda_device``."""
         rows = [torch.from_numpy(own.swapaxes(0, 1)) for own in self.embed_batch(batch)]
         together, mask = padded(rows)
         device = "cpu" if self.cuda_device < 0 else f"cuda:{self.cuda_device}"
@@ -143,7 +143,7 @@ class ElmoEmbedder:
             raise ValueError(f"output_format is {output_format!r}: known are {', '.join(_OF_LAYERS)}")
         lines = [line.strip() for line in input_file]
         if blank := [number for number, line in enumerate(lines) if not line]:
-            raise ValueError(f"the input has empty lines, which can't be told apart in the file, at {blank}: remove them")
+            raise ValueError(f"the input has empty lines (counted from 0) at {blank}: remove them")
         if use_sentence_keys:
             check_paths(lines, lines.__getitem__, exact=False)
         root, name = Root(os.path.dirname(os.path.abspath(output_file_path))), os.path.basename(output_file_path)

@@ -1,10 +1,11 @@
 """The reference's own tests of `allennlp elmo` (0.9.0) pass on files of `embed` and `export`, unmodified but for one number.
 
 They lie in its wheel (Apache License 2.0), as does the model that they use; ELMO_STORE_ALLENNLP names the wheel
-(pip download --no-deps allennlp==0.9.0). What they start, `allennlp.commands.main`, is our two commands here; what they compare
-with, `ElmoEmbedder`, is the wheel's own biLM; the rest that they import is stood in for: AllenNLP itself does not install beside
-today's libraries. The number: they allow 1e-4 of each value and nothing beside it, which two float32 sides that round differently
-miss next to zero (1.4e-7 at a value of 0.0009, on one processor and not on another), so 1e-6 is allowed beside it.
+(pip download --no-deps allennlp==0.9.0). What they start, `allennlp.commands.main`, is our two commands here, or
+`elmo_store.torch.ElmoEmbedder`; what they compare with, `ElmoEmbedder`, is the wheel's own biLM; the rest that they import is
+stood in for: AllenNLP itself does not install beside today's libraries. The number: they allow 1e-4 of each value and nothing
+beside it, which two float32 sides that round differently miss next to zero (1.4e-7 at a value of 0.0009, on one processor and
+not on another), so 1e-6 is allowed beside it.
 """
 
 import os
@@ -20,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 
+from elmo_store.torch import ElmoEmbedder
 from pipeline.main import main as elmo_store_command
 from tests.store import allennlp_elmo
 
@@ -40,6 +42,17 @@ def allennlp_main() -> None:
         assert elmo_store_command([*embed, "--dtype", "float32", "--start-state", "zero"]) == 0
         export = ["export", f"{folder}/store", "--format", "allennlp", "--output", output, "--layers", layers, "--quiet"]
         assert elmo_store_command([*export, *SAME_NAME.intersection(options)]) == 0
+
+
+def embedder_main() -> None:
+    """The same command by `elmo_store.torch.ElmoEmbedder`."""
+    _, command, sentences, output, *options = sys.argv
+    assert command == "elmo"
+    layers = next(ours for theirs, ours in LAYERS.items() if theirs in options)
+    options_file, weight_file = (options[options.index(name) + 1] for name in ("--options-file", "--weight-file"))
+    keys = {name: f"--{name.replace('_', '-')}" in options for name in ("forget_sentences", "use_sentence_keys")}
+    with open(sentences, encoding="utf-8") as file:
+        ElmoEmbedder(options_file, weight_file).embed_file(file, output, layers, **keys)
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +90,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[types.Module
             return torch.stack([one[0, 1:-1] for one in found["activations"]]).numpy()
 
     given: dict[str, dict[str, Any]] = {
-        "allennlp.common.checks": {"ConfigurationError": RuntimeError},
+        "allennlp.common.checks": {"ConfigurationError": ValueError},
         "allennlp.commands": {"main": allennlp_main},
         "allennlp.commands.elmo": {"ElmoEmbedder": ElmoEmbedder},
         "allennlp.tests.modules.elmo_test": {"ElmoTestCase": ElmoTestCase},
@@ -118,3 +131,16 @@ def test_the_reference_tests_its_own_file(reference: types.ModuleType, name: str
     case = reference.TestElmoCommand()
     case.setUp()
     getattr(case, name)()  # the assertions are the reference's own
+
+
+def test_all_reference_tests_of_the_command_by_our_embedder(
+    reference: types.ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(reference, "main", embedder_main)
+    names = [name for name in dir(reference.TestElmoCommand) if name.startswith("test_")]
+    assert len(names) == 8
+    for name in names:
+        case = reference.TestElmoCommand()
+        case.setUp()
+        case.output_path = str(tmp_path / f"{name}.hdf5")
+        getattr(case, name)()

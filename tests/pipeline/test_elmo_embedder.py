@@ -22,6 +22,7 @@ from elmo_store.exports import export
 from elmo_store.torch import ElmoEmbedder
 from elmo_store.torch.embedder import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE
 from model.files.registry import random_weights
+from pipeline.main import main
 from tests.pipeline.conftest import TINY, zero_stores
 from tests.store import allennlp_elmo
 
@@ -101,6 +102,18 @@ def test_stores_and_models_agree_to_the_last_bit(embedders: Embedders) -> None:
         for a, b in zip(embedder.embed_batch(SENTENCES), wanted, strict=True):
             assert a.tobytes() == b.tobytes(), name
             assert a.flags.c_contiguous
+
+
+def test_other_numbers_and_views(stores: dict[bool, str], tmp_path: Path) -> None:
+    """float32 of an int8 store with boundaries, of the other form, and of views, whatever stands in which place there."""
+    convert = ["convert", stores[True], "--output", str(tmp_path / "int8"), "--dtype", "int8", "--store", "parquet", "--quiet"]
+    assert main(convert) == 0
+    int8 = elmo_store.open(str(tmp_path / "int8"))
+    plain = elmo_store.open(stores[False])
+    for store in (int8, int8.select([4, 2, 1, 0]), plain.slice(0, 5), elmo_store.concat([plain, plain])):
+        for found, tokens in zip(ElmoEmbedder(store=store).embed_batch(SENTENCES), SENTENCES, strict=True):
+            layers = store.sentence(text=tokens).layers(boundaries=False)
+            assert found.tobytes() == layers.swapaxes(0, 1).astype(np.float32).tobytes()
 
 
 def test_sentences_are_taken_as_they_are_asked_for(embedders: Embedders) -> None:
@@ -296,6 +309,20 @@ def test_what_it_is_made_of(files: tuple[str, str], tmp_path: Path) -> None:
     assert beside[1].tobytes() != given[1].tobytes()
     warm = ElmoEmbedder(*files, start_state="warm").embed_sentence(["End"])
     assert warm[1].tobytes() != beside[1].tobytes()
+
+
+def test_a_gpu_by_its_number(files: tuple[str, str], embedders: Embedders, stores: dict[bool, str]) -> None:
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="no CUDA device"):
+            ElmoEmbedder(*files, 0)
+        assert ElmoEmbedder(*files, 0, store=stores[False]).embed_sentence(["End"]).shape == (3, 1, 32)  # nothing to compute
+        return
+    with pytest.raises(ValueError, match=r"set_device\(7\)"):
+        ElmoEmbedder(*files, 7)
+    activations, mask = ElmoEmbedder(*files, 0).batch_to_embeddings(SENTENCES)
+    assert activations.is_cuda
+    assert mask.is_cuda
+    torch.testing.assert_close(activations.cpu(), embedders["files"].batch_to_embeddings(SENTENCES)[0], atol=1e-5, rtol=1e-4)
 
 
 def test_the_published_model_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
