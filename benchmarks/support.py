@@ -40,7 +40,7 @@ def run_measured(*arguments: str) -> Measured:
             peaks[pid] = max(peaks.get(pid, 0), peak_resident(pid))
         time.sleep(SAMPLE_SECONDS)
     seconds = time.perf_counter() - began
-    output = process.stdout.read() if process.stdout else ""
+    output, _ = process.communicate()
     if process.returncode:
         raise RuntimeError(f"elmo-store {' '.join(arguments)} ended with {process.returncode}:\n{output}")
     return Measured(seconds, sum(peaks.values()))

@@ -28,7 +28,7 @@ def variable_name(dataset: str) -> str:
 
 def main(published: Path) -> None:
     """``published``: a folder with options.json and weights.hdf5."""
-    import tensorflow as tf  # type: ignore[import-untyped]
+    import tensorflow as tf
 
     options = json.loads((published / "options.json").read_text())
     options["char_cnn"]["n_characters"] = 261  # as while training
