@@ -57,5 +57,5 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
         job = open_job(options, runner, loading)
         if job.settings is None or job.holder is None:
             return complete_already(job.root)
-        running = Running("embed", job.holder, runner, quiet=options.quiet, wait=not options.no_wait)
+        running = Running("embed", job.holder, job.manifest, runner, quiet=options.quiet, wait=not options.no_wait)
         return run_to_end(running, EmbedCorpus(job.settings))

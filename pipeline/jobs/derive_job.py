@@ -87,7 +87,7 @@ def run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Callabl
         if claimed is None:
             return complete_already(target)
         holder, transform = claimed
-        return run_to_end(Running(args.command, holder, runner, quiet=args.quiet, wait=waits), transform)
+        return run_to_end(Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits), transform)
 
 
 def _source(url: str, storage_options: dict[str, Any] | None) -> Root:

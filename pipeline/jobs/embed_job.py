@@ -118,9 +118,13 @@ class EmbedCorpus(beam.PTransform[PBegin, PCollection[bool]]):
 
 @dataclass(frozen=True)
 class EmbedJob:
-    """A job whose start stands in its store. ``settings`` and ``holder`` are None if the store is complete already."""
+    """A job whose start stands in its store; ``manifest`` as it began.
+
+    ``settings`` and ``holder`` are None if the store is complete already.
+    """
 
     root: Root
+    manifest: Manifest
     settings: JobSettings | None
     holder: LeaseHolder | None
 
@@ -169,7 +173,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
         checked = Checked(root, source, model, manifest, settings, terms, options.overwrite, in_process)
         claimed = claim(root, terms, partial(_earlier_run, checked), partial(_begin, checked))
     holder, begun = claimed or (None, None)
-    return EmbedJob(root, begun, holder)
+    return EmbedJob(root, manifest, begun, holder)
 
 
 def _earlier_run(checked: Checked) -> Manifest | None:

@@ -134,10 +134,7 @@ def is_same_job(root: Root, existing: Manifest, now: Manifest, files: Sequence[M
     As long as no shard stands, the input may be another, and damaged files may be rejected that ended the job before: what
     was read of unchanged files is used, the rest is read anew. ``files``: of the input as it is now.
     """
-    different = _different(existing.job, now.job)
-    if now.job.get("device") == "auto":  # whatever workers have, and a complete store says what that was
-        different.pop("device", None)
-    different.pop("gpu", None)  # a complete store says which it was; workers see to it that a job's shards come from one
+    different = differences(existing, now)
     mended = all(name == "input" or (name, change) == ("on_bad_file", ("stop", "reject")) for name, change in different.items())
     if mended and different and not existing.complete and not marked_shards(root):
         return True
@@ -154,6 +151,15 @@ def is_same_job(root: Root, existing: Manifest, now: Manifest, files: Sequence[M
     if different:
         raise JobMismatchError(str(root), different)
     return True
+
+
+def differences(existing: Manifest, now: Manifest) -> dict[str, tuple[Any, Any]]:
+    """Field → both sides, of the jobs of two manifests; but for the device that a complete store names and ``now`` can't know."""
+    different = _different(existing.job, now.job)
+    if now.job.get("device") == "auto":  # whatever workers have
+        different.pop("device", None)
+    different.pop("gpu", None)  # workers see to it that a job's shards come from one
+    return different
 
 
 def _different(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

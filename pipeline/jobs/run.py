@@ -16,7 +16,7 @@ from elmo_store.format.markers import marked_shards
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.signals import name_of, say
-from pipeline.jobs.output import LeaseHolder, tidy
+from pipeline.jobs.output import LeaseHolder, differences, tidy
 from pipeline.progress.bars import shown
 from pipeline.progress.summary import next_steps, summary
 from pipeline.runners.beam_options import quiet_workers
@@ -31,6 +31,7 @@ class Running:
 
     Attributes:
         options: Beam's.
+        manifest: of this job, as it began.
         wait: for the job's end; otherwise the command ends when the engine has the job, which keeps the lease.
         job: what the runner was given.
         failure: what the runner raised; the store itself tells what is done.
@@ -39,6 +40,7 @@ class Running:
 
     command: str
     holder: LeaseHolder
+    manifest: Manifest
     options: PipelineOptions
     quiet: bool
     wait: bool
@@ -71,9 +73,9 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
         (holder.leave if running.keeps_lease else holder.end)()
     if new_owner is not None:
         raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {new_owner}; this one stopped")
-    if LeaseLostError.__name__ in str(running.failure):  # and it has ended, or new_owner would be it
-        raise CommandError(Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped")
     manifest = read_manifest(root)
+    if LeaseLostError.__name__ in str(running.failure) or differences(manifest, running.manifest):  # and it has ended
+        raise CommandError(Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped")
     if not manifest.complete:
         return incomplete(running)
     report(root, manifest, left_summary(root), seconds=time.perf_counter() - began)

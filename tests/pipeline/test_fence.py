@@ -23,6 +23,7 @@ from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.commands import info as info_command
+from pipeline.jobs import run as job_run
 from pipeline.jobs.output import is_same_job
 from pipeline.main import main
 from tests.pipeline.conftest import Command, Made
@@ -107,6 +108,32 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
     assert read_marker(root, 2) is None
     assert not read_manifest(root).complete
     assert root.size("_work/problem.json") is None  # that is the other run's to say
+
+
+def test_a_run_whose_output_another_job_has_completed_meanwhile_does_not_call_it_its_own(
+    embed: Command, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where no write of its own met the other's lease: that was given back before this run went on."""
+
+    def stood_still(*_: object) -> None:
+        monkeypatch.undo()
+        assert embed(out, "--overwrite", "--take-over", "--dtype", "float32") == Exit.COMPLETE
+        capsys.readouterr()
+        raise RuntimeError("its scratch is gone")
+
+    sound = job_run._submitted
+
+    def submitted(running: job_run.Running, transform: Any) -> bool:
+        monkeypatch.setattr(job_run, "submit", stood_still)
+        return sound(running, transform)
+
+    monkeypatch.setattr(job_run, "_submitted", submitted)
+    assert embed(out) == Exit.REFUSED
+    said = capsys.readouterr()
+    assert "complete" not in said.out
+    assert "took" in said.err
+    assert "has ended" in said.err
+    assert read_manifest(Root(out)).dtype == "float32"
 
 
 @pytest.fixture
