@@ -1,4 +1,4 @@
-"""Reading a store: ``python -m benchmarks.store [local open loader s3 encodings]`` prints tables.
+"""Reading a store: ``python -m benchmarks.store [local open loader s3 clients encodings]`` prints tables.
 
 Stores of made-up states (benchmarks.made_stores) of a narrow model, 5 states x 16 channels in float16; the same sentences in
 HDF5, one dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of three,
@@ -8,15 +8,19 @@ local      random sentences out of memory and off the disk beside HDF5, scans of
 open       a fresh process that opens a store and reads one sentence; a dataset of all its sentences
 loader     mixed features by a DataLoader of two workers, in random order
 s3         requests and bytes of a sentence on an S3-compatible server on loopback (needs moto[server] and s3fs)
+clients    64 random sentences, and whole shards of 21 MB, over S3 by obstore and by s3fs: with versitygw (PATH or VERSITYGW)
+           as the server, or moto
 encodings  what dtypes and compressions cost and save, with the states that the default model gives for examples/sample
 """
 
 import os
+import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +33,8 @@ from benchmarks.support import Table, in_turns, machine, options_of, run_measure
 from benchmarks.texts import SAMPLE
 from elmo_store.format import layout
 from elmo_store.forms import shards as forms
+from elmo_store.storage.filesystems import OBSTORE
+from elmo_store.storage.root import Root
 from tests.s3_server import Traffic, counted, server
 
 ROUNDS, SAMPLES = 3, 3000  # random sentences a round
@@ -39,6 +45,7 @@ WIDE = Shape(20_000, channels=512, forms=("zarr",))  # 1,024-wide layers, as of 
 # Few sentences, since moto reads the whole object for each range of it; wide, so that vectors outweigh the tables that lead to
 # them, and narrow as on the local disk.
 REMOTE = (Shape(600, channels=512, forms=("zarr",)), Shape(600, channels=512, forms=("parquet",)), Shape(2_000))
+CLIENT_ROUNDS = 5
 REMOTE_SENTENCES, REMOTE_BATCH = 6, 16
 ENCODED_SENTENCES, ENCODED_SAMPLES = 7_500, 192
 ENCODINGS = (("float32", "none"), ("float16", "none"), ("float16", "zstd"), ("float16", "blosc"), ("int8", "none"))
@@ -226,6 +233,51 @@ def _sentence(store: stores.Store, number: int) -> Any:
     return store.sentence(number).read()
 
 
+def clients(folder: Path, sizes: list[int]) -> None:
+    """Milliseconds, of the wall's clock and of this process's processors, that each library takes for the same requests."""
+    program = os.environ.get("VERSITYGW") or shutil.which("versitygw")
+    kind = "versitygw" if program else "moto"
+    title = f"{kind} on loopback, medians of {CLIENT_ROUNDS} in turns: ms, and ms of this process's processors"
+    names = ("s3fs", "obstore")
+    table = Table(title, "", *(f"{name} {what}" for name in names for what in ("wall", "proc")), label_width=44)
+    with server(program, folder / "served") as bucket:
+        url = f"{bucket}/{WIDE.name}"
+        opened: dict[str, stores.Store] = {}
+        for number, name in enumerate(names):
+            os.environ[OBSTORE] = str(number)
+            root = Root(url)
+            if not number:
+                source = make_store(folder, REMOTE[0])
+                for rel in Root(source).list():
+                    root.put_file(rel, f"{source}/{rel}")
+            opened[name] = stores.open(url, form="zarr")
+            print(f"{name}: {type(opened[name].root.filesystem).__module__}")  # opened now, while the variable stands
+        shard = max(root.sizes().items(), key=lambda item: item[1])[0]
+        data = root.get(shard)
+        random = np.random.default_rng(7)
+        works: dict[str, Callable[[stores.Store, Any], object]] = {
+            "64 random sentences, one call": lambda store, numbers: store.read_sentences(numbers),
+            "64 random sentences, one by one": lambda store, numbers: [store.sentence(int(n)).read() for n in numbers],
+            f"a shard of {len(data) / 1e6:.0f} MB read": lambda store, _: store.root.get(shard),
+            f"a shard of {len(data) / 1e6:.0f} MB written": lambda store, _: store.root.put("copy", data),
+            "8 shards written by 8 threads": lambda store, _: _by_threads(partial(store.root.put, data=data)),
+        }
+        for label, work in works.items():
+            spent: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+            for _ in range(CLIENT_ROUNDS + 1):
+                numbers = random.integers(0, len(opened["s3fs"]), 64)
+                for name, store in opened.items():
+                    began, busy = time.perf_counter(), time.process_time()
+                    work(store, numbers)
+                    spent[name].append(((time.perf_counter() - began) * 1e3, (time.process_time() - busy) * 1e3))
+            table.row(label, *(statistics.median(values) for name in names for values in zip(*spent[name][1:], strict=True)))
+
+
+def _by_threads(put: Callable[[str], None]) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(put, [f"copy-{number}" for number in range(8)]))
+
+
 def encodings(folder: Path, sizes: list[int]) -> None:
     """Bytes of a token, encoding a shard from float32, scans and random sentences in memory."""
     sample = folder / "sample"
@@ -262,7 +314,7 @@ def _encoding(store: stores.Store, states: Any, raw: bool) -> tuple[float, ...]:
     return size, *rates, sampled / taken["one"], sampled / taken["many"]
 
 
-TABLES = {"local": local, "open": opening, "loader": loader, "s3": remote, "encodings": encodings}
+TABLES = {"local": local, "open": opening, "loader": loader, "s3": remote, "clients": clients, "encodings": encodings}
 
 
 def main() -> None:

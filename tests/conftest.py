@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.azure_server import azure as azure
 from tests.data import data_folder
 from tests.gcs_server import gcs as gcs
 from tests.s3_server import s3_url as s3_url  # one server a session, for every folder's tests

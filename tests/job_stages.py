@@ -26,12 +26,21 @@ WRITERS = 16
 
 
 def count_requests() -> list[int]:
-    """A counter of the calls that s3fs makes from now on; it stays 0 on other filesystems."""
+    """A counter of the requests that obstore and s3fs make from now on; it stays 0 on other filesystems."""
     n = [0]
     try:
         from s3fs import S3FileSystem
+
+        from elmo_store.storage.object_store import ObjectStoreFileSystem
     except ImportError:
         return n
+    request = ObjectStoreFileSystem._call
+
+    def counted_request(self: Any, *args: Any, **options: Any) -> Any:
+        n[0] += 1
+        return request(self, *args, **options)
+
+    ObjectStoreFileSystem._call = counted_request  # type: ignore[method-assign]
     call = S3FileSystem._call_s3
 
     async def counted(self: Any, *args: Any, **options: Any) -> Any:

@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,8 +38,11 @@ class Traffic:
 
 
 @contextmanager
-def server() -> Iterator[str]:
-    """``s3://elmo`` on a server of its own, found by AWS_ENDPOINT_URL while the context lasts."""
+def server(versitygw: str | None = None, folder: Path | None = None) -> Iterator[str]:
+    """``s3://elmo`` on a server of its own, found by AWS_ENDPOINT_URL while the context lasts.
+
+    The server is moto's, or the program ``versitygw`` over a ``folder``, which is fast enough to time its clients.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -57,10 +61,15 @@ def server() -> Iterator[str]:
     for name in before.keys() - settings.keys():
         os.environ.pop(name, None)
     command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    if versitygw:
+        command = [versitygw, "--access", "test", "--secret", "test", "--port", f"127.0.0.1:{port}", "posix", str(folder)]
+        assert folder is not None
+        (folder / BUCKET).mkdir(parents=True)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait(endpoint, process)
-        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT"), timeout=30).close()
+        if not versitygw:
+            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT"), timeout=30).close()
         yield f"s3://{BUCKET}"
     finally:
         process.terminate()
@@ -72,8 +81,11 @@ def server() -> Iterator[str]:
 
 
 def counted(filesystem: Any) -> Traffic:
-    """Count from now on what this filesystem (s3fs) is asked for by `cat_file`, `cat` and `cat_ranges`."""
+    """Count from now on what this filesystem is asked for by `cat_file`, `cat` and `cat_ranges`; of obstore all of its kind."""
     traffic = Traffic()
+    if hasattr(filesystem, "_call"):
+        _count_obstore(type(filesystem), traffic)
+        return traffic
     fetch = filesystem._cat_file
 
     async def counting_fetch(*args: Any, **kwargs: Any) -> bytes:
@@ -87,6 +99,20 @@ def counted(filesystem: Any) -> Traffic:
     for name in ("cat_file", "cat", "cat_ranges"):
         _count_rounds(filesystem, name, traffic)
     return traffic
+
+
+def _count_obstore(kind: Any, traffic: Traffic) -> None:
+    request = kind._call
+
+    def counting_request(*args: Any, **kwargs: Any) -> Any:
+        result = request(*args, **kwargs)
+        traffic.requests += 1
+        traffic.bytes += len(result) if isinstance(result, bytes) else 0
+        return result
+
+    kind._call = counting_request
+    for name in ("cat_file", "cat", "cat_ranges"):
+        _count_rounds(kind, name, traffic)
 
 
 def _count_rounds(filesystem: Any, name: str, traffic: Traffic) -> None:
@@ -108,6 +134,8 @@ def _wait(endpoint: str, process: "subprocess.Popen[bytes]") -> None:
             raise RuntimeError(f"moto_server ended with {process.returncode}: is moto[server] installed?")
         try:
             urllib.request.urlopen(endpoint, timeout=5).close()
+            return
+        except urllib.error.HTTPError:  # it answers
             return
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)

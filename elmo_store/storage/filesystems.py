@@ -2,9 +2,11 @@
 which names stay inside a store.
 """
 
+import logging
 import os
 from collections.abc import Callable, Mapping
 from functools import wraps
+from importlib.util import find_spec
 from threading import RLock
 from typing import Any
 
@@ -13,12 +15,20 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import StoreError
+from elmo_store.storage.object_options import UntranslatedError
 
+OBSTORE = "ELMO_STORE_OBSTORE"  # the environment variable that, if it is 0, leaves object stores to fsspec's own libraries
 ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an environment variable
 # Filesystems whose writes can be seen half-way, and whose times are of whole seconds: file servers, not object stores.
 FILE_SERVERS = frozenset({"hdfs", "arrow_hdfs", "webhdfs", "webHDFS", "sftp", "ssh", "smb", "ftp"})
 # Those whose connection is for one caller at a time: of two threads that wait for an answer, one may take the other's.
 ONE_CALLER = frozenset({"sftp", "ssh", "ftp"})
+# Not Google's: obstore asks for a token even to put anonymously, so that no server here could show that it holds.
+OBJECT_STORES = {
+    **dict.fromkeys(("s3", "s3a"), "S3Objects"),
+    **dict.fromkeys(("abfs", "abfss", "az"), "AzureObjects"),
+}
+_log = logging.getLogger(__name__)
 _PLACELESS = frozenset(("", ".", ".."))  # names that a path inside a store has none of
 _CALLS = (
     "cat_file", "cat_ranges", "cat", "info", "ls", "find", "exists", "pipe_file", "mv", "rm_file", "rm", "makedirs",
@@ -59,10 +69,31 @@ def opened(location: str, storage_options: Mapping[str, Any] | None) -> tuple[An
     options = resolved_options(storage_options)
     if not names_filesystem(location):
         return LocalFileSystem(**options), location
+    if (objects := _object_store(location, options)) is not None:
+        return objects, str(objects._strip_protocol(location))
     filesystem, path = url_to_fs(location, **options)
     if not ONE_CALLER.isdisjoint(_protocols(filesystem)):
         _take_turns(filesystem)
     return filesystem, path
+
+
+def _object_store(location: str, options: Mapping[str, Any]) -> AbstractFileSystem | None:
+    """obstore's filesystem for ``location``; None where it is not installed, not meant, or can't do what is asked for."""
+    scheme, _, path = location.partition("://")
+    if scheme not in OBJECT_STORES or os.environ.get(OBSTORE) == "0" or find_spec("obstore") is None:
+        return None
+    from elmo_store.storage import object_store
+
+    try:
+        if not object_store.works_here():
+            raise UntranslatedError("a forked process (spawn it to have obstore there)")
+        if "//" in path or "@" in path.partition("/")[0]:
+            raise UntranslatedError("a path with // or an account in it")
+        objects: AbstractFileSystem = getattr(object_store, OBJECT_STORES[scheme])(**options)
+        return objects
+    except UntranslatedError as what:
+        _log.info("%s is left to fsspec's library: obstore is not for %s", location, what)
+        return None
 
 
 def is_file_server(filesystem: AbstractFileSystem) -> bool:
@@ -73,6 +104,11 @@ def is_file_server(filesystem: AbstractFileSystem) -> bool:
 def _protocols(filesystem: AbstractFileSystem) -> tuple[str, ...]:
     protocol = filesystem.protocol
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+
+
+def kind_of(filesystem: AbstractFileSystem) -> str:
+    """What tells kinds of storage apart, whichever library opened it."""
+    return _protocols(filesystem)[0]
 
 
 def _take_turns(filesystem: AbstractFileSystem) -> None:

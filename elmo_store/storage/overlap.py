@@ -19,7 +19,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import OverlapError
-from elmo_store.storage.filesystems import opened
+from elmo_store.storage.filesystems import kind_of, opened
 from elmo_store.storage.location import Location
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -83,7 +83,7 @@ def resolved(location: str | os.PathLike[str], storage_options: Mapping[str, Any
         parts = tuple(part for part in real.split(os.sep) if part)
         return ResolvedLocation(shown, LOCAL, "", parts, _nodes(real))
     parts = tuple(part for part in posixpath.normpath("/" + path).split("/") if part)
-    return ResolvedLocation(shown, type(filesystem).__name__, _endpoint(filesystem), parts)
+    return ResolvedLocation(shown, kind_of(filesystem), _endpoint(filesystem), parts)
 
 
 def resolved_locations(location: Location) -> tuple[ResolvedLocation, ...]:

@@ -325,6 +325,8 @@ class Root:
         """The bytes of ``rel``. FileNotFoundError if it is not there, ShardCorruptError if a folder stands there."""
         try:
             data: bytes = self.filesystem.cat_file(self.path(checked(rel)), **self._one_request())
+        except FileNotFoundError as error:  # some libraries name no object
+            raise FileNotFoundError(self.url(rel)) from error
         except IsADirectoryError as error:
             raise folder_in_place_of(self.url(rel)) from error
         return data

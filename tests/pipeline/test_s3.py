@@ -80,7 +80,10 @@ def test_an_object_is_one_request_and_a_look_at_a_job_at_most_ten(
 ) -> None:
     from s3fs import S3FileSystem
 
-    monkeypatch.setattr(S3FileSystem, "_call_s3", S3FileSystem._call_s3)  # so that the counter is taken away again
+    from elmo_store.storage.object_store import ObjectStoreFileSystem
+
+    for library, name in ((S3FileSystem, "_call_s3"), (ObjectStoreFileSystem, "_call")):
+        monkeypatch.setattr(library, name, getattr(library, name))  # so that the counter is taken away again
     root = Root(f"{s3_url}/{tmp_path.name}/counted")
     write_manifest(root, manifest_of(root))
     root.put_json("_work/start.json", {"started": 0.0, "n_pieces": 1, "n_bytes": 1})

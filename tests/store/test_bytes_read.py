@@ -15,6 +15,7 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 
 import elmo_store
 from elmo_store.format import layout
+from elmo_store.storage.filesystems import OBSTORE
 from tests.store.support import Written, make_store
 
 FOOTER = 75_000  # pyarrow reads the last 64 KiB of a file for its footer; pages and indices come on top
@@ -217,20 +218,39 @@ if __name__ == "__main__":
 """
 
 
+LOADED = """
+import sys
+import torch
+from torch.utils.data import DataLoader
+from elmo_store import open as open_store
+from elmo_store.torch import SentenceDataset, collate
+
+if __name__ == "__main__":
+    data = SentenceDataset(open_store(sys.argv[1], form=sys.argv[2]))
+    alone = [data[i]["states"] for i in range(len(data))]
+    for method in ("fork", "spawn"):
+        batches = DataLoader(data, 1, num_workers=2, collate_fn=collate, multiprocessing_context=method)
+        assert all(torch.equal(batch["states"][0], states) for batch, states in zip(batches, alone, strict=True))
+    print("equal")
+"""
+
+
 @pytest.mark.parametrize("form", layout.FORMS)
-@pytest.mark.parametrize("place", ["local", "s3"])
-@pytest.mark.parametrize("program", [FORKED, SPAWNED], ids=["fork", "spawn"])
+@pytest.mark.parametrize("place", ["local", "s3", "s3 by obstore"])
+@pytest.mark.parametrize("program", [FORKED, SPAWNED, LOADED], ids=["fork", "spawn", "DataLoader"])
 def test_an_open_store_is_read_in_other_processes(
     program: str, place: str, form: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, repo_dir: Any
 ) -> None:
     folder = str(tmp_path_factory.mktemp("fork")) if place == "local" else request.getfixturevalue("s3_url")
+    if place == "s3 by obstore":
+        pytest.importorskip("obstore", reason="pip install 'elmo-store[obstore]'")
     make_store(f"{folder}/forked")
     script = tmp_path_factory.mktemp("script") / "forked.py"
     script.write_text(program)
+    environment = {**os.environ, "PYTHONPATH": str(repo_dir), OBSTORE: str(int("obstore" in place))}
     done = subprocess.run(
-        [sys.executable, str(script), f"{folder}/forked", form],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": str(repo_dir)},
-    )  # fmt: skip
+        [sys.executable, str(script), f"{folder}/forked", form], capture_output=True, text=True, timeout=120, env=environment
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "equal"), done.stderr
 
 

@@ -29,6 +29,7 @@ from elmo_store.storage.lease import (
 )
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
+from tests.buckets import CLIENTS, bucket_root
 
 ELSEWHERE = Process("another machine", 1, "1")
 
@@ -63,15 +64,13 @@ def ended() -> Process:
     return process
 
 
-@pytest.fixture(params=["disk", "s3", "gs", "sftp"])
+@pytest.fixture(params=["disk", "sftp", *CLIENTS])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     if request.param == "disk":
         return Root(tmp_path / "out")
-    if request.param == "gs":
-        return Root(f"gs://elmo/{tmp_path.name}", request.getfixturevalue("gcs"))
     if request.param == "sftp":
         return cast(Root, request.getfixturevalue("sftp"))
-    return Root(f"{request.getfixturevalue('s3_url')}/leases/{tmp_path.name}")
+    return bucket_root(request, request.param)
 
 
 def test_of_many_who_put_at_once_one_succeeds(root: Root) -> None:

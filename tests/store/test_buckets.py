@@ -1,0 +1,217 @@
+"""What a root asks of an object store, by each library that opens it: the same answers and errors."""
+
+import multiprocessing
+import os
+import pickle
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elmo_store.storage.filesystems import OBSTORE, opened
+from elmo_store.storage.overlap import Relation, relation, resolved
+from elmo_store.storage.ranges import Range, ShortReadError
+from elmo_store.storage.root import Root
+from tests.buckets import CLIENTS, bucket_root
+
+
+@pytest.fixture(params=CLIENTS)
+def root(request: pytest.FixtureRequest) -> Root:
+    return bucket_root(request, request.param)
+
+
+def test_objects_are_put_read_listed_and_removed(root: Root, tmp_path: Path) -> None:
+    data = bytes(range(256)) * 40
+    names = ["a", "b/c", "b/ü %41~c#.x", "b/d/e"]
+    for name in names:
+        root.put(name, bytearray(data))
+    root.put("empty", b"")
+    assert root.sizes() == {**dict.fromkeys(sorted(names), len(data)), "empty": 0}
+    assert root.list("b") == sorted(names[1:])
+    assert root.list("nothing") == []
+    assert root.get("b/ü %41~c#.x") == data
+    assert root.get_many(names) == [data] * 4
+    assert root.get_tails({"a": 7, "b/c": 10**6}) == {"a": data[-7:], "b/c": data}
+    assert (root.size("a"), root.size("b"), root.size("nothing"), root.size("empty")) == (len(data), None, None, 0)
+    assert (root.holds("b"), root.holds("nothing"), root.exists("b/c"), root.exists("b")) == (True, False, True, False)
+    pieces = [Range(name, start, memoryview(bytearray(n))) for name, start, n in (("a", 3, 5), ("a", 9000, 20), ("b/c", 0, 1))]
+    root.read_ranges(pieces)
+    assert [bytes(piece.into) for piece in pieces] == [data[3:8], data[9000:9020], data[:1]]
+    with root.filesystem.open(root.path("b/c"), "rb") as file:
+        assert file.read() == data
+    (tmp_path / "file").write_bytes(data * 30)
+    root.put_file("b/c", str(tmp_path / "file"))
+    assert root.get("b/c") == data * 30
+    root.filesystem.get_file(root.path("b/c"), str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == data * 30
+    root.remove("a")
+    root.remove("a")
+    root.remove_many(["b/c", "a"])
+    assert root.list() == [*sorted(names[2:]), "empty"]
+    root.remove_tree("b")
+    root.remove_tree("b")
+    assert root.list() == ["empty"]
+
+
+def test_puts_on_a_condition_and_stamps(root: Root, tmp_path: Path) -> None:
+    assert (root.put_new("a", b"mine"), root.put_new("a", b"theirs"), root.get("a")) == (True, False, b"mine")
+    (tmp_path / "file").write_bytes(b"of a file")
+    assert (root.put_new_file("a", str(tmp_path / "file")), root.put_new_file("b", str(tmp_path / "file"))) == (False, True)
+    with pytest.raises(OSError):
+        root.filesystem.pipe_file(root.path("a"), b"theirs", mode="create")
+    assert (root.get("a"), root.get("b")) == (b"mine", b"of a file")
+    first = root.put_stamped("a", b"first")
+    second = root.put_stamped("a", b"second")
+    assert first != second == root.stamp("a") != ""
+    assert root.stamp("nothing") is None
+
+
+def test_what_is_missing_or_too_short_is_told_by_name(root: Root) -> None:
+    root.put("a", b"0123456789")
+    for read in (
+        lambda: root.get("nothing"),
+        lambda: root.get_many(["a", "nothing"]),
+        lambda: root.get_tails({"a": 1, "nothing": 3}),
+        lambda: root.read_ranges([Range("a", 0, memoryview(bytearray(2))), Range("nothing", 0, memoryview(bytearray(2)))]),
+    ):
+        with pytest.raises(FileNotFoundError, match="nothing"):
+            read()
+    with pytest.raises(ShortReadError, match="ends before byte"):
+        root.read_ranges([Range("a", 5, memoryview(bytearray(20)))])
+
+
+def test_a_pickled_root_reads_the_same(root: Root) -> None:
+    root.put("a", b"x")
+    assert pickle.loads(pickle.dumps(root)).get("a") == b"x"
+    assert pickle.loads(pickle.dumps(root.filesystem)).cat_file(root.path("a")) == b"x"
+
+
+@pytest.fixture
+def by_obstore(request: pytest.FixtureRequest) -> Root:
+    return bucket_root(request, "s3 by obstore")
+
+
+def test_a_read_behind_the_end_is_too_short_and_names_that_look_like_globs_are_names(by_obstore: Root) -> None:
+    by_obstore.put("a[0]*?", b"0123456789")
+    with pytest.raises(ShortReadError, match="ends before byte"):
+        by_obstore.read_ranges([Range("a[0]*?", 50, memoryview(bytearray(20)))])
+    assert by_obstore.get_many(["a[0]*?"] * 2) == [b"0123456789"] * 2
+
+
+def test_threads_share_a_filesystem(by_obstore: Root) -> None:
+    def once(number: int) -> bool:
+        by_obstore.put(f"{number}", bytes([number]) * 1000)
+        return by_obstore.get_many([f"{number}"] * 3) == [bytes([number]) * 1000] * 3
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(once, range(40)))
+
+
+def test_large_objects_are_put_in_parts_and_in_bounded_memory(
+    by_obstore: Root, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("elmo_store.storage.object_store.MOST_IN_ONE_PUT", 1 << 20)
+    monkeypatch.setattr("elmo_store.storage.object_store.PART_BYTES", 5 << 20)
+    data = os.urandom(1 << 20) * 12
+    (tmp_path / "large").write_bytes(data)
+    tracemalloc.start()
+    try:
+        by_obstore.put("parts", data)
+        by_obstore.put_file("file", str(tmp_path / "large"))
+        assert by_obstore.put_new_file("new", str(tmp_path / "large"))
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20  # of Python's: what is put is not copied
+    finally:
+        tracemalloc.stop()
+    assert [by_obstore.get(name) == data for name in ("parts", "file", "new")] == [True] * 3
+
+
+def test_a_forked_process_reads_with_fsspec_s_library_and_obstore_refuses_to_hang(by_obstore: Root) -> None:
+    by_obstore.put("a", b"x")
+    filesystem, path = by_obstore.filesystem, by_obstore.path("a")
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+
+    def child() -> None:
+        try:
+            filesystem.cat_file(path)
+        except OSError as error:
+            sender.send((by_obstore.get("a"), type(by_obstore.filesystem).__module__, str(error)))
+
+    process: Any = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    assert receiver.poll(60), "the forked process hangs"
+    data, module, text = receiver.recv()
+    process.join()
+    assert (data, module) == (b"x", "s3fs.core")
+    assert "forked" in text
+
+
+def module_of(url: str, options: dict[str, Any]) -> str:
+    return type(opened(url, options)[0]).__module__
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "is_obstore"),
+    [
+        ({"key": "a", "secret": "b", "endpoint_url": "http://x:1"}, {}, True),
+        ({"key": "a", "secret": "b", "token": "c", "client_kwargs": {"region_name": "eu-west-1"}}, {}, True),
+        ({"anon": True, "client_kwargs": {"endpoint_url": "http://x:1"}}, {}, True),
+        ({"anon": True}, {"AWS_DEFAULT_REGION": "eu-west-1"}, True),
+        ({"anon": True}, {}, False),  # nothing names the region: s3fs is told it by the server
+        ({"anon": True, "endpoint_url": "http://x:1", "config_kwargs": {"retries": {"max_attempts": 1}}}, {}, False),
+        ({"anon": True, "client_kwargs": {"verify": False, "endpoint_url": "https://x"}}, {}, False),
+        ({"anon": True, "endpoint_url": "http://x:1"}, {OBSTORE: "0"}, False),
+    ],
+)
+def test_options_are_translated_or_left_to_s3fs(
+    options: dict[str, Any],
+    environment: dict[str, str],
+    is_obstore: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pytest.importorskip("obstore")
+    pytest.importorskip("s3fs")
+    for name in (OBSTORE, "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    caplog.set_level("INFO")
+    assert module_of("s3://bucket/a", options) == ("elmo_store.storage.object_store" if is_obstore else "s3fs.core")
+    if not is_obstore and not environment:
+        assert "is left to fsspec's library: obstore is not for" in caplog.text
+
+
+def test_profiles_and_what_they_name_are_found(
+    by_obstore: Root, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from elmo_store.storage.object_options import botocore_credentials
+
+    by_obstore.put("a", b"x")
+    (tmp_path / "config").write_text(
+        f"[profile work]\nregion = us-east-1\nendpoint_url = {os.environ['AWS_ENDPOINT_URL']}\n"
+        "aws_access_key_id = of-work\naws_secret_access_key = secret-of-work\n"
+    )
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name)
+    root = Root(by_obstore.url(), {"profile": "work"})
+    assert type(root.filesystem).__module__ == "elmo_store.storage.object_store"
+    assert root.get("a") == b"x"
+    assert botocore_credentials("work")()["access_key_id"] == "of-work"
+
+
+def test_secrets_are_not_shown(by_obstore: Root) -> None:
+    options = {"key": "a-key", "secret": "a-secret", "endpoint_url": "http://127.0.0.1:9"}
+    root = Root("s3://bucket/a", options)
+    for shown in (repr(root.filesystem), str(root.filesystem), repr(root.filesystem._settings)):
+        assert "a-secret" not in shown
+
+
+def test_one_bucket_is_one_whichever_library_opens_it(by_obstore: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = resolved(by_obstore.url("a"))
+    monkeypatch.setenv(OBSTORE, "0")
+    assert relation(first, resolved(by_obstore.url())) is Relation.INSIDE
