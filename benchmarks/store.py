@@ -23,6 +23,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -240,7 +241,7 @@ def clients(folder: Path, sizes: list[int]) -> None:
     title = f"{kind} on loopback, medians of {CLIENT_ROUNDS} in turns: ms, and ms of this process's processors"
     names = ("s3fs", "obstore")
     table = Table(title, "", *(f"{name} {what}" for name in names for what in ("wall", "proc")), label_width=44)
-    with server(program, folder / "served") as bucket:
+    with TemporaryDirectory(dir=folder) as served, server(program, Path(served)) as bucket:
         url = f"{bucket}/{WIDE.name}"
         opened: dict[str, stores.Store] = {}
         for number, name in enumerate(names):
