@@ -3,8 +3,11 @@
 import multiprocessing
 import os
 import pickle
+import threading
+import traceback
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from elmo_store.storage.overlap import Relation, relation, resolved
 from elmo_store.storage.ranges import Range, ShortReadError
 from elmo_store.storage.root import Root
 from tests.buckets import CLIENTS, bucket_root
+from transforms.runtime.job_root import is_transient
 
 
 @pytest.fixture(params=CLIENTS)
@@ -204,11 +208,35 @@ def test_profiles_and_what_they_name_are_found(
     assert botocore_credentials("work")()["access_key_id"] == "of-work"
 
 
-def test_secrets_are_not_shown(by_obstore: Root) -> None:
-    options = {"key": "a-key", "secret": "a-secret", "endpoint_url": "http://127.0.0.1:9"}
+@pytest.mark.parametrize(("status", "kind", "passes"), [(403, PermissionError, False), (503, OSError, True), (0, OSError, True)])
+def test_what_a_server_refuses_is_told_without_secrets(
+    status: int, kind: type[OSError], passes: bool, monkeypatch: pytest.MonkeyPatch, by_obstore: Root
+) -> None:
+    class Refuses(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr("elmo_store.storage.object_store.RETRIES", {"max_retries": 0})
+    server = HTTPServer(("127.0.0.1", 0), Refuses)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    if not status:
+        server.shutdown()
+        server.server_close()
+    options = {"key": "a-key", "secret": "a-secret", "token": "a-token", "endpoint_url": f"http://127.0.0.1:{server.server_port}"}
     root = Root("s3://bucket/a", options)
-    for shown in (repr(root.filesystem), str(root.filesystem), repr(root.filesystem._settings)):
-        assert "a-secret" not in shown
+    for read in (lambda: root.get("b"), root.sizes):
+        with pytest.raises(OSError, match="bucket/a") as told:
+            read()
+        assert isinstance(told.value, kind)
+        assert is_transient(told.value) is passes
+        text = "".join(traceback.format_exception(told.value)) + repr(root.filesystem) + repr(root.filesystem._settings)
+        assert not [secret for secret in ("a-key", "a-secret", "a-token") if secret in text]
+    if status:
+        server.shutdown()
+        server.server_close()
 
 
 def test_one_bucket_is_one_whichever_library_opens_it(by_obstore: Root, monkeypatch: pytest.MonkeyPatch) -> None:
