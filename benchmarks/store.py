@@ -1,10 +1,11 @@
-"""Reading a store: ``python -m benchmarks.store [local open loader s3 clients encodings]`` prints tables.
+"""Reading a store: ``python -m benchmarks.store [local training open loader s3 clients encodings]`` prints tables.
 
 Stores of made-up states (benchmarks.made_stores) of a narrow model, 5 states x 16 channels in float16; the same sentences in
 HDF5, one dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of three,
 other sentences each round. 10^6 sentences take 10 GB and ten minutes to make.
 
 local      random sentences out of memory and off the disk beside HDF5, scans of all states beside reading the files
+training   wide rows in memory by one process's CPU time, beside np.memmap and Hugging Face's Arrow file
 open       a fresh process that opens a store and reads one sentence; a dataset of all its sentences
 loader     mixed features by a DataLoader of two workers, in random order
 s3         requests and bytes of a sentence on an S3-compatible server on loopback (needs moto[server] and s3fs)
@@ -19,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -43,6 +45,8 @@ CHANNELS = 16
 SCANNED = 10**6  # sentences of a scan, at most
 BATCH = 256  # sentences of a call of read_sentences
 WIDE = Shape(20_000, channels=512, forms=("zarr",))  # 1,024-wide layers, as of the published models
+TRAINED = Shape(50_000, channels=128, forms=("zarr",))
+TRAINED_SAMPLES, TRAINED_BATCH = 6_400, 64
 # Few sentences, since moto reads the whole object for each range of it; wide, so that vectors outweigh the tables that lead to
 # them, and narrow as on the local disk.
 REMOTE = (Shape(600, channels=512, forms=("zarr",)), Shape(600, channels=512, forms=("parquet",)), Shape(2_000))
@@ -144,6 +148,38 @@ def scan_rates(url: str, form: str) -> tuple[float, str]:
     rate = store.sentence(sentences - 1).span[1] * row_bytes / taken["scan"]
     plain = sum(path.stat().st_size for path in paths) / taken["plain"]
     return rate / 1e6, f"{rate / plain:.0%}"
+
+
+def training(folder: Path, sizes: list[int]) -> None:
+    """Random sentences and scans of rows in the page cache, in CPU time, which the load of a shared machine moves less."""
+    from benchmarks.row_readers import readers
+
+    store = stores.open(make_store(folder, TRAINED))
+    random, n, works = np.random.default_rng(7), TRAINED_SAMPLES, {}
+    for name, reader in readers(folder, store).items():
+        one, many, scan_all = reader
+        if one is not None:
+            works[name, "one"] = lambda one=one: deque(map(one, random.integers(0, len(store), n).tolist()), 0)
+        if many is not None:
+            works[name, "many"] = lambda many=many: deque(
+                map(many, random.integers(0, len(store), (n // TRAINED_BATCH, TRAINED_BATCH)).tolist()), 0
+            )
+        if scan_all is not None:
+            works[name, "scan"] = lambda scan_all=scan_all: deque(scan_all(), 0)
+    taken = in_turns(works, ROUNDS, clock=time.process_time)
+    scanned = store.n_rows * len(store.states) * store.channels * store.dtype.itemsize / 1e9
+    amounts = {"one": n, "many": n, "scan": scanned}
+    rates = {(name, what): amounts[what] / spent for (name, what), spent in taken.items()}
+    columns = ("one by one", "of memmap", f"{TRAINED_BATCH} a call", "of memmap", "scan GB/s", "of memmap")
+    table = Table(
+        "50,000 sentences of 5 x 128 in float16 from memory, one process: sentences/s of its CPU time", "reader", *columns
+    )
+    for name in dict.fromkeys(name for name, _ in rates):
+        cells: list[str | float] = []
+        for what in amounts:
+            rate = rates.get((name, what))
+            cells += ["", ""] if rate is None else [rate, rate / rates["np.memmap", what]]
+        table.row(name, *cells)
 
 
 def opening(folder: Path, sizes: list[int]) -> None:
@@ -315,7 +351,10 @@ def _encoding(store: stores.Store, states: Any, raw: bool) -> tuple[float, ...]:
     return size, *rates, sampled / taken["one"], sampled / taken["many"]
 
 
-TABLES = {"local": local, "open": opening, "loader": loader, "s3": remote, "clients": clients, "encodings": encodings}
+TABLES = {
+    "local": local, "training": training, "open": opening, "loader": loader, "s3": remote, "clients": clients,
+    "encodings": encodings,
+}  # fmt: skip
 
 
 def main() -> None:

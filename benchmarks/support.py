@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+K = TypeVar("K")
 SAMPLE_SECONDS = 0.1
 COMMAND = (sys.executable, "-m", "elmo_store")  # by the Python that runs this
 
@@ -76,26 +78,29 @@ def machine() -> str:
     return f"{name}, {cores} cores{gpu}; Python {platform.python_version()}, PyTorch {torch.__version__}"
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Wall-clock seconds of one call."""
-    began = time.perf_counter()
+def seconds(work: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds of one call, by default of the wall clock."""
+    began = clock()
     work()
-    return time.perf_counter() - began
+    return clock() - began
 
 
 def in_turns(
-    works: Mapping[str, Callable[[], object]], rounds: int, prepare: Mapping[str, Callable[[], object]] | None = None
-) -> dict[str, float]:
+    works: Mapping[K, Callable[[], object]],
+    rounds: int,
+    prepare: Mapping[K, Callable[[], object]] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[K, float]:
     """Median seconds of each, all called once a round, after one round that does not count; ``prepare`` comes before each.
 
     In turns, because a machine that others use drifts by more within minutes than the works differ by.
     """
-    taken: dict[str, list[float]] = {name: [] for name in works}
+    taken: dict[K, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
             if prepare is not None:
                 prepare[name]()
-            taken[name].append(seconds(work))
+            taken[name].append(seconds(work, clock))
     return {name: statistics.median(values[1:]) for name, values in taken.items()}
 
 

@@ -86,13 +86,13 @@ class ReadSentences:
         rows: Any = store._read(store.state_indices(states), spans, raw, empty)
         self._states: Array = rows.values if raw else rows
         self._scale: Array | None = rows.scale if raw else None
-        self._offsets = offsets_of(spans)
+        self._first, self._lengths = offsets_of(spans)[:-1], spans[:, 1] - spans[:, 0]
         self._records = store._records(self._numbers.tolist()) if text else None
 
     def batch(self, numbers: Sequence[int], empty: Empty = np.empty) -> Item:
         """The sentences of these numbers, of those that were read, as `collate` gives them."""
         places = np.searchsorted(self._numbers, numbers)
-        first, lengths = self._offsets[places], np.diff(self._offsets)[places]  # [B]
+        first, lengths = self._first[places], self._lengths[places]  # [B]
         along = np.arange(int(lengths.max(initial=0)))
         mask = along < lengths[:, None]  # [B, n_max]
         rows = (first[:, None] + along).reshape(-1)
@@ -125,7 +125,7 @@ class PaddedItems(list[Item]):
         super().__init__({} for _ in batch["index"])
         self._batch: Item = {name: batch[name] for name in ("states", "scale", "mask") if name in batch}
         self._views: dict[str, list[torch.Tensor]] = {}
-        lengths = batch["mask"].sum(1).tolist()
+        lengths = batch["mask"].numpy().sum(1).tolist()
         for name, values in batch.items():
             if name != "mask":
                 padded = name in self._batch

@@ -1,0 +1,91 @@
+"""Readers of the same rows for ``benchmarks.store training``: this package, np.memmap, and Hugging Face's Arrow file."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+import elmo_store as stores
+from elmo_store.forms.runs import Blocks, PlainRows
+from elmo_store.storage.root import Root
+from elmo_store.torch import SentenceDataset, SentenceStream, collate
+
+SCAN_SENTENCES = 1024
+STREAM_SENTENCES = 64
+
+
+class Reader(NamedTuple):
+    """Reads a sentence by number, several at once, and all in order; None for what it has not."""
+
+    one: Callable[[int], Any] | None
+    many: Callable[[list[int]], Any] | None
+    scan: Callable[[], Iterable[Any]] | None
+
+
+def readers(folder: Path, store: stores.Store) -> dict[str, Reader]:
+    """By name; the first is np.memmap. Files of the store's rows are written to ``folder``."""
+    edges = [*store._spans(range(len(store)))[:, 0].tolist(), store.n_rows]
+    shape = store.n_rows, len(store.states), store.channels
+    path = folder / f"rows-{'x'.join(map(str, shape))}.bin"
+    if not path.exists():
+        with path.open("wb") as file:
+            for batch in store.batches(SCAN_SENTENCES):
+                file.write(np.ascontiguousarray(batch.states).data)
+    rows = np.memmap(path, store.dtype, "r", shape=shape)
+    data = SentenceDataset(store, text=False)
+    stream = SentenceStream(store, text=False, batch_sentences=STREAM_SENTENCES)
+    return {
+        "np.memmap": _memmap(rows, edges),
+        "datasets' Arrow file": _arrow(folder / f"arrow-{path.stem}", rows, edges),
+        "the store": Reader(
+            lambda number: store.sentence(number).read(), store.read_sentences, lambda: store.batches(SCAN_SENTENCES)
+        ),
+        "SentenceDataset": Reader(data.__getitem__, lambda numbers: collate(data.__getitems__(numbers)), None),
+        "SentenceStream": Reader(None, None, lambda: stream),
+        "states side by side": _side_by_side(path, store),
+    }
+
+
+def _memmap(rows: Any, edges: list[int]) -> Reader:
+    def one(number: int) -> Any:
+        return np.array(rows[edges[number] : edges[number + 1]])
+
+    def scan() -> Iterable[Any]:
+        for first in range(0, len(edges) - 1, SCAN_SENTENCES):
+            yield np.array(rows[edges[first] : edges[min(first + SCAN_SENTENCES, len(edges) - 1)]])
+
+    return Reader(one, lambda numbers: np.concatenate([rows[edges[i] : edges[i + 1]] for i in numbers]), scan)
+
+
+def _arrow(folder: Path, rows: Any, edges: list[int]) -> Reader:
+    """A row a sentence, its numbers one list of a file that is mapped into memory."""
+    import datasets
+
+    if not folder.exists():
+        numbers = pa.array(np.asarray(rows).reshape(-1))
+        lists = pa.LargeListArray.from_arrays(np.array(edges, np.int64) * rows[0].size, numbers)
+        datasets.Dataset(pa.table({"states": lists})).save_to_disk(folder)
+    table = datasets.load_from_disk(str(folder)).with_format("arrow")
+
+    def read(key: int | slice | list[int]) -> Any:
+        column = table[key].column("states")
+        return np.concatenate([chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks])
+
+    def scan() -> Iterable[Any]:
+        return (read(slice(first, first + SCAN_SENTENCES)) for first in range(0, len(table), SCAN_SENTENCES))
+
+    return Reader(read, read, scan)
+
+
+def _side_by_side(path: Path, store: stores.Store) -> Reader:
+    """What a layout of rows [rows, states, channels] would give: this package's own reading of the file of np.memmap."""
+    width = len(store.states) * store.channels
+    blocks = Blocks(path.name, -1, store.n_rows, [[0]])
+    rows = PlainRows(Root(str(path.parent)), store.n_rows, width, store.dtype, lambda shards: [blocks for _ in shards])
+
+    def one(number: int) -> Any:
+        return rows.read([0], [store._span(number)], np.empty)
+
+    return Reader(one, lambda numbers: rows.read([0], store._spans(numbers), np.empty), None)
