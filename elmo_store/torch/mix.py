@@ -1,7 +1,7 @@
 """The trainable scalar mix (Peters et al. 2018, equation 1), under AllenNLP's names."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
@@ -95,7 +95,7 @@ class ScalarMix(nn.Module):
 
     def forward(
         self,
-        tensors: Sequence[torch.Tensor] | None = None,
+        tensors: Iterable[torch.Tensor] | None = None,
         mask: torch.Tensor | None = None,
         *,
         states: torch.Tensor | None = None,
@@ -115,10 +115,13 @@ class ScalarMix(nn.Module):
             [..., 2p] in the dtype of what is given, at least float32.
 
         Raises:
-            TypeError: neither states nor layers, or both; int8 states without their scale, or a scale of something else.
+            TypeError: none of tensors, states and layers, or several; one tensor in place of a list of them; int8 states without
+                their scale, or a scale of something else.
             WeightSetError: they have not as many layers as the mix has weights.
         """
-        if tensors is not None and layers is None:
+        if tensors is not None:
+            if isinstance(tensors, torch.Tensor) or layers is not None:  # of one tensor nobody knows which axis is the layers'
+                raise TypeError("say what is mixed: a list of L+1 layers, or states=…, or layers=…, one of them")
             layers = torch.stack(list(tensors), dim=-2)
         if states is not None or scale is not None:
             states = scaled(states, scale)

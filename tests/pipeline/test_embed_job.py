@@ -67,7 +67,7 @@ def test_some_of_the_states(
     assert embed(out, "--store", form) == Exit.REFUSED
     capsys.readouterr()
     assert main(["explore", str(out)]) == Exit.BAD_LOCATION
-    assert "holds x, bwd2 alone" in capsys.readouterr().err
+    assert "of the states x, bwd2 alone no layers can be made: embed with all --states" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("states", ["x,fwd3", "x,x", ",", "layer1"])

@@ -136,3 +136,11 @@ def test_what_is_mixed_is_said(kind: type) -> None:
     for arguments in ({}, {"states": given, "layers": layers_of_states(given)}):
         with pytest.raises(TypeError, match="say what is mixed"):
             kind(n_layers=3)(**arguments)
+
+
+def test_a_list_of_layers_beside_others_is_not_left_out() -> None:
+    layers = layers_of_states(states(2))
+    with pytest.raises(TypeError, match="say what is mixed"):
+        ScalarMix(n_layers=3)(list(layers.unbind(-2)), layers=layers)
+    with pytest.raises(TypeError, match="say what is mixed"):
+        ScalarMix(n_layers=3)(list(layers.unbind(-2)), states=states(2))
