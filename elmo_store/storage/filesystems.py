@@ -25,8 +25,8 @@ FILE_SERVERS = frozenset({"hdfs", "arrow_hdfs", "webhdfs", "webHDFS", "sftp", "s
 ONE_CALLER = frozenset({"sftp", "ssh", "ftp"})
 # Not Google's: obstore asks for a token even to put anonymously, so that no server here could show that it holds.
 OBJECT_STORES = {
-    **dict.fromkeys(("s3", "s3a"), "S3Objects"),
-    **dict.fromkeys(("abfs", "abfss", "az"), "AzureObjects"),
+    **dict.fromkeys(("s3", "s3a"), ("S3Objects", "s3fs")),
+    **dict.fromkeys(("abfs", "abfss", "az"), ("AzureObjects", "adlfs")),
 }
 _log = logging.getLogger(__name__)
 _PLACELESS = frozenset(("", ".", ".."))  # names that a path inside a store has none of
@@ -84,14 +84,19 @@ def _object_store(location: str, options: Mapping[str, Any]) -> AbstractFileSyst
         return None
     from elmo_store.storage import object_store
 
+    name, library = OBJECT_STORES[scheme]
     try:
         if not object_store.works_here():
             raise UntranslatedError("a forked process (spawn it to have obstore there)")
         if "//" in path or "@" in path.partition("/")[0]:
             raise UntranslatedError("a path with // or an account in it")
-        objects: AbstractFileSystem = getattr(object_store, OBJECT_STORES[scheme])(**options)
+        objects: AbstractFileSystem = getattr(object_store, name)(**options)
         return objects
     except UntranslatedError as what:
+        if find_spec(library) is None:
+            raise StoreError(
+                f"{location}: obstore is not for {what}; {library} is not installed: pip install {library}"
+            ) from None
         _log.info("%s is left to fsspec's library: obstore is not for %s", location, what)
         return None
 

@@ -251,7 +251,11 @@ def _whole(client: Any, key: str) -> bytes:
 
 
 def _tail(client: Any, key: str, n_bytes: int) -> bytes:
-    return obstore.get(client, key, options={"range": {"suffix": n_bytes}}).bytes().to_bytes()
+    try:
+        return obstore.get(client, key, options={"range": {"suffix": n_bytes}}).bytes().to_bytes()
+    except exceptions.BaseError:  # an empty object has no range, and some servers know none from the end
+        size = obstore.head(client, key)["size"]
+        return _range(client, key, max(0, size - n_bytes), size)
 
 
 def _range(client: Any, key: str, start: int, stop: int) -> bytes:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from elmo_store.errors import StoreError
 from elmo_store.storage.filesystems import OBSTORE, opened
 from elmo_store.storage.overlap import Relation, relation, resolved
 from elmo_store.storage.ranges import Range, ShortReadError
@@ -104,6 +105,11 @@ def test_a_read_behind_the_end_is_too_short_and_names_that_look_like_globs_are_n
     assert by_obstore.get_many(["a[0]*?"] * 2) == [b"0123456789"] * 2
 
 
+def test_the_end_of_an_empty_object_is_empty(by_obstore: Root) -> None:
+    by_obstore.put("empty", b"")
+    assert by_obstore.get_tails({"empty": 7}) == {"empty": b""}
+
+
 def test_threads_share_a_filesystem(by_obstore: Root) -> None:
     def once(number: int) -> bool:
         by_obstore.put(f"{number}", bytes([number]) * 1000)
@@ -187,6 +193,13 @@ def test_options_are_translated_or_left_to_s3fs(
     assert module_of("s3://bucket/a", options) == ("elmo_store.storage.object_store" if is_obstore else "s3fs.core")
     if not is_obstore and not environment:
         assert "is left to fsspec's library: obstore is not for" in caplog.text
+
+
+def test_without_s3fs_what_obstore_does_not_take_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("obstore")
+    monkeypatch.setattr("elmo_store.storage.filesystems.find_spec", lambda name: None if name == "s3fs" else name)
+    with pytest.raises(StoreError, match=r"obstore is not for default_block_size; s3fs is not installed: pip install s3fs"):
+        opened("s3://bucket/a", {"anon": True, "default_block_size": "1"})
 
 
 def test_profiles_and_what_they_name_are_found(
