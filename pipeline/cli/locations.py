@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.location import Location
@@ -158,6 +157,8 @@ def _check_spelling(locations: Iterable[Location]) -> None:
 
 def _check_answers(locations: Iterable[Location]) -> None:
     """CommandError (bad location) if Google's storage, whose client tries six times, can't be connected to. One try a server."""
+    from urllib.request import getproxies  # here: it takes as long to import as the rest of a command's start
+
     if getproxies().keys() & {"http", "https", "all"} or any(name in os.environ for name in OTHER_WAYS):
         return
     servers = {_google_server(location): location for location in locations if re.match(r"gc?s://", location.url)}
