@@ -11,7 +11,7 @@ from elmo_store.errors import StoreError, WeightSetError
 from elmo_store.exports.formats import FORMATS, Settings, settled
 from elmo_store.exports.keys import keys_of
 from elmo_store.exports.outputs import Output, Record
-from elmo_store.exports.work import Work, vectors_of
+from elmo_store.exports.work import Work, of_average, vectors_of
 from elmo_store.exports.writing import Writing
 from elmo_store.format.manifest import WeightSet, own_sha256
 from elmo_store.mixing.weights import read_weight_sets
@@ -111,12 +111,12 @@ def export(
     on_wait = options.pop("on_wait", lambda text: None)
     weights = _chosen(options.get("weights"), options.get("weight_set"), storage_options)
     settings = _settings(store, format, options, weights)
-    target = Output(output, storage_options, folder=FORMATS[format].folder)
-    store_sha256 = own_sha256(store.manifest.to_json())
-    work = Work(store, vectors_of(store, settings, weights), settings, target.name, on_progress, store_sha256)
+    vectors = vectors_of(store, settings, weights)
+    target = Output(output, storage_options, folder=FORMATS[format].folder, average=of_average(vectors, settings))
+    work = Work(store, vectors, settings, target.name, on_progress, own_sha256(store.manifest.to_json()))
     names = list(work.files)
     counts = {"sentences": store.n_sentences, "tokens": store.n_tokens}
-    record = Record({"store_sha256": store_sha256, **settings.to_json()}, counts=counts)
+    record = Record({"store_sha256": work.store_sha256, **settings.to_json()}, counts=counts)
     standing = target.examine(record.job, names, overwrite=overwrite, deep=False)  # refused before anything is written
     done = None if overwrite else standing.complete(names)
     if done is not None:
@@ -127,15 +127,20 @@ def export(
     if settings.by_key:
         work = replace(work, keys=keys_of(store, settings))  # refused before anything is written
     with target.held(take_over=take_over, on_wait=on_wait) as holder:
-        standing = target.examine(record.job, names, overwrite=overwrite, deep=True)
-        done = None if overwrite else standing.complete(names)
-        if done is not None:  # another run has just ended
-            return _report(names, [], done)
-        writing = Writing(target, holder, record)
-        writing.begin(standing, overwrite=overwrite)
-        left = [name for name in names if name not in writing.record.files]
-        _write(work, left, writing)
-        writing.finish(names)
+        return _written(work, target, Writing(target, holder, record), overwrite=overwrite)
+
+
+def _written(work: Work, target: Output, writing: Writing, *, overwrite: bool) -> Report:
+    """Write what is not there yet, by the lease."""
+    names = list(work.files)
+    standing = target.examine(writing.record.job, names, overwrite=overwrite, deep=True)
+    done = None if overwrite else standing.complete(names)
+    if done is not None:  # another run has just ended
+        return _report(names, [], done)
+    writing.begin(standing, overwrite=overwrite)
+    left = [name for name in names if name not in writing.record.files]
+    _write(work, left, writing)
+    writing.finish(names)
     return _report(names, left, writing.record)
 
 

@@ -5,8 +5,11 @@ file that it wrote. By it the same command again continues, and another one is r
 has its size and checksum, and it is as they say. The record has them before the file takes its name, so that every file of ours
 that stands under its own name can be told from anybody else's.
 
+ELMoForManyLangs' readers find a model's average and its layers under one prefix. Those are two exports, each with a record of
+its own (``PREFIX.ly-1.export.json`` of the average). Each leaves the other's files alone, and is refused beside another store's.
+
 Only while an export runs, its lease (``_lease``) and files that are not whole (``_work``) lie in the scratch folder: the output
-where that is a folder, ``NAME.export`` beside the file otherwise.
+where that is a folder, ``NAME.export`` beside the file otherwise; a prefix has one for both, so that they run one at a time.
 """
 
 import hashlib
@@ -30,6 +33,8 @@ from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 
 RECORD = "export.json"
 JOB_FIELDS = ("store_sha256", *asdict(Settings("")))
+AVERAGE = ".ly-1"  # of a prefix's file of one vector that is no layer, as ELMoForManyLangs calls it
+OF_VECTORS = frozenset({"layers", "weights", "weight_set"})  # settings that the average and the layers of one prefix differ in
 _LEASE_FILES = frozenset({LEASE, LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT})
 
 
@@ -95,10 +100,13 @@ class Output:
         root: the folder that the files lie in.
         name: of the file, or how the files' names begin; "" where the folder is the export's own.
         scratch: the folder of what an export has here only while it runs.
+        average: whether it is of a prefix's average, not of its layers.
     """
 
-    def __init__(self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, *, folder: bool) -> None:
-        text = os.fspath(url)
+    def __init__(
+        self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, *, folder: bool, average: bool = False
+    ) -> None:
+        text, self.average = os.fspath(url), average
         whole = Root(text, storage_options)
         if folder:
             self.root, self.name, self.scratch = whole, "", whole
@@ -111,7 +119,7 @@ class Output:
     @property
     def record(self) -> str:
         """Name of the record."""
-        return f"{self.name}.{RECORD}" if self.name else RECORD
+        return self._record_name(self.average)
 
     @property
     def has_folders(self) -> bool:
@@ -136,35 +144,56 @@ class Output:
             JobMismatchError: another export stands here.
             ExportRefusedError: a file stands here of which no record says that an export wrote it, as it is.
         """
+        names = set(names)
         if FORMATS[job["format"]].prefix:  # layers of another run, or model, beside these would pass for this export's
-            names = {*names, *self._layer_files()}
+            layer_files = self._layer_files()
+            others = {rel for rel in layer_files if self._is_average(rel) is not self.average}
+            self._check_others(job, others, deep=deep and self.root.is_local)
+            names |= layer_files - others
+        standing = self._standing(self.average, names, deep=deep and (overwrite or self.root.is_local))
+        if standing.record is not None and not overwrite and (different := _different(standing.record.job, job)):
+            raise JobMismatchError(self.root.url(self.record), different)
+        return standing
+
+    def _check_others(self, job: Mapping[str, Any], names: Iterable[str], *, deep: bool) -> None:
+        """ExportRefusedError if the prefix's other files, ``names``, are not an export's, or are of another store or settings."""
+        record = self._standing(not self.average, names, deep=deep).record
+        different = {} if record is None else _different(record.job, job)
+        fields = [f"{name} {values[0]!r}, not {values[1]!r}" for name, values in different.items() if name not in OF_VECTORS]
+        if fields:
+            url = self.root.url(self._record_name(not self.average))
+            raise ExportRefusedError(
+                f"{url} says that this prefix has files of another export ({'; '.join(fields)}): "
+                "give another output, or remove them and that record"
+            )
+
+    def _standing(self, average: bool, names: Iterable[str], *, deep: bool) -> Standing:
+        """What stands here of ``names`` and of the files that the record names, the average's or the other one.
+
+        ExportRefusedError as of `examine`.
+        """
         sizes = self._sizes(names)  # first: a file takes its name after the record has it
-        record = self._read()
+        record, record_name = self._read(average), self._record_name(average)
         lines = {} if record is None else record.files
         if self.name:
             sizes |= self._sizes([rel for rel in lines if rel not in sizes])
-        deep = deep and (overwrite or self.root.is_local)
         whole, torn = [], []
         for rel, size in sizes.items():
             line = lines.get(rel)
             if line is None:
                 raise ExportRefusedError(
-                    f"{self.root.url(rel)} is there already, and no {self.record} says that an export wrote it: "
+                    f"{self.root.url(rel)} is there already, and no {record_name} says that an export wrote it: "
                     "give another output"
                 )
             if size < line.bytes and not self.has_folders:
                 torn.append(rel)
             elif size != line.bytes or (deep and self.sha256(rel) != line.sha256):
                 raise ExportRefusedError(
-                    f"{self.root.url(rel)} is not what the export wrote, by its size or checksum in {self.record}: "
-                    "remove that file, then the same command writes it again"
+                    f"{self.root.url(rel)} is not what the export wrote, by its size or checksum in {record_name}: "
+                    "remove that file, then the command that wrote it writes it again"
                 )
             else:
                 whole.append(rel)
-        if record is not None and not overwrite:
-            different = {key: (record.job[key], value) for key, value in job.items() if record.job[key] != value}
-            if different:
-                raise JobMismatchError(self.root.url(self.record), different)
         return Standing(record, tuple(whole), tuple(torn))
 
     def sha256(self, rel: str) -> str:
@@ -208,11 +237,18 @@ class Output:
             folders.append("")
         return files, folders
 
-    def _read(self) -> Record | None:
-        """The record; None without one. ExportRefusedError if it can't be read, or names files that no export writes here."""
-        url = self.root.url(self.record)
+    def _record_name(self, average: bool) -> str:
+        return f"{self.name}{AVERAGE if average else ''}.{RECORD}" if self.name else RECORD
+
+    def _is_average(self, rel: str) -> bool:
+        return rel == f"{self.name}{AVERAGE}.hdf5"
+
+    def _read(self, average: bool) -> Record | None:
+        """A record; None without one. ExportRefusedError if it can't be read, or names files that no such export writes here."""
+        name = self._record_name(average)
+        url = self.root.url(name)
         try:
-            record = Record.parse(self.root.get_json(self.record))
+            record = Record.parse(self.root.get_json(name))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -222,7 +258,8 @@ class Output:
             ) from error
         form = FORMATS[record.job["format"]]
         for rel in record.files:
-            if form.folder is bool(self.name) or not form.names(rel, self.name):
+            of_this = form.names(rel, self.name) and self._is_average(rel) is average
+            if form.folder is bool(self.name) or not of_this:
                 raise ExportRefusedError(f"{url} names {rel}, which no export as {form.name} writes here: give another output")
         return record
 
@@ -232,14 +269,14 @@ class Output:
             return {rel: size for rel in names if (size := self.root.size(rel)) is not None}
         return {rel: size for rel, size in self.root.sizes().items() if rel != self.record and not self._is_scratch(rel)}
 
-    def _layer_files(self) -> list[str]:
+    def _layer_files(self) -> set[str]:
         """Names of the files of single layers, or their average, that stand at this prefix, whoever wrote them."""
         self.root.filesystem.invalidate_cache()
         try:
             names = [posixpath.basename(path) for path in self.root.filesystem.ls(self.root.path(), detail=False)]
         except FileNotFoundError:
-            return []
-        return [name for name in names if re.fullmatch(rf"{re.escape(self.name)}\.ly(-1|[0-9]+)\.hdf5", name)]
+            return set()
+        return {name for name in names if re.fullmatch(rf"{re.escape(self.name)}\.ly(-1|[0-9]+)\.hdf5", name)}
 
     def _is_scratch(self, rel: str) -> bool:
         """Whether ``rel`` of the scratch folder is a lease, a heartbeat, or a temporary file of an export to this output."""
@@ -248,7 +285,8 @@ class Output:
         temporary = re.fullmatch(rf"{WORK}/[0-9a-f]{{32}}/(.+)", rel, re.DOTALL)
         if temporary is None:
             return False
-        return temporary[1] == self.record or any(form.names(temporary[1], self.name) for form in FORMATS.values())
+        records = {self._record_name(False), self._record_name(True)}
+        return temporary[1] in records or any(form.names(temporary[1], self.name) for form in FORMATS.values())
 
     def _sweep(self) -> None:
         """Remove what is left but the lease. The lease's owner may, nobody else."""
@@ -263,3 +301,7 @@ class Output:
         for rel in rels if self.has_folders else ():
             with suppress(OSError):
                 self.scratch.filesystem.rmdir(self.scratch.path(rel))
+
+
+def _different(there: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    return {key: (there[key], value) for key, value in asked.items() if there[key] != value}

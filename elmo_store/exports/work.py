@@ -56,6 +56,11 @@ def vectors_of(store: StoreReader, settings: Settings, weights: WeightSet | None
     return vectors
 
 
+def of_average(vectors: Vectors, settings: Settings) -> bool:
+    """Whether a prefix's only file is of one vector that is no layer: the average, or a mix."""
+    return FORMATS[settings.format].prefix and vectors.single and settings.layers != "top"
+
+
 def _of_mixes(store: StoreReader, settings: Settings, weights: WeightSet | None) -> Vectors:
     if settings.format == "tfhub":
         raise StoreError(f"tfhub's names are of all layers, {store.url} holds mixes: export the store that it came from")
@@ -203,7 +208,7 @@ class Work:
             labels: Sequence[str] = self.vectors.names
             if self.settings.layers in ("all", "top"):
                 labels = [name.removeprefix("layer_") for name in labels]
-            elif len(labels) == 1:
+            elif of_average(self.vectors, self.settings):
                 labels = ["-1"]
             return {f"{self.output}.ly{label}.hdf5": range(store.n_sentences) for label in labels}
         if not form.folder:

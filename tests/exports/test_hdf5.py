@@ -3,6 +3,7 @@
 Each function below names the program and what of it is followed; none of our package's code takes part in reading.
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from elmo_store.exports import export
 from elmo_store.exports.outputs import ExportRefusedError
 from elmo_store.format.manifest import MixInfo, WeightSet
 from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.storage.root import Root
 from elmo_store.store import Store
 from tests.exports.conftest import DOCUMENTS, SENTENCES, layers, make
 from tests.store.support import make_store
@@ -223,12 +225,64 @@ def test_the_average_and_layers_of_two_runs_are_kept_apart(store: Store, tmp_pat
             export(store, tmp_path / "out", "elmoformanylangs", overwrite=overwrite, **ours)  # type: ignore[arg-type]
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["out.lyrics.ly0.hdf5", theirs])
     (tmp_path / theirs).unlink()
-    first = export(store, tmp_path / "out", "elmoformanylangs", **ours).files  # type: ignore[arg-type]
-    other = "average" if ours["layers"] == "all" else "all"
-    with pytest.raises(JobMismatchError, match=f"layers: '{ours['layers']}' there, '{other}' asked for"):
-        export(store, tmp_path / "out", "elmoformanylangs", layers=other)
-    export(store, tmp_path / "out", "elmoformanylangs", layers=other, overwrite=True)
-    assert not any((tmp_path / name).exists() for name in first)
+    assert theirs not in export(store, tmp_path / "out", "elmoformanylangs", **ours).files  # type: ignore[arg-type]
+
+
+LABELS = (-1, 0, 1, 2)  # of one run of ELMoForManyLangs' program with --output_layer -1,0,1,2
+
+
+@pytest.mark.parametrize("sets", [("average", "all"), ("all", "average")])
+@pytest.mark.parametrize("where", ["disk", "object store"])
+def test_the_average_and_layers_of_one_store_stand_under_one_prefix(
+    store: Store, tmp_path: Path, sets: tuple[str, str], where: str
+) -> None:
+    folder = Root(tmp_path if where == "disk" else f"memory://{tmp_path.name}")
+
+    def sha256() -> dict[str, str]:
+        names = [path.rpartition("/")[2] for path in folder.filesystem.ls(folder.path(), detail=False)]
+        return {name: hashlib.sha256(folder.get(name)).hexdigest() for name in names}
+
+    def run(layers: str | None, **options: Any) -> tuple[str, ...]:
+        return export(store, folder.url("out"), "elmoformanylangs", layers=layers, **options).written
+
+    first, second = (run(layers) for layers in sets)
+    assert {*first, *second} == {f"out.ly{label}.hdf5" for label in LABELS}
+    whole = sha256()
+    assert {*whole} == {*first, *second, "out.export.json", "out.ly-1.export.json"}
+    for label in LABELS:
+        (tmp_path / "read.hdf5").write_bytes(folder.get(f"out.ly{label}.hdf5"))
+        expected = layers(store, 1).mean(axis=0) if label < 0 else layers(store, 1)[label]
+        assert np.array_equal(elmoformanylangs(tmp_path / "read.hdf5", SENTENCES[1]), expected)
+    (tmp_path / "read.hdf5").unlink()
+    assert [run(layers) for layers in sets] == [(), ()]
+    assert run(sets[0], overwrite=True) == first
+    assert sha256() == whole
+
+    with pytest.raises(JobMismatchError, match="layers: 'all' there, 'top' asked for"):
+        run("top")
+    assert run("top", overwrite=True) == ("out.ly2.hdf5",)
+    with pytest.raises(JobMismatchError, match=r"out\.ly-1\.export\.json"):
+        run(None, weights=WeightSet("mix", (1.0, 0.0, 0.0), 1.0))
+    assert run(None, weights=WeightSet("mix", (1.0, 0.0, 0.0), 1.0), overwrite=True) == ("out.ly-1.hdf5",)
+    assert {*sha256()} == {"out.ly-1.hdf5", "out.ly2.hdf5", "out.export.json", "out.ly-1.export.json"}
+
+
+@pytest.mark.parametrize("sets", [("average", "all"), ("all", "average")])
+def test_the_average_and_layers_of_two_stores_are_kept_apart(store: Store, tmp_path: Path, sets: tuple[str, str]) -> None:
+    other = make(tmp_path / "other", dtype="float32")
+    written = export(store, tmp_path / "out/a", "elmoformanylangs", layers=sets[0]).files
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+
+    def refused(of: Store, says: str) -> None:
+        for overwrite in (False, True):
+            with pytest.raises(ExportRefusedError, match=says):
+                export(of, tmp_path / "out/a", "elmoformanylangs", layers=sets[1], overwrite=overwrite)
+        assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+    refused(other, r"another export \(store_sha256 .*give another output, or remove them")
+    before[written[0]] = b"!" * len(before[written[0]])  # worked on since
+    (tmp_path / "out" / written[0]).write_bytes(before[written[0]])
+    refused(store, rf"{written[0]} is not what the export wrote")
 
 
 def test_weight_sets_that_are_called_as_layers(store: Store, tmp_path: Path) -> None:

@@ -127,6 +127,28 @@ def test_a_run_that_was_overtaken_fails_by_name_and_damages_nothing(store: Store
     assert contents(Root(folder.url("both"))) == wanted
 
 
+@pytest.mark.parametrize("sets", [("average", "all"), ("all", "average")])
+def test_the_average_and_layers_of_one_prefix_are_written_one_at_a_time(
+    store: Store, folder: Root, sets: tuple[str, str]
+) -> None:
+    def run(url: str, layers: str, **options: Any) -> tuple[str, ...]:
+        return export(store, folder.url(url), "elmoformanylangs", layers=layers, **options).written
+
+    for layers in sets:
+        run("alone/out", layers)
+    wanted = contents(Root(folder.url("alone")))
+
+    def second() -> None:
+        with pytest.raises(LeaseHeldError, match="process"):
+            run("both/out", sets[1])
+        run("both/out", sets[1], take_over=True)
+
+    error = _overtaken(lambda wait: run("both/out", sets[0], on_progress=lambda _: wait()), second)
+    assert isinstance(error, LeaseLostError), repr(error)
+    assert run("both/out", sets[0])
+    assert contents(Root(folder.url("both"))) == wanted
+
+
 @pytest.mark.parametrize(("url", "stops"), [("", "move_new"), ("", "move"), ("memory://woken", "put_new_file")])
 @pytest.mark.parametrize("name", KINDS)
 def test_a_run_that_wakes_as_a_file_takes_its_name_damages_nothing(
