@@ -50,7 +50,7 @@ def _records(work: Work, *, axes: str = "knd") -> Iterator[tuple[SentenceRecord,
 def _write_allennlp(work: Work, file: "h5py.File") -> None:
     """Datasets "0", "1", …: [L+1, n, 2p], or [n, 2p] of one vector a token; sentence_to_index as `allennlp elmo` writes it."""
     if work.settings.sentence_index:
-        sentences = ((str(record.index), " ".join(record.tokens), vectors) for record, vectors in _records(work))
+        sentences = ((str(record.index), record.text, vectors) for record, vectors in _records(work))
     else:
         sentences = ((str(number), "", vectors) for number, vectors in _vectors(work))
     put = itemgetter(0) if work.vectors.single else itemgetter(slice(None))

@@ -28,7 +28,7 @@ def keys_of(store: StoreReader, settings: Settings) -> list[str | None]:
     keys: list[str | None] = [None] * store.n_sentences
     if settings.sentence_keys:
         for record in _records(store):
-            keys[record.index] = " ".join(record.tokens) or None
+            keys[record.index] = record.text or None
     else:
         documents = _documents_of_files(store) if settings.documents == "source" else _documents_of_ids(store, settings)
         for sentence, key in _document_keys(documents, settings):

@@ -62,6 +62,7 @@ SENTENCES_SCHEMA = schema(
     {"sentence": pa.int64(), "id": pa.string(), "source": pa.string(), "position": pa.int64(), "first_row": pa.int64()}
     | {"n_tokens": pa.int32(), "tokens": _TOKENS}
 )
+TEXT = pa.field("text", pa.string(), nullable=False)  # of sentences too, where it was asked for
 # One row a part; `bytes` and `rejects_bytes` are sizes of its files, 0 where it has no rejects.
 _INDEX_COLUMNS = ("part", "first_sentence", "n_sentences", "first_row", "n_rows", "bytes", "rejects_bytes")
 INDEX_SCHEMA = schema(dict.fromkeys(_INDEX_COLUMNS, pa.int64()))

@@ -43,6 +43,12 @@ class SentenceRecord:
     first_row: int
     n_rows: int
     tokens: tuple[str, ...]
+    line: str = ""  # as it stood in its file; "" where that was not kept
+
+    @property
+    def text(self) -> str:
+        """Its line without the white space around it, as programs that read lines name it; otherwise its tokens with spaces."""
+        return (self.line.strip() or " ".join(self.tokens)) if self.tokens else ""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,7 @@ class _Footer:
 
     metadata: pq.FileMetaData
     before: Int64
+    columns: tuple[str, ...]  # that are read
 
 
 def encode_part(table: pa.Table) -> bytes:
@@ -230,22 +237,29 @@ class SentenceTable:
                 raise ShardCorruptError(
                     f"{self._root.url(rel)} has {metadata.num_rows} sentences, not {part.n_sentences}: restore it"
                 )
-            if problem := schema_problem(metadata.schema.to_arrow_schema(), layout.SENTENCES_SCHEMA):
+            schema = metadata.schema.to_arrow_schema()
+            if problem := schema_problem(schema, layout.SENTENCES_SCHEMA):
                 raise ShardCorruptError(f"{self._root.url(rel)}: {problem}: not a part of a store")
             lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-            footers.append(_Footer(metadata, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])))
+            columns = layout.SENTENCES_SCHEMA.names + [layout.TEXT.name] * (not schema_problem(schema, pa.schema([layout.TEXT])))
+            before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+            footers.append(_Footer(metadata, before, tuple(columns)))
         return footers
 
     def _read_groups(self, keys: list[tuple[int, int]], footers: dict[int, _Footer]) -> list[dict[str, Any]]:
-        names = tuple(layout.SENTENCES_SCHEMA.names)
         rels = [layout.sentences_part(self._index()[0][held].part) for held, _ in keys]
-        requests = [GroupsOf(rel, footers[held].metadata, (group,), names) for rel, (held, group) in zip(rels, keys, strict=True)]
+        requests = [
+            GroupsOf(rel, footers[held].metadata, (group,), footers[held].columns)
+            for rel, (held, group) in zip(rels, keys, strict=True)
+        ]
         columns = []
         for request, table in zip(requests, read_tables(self._root, requests), strict=True):
             numbers = table["sentence"].to_numpy()
             if len(numbers) and not np.array_equal(numbers, np.arange(numbers[0], numbers[0] + len(numbers))):
                 raise ShardCorruptError(f"{self._root.url(request.rel)} does not number its sentences without gaps: restore it")
-            texts = {name: table[name].combine_chunks() for name in ("id", "source", "tokens")}
+            texts = {
+                name: table[name].combine_chunks() for name in ("id", "source", "tokens", "text") if name in table.column_names
+            }
             columns.append(texts | {name: table[name].to_numpy() for name in ("sentence", "position", "first_row", "n_tokens")})
         return columns
 
@@ -262,4 +276,5 @@ class SentenceTable:
             first_row=int(columns["first_row"][index]),
             n_rows=n_tokens + 2 if self._manifest.boundaries and n_tokens else n_tokens,
             tokens=tuple(columns["tokens"][index].as_py()),
+            line=columns["text"][index].as_py() if "text" in columns else "",
         )

@@ -163,7 +163,9 @@ def differences(existing: Manifest, now: Manifest) -> dict[str, tuple[Any, Any]]
 
 
 def _different(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    return {name: (left.get(name), right.get(name)) for name in sorted({*left, *right}) if left.get(name) != right.get(name)}
+    """What differs; an option that one side does not know is off there."""
+    pairs = {name: (left.get(name), right.get(name)) for name in sorted({*left, *right})}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1] and pair not in ((None, False), (False, None))}
 
 
 def _described(file: Mapping[str, Any]) -> str:

@@ -87,6 +87,10 @@ class EmbedOptions:
         "text and documents: space = hard-wrapped, a sentence goes on in the next line; break = it ends (default: auto, "
         "by the looks of the text)", choices=("auto", "space", "break"), formats=("text", *_FIELDS),
     )  # fmt: skip
+    keep_text: bool = _read(
+        "lines: also keep each line as it stands (column text of sentences/), by which export --format allennlp names it "
+        "(default: off)", False, formats=("lines",),
+    )  # fmt: skip
     max_sentence_tokens: int | None = _read(
         "text and documents: longer sentences are cut into several of N tokens (default: 512)",
         type=int, metavar="N", formats=("text", *_FIELDS), least=1,
@@ -299,7 +303,7 @@ def unused_options(options: EmbedOptions, formats: Iterable[str]) -> list[str]:
     unused = [
         option
         for option in _marked("formats")
-        if getattr(options, option.name) is not None and not set(present) & set(option.metadata["formats"])
+        if getattr(options, option.name) not in (None, False) and not set(present) & set(option.metadata["formats"])
     ]
     return [
         f"{flag(option.name)} belongs to {', '.join(option.metadata['formats'])}; the input is {', '.join(present)}: leave it "

@@ -58,6 +58,7 @@ class ReadSettings:
     document: str = "paragraph"  # text: what the ids count as a document, "paragraph" or "file"
     split_sentences: bool = True  # formats with fields: a string is a document of sentences
     line_ends: str = "auto"  # text and documents: whether the end of a line is a "space", a "break", or as the text looks
+    keep_text: bool = False  # lines: a sentence's own text is kept beside its tokens
     max_sentence_tokens: int = 512  # text and documents: a longer sentence is cut into several
     encoding: str = "utf-8"  # of every format but parquet
     max_sentences: int = 0  # so many sentences of the input, its first ones; 0 = all
@@ -188,6 +189,7 @@ class Sentence:
     position: int
     ordinal: int = -1
     within: int = -1
+    text: str = ""  # as it stands, where it is kept
 
 
 @dataclass(frozen=True)

@@ -130,7 +130,10 @@ def read_lines(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer)
     """One record a line. Position = number of the line, from 0. A blank line is a sentence of zero tokens."""
     for position, line in enumerate(lines_of(source, settings.max_line_bytes)):
         text = text_of(line, position, settings.max_line_bytes)
-        yield text if isinstance(text, Reject) else Sentence(tuple(tokenizer.record(text)), "", position)
+        if isinstance(text, Reject):
+            yield text
+        else:
+            yield Sentence(tuple(tokenizer.record(text)), "", position, text=text if settings.keep_text else "")
 
 
 def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:

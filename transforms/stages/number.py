@@ -115,7 +115,7 @@ def number_table(scratch: pa.Table, part: PartPlan, boundaries: bool) -> pa.Tabl
     n_tokens = scratch["n_tokens"].to_numpy().astype(np.int64)
     position = scratch["position"].to_numpy().astype(np.int64) + part.position_offset
     first = part.range.first_sentence
-    return pa.table(
+    table = pa.table(
         {
             "sentence": np.arange(first, first + len(n_tokens), dtype=np.int64),
             "id": pa.array(list(_sentence_ids(scratch, position, part.ordinal_offset)), pa.string()),
@@ -126,6 +126,7 @@ def number_table(scratch: pa.Table, part: PartPlan, boundaries: bool) -> pa.Tabl
             "tokens": scratch["tokens"],
         }
     ).cast(layout.SENTENCES_SCHEMA)
+    return table.append_column(layout.TEXT, scratch["text"]) if "text" in scratch.column_names else table
 
 
 def _sentence_ids(scratch: pa.Table, positions: Any, ordinal_offset: int) -> Iterator[str]:

@@ -25,6 +25,7 @@ from apache_beam.utils.shared import Shared
 from apache_beam.utils.windowed_value import WindowedValue
 
 from elmo_store.errors import StoreError
+from elmo_store.format import layout
 from elmo_store.storage.root import Root
 from model.characters import n_truncated_words
 from transforms.inputs.records import (
@@ -57,6 +58,7 @@ SCRATCH_SCHEMA = pa.schema(
         pa.field("tokens", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
     ]
 )
+TEXT_SCHEMA = SCRATCH_SCHEMA.append(layout.TEXT)  # where sentences' own text is kept
 _CELL_BYTES = 8  # what a token or a sentence costs beside its text, so that empty ones fill a part too
 _WAITING = 4  # tasks that wait for a process, a process
 
@@ -177,8 +179,8 @@ def _is_transient(error: BaseException) -> bool:
 def scratch_paths(task: ReadTask, part: int) -> tuple[str, str]:
     """Scratch part ``part`` of a task and its rejects.
 
-    The part: Parquet of `SCRATCH_SCHEMA`, positions and ordinals counted within the split. The rejects: JSON lines of sentence
-    (counted within the part), id, source, position, reason, raw.
+    The part: Parquet of `SCRATCH_SCHEMA` or `TEXT_SCHEMA`, positions and ordinals counted within the split. The rejects:
+    JSON lines of sentence (counted within the part), id, source, position, reason, raw.
     """
     name = f"{task.name}-{part:05d}"
     return f"{WORK}/parts/{name}.parquet", f"{WORK}/rejects/{name}.jsonl"
@@ -231,7 +233,8 @@ def tokenise_task(
     """
     progress = progress or ReadProgress(root)
     parts: list[ScratchPart] = []
-    part = _Part()
+    schema = TEXT_SCHEMA if settings.keep_text else SCRATCH_SCHEMA
+    part = _Part(schema)
     left = settings.max_sentences or -1
     n_positions = n_ordinals = bytes_read = 0
     errors: list[InputError] = []
@@ -243,7 +246,7 @@ def tokenise_task(
                 part.add(record, split.url)
                 if part.is_full(settings):
                     parts.append(part.write(root, *scratch_paths(task, len(parts))))
-                    part = _Part()
+                    part = _Part(schema)
                     progress.reading(bytes_read + source.bytes_read)
                 if not left:
                     break
@@ -294,21 +297,23 @@ def _cut(root: Root, whole: ScratchPart, n_sentences: int) -> ScratchPart:
     """The first ``n_sentences`` of a part as another one."""
     lines = root.get(whole.rejects).decode("ascii").splitlines() if whole.rejects else []
     rejects = {reject["sentence"]: reject for reject in map(json.loads, lines)}
-    part = _Part()
-    for number, row in enumerate(pq.read_table(BytesIO(root.get(whole.path))).slice(0, n_sentences).to_pylist()):
+    table = pq.read_table(BytesIO(root.get(whole.path)))
+    part = _Part(table.schema)
+    for number, row in enumerate(table.slice(0, n_sentences).to_pylist()):
         location = {name: row[name] for name in ("id", "position", "ordinal", "within")}
         if reject := rejects.get(number):
             part.add(Reject(**location, reason=reject["reason"], raw=reject["raw"]), row["source"])
         else:
-            part.add(Sentence(**location, tokens=tuple(row["tokens"])), row["source"])
+            part.add(Sentence(**location, tokens=tuple(row["tokens"]), text=row.get("text", "")), row["source"])
     return part.write(root, f"{WORK}/parts/cut.parquet", f"{WORK}/rejects/cut.jsonl")
 
 
 class _Part:
     """A scratch part that is being filled."""
 
-    def __init__(self) -> None:
-        self._columns: dict[str, list[Any]] = {name: [] for name in SCRATCH_SCHEMA.names}
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._columns: dict[str, list[Any]] = {name: [] for name in schema.names}
         self._rejects: list[str] = []
         self._n_tokens = self._n_words_cut = self._n_bytes = 0
 
@@ -328,11 +333,12 @@ class _Part:
             # ASCII: no separator of any alphabet divides a line of these files.
             self._rejects.append(json.dumps(reject, ensure_ascii=True) + "\n")
             self._n_bytes += len(self._rejects[-1])
-        row = (record.id, source, record.position, record.ordinal, record.within, len(tokens), tokens)
-        for column, value in zip(self._columns.values(), row, strict=True):
+        text = record.text if isinstance(record, Sentence) else ""
+        row = (record.id, source, record.position, record.ordinal, record.within, len(tokens), tokens, text)
+        for column, value in zip(self._columns.values(), row, strict=False):  # the text last, and where it is kept
             column.append(value)
         self._n_tokens += len(tokens)
-        self._n_bytes += sum(map(len, tokens)) + _CELL_BYTES * (1 + len(tokens))
+        self._n_bytes += sum(map(len, tokens)) + _CELL_BYTES * (1 + len(tokens)) + len(text)
 
     def is_full(self, settings: ReadSettings) -> bool:
         return (
@@ -343,7 +349,7 @@ class _Part:
 
     def write(self, root: Root, path: str, rejects_path: str) -> ScratchPart:
         """Put the part (and its rejects, if it has any) into the store."""
-        table = pa.table(self._columns, schema=SCRATCH_SCHEMA)
+        table = pa.table(self._columns, schema=self._schema)
         sink = BytesIO()
         pq.write_table(table, sink, compression="zstd", row_group_size=max(table.num_rows, 1))
         data = sink.getvalue()
