@@ -94,6 +94,8 @@ def tokens_of_json(data: bytes) -> list[str] | None:
     if "\0" in text or not isinstance(value, dict) or "text" not in value:
         return None
     of = value["text"]
+    if isinstance(of, list) and len(of) == 1 and isinstance(of[0], list):  # a document of one tokenised sentence
+        of = of[0]
     strings = [of] if isinstance(of, str) else of
     if not isinstance(strings, list) or not all(isinstance(string, str) for string in strings):
         return None
