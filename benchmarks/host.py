@@ -1,0 +1,308 @@
+"""`python -m benchmarks.host`: tokens/s a core of all that a job does beside the biLM, from text to a complete store.
+
+The job is ``elmo-store embed`` in this process, with rows of 5 x 512 states in float16 and an engine that computes nothing: its
+states are a buffer that is there already, its calls take as long as --rate says. All else is done as in any job: text is read and
+tokenised, calls are planned for a GPU's lanes, shards are encoded, hashed, put and marked, under a lease with its heartbeats.
+
+The table says which steps take the processor seconds of this process, each without the steps within it. Then how long a thread
+that needs the interpreter's lock every 100 us waited for it while shards were written, less its own waits for a processor: so
+long the thread that feeds a GPU would have stood still; and what other threads were at in the longest of these waits.
+
+--storage memory is a folder in /dev/shm, s3 a server on loopback: moto's, or versitygw (PATH or VERSITYGW), which is fast enough.
+ELMO_STORE_OBSTORE=0 takes s3fs. Options that are not its own go to ``elmo-store embed``.
+"""
+
+import argparse
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import replace
+from functools import wraps
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor
+
+import elmo_store as stores
+from benchmarks.planning import LIMITS
+from benchmarks.support import Table, machine, options_of
+from benchmarks.texts import running_text, write_lines
+from elmo_store.format import markers
+from elmo_store.format.markers import ObjectRecord
+from elmo_store.forms import shards as forms
+from elmo_store.storage import lease
+from elmo_store.storage.root import Root
+from model.characters import char_ids
+from model.engine import embedder
+from model.engine.device import Device
+from model.engine.planning.host import Host
+from model.files.registry import random_weights
+from model.options import BiLMOptions
+from pipeline.jobs import embed_job
+from pipeline.main import main as elmo_store
+from tests.s3_server import server
+from transforms.runtime import job_root, worker
+from transforms.stages import embed, finish, number, plan, shards, tokenise
+
+MODEL = BiLMOptions(3.0, 3.0, True, 512, 16, 2, "relu", ((1, 8), (2, 8)), 1, 4)  # rows as wide as the published models'
+ROW_BYTES = 5 * MODEL.projection_dim * 2
+OUR_PACKAGES = ("elmo_store", "model", "pipeline", "transforms")
+PROBE_SECONDS, LONG_SECONDS, WAITS_SHOWN = 100e-6, 1e-3, 5
+
+
+class BufferDevice(Device):
+    """In place of a GPU: its states are those of one buffer, ``rate`` rows a second (0: at once)."""
+
+    device, hardware, cell = torch.device("cpu"), "none, a buffer", "none"
+    directions, limits, word_capacity = (), LIMITS, 1 << 18
+
+    def __init__(self, rate: float, call_rows: int) -> None:
+        self._rate = rate
+        numbers = torch.randn(call_rows // 16 + 1, 5, MODEL.projection_dim, generator=torch.Generator().manual_seed(0))
+        self._states = numbers.to(torch.float16).repeat(16, 1, 1)
+        self._free = 0.0  # when the calls so far are computed
+
+    def vectors(self, words: Sequence[str]) -> Tensor:
+        char_ids(words)
+        return torch.zeros(len(words), MODEL.projection_dim)
+
+    def result(self, rows: int, states: int, width: int, dtype: torch.dtype) -> Tensor:
+        if self._rate:
+            self._free = max(self._free, time.perf_counter()) + rows / self._rate
+        return self._states[:rows]
+
+    def run(self, jobs: Sequence[Callable[[], None]]) -> None:
+        pass
+
+    def delivered(self) -> Callable[[], None]:
+        computed = self._free
+        return lambda: time.sleep(max(0.0, computed - time.perf_counter()))
+
+
+class Spent:
+    """Processor seconds of threads by step, each without the steps within it."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._within = threading.local()  # seconds of the steps within the present one
+
+    def timed(self, step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            outside, self._within.seconds = getattr(self._within, "seconds", 0.0), 0.0
+            began = time.thread_time()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                seconds = time.thread_time() - began
+                with self._lock:
+                    self.seconds[step] += seconds - self._within.seconds
+                self._within.seconds = outside + seconds
+
+        return call
+
+
+STEPS: dict[str, Sequence[tuple[Any, str]]] = {
+    "start of the job": [(embed_job, "open_job")],
+    "read and tokenise": [(tokenise, "finished_task")],
+    "plan the job": [(plan, "corpus_plan"), (plan, "id_of_plan"), (plan, "write_plan")],
+    "number sentences, ids": [(number, "number_parts"), (number, "merge_ids")],
+    "read the calls' text": [(embed, "read_call")],
+    "plan the calls": [(embedder.Embedder, "prepare"), (Host, "planned")],
+    "ask the engine": [(embedder.Embedder, "run"), (embedder.Running, "result")],
+    "free memory": [(worker, "release_memory")],
+    "encode": [(forms, "encode_shard")],
+    "tokens of rows": [(shards.Excerpt, "tokens")],
+    "hash": [(ObjectRecord, "of")],
+    "put": [(Root, "_put")],
+    "markers": [(markers, "write_marker"), (markers, "read_marker")],
+    "lease, heartbeats": [(job_root.JobRoot, "fence"), (lease.LeaseHolder, "_beat")],
+    "progress": [(worker.ShardProgress, "done"), (worker.ShardProgress, "flush")],
+    "writers, the rest": [(embed, "write")],
+    "finish": [(finish, "check"), (finish, "finish_job")],
+}
+
+
+@contextmanager
+def timed_steps() -> Iterator[Spent]:
+    """All `STEPS` timed while the context lasts, under every name that our modules know them by."""
+    spent = Spent()
+    with ExitStack() as patches:
+        for step, functions in STEPS.items():
+            for owner, name in functions:
+                original = vars(owner)[name]
+                timed: Any = spent.timed(step, getattr(original, "__func__", original))
+                for holder in [owner] if isinstance(owner, type) else _modules_with(name, original):
+                    value = classmethod(timed) if isinstance(original, classmethod) else timed
+                    patches.enter_context(mock.patch.object(holder, name, value))
+        yield spent
+
+
+def _modules_with(name: str, value: Any) -> list[Any]:
+    return [
+        module for module_name, module in sys.modules.items()
+        if module_name.partition(".")[0] in OUR_PACKAGES and vars(module).get(name) is value
+    ]  # fmt: skip
+
+
+class Probe:
+    """A thread that needs the interpreter's lock every 100 us, from `begin` to `end`."""
+
+    def __init__(self) -> None:
+        self._waits: list[tuple[float, str]] = []  # seconds, and where other threads were when a long one ended
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="probe", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as queued:
+            began, waited = time.perf_counter(), _queued_seconds(queued)
+            while not self._stop.is_set():
+                time.sleep(PROBE_SECONDS)
+                now, waited_now = time.perf_counter(), _queued_seconds(queued)
+                seconds = now - began - PROBE_SECONDS - (waited_now - waited)
+                self._waits.append((seconds, _elsewhere() if seconds > LONG_SECONDS else ""))
+                began, waited = time.perf_counter(), waited_now
+
+    def lines(self) -> Iterator[str]:
+        """The longest and the 99.9th of a hundred waits, and where the longest ones came from."""
+        waits = sorted(self._waits, reverse=True)
+        tail = waits[len(waits) // 1000][0]
+        n_long = sum(seconds > LONG_SECONDS for seconds, _ in waits)
+        yield (
+            f"waits for the lock: longest {waits[0][0] * 1e3:.2f} ms, 99.9% within {tail * 1e3:.2f} ms, of {len(waits):,}; "
+            f"{n_long} > 1 ms"
+        )
+        for seconds, places in waits[: min(n_long, WAITS_SHOWN)]:
+            yield f"  {seconds * 1e3:6.2f} ms  {places}"
+
+
+def _queued_seconds(file: Any) -> float:
+    """How long the thread of this file has waited for a processor, so far."""
+    file.seek(0)
+    return int(file.read().split()[1]) * 1e-9
+
+
+def _elsewhere() -> str:
+    """The innermost lines of ours at which other threads are, those that wait for work left out."""
+    places = []
+    for thread, frame in sys._current_frames().items():
+        lines = []
+        while frame is not None and thread != threading.get_ident():
+            lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+            frame = frame.f_back  # type: ignore[assignment]
+        if lines and not lines[0].startswith(("threading.py", "selectors.py", "thread.py", "queue.py", "_common.py")):
+            places.append(" < ".join(lines[:3]))
+    return "; ".join(places)
+
+
+def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, output: str) -> None:
+    """``embed`` in this process. RuntimeError unless it ends well."""
+    settings_of = embed_job.job_settings
+    at_once = max(1, args.call_rows // args.shard_rows)
+
+    def settings(*given: Any) -> embed_job.JobSettings:
+        made = settings_of(*given)
+        sized = replace(made.embed, shards_at_once=at_once, writers=args.writers)
+        return replace(made, embed=sized, most_shards_per_task=args.shards_a_task, read_processes=1)
+
+    options = ["--input-format", args.input_format, "--model", str(model), "--output", output, "--overwrite", "--quiet"]
+    with (
+        mock.patch.object(embed_job, "job_settings", settings),
+        mock.patch.object(embedder, "_device", return_value=device),
+        redirect_stdout(StringIO()),
+    ):
+        code = elmo_store(["embed", str(text), *options, "--shard-rows", str(args.shard_rows), *args.options])
+    if code:
+        raise RuntimeError(f"embed ended with {code}")
+
+
+def measure(args: argparse.Namespace, text: Path, model: Path, output: str) -> None:
+    """One job, its table and its waits."""
+    write, probe, device = embed.write, Probe(), BufferDevice(args.rate, max(args.call_rows, args.shard_rows))
+    began_writing = itertools.count()
+
+    def first_begins_probe(*given: Any) -> Any:
+        if next(began_writing) == 0:
+            probe.begin()
+        return write(*given)
+
+    with mock.patch.object(embed, "write", first_begins_probe), timed_steps() as spent:
+        touch(output, args.tokens)
+        began, busy = time.perf_counter(), time.process_time()
+        run_job(args, device, text, model, output)
+        wall, cpu = time.perf_counter() - began, time.process_time() - busy
+        probe.end()
+    store = stores.open(output)
+    tokens, n_bytes = store.n_tokens, store.n_tokens * store.manifest.row_bytes
+    title = f"{tokens:,} tokens, {n_bytes / 1e9:.1f} GB; {args.writers} writers, calls of {args.call_rows:,} rows"
+    table = Table(f"{title}, shards of {args.shard_rows:,}", "step", "cpu s", "us a token", "share", label_width=28)
+    for step, seconds in [*spent.seconds.most_common(), ("Beam, all else", cpu - spent.seconds.total())]:
+        table.row(step, seconds, seconds / tokens * 1e6, f"{seconds / cpu:.1%}")
+    table.row("all", cpu, cpu / tokens * 1e6, "100%")
+    print(f"\n{tokens / cpu:,.0f} tokens/s a core; {tokens / wall:,.0f} tokens/s of the wall's clock in {wall:.1f} s")
+    print("\n".join(probe.lines()), flush=True)
+
+
+def touch(output: str, tokens: int) -> None:
+    """Fill as much memory as the store will take once, and free it: a virtual machine gets its own when it is first touched."""
+    if output.startswith("/dev/shm/"):
+        path = Path(f"{output}.touched")
+        with path.open("wb") as file:
+            for _ in range(tokens // 16_384 + 1):
+                file.write(bytes(16_384 * ROW_BYTES))
+        path.unlink()
+
+
+@contextmanager
+def storage(name: str) -> Iterator[str]:
+    """The URL of a folder that is empty, in memory where that is up to us."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if name in ("memory", "s3") else name) as folder:
+        if name != "s3":
+            yield folder
+            return
+        program = os.environ.get("VERSITYGW") or shutil.which("versitygw")
+        with server(program, Path(folder)) as url:
+            print(f"{'versitygw' if program else 'moto'} on loopback, {type(Root(url).filesystem).__module__}")
+            yield f"{url}/store"
+
+
+def main() -> None:
+    parser = options_of(__doc__)
+    add = parser.add_argument
+    add("--tokens", type=int, default=600_000, help="of held-out text (default: 600000; each takes 5 KB of the storage)")
+    add("--rate", type=float, default=0.0, help="tokens/s of the engine (default: at once)")
+    add("--storage", default="memory", help="memory, s3, or a folder (default: memory)")
+    add("--writers", type=int, default=8, help="threads (default: 8, as for a GPU)")
+    add("--call-rows", type=int, default=131_072, help="of one call of the engine (default: 131072)")
+    add("--shard-rows", type=int, default=16_384, help="of a shard (default: 16384)")
+    add("--shards-a-task", type=int, default=128, help="at most (default: 128, as for a GPU)")
+    add("--input-format", default="lines", help="of the text (default: lines; text tokenises it)")
+    args, options = parser.parse_known_args()
+    args.options = options
+    print(machine())
+    with tempfile.TemporaryDirectory() as folder, storage(args.storage) as output:
+        text, model = write_lines(Path(folder) / "text.txt", running_text(), args.tokens), Path(folder) / "model.safetensors"
+        random_weights(MODEL).save_safetensors(model)
+        measure(args, text, model, output if args.storage == "s3" else f"{output}/store")
+
+
+if __name__ == "__main__":
+    main()
