@@ -26,6 +26,7 @@ import fsspec
 
 from benchmarks.support import Table, machine, options_of, peak_resident
 from elmo_store.format.manifest import write_manifest
+from elmo_store.storage.data import Data, joined
 from elmo_store.storage.root import Root
 from pipeline.progress.snapshot import ProgressReader
 from tests import job_stages
@@ -62,10 +63,10 @@ def _measured(work: Callable[..., Any], arguments: Sequence[Any]) -> Cost:
 class Served(Root):
     """The folder that versitygw shows: what is written here has the ETag that it would have been given there."""
 
-    def put_stamped(self, rel: str, data: bytes | bytearray) -> str:
+    def put_stamped(self, rel: str, data: Data) -> str:
         """`Root.put_stamped` of the object as the server shows it."""
         self.put(rel, data)
-        etag = f'"{hashlib.md5(data).hexdigest()}"'
+        etag = f'"{hashlib.md5(joined(data)).hexdigest()}"'
         os.setxattr(self.path(rel), "user.etag", etag.encode())
         return f"ETag={etag}"
 

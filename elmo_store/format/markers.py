@@ -6,7 +6,6 @@ differs from run to run by nature (times, the worker, stamps) stands in ``stats`
 hash at the marker's end covers both.
 """
 
-import builtins
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from msgspec import Meta
 from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
 from elmo_store.format.typed import Count, Sha256, converted
+from elmo_store.storage.data import Data, pieces_of, size_of
 from elmo_store.storage.filesystems import is_inside
 from elmo_store.storage.root import Root, parse_json
 
@@ -42,9 +42,12 @@ class ObjectRecord:
             raise ValueError(f"{self.path!r} is no path inside the store")
 
     @classmethod
-    def of(cls, path: str, data: builtins.bytes | bytearray) -> "ObjectRecord":
+    def of(cls, path: str, data: Data) -> "ObjectRecord":
         """The record of an object whose bytes are ``data``."""
-        return cls(path, len(data), hashlib.sha256(data).hexdigest())
+        digest = hashlib.sha256()
+        for piece in pieces_of(data):
+            digest.update(piece)
+        return cls(path, size_of(data), digest.hexdigest())
 
 
 @dataclass(frozen=True)
@@ -196,7 +199,7 @@ def object_fault(root: Root, record: ObjectRecord, verify: Verify, size: int | N
     return None
 
 
-def put_marked(root: Root, objects: Iterable[tuple[str, builtins.bytes | bytearray]]) -> tuple[list[ObjectRecord], list[str]]:
+def put_marked(root: Root, objects: Iterable[tuple[str, Data]]) -> tuple[list[ObjectRecord], list[str]]:
     """Put objects, path and bytes each; their records, and their stamps."""
     records, stamps = [], []
     for path, data in objects:
@@ -205,7 +208,7 @@ def put_marked(root: Root, objects: Iterable[tuple[str, builtins.bytes | bytearr
     return records, stamps
 
 
-def put_recorded(root: Root, objects: Iterable[tuple[str, builtins.bytes | bytearray]]) -> tuple[ObjectRecord, ...]:
+def put_recorded(root: Root, objects: Iterable[tuple[str, Data]]) -> tuple[ObjectRecord, ...]:
     """Put objects, path and bytes each; their records."""
     records = []
     for path, data in objects:

@@ -18,6 +18,7 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.forms.runs import Blocks, PlainRows, RowReader, Spans, cut
+from elmo_store.storage.data import Data
 from elmo_store.storage.parquet_files import GroupsOf, read_footers, read_tables
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root
@@ -49,7 +50,7 @@ def _scale_columns(manifest: Manifest) -> list[str]:
 
 def encode_shard(
     manifest: Manifest, shard: int, states: Array | Int8Rows, *row_columns: Sequence[str] | Array
-) -> tuple[str, bytes]:
+) -> tuple[str, Data]:
     """The file of shard ``shard``: its path in the store and its bytes.
 
     ``states`` [n, n_states, channels] in the manifest's dtype; ``row_columns``: n tokens, sentences, and places in them.
@@ -79,7 +80,7 @@ def encode_shard(
         write_statistics=["row", "sentence"],
         write_page_checksum=True,
     )
-    return layout.states_part(shard), sink.getvalue().to_pybytes()
+    return layout.states_part(shard), (memoryview(sink.getvalue()),)
 
 
 class ParquetRows(RowReader):

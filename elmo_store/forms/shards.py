@@ -12,6 +12,7 @@ from elmo_store.forms import parquet_form, zarr_form
 from elmo_store.forms.parquet_form import ParquetRows
 from elmo_store.forms.runs import RowReader
 from elmo_store.forms.zarr_rows import ZarrRows
+from elmo_store.storage.data import Data
 from elmo_store.storage.root import Root
 
 
@@ -38,8 +39,10 @@ def encode_shard(
     tokens: Sequence[str],
     sentence: npt.NDArray[np.int64],
     index_in_sentence: npt.NDArray[np.int32],
-) -> list[tuple[str, bytes | bytearray]]:
+) -> list[tuple[str, Data]]:
     """Path in the store and bytes of each object of shard ``shard``; the same rows always give the same bytes.
+
+    Where ``states`` lie in memory state by state, as a view of [n_states, n, channels], bytes may be that memory itself.
 
     Args:
         manifest: of the store, its counts known.
@@ -66,7 +69,7 @@ def encode_shard(
     for name, length in lengths.items():
         if length != stop - first:
             raise ValueError(f"shard {shard} holds rows {first} … {stop}, {stop - first} of them; {name} has {length}")
-    objects: list[tuple[str, bytes | bytearray]] = []
+    objects: list[tuple[str, Data]] = []
     if "zarr" in manifest.forms:
         objects += zarr_form.encode_shard(manifest, shard, states)
         objects.append(zarr_form.encode_tokens(manifest, shard, tokens))

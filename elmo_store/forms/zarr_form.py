@@ -21,7 +21,8 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import zarr_shard
 from elmo_store.forms.zarr_rows import decoded, most_token_bytes
-from elmo_store.forms.zarr_shard import DamagedError, Data
+from elmo_store.forms.zarr_shard import DamagedError
+from elmo_store.storage.data import Data
 from elmo_store.storage.root import Root
 
 if TYPE_CHECKING:

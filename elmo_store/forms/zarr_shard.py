@@ -16,10 +16,10 @@ import numpy.typing as npt
 from numcodecs.blosc import Blosc  # type: ignore[import-untyped]
 from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 
+from elmo_store.storage.data import Data, Whole
+
 ABSENT = 2**64 - 1
 CRC_BYTES = 4
-
-Data = bytes | bytearray
 
 
 class DamagedError(ValueError):
@@ -32,38 +32,35 @@ def encode(states: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compre
     It has inner chunks of ``chunk_rows`` rows of one state, compressed ("none", "zstd", "blosc") and each with its CRC-32C behind
     it if ``checksum`` is "crc32c": all of the first state, then all of the next, so that one state is one range of the object;
     then the index with its CRC-32C. The last used chunk is filled up with zeros, those beyond it are left out.
+
+    What is stored as it is and lies in memory state by state (a view of [n_states, n, channels]) is not copied: the pieces that
+    are returned are that memory, which must stay as it is until they are put.
     """
     n, n_states, channels = states.shape
     used, n_chunks = -(-n // chunk_rows), shard_rows // chunk_rows
+    stored_as_is = compression == "none" and checksum == "none"
     little = states.dtype.newbyteorder("<")
-    checked = CRC_BYTES if checksum == "crc32c" else 0
-    chunk_bytes = chunk_rows * channels * little.itemsize
-    if compression == "none" and not checked:
-        # The object's own memory, filled in place: two copies fewer, and NumPy's copies let other threads run.
-        data = bytearray(used * n_states * chunk_bytes + index_bytes(n_chunks, n_states))
-        _fill(np.frombuffer(data, little, used * n_states * chunk_rows * channels), states, chunk_rows)
-        lengths = np.full((n_states, used), chunk_bytes, np.uint64)
-        data[used * n_states * chunk_bytes :] = _index(lengths, n_chunks)
-        return data
-    chunks = np.zeros(used * n_states * chunk_rows * channels, little)
-    _fill(chunks, states, chunk_rows)
-    encode_chunk = np.ndarray.tobytes if compression == "none" else _codec(compression).encode
-    packed: list[Any] = [encode_chunk(chunk) for chunk in chunks.reshape(n_states * used, -1)]
-    if checked:
-        packed = [data for chunk in packed for data in (chunk, crc32c(chunk))]
-    lengths = np.array([len(data) for data in packed], np.uint64).reshape(n_states * used, -1).sum(axis=1)
-    return b"".join([*packed, _index(lengths.reshape(n_states, used), n_chunks)])
+    padding = np.zeros((used * chunk_rows - n, channels), little)
+    step = used * chunk_rows if stored_as_is else chunk_rows  # as they are, all chunks of a state are one piece
+    pieces: list[bytes | memoryview] = []
+    lengths = np.full((n_states, used), chunk_rows * channels * little.itemsize, np.uint64)
+    for state in range(n_states):
+        rows = np.ascontiguousarray(states[:, state], little)
+        for first in range(0, n, step):
+            chunk = rows[first : first + step]
+            if stored_as_is:
+                pieces += [_bytes_of(chunk), _bytes_of(padding)]
+                continue
+            whole = chunk if len(chunk) == step else np.concatenate([chunk, padding])
+            packed = _bytes_of(whole) if compression == "none" else bytes(_codec(compression).encode(whole))
+            pieces += [packed, crc32c(packed)] if checksum == "crc32c" else [packed]
+            lengths[state, first // step] = len(packed) + CRC_BYTES * (checksum == "crc32c")
+    return (*filter(len, pieces), _index(lengths, n_chunks))
 
 
-def _fill(chunks: npt.NDArray[Any], states: npt.NDArray[Any], chunk_rows: int) -> None:
-    """Lay rows [n, n_states, channels] into zeros, state by state, each in inner chunks of ``chunk_rows`` rows."""
-    n, n_states, channels = states.shape
-    whole = n // chunk_rows
-    grid = chunks.reshape(n_states, -1, chunk_rows, channels)
-    by_chunk = states[: whole * chunk_rows].reshape(whole, chunk_rows, n_states, channels)
-    grid[:, :whole] = by_chunk.transpose(2, 0, 1, 3)
-    if whole < grid.shape[1]:  # what follows the last row is zero already
-        grid[:, whole, : n - whole * chunk_rows] = states[whole * chunk_rows :].transpose(1, 0, 2)
+def _bytes_of(values: npt.NDArray[Any]) -> memoryview:
+    """The memory of a contiguous array."""
+    return values.reshape(-1).view(np.uint8).data
 
 
 def index_bytes(n_chunks: int, n_states: int) -> int:
@@ -84,7 +81,7 @@ class ShardIndex:
     lengths: npt.NDArray[np.int64]
 
     @classmethod
-    def parse(cls, data: Data, n_chunks: int, n_states: int, used: int, most_bytes: int) -> "ShardIndex":
+    def parse(cls, data: Whole, n_chunks: int, n_states: int, used: int, most_bytes: int) -> "ShardIndex":
         """The index of a shard from its last bytes, of whose chunks of rows the first ``used`` must be there.
 
         DamagedError if it is cut, its CRC-32C is wrong, a chunk that has rows is absent or empty, or one has more than
@@ -108,7 +105,7 @@ class ShardIndex:
         return cls(np.ascontiguousarray(signed[..., 0]), np.ascontiguousarray(signed[..., 1]))
 
 
-def decode_chunk(data: Data | memoryview, out: npt.NDArray[Any], *, compression: str, checksum: str) -> None:
+def decode_chunk(data: Whole | memoryview, out: npt.NDArray[Any], *, compression: str, checksum: str) -> None:
     """Decode one inner chunk's bytes into ``out``, a C-contiguous array of its size. DamagedError if they are no such chunk."""
     payload = memoryview(data)
     if checksum == "crc32c":

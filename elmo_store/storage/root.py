@@ -20,6 +20,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import ShardCorruptError, StoreError
+from elmo_store.storage.data import Data, joined, pieces_of
 from elmo_store.storage.filesystems import checked, is_azure, is_file_server, names_filesystem, opened
 from elmo_store.storage.process import is_abandoned, temporary_tag
 from elmo_store.storage.ranges import Range, ShortReadError, merged
@@ -103,15 +104,15 @@ class Root:
         """URL of ``rel`` (a plain path on a local disk), as given to the user and to other programs."""
         return self._location if not rel else self._location.rstrip("/") + "/" + checked(rel)
 
-    def put(self, rel: str, data: bytes | bytearray) -> None:
+    def put(self, rel: str, data: Data) -> None:
         """Write the object ``rel`` whole, over what may be there."""
         self._put(rel, data)
 
-    def put_stamped(self, rel: str, data: bytes | bytearray) -> str:
+    def put_stamped(self, rel: str, data: Data) -> str:
         """`put`; returns the object's `stamp`. On a local disk it is surely of these bytes, whoever else writes."""
         return self._put(rel, data) or self.stamp(rel) or ""
 
-    def _put(self, rel: str, data: bytes | bytearray) -> str:
+    def _put(self, rel: str, data: Data) -> str:
         """Write ``rel``; returns its stamp where the writing itself tells it, otherwise ""."""
         path, filesystem = self.path(checked(rel)), self.filesystem
         if self.is_local:
@@ -121,6 +122,7 @@ class Root:
                 self._check_owner()
                 os.replace(temporary, path)
             return stamp
+        data = joined(data)
         if not is_file_server(filesystem):
             filesystem.pipe_file(path, bytes(data) if is_azure(filesystem) else data)
             return ""
@@ -617,9 +619,9 @@ def _make_folder(filesystem: fsspec.AbstractFileSystem, path: str) -> None:
                 raise
 
 
-def _write(path: str, data: bytes | bytearray) -> None:
+def _write(path: str, data: Data) -> None:
     with open(path, "wb") as file:
-        file.write(data)
+        file.writelines(pieces_of(data))
 
 
 def _temporary_name(name: str) -> str:

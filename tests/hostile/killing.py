@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from elmo_store.storage.data import Data, joined, size_of
 from elmo_store.storage.lease import LEASES
 from elmo_store.storage.root import Root, _temporary_name
 
@@ -16,7 +17,7 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
         if left[0] < 0 and not rel.startswith(LEASES):  # the lease of a dead process counts as given back
             raise OSError("injected: the process was killed before")
 
-    def dying_put(self: Root, rel: str, data: bytes | bytearray) -> str:
+    def dying_put(self: Root, rel: str, data: Data) -> str:
         if rel.startswith(LEASES):
             return put(self, rel, data)
         check(rel)
@@ -24,7 +25,7 @@ def kill_after(patch: pytest.MonkeyPatch, left: list[int], torn: bool) -> None:
         if left[0] < 0:
             if torn:
                 folder, _, name = rel.rpartition("/")
-                self.put_apart(f"{folder}/{_temporary_name(name)}".lstrip("/"), data[: len(data) // 2])
+                self.put_apart(f"{folder}/{_temporary_name(name)}".lstrip("/"), joined(data)[: size_of(data) // 2])
             raise OSError("injected: the process was killed here")
         return put(self, rel, data)
 

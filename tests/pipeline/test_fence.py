@@ -18,6 +18,7 @@ from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.format.layout import MANIFEST, WORK, shard_marker, zarr_states_shard
 from elmo_store.format.manifest import read_manifest, write_manifest
 from elmo_store.format.markers import PartRange, read_marker
+from elmo_store.storage.data import Data
 from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, Lease, acquire, read_lease, release
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
@@ -237,7 +238,7 @@ def test_what_complete_promises_is_on_the_disk_before_it_is_promised(
     order: list[str] = []
     put, flush = Root._put, Root.flush
 
-    def noted_put(self: Root, rel: str, data: bytes) -> str:
+    def noted_put(self: Root, rel: str, data: Data) -> str:
         order.append(rel)
         return put(self, rel, data)
 

@@ -9,6 +9,7 @@ import pytest
 from elmo_store.format.layout import SENTENCE_INDEX, shard_marker
 from elmo_store.format.manifest import read_manifest
 from elmo_store.format.markers import ObjectRecord, ShardMarker, read_marker, total_bytes
+from elmo_store.storage.data import Data
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.terminal import human_bytes
@@ -114,7 +115,7 @@ def test_what_was_tried_again_is_counted_whichever_stage_did_it(
             failing[kind].remove(rel)
             raise OSError("injected: passes")
 
-    def put(self: Root, rel: str, data: bytes) -> str:
+    def put(self: Root, rel: str, data: Data) -> str:
         fails_once("put", self, rel)
         return sound_put(self, rel, data)
 

@@ -14,6 +14,7 @@ from zarr.storage import MemoryStore
 
 from elmo_store.forms.zarr_form import encode_sentence_chunk, encode_tokens
 from elmo_store.forms.zarr_shard import crc32c, encode
+from elmo_store.storage.data import joined, pieces_of, size_of
 from tests.examples import examples
 from tests.store.support import make_manifest
 
@@ -22,6 +23,11 @@ COMPRESSORS: dict[str, Any] = {
     "zstd": lambda itemsize: ZstdCodec(level=1),
     "blosc": lambda itemsize: BloscCodec(cname="zstd", clevel=1, shuffle="shuffle", typesize=itemsize, blocksize=1 << 20),
 }
+
+
+def laid_out(states: Any, order: str) -> Any:
+    """The same states [n, n_states, channels], in memory one row after the other or one state after the other."""
+    return states if order == "rows" else np.ascontiguousarray(states.transpose(1, 0, 2)).transpose(1, 0, 2)
 
 
 def _array(objects: dict[str, Any], shard_rows: int, chunk_rows: int, like: Any, compression: str) -> Any:
@@ -48,19 +54,27 @@ def _array(objects: dict[str, Any], shard_rows: int, chunk_rows: int, like: Any,
     channels=st.integers(1, 5),
     compression=st.sampled_from(sorted(COMPRESSORS)),
     dtype=st.sampled_from(["float16", "float32"]),
+    order=st.sampled_from(["rows", "states"]),
 )
 def test_zarr_reads_it_and_writes_as_much(
-    data: st.DataObject, chunk_rows: int, n_chunks: int, n_states: int, channels: int, compression: str, dtype: str
+    data: st.DataObject,
+    chunk_rows: int,
+    n_chunks: int,
+    n_states: int,
+    channels: int,
+    compression: str,
+    dtype: str,
+    order: str,
 ) -> None:
     shard_rows = chunk_rows * n_chunks
     n = data.draw(st.integers(1, shard_rows))
     states = np.random.default_rng(n).standard_normal((n, n_states, channels)).astype(dtype)
-    found = encode(states, shard_rows=shard_rows, chunk_rows=chunk_rows, compression=compression)
+    found = encode(laid_out(states, order), shard_rows=shard_rows, chunk_rows=chunk_rows, compression=compression)
     theirs: dict[str, Any] = {}
     array = _array(theirs, shard_rows, chunk_rows, states, compression)
     array[:n] = states
-    assert len(found) == len(theirs["c/0/0/0"].to_bytes())
-    theirs["c/0/0/0"] = Buffer.from_bytes(bytes(found))
+    assert size_of(found) == len(theirs["c/0/0/0"].to_bytes())
+    theirs["c/0/0/0"] = Buffer.from_bytes(joined(found))
     np.testing.assert_array_equal(array[:n], states)
     assert not array[n:].any()
 
@@ -70,13 +84,31 @@ def test_inner_chunks_are_the_bytes_that_zarr_writes(compression: str) -> None:
     states = np.random.default_rng(0).standard_normal((512, 1, 256)).astype(np.float16)
     theirs: dict[str, Any] = {}
     _array(theirs, 512, 512, states, compression)[:] = states
-    assert encode(states, shard_rows=512, chunk_rows=512, compression=compression) == theirs["c/0/0/0"].to_bytes()
+    found = encode(states, shard_rows=512, chunk_rows=512, compression=compression)
+    assert joined(found) == theirs["c/0/0/0"].to_bytes()
 
 
 def test_rows_of_a_larger_array() -> None:
     states = np.random.default_rng(0).standard_normal((40, 6, 8)).astype(np.float32)[3:20, ::2]
     whole = encode(np.ascontiguousarray(states), shard_rows=32, chunk_rows=8, compression="none")
-    assert encode(states, shard_rows=32, chunk_rows=8, compression="none") == whole
+    assert joined(encode(states, shard_rows=32, chunk_rows=8, compression="none")) == joined(whole)
+
+
+@pytest.mark.parametrize("compression", sorted(COMPRESSORS))
+@pytest.mark.parametrize("checksum", ["none", "crc32c"])
+@pytest.mark.parametrize("n", [16, 13])
+def test_the_order_in_memory_does_not_show(compression: str, checksum: str, n: int) -> None:
+    states = np.random.default_rng(0).standard_normal((n, 3, 8)).astype(np.float16)
+    settings: dict[str, Any] = {"shard_rows": 32, "chunk_rows": 8, "compression": compression, "checksum": checksum}
+    assert joined(encode(laid_out(states, "states"), **settings)) == joined(encode(states, **settings))
+
+
+def test_what_lies_state_by_state_is_put_from_where_it_lies() -> None:
+    states = laid_out(np.random.default_rng(0).standard_normal((13, 3, 8)).astype(np.float16), "states")
+    *runs, _ = pieces_of(encode(states[:8], shard_rows=32, chunk_rows=8, compression="none"))
+    assert [np.shares_memory(np.frombuffer(run, np.uint8), states) for run in runs] == [True] * 3
+    *runs, _ = pieces_of(encode(states, shard_rows=32, chunk_rows=8, compression="none"))  # each with zeros
+    assert [np.shares_memory(np.frombuffer(run, np.uint8), states) for run in runs] == [True, False] * 3
 
 
 @given(st.binary(max_size=300))

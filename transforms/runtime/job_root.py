@@ -17,6 +17,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_at
 
 from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.storage import lease
+from elmo_store.storage.data import Data
 from elmo_store.storage.lease import WORKER_HEARTBEAT
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
@@ -155,7 +156,7 @@ class JobRoot(Root):
     def _check_owner(self) -> None:
         self.fence()
 
-    def _put(self, rel: str, data: bytes | bytearray) -> str:
+    def _put(self, rel: str, data: Data) -> str:
         self.fence()
         try:
             return self._retry(partial(super()._put, rel, data))
