@@ -15,21 +15,21 @@ from itertools import chain, pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from benchmarks.gpu_model import limits_of
 from benchmarks.support import Table, machine, options_of, working_folder
 from benchmarks.texts import Sentences, running_text, take
 from elmo_store.format.markers import PartRange
 from elmo_store.storage.root import Root
 from model.characters import BOS, EOS, char_ids
-from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, LONG_TOKENS, TABLE_ROWS, WINDOW
+from model.engine.cuda import LANES, TABLE_ROWS, WINDOW
 from model.engine.gates import GateTable
-from model.engine.planning.grid import Limits
 from model.engine.planning.host import Host, Prepared
 from transforms.stages.plan import ShardTask, shard_tasks
 from transforms.stages.shards import call_text, part_reader, read_shard
 
 SHARD_ROWS, PART_SENTENCES = 49_152, 16_384  # as a job's
 REPEATS = 7
-LIMITS = Limits([LANES], WINDOW, WINDOW * LANES, (), (LONG_LANES,), LONG_TOKENS, GROUP_ROWS)  # windows of the graph's size
+LIMITS = limits_of(LANES)
 STEPS = ("parts read, shards cut out", "words numbered, both directions planned", "slots of the gate tables", "character ids")
 
 

@@ -36,15 +36,21 @@ logger = logging.getLogger(__name__)
 
 LANES = 2048
 LEAST_LANES = 16
-GROUP_ROWS = 1 << 19  # 256 steps of 2,048 lanes: few lanes wait for the longest sentences, and the next group is soon planned
+# At least a job's call, of which a group is then all: its grid ends once. Cut in two, calls of held-out text ran at 73% of a
+# full grid's rate (`python -m benchmarks.gpu_model fill`).
+GROUP_ROWS = 1 << 20
 LEAST_GROUP_ROWS = 1 << 12
 WINDOW = 16  # steps in a graph
-# A sequence of more tokens is computed with few lanes, apart: 2,048 lanes would wait for it. Reading the weights makes a step of
-# 64 lanes take about a fifth of one of 2,048, so that a group of nothing but such sequences takes as long either way.
-LONG_TOKENS, LONG_LANES = 2048, 64
+LONG_LANES = 64  # for sequences that 2,048 lanes would wait for; a step of 64 takes about an eighth of one of 2,048
 TABLE_BLOCK = 1024  # words whose gates are computed in one product, always that many rows
 WORDS_PER_BLOCK = 1024
 TABLE_ROWS = 1 << 17
+
+
+def long_tokens(lanes: int, group_rows: int) -> int:
+    """A sequence of more tokens is computed with few lanes, apart: with all, it alone would take 0.6 of a full group's steps."""
+    return group_rows * 3 // (lanes * 5)
+
 
 # What libraries below PyTorch say when there is too little memory, and what is said when a device has been lost: after
 # that every call to it fails, until the process is a new one.
@@ -209,7 +215,8 @@ class CudaDevice(Device):
         lanes, dtype = self._lanes, self._settings.dtype
         long_lanes = [LONG_LANES] if lanes > LONG_LANES else []
         # A row's bytes can depend on how many there are: a grid has no narrower end. A table has room for all cells of a window.
-        self.limits = Limits([lanes], WINDOW, WINDOW * lanes, (), long_lanes, LONG_TOKENS, self._group_rows)
+        long = long_tokens(lanes, self._group_rows)
+        self.limits = Limits([lanes], WINDOW, WINDOW * lanes, (), long_lanes, long, self._group_rows)
         layout = Layout(
             dtype=dtype,
             device=self.device,

@@ -13,17 +13,21 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from benchmarks import gpu_model
+from benchmarks.texts import SHAPES, made_up_text, take
 from model.engine import cell, cuda, embedder
 from model.engine.cell import select_cell
 from model.engine.cuda import CudaDevice, CudaDirection, matmul_precision
 from model.engine.device import Layout
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine.planning.grid import Limits, plan_direction
+from model.engine.planning.text import Text
 from model.engine.word_vectors import WordVectors
 from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from model.warm import compute_warm
+from pipeline.jobs import embed_job
 from tests.model import golden
 from tests.model.carried import embed_carried
 from tests.model.listed import sequences_of
@@ -99,7 +103,7 @@ def test_a_long_line_does_not_set_the_steps_of_the_others(
     settings = replace(SETTINGS, lanes=32)
     plain = Embedder(tiny, start, settings)
     plain.embed([SentenceRows(s, 0, len(s)) for s in mixed])
-    monkeypatch.setattr(cuda, "LONG_TOKENS", 40)
+    monkeypatch.setattr(cuda, "long_tokens", lambda lanes, rows: 40)
     monkeypatch.setattr(cuda, "LONG_LANES", 4)
     model = Embedder(tiny, start, settings)
     got = model.embed([SentenceRows(s, 0, len(s)) for s in mixed], dtype="float32")
@@ -115,7 +119,7 @@ def test_a_long_line_does_not_set_the_steps_of_the_others(
 
 @pytest.mark.usefixtures("on_cpu")
 def test_after_out_of_memory_long_lines_go_on_too(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "LONG_TOKENS", 40)
+    monkeypatch.setattr(cuda, "long_tokens", lambda lanes, rows: 40)
     monkeypatch.setattr(cuda, "LONG_LANES", 32)
     sentences = [*SENTENCES, [f"w{i % 7}" for i in range(100)]]
     start = StartState.zero(tiny.options)
@@ -354,6 +358,20 @@ def test_on_a_gpu_states_agree_with_the_cpu(tiny: BiLMWeights, precision: str) -
     gpu = Embedder(tiny, start, replace(SETTINGS, device="cuda", precision=precision, lanes=64))  # type: ignore[arg-type]
     for _ in range(2):  # the second time from the captured graph
         np.testing.assert_allclose(embed(gpu), want, rtol=0, atol=1e-5 if precision == "float32" else 0.03)
+
+
+def test_a_jobs_call_is_one_group_in_which_one_long_sentence_is_computed_apart() -> None:
+    assert cuda.GROUP_ROWS >= embed_job.CUDA_ROWS_AT_ONCE
+    assert cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS) < 512
+    assert cuda.long_tokens(cuda.LANES // 2, cuda.GROUP_ROWS // 2) == cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS)
+    lines = [*take(made_up_text(), 600_000), [f"w{i}" for i in range(512)]]
+    filled = gpu_model.fill(Text.of([SentenceRows(s, 0, len(s)) for s in lines]), gpu_model.limits_of(cuda.LANES))
+    assert len(filled.windows) == 1
+    assert filled.used > 0.9  # 38% with the groups and long sequences of before
+    assert filled.tokens == sum(map(len, lines))
+    seconds = filled.parts(SHAPES["full"], gpu_model.CARDS[1], "bfloat16")
+    assert all(part > 0 for part in seconds.values())
+    assert seconds["steps"] > 0.8 * sum(seconds.values())
 
 
 def test_the_module_constants_fit_each_other() -> None:
