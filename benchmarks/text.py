@@ -1,46 +1,80 @@
-"""The whole reading stage of plain running text through Beam's local runner, by one and by two processes.
+"""The reading stage alone: seconds of processor of one process for running text, lines and JSON lines, read to scratch parts.
 
-    python -m benchmarks.text [--megabytes 20]
+    python -m benchmarks.text [--megabytes 6] [--rounds 3]
 
-The text is the sample of the repository, repeated; the processes' starts are in the seconds.
+Kinds take turns, medians are shown; tables of words are cold at each start. The text is the data folder's, of several genres,
+none of it twice, or else the repository's sample, repeated.
 """
 
+import json
+import lzma
+import statistics
 import time
-
-import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from pathlib import Path
 
 from benchmarks.support import Table, machine, options_of, working_folder
 from benchmarks.texts import SAMPLE
 from elmo_store.storage.root import Root
+from tests.data import data_folder
 from transforms.inputs.records import ReadSettings
 from transforms.stages.split import plan_splits, read_tasks
-from transforms.stages.tokenise import TokeniseTasks
+from transforms.stages.tokenise import tokenise_task
+from transforms.text import tokenizers
+
+GENRES = ("wikipedia.00", "gutenberg.00", "us_gov_web.00", "us_presidential_speeches.00", "masc.00", "openstax.00")
+
+
+def running_text(characters: int) -> list[str]:
+    """About so many characters of paragraphs."""
+    files = [data_folder() / "corpus" / "raw" / f"{name}.txt.xz" for name in GENRES]
+    if all(file.is_file() for file in files):
+        texts = [lzma.decompress(file.read_bytes()).decode()[: characters // len(files)] for file in files]
+    else:
+        sample = "\n\n".join(path.read_text("utf-8") for path in sorted(SAMPLE.glob("*.txt")))
+        texts = [sample] * max(1, round(characters / len(sample)))
+    return [line for text in texts for line in text.split("\n") if line.strip()]
+
+
+def write_kinds(folder: Path, characters: int) -> dict[str, Path]:
+    """The same paragraphs as running text, as documents of JSON lines, and as lines of tokens."""
+    paragraphs = running_text(characters)
+    texts = {
+        "text": "\n\n".join(paragraphs),
+        "jsonl": "\n".join(json.dumps({"text": paragraph}, ensure_ascii=False) for paragraph in paragraphs),
+        "lines": "\n".join(" ".join(tokenizers.get("ptb", "text").record(paragraph)) for paragraph in paragraphs),
+    }
+    for kind, text in texts.items():
+        (folder / kind).write_text(text, "utf-8")
+    return {kind: folder / kind for kind in texts}
+
+
+def read(path: Path, kind: str, store: Path) -> tuple[int, float]:
+    """Tokens, and seconds of processor of this process."""
+    settings = ReadSettings()
+    tasks = list(read_tasks(plan_splits([str(path)], kind, settings)))
+    began = time.process_time()
+    results = [tokenise_task(Root(store), task, settings) for task in tasks]
+    return sum(part.n_tokens for result in results for part in result.parts), time.process_time() - began
 
 
 def main() -> None:
     parser = options_of(__doc__)
-    parser.add_argument("--megabytes", type=float, default=20, help="of text (default: 20)")
+    parser.add_argument("--megabytes", type=float, default=6, help="of text (default: 6)")
+    parser.add_argument("--rounds", type=int, default=3, help="(default: 3)")
     args = parser.parse_args()
-    sample = "\n\n".join(path.read_text("utf-8") for path in sorted(SAMPLE.glob("*.txt"))).encode() + b"\n\n"
-    settings = ReadSettings()
     print(machine())
-    table = Table("read, tokenise, write scratch parts", "processes", "MB", "seconds", "MB/s", "tokens/s")
+    table = Table("read, tokenise, write scratch parts", "kind", "MB", "tokens", "CPU seconds", "tokens/s")
     with working_folder() as folder:
-        path = folder / "a.txt"
-        path.write_bytes(sample * max(1, round(args.megabytes * 1e6 / len(sample))))
-        megabytes = path.stat().st_size / 1e6
-        tasks = list(read_tasks(plan_splits([str(path)], "text", settings)))
-        for n in (1, 2):
-            pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-            _ = pipeline | beam.Create(tasks) | TokeniseTasks(Root(folder / f"store-{n}"), settings, processes=n)
-            began = time.perf_counter()
-            result = pipeline.run()
-            result.wait_until_finish()
-            spent = time.perf_counter() - began
-            counters = result.metrics().query()["counters"]
-            tokens = next(counter.committed for counter in counters if counter.key.metric.name == "tokens_read")
-            table.row(str(n), megabytes, spent, megabytes / spent, tokens / spent)
+        paths = write_kinds(folder, round(args.megabytes * 1e6))  # imports what reading needs
+        taken: dict[str, list[float]] = {kind: [] for kind in paths}
+        tokens: dict[str, int] = {}
+        for number in range(args.rounds):
+            for kind, path in paths.items():
+                tokens[kind], spent = read(path, kind, folder / f"store-{kind}-{number}")
+                taken[kind].append(spent)
+        for kind, path in paths.items():
+            spent = statistics.median(taken[kind])
+            table.row(kind, path.stat().st_size / 1e6, tokens[kind], spent, tokens[kind] / spent)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,11 @@ from transforms.inputs.records import ReadSettings, Record, Reject, Sentence
 from transforms.readers import open_split, read_split
 from transforms.stages.split import plan_splits
 from transforms.text import sentences
+from transforms.text.ptb import PennTreebank
 from transforms.text.sentences import sentence_spans
-from transforms.text.tokenizers import describe, get, name_for, ptb, whitespace
+from transforms.text.tokenizers import describe, get, name_for, whitespace
+
+ptb = PennTreebank().record
 
 
 def split(running: str) -> list[str]:

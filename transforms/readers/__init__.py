@@ -29,17 +29,23 @@ _READERS: Mapping[str, Callable[[ByteSource, ReadSettings, Tokenizer], Iterator[
 
 
 def open_split(
-    split: Split, settings: ReadSettings, storage_options: Mapping[str, Any] | None = None, root: Root | None = None
+    split: Split,
+    settings: ReadSettings,
+    storage_options: Mapping[str, Any] | None = None,
+    root: Root | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> tuple[ByteSource, Iterator[Record]]:
     """The records of ``split`` in order, and the source whose counts are whole once they are all read.
 
-    ``root``: the store, where the split is a blob of it. InputError, while reading, if the file as a whole is gone, changed or
+    ``root``: the store, where the split is a blob of it. ``tokenizer``: that of the settings, which splits read together share,
+    because it knows what it met; None makes one. InputError, while reading, if the file as a whole is gone, changed or
     damaged; ValueError for an unknown tokenizer.
     """
     source = ByteSource(split, storage_options, encoding=settings.encoding, root=root)
     if isinstance(split, Damage):
         return source, iter([Reject(0, cut_short(split.reason), "")])
-    records = _READERS[split.format](source, settings, tokenizers.get(settings.tokenizer, split.format))
+    tokenizer = tokenizer or tokenizers.get(settings.tokenizer, split.format)
+    records = _READERS[split.format](source, settings, tokenizer)
     return source, records if settings.sample == 1 else _sampled(records, split, settings.sample)
 
 

@@ -238,8 +238,9 @@ def tokenise_task(
     left = settings.max_sentences or -1
     n_positions = n_ordinals = bytes_read = 0
     errors: list[InputError] = []
+    tokenizer = tokenizers.get(settings.tokenizer, task.splits[0].format)  # a task's splits are of one format
     for split in task.splits:
-        source, records = open_split(split, settings, storage_options, root)
+        source, records = open_split(split, settings, storage_options, root, tokenizer)
         try:
             for record in _until_damage(records, settings) if left else ():
                 left -= 1
@@ -313,13 +314,13 @@ class _Part:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
-        self._columns: dict[str, list[Any]] = {name: [] for name in schema.names}
+        self._rows: list[tuple[Any, ...]] = []
         self._rejects: list[str] = []
         self._n_tokens = self._n_words_cut = self._n_bytes = 0
 
     @property
     def n_sentences(self) -> int:
-        return len(self._columns["id"])
+        return len(self._rows)
 
     def add(self, record: Record, source: str) -> None:
         """Append a record; a reject also as a sentence of zero tokens."""
@@ -334,9 +335,7 @@ class _Part:
             self._rejects.append(json.dumps(reject, ensure_ascii=True) + "\n")
             self._n_bytes += len(self._rejects[-1])
         text = record.text if isinstance(record, Sentence) else ""
-        row = (record.id, source, record.position, record.ordinal, record.within, len(tokens), tokens, text)
-        for column, value in zip(self._columns.values(), row, strict=False):  # the text last, and where it is kept
-            column.append(value)
+        self._rows.append((record.id, source, record.position, record.ordinal, record.within, len(tokens), tokens, text))
         self._n_tokens += len(tokens)
         self._n_bytes += sum(map(len, tokens)) + _CELL_BYTES * (1 + len(tokens)) + len(text)
 
@@ -349,7 +348,9 @@ class _Part:
 
     def write(self, root: Root, path: str, rejects_path: str) -> ScratchPart:
         """Put the part (and its rejects, if it has any) into the store."""
-        table = pa.table(self._columns, schema=self._schema)
+        # The text comes last, and is left out where the schema has none.
+        columns = dict(zip(self._schema.names, zip(*self._rows, strict=True), strict=False))
+        table = pa.table(columns, schema=self._schema)
         sink = BytesIO()
         pq.write_table(table, sink, compression="zstd", row_group_size=max(table.num_rows, 1))
         data = sink.getvalue()
@@ -361,7 +362,7 @@ class _Part:
             rejects=rejects_path if self._rejects else "",
             n_sentences=self.n_sentences,
             n_tokens=self._n_tokens,
-            n_nonempty=sum(1 for n_tokens in self._columns["n_tokens"] if n_tokens),
+            n_nonempty=sum(1 for n_tokens in columns["n_tokens"] if n_tokens),
             n_rejected=len(self._rejects),
             n_words_cut=self._n_words_cut,
             bytes=len(data),

@@ -1,0 +1,105 @@
+"""The table of words and the short way through Punkt give what every rule gives over the whole text, whatever the text."""
+
+import lzma
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from nltk.tokenize.punkt import PunktSentenceTokenizer
+
+from tests.examples import examples
+from transforms.text import ptb, sentences
+from transforms.text.ptb import PennTreebank, tokens_by_rules
+
+WORDS = r"""
+word Word don't can't WON'T dogs' O'Neil 'tis 'Twas 'em 'quoted' ''twice'' ``tex'' cannot Cannot, gimme gımme wanna
+gonna. more'n d'ye y'all it's Its' she'll they've I'm he'd U.S. U.S.A. Mr. Dr. etc. e.g., a.m. J. R. Ph.D. No.
+İstanbul K ſ 'ſ 'ſay 'tıs 'S' 's 'll n't N'T a'n't s's's A'S, a's. x² ½ ½'s x²'s né Été's naïve, Straße ﬁne Москва
+слово. 東京。 ไทย עברית… _ __ a_b
+"""
+MARKS = r"""
+3.14 1,000 1,2,x 10:30 a:b a,b , : ; . .. ... .... … ? ! ?! !!! ." .) .' .” ' '' ''' " "" ``` ` “ ” ‘ ’ « » „ ‟ ″ (
+) [ ] { } < > (a) [b]. {c}, <d> ("x") (word). word.) word." word.' word.”) word?" word,” "word 'word “word ‘word’ -
+-- --- ---- — – ― a–b –a a– a—b a--b a--'b a---b $5 $5.00, 5% #tag @me & * a*b a/b and/or 12,345.67. a.b.c a/ /b a-
+-b a,. a:. a.: a,, ,,a a;. a%. $ % $a$
+"""
+INVISIBLE = [
+    "",
+    "\u00a0",
+    "a\u00a0b",
+    ".\u00a0.",
+    "\u2009",
+    "a\u202f.",
+    "\t",
+    "a\tb",
+    "\t–\t",
+    "\x0b",
+    "\x0c",
+    "\x1c",
+    "a\x1d",
+    "\x85",
+]
+INVISIBLE += ["\u2028", "\u2029", "\u3000", "\n", "a\nb", ".\n", '"\n', "\r", "\ud800", "x\udfffy", "\0", "\ufeff"]
+INVISIBLE += ["a\u0301", "e\u0301's", "\u200b", "\u200bword\u200d", "a\u00adb"]
+PIECES = [*WORDS.split(), *MARKS.split(), *INVISIBLE]
+HOSTILE = st.lists(st.sampled_from(PIECES) | st.text(max_size=6) | st.text("aZ1.,:;'\"`-–—“”‘’()[]$% …", max_size=9), max_size=12)
+
+
+@examples(1500)
+@given(pieces=HOSTILE)
+@example(pieces=["word", "—–—", "word"])
+@example(pieces=["–", "word."])
+@example(pieces=["word", ".", ".", ".", "word", "and.", ".", "."])
+@example(pieces=['""s', "word"])
+@example(pieces=["a" * 100_000 + ".", "(" * 5000 + "x", "b" + ")" * 5000 + "-."])
+def test_a_sentence_has_the_tokens_of_every_rule(pieces: list[str]) -> None:
+    """Cold, warm, and with tables that are emptied all the time."""
+    text = " ".join(pieces)
+    expected, tokenizer = tokens_by_rules(text), PennTreebank()
+    assert tokenizer.sentence(text) == expected
+    assert tokenizer.sentence(text) == expected
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ptb._Table, "MOST", 2)
+        assert tokenizer.sentence(text) == expected
+
+
+@pytest.mark.parametrize("before", [[], ["word"], ['"'], ["–"]])
+@pytest.mark.parametrize("after", [[], ["word"], ["."], ['."'], ["'", ")"]])
+def test_every_piece_between_all_neighbours(before: list[str], after: list[str]) -> None:
+    tokenizer = PennTreebank()
+    for piece in PIECES:
+        text = " ".join((*before, piece, *after))
+        assert tokenizer.sentence(text) == tokens_by_rules(text), text
+
+
+def punkt() -> PunktSentenceTokenizer:
+    """NLTK's own, with our parameters."""
+    return PunktSentenceTokenizer(sentences._punkt()._params)
+
+
+@examples(1000)
+@given(pieces=HOSTILE, space=st.sampled_from([" ", "  ", "\n", "\t", "\x1c"]))
+@example(pieces=["mr-mr.", "A"], space=" ")
+@example(pieces=["Word.", "\x1c"], space="\n")
+def test_punkt_breaks_where_it_would(pieces: list[str], space: str) -> None:
+    text = space.join(pieces)
+    assert list(sentences._punkt().span_tokenize(text)) == list(punkt().span_tokenize(text))
+
+
+@pytest.mark.parametrize("end", ["word", "Mr", "mr-mr", "non-mr", "St", "a", "U.S", "No", '"word', "(Mr", "x-y", "etc"])
+@pytest.mark.parametrize("stop", [".", "?", "!", "..", ".)", '."', ".”", "?!", "?”"])
+@pytest.mark.parametrize("following", ["The", "Smith", "lower", "5", '"The', "(x", "‘A", "'a", ",", "."])
+def test_punkt_breaks_after_every_kind_of_end(end: str, stop: str, following: str) -> None:
+    text = f"It is {end}{stop} {following} goes on."
+    assert list(sentences._punkt().span_tokenize(text)) == list(punkt().span_tokenize(text))
+
+
+@pytest.mark.slow
+def test_the_corpus_has_the_sentences_and_tokens_of_every_rule(shared_dir: Path) -> None:
+    tokenizer, whole = PennTreebank(), punkt()
+    for path in sorted((shared_dir / "corpus/raw/heldout").glob("*.xz")):
+        for line in lzma.decompress(path.read_bytes()).decode().splitlines():
+            assert list(sentences._punkt().span_tokenize(line)) == list(whole.span_tokenize(line)), line
+            for start, stop in sentences.sentence_spans(line):
+                assert tokenizer.sentence(line[start:stop]) == tokens_by_rules(line[start:stop]), line[start:stop]
