@@ -10,10 +10,12 @@ about a word once, between two others, because none of them looks from a word ac
   read what is there up to the end;
 - a quote or a dash at the very beginning may be another one than after a space: the rules read that piece as the first.
 
-The shape of most words that are new says which tokens they are, without the rules (`_plain_tokens`). The tests hold all of it
-against the rules over the whole sentence (`tests/transforms/test_ptb.py`).
+The shape of most words that are new says which tokens they are, without the rules (`_plain_tokens`). A sentence of many other
+words that are new (addresses, formulas) is read by the rules as a whole, which is cheaper then. The tests hold all of it against
+the rules over the whole sentence (`tests/transforms/test_ptb.py`).
 """
 
+import math
 import re
 from collections.abc import Callable
 from functools import cache
@@ -66,7 +68,7 @@ def tokens_by_rules(text: str) -> list[str]:
 # A word with marks that are tokens wherever they stand: letters and digits of any script, single dots, slashes and hyphens
 # between them, commas and colons before a digit; none that the Treebank takes apart (can not, gim me).
 _CONTRACTIONS = ("cannot", "gimme", "gonna", "gotta", "lemme", "wanna")
-_PART = rf"(?!(?i:{'|'.join(_CONTRACTIONS)})\b)[^\W_]+"
+_PART = rf"(?!(?i:{'|'.join(_CONTRACTIONS)})\b)[^\W_]++"
 _PLAIN = re.compile(
     rf"""([(\[{{"$#]*) ({_PART}(?:(?:[./-]|[,:](?=[0-9])){_PART})*\.?) ('[sS])? ([;?!%)\]}}"]*+(?:[,:][;?!%)\]}}"]*+)?)""",
     re.VERBOSE,
@@ -98,14 +100,23 @@ def _plain_tokens(piece: str, *, is_last: bool) -> list[str] | None:
     return [*tokens[:-1], *final]
 
 
+_ODD_PIECES = 3  # of a sentence, put to the rules one by one: about what the whole sentence costs them
+
+
+class _TooManyOdd(Exception):
+    """A sentence has more new pieces for the rules than are worth asking them about one by one."""
+
+
 class _Table(dict[str, tuple[str, ...]]):
     """Pieces of text → their tokens, where something stands ``before`` and ``after`` them or nothing does.
 
-    It is emptied when it is full, so it follows the text; what it holds never shows in the tokens.
+    It is emptied when it is full, so it follows the text; what it holds never shows in the tokens. ``n_odd_left``: pieces that
+    may still be put to the rules; _TooManyOdd at the next one.
     """
 
     MOST = 1 << 16  # pieces
     LONGEST = 64  # characters of a piece that is kept
+    n_odd_left = math.inf
 
     def __init__(self, before: bool, after: bool) -> None:
         super().__init__()
@@ -114,6 +125,9 @@ class _Table(dict[str, tuple[str, ...]]):
     def __missing__(self, piece: str) -> tuple[str, ...]:
         found = _plain_tokens(piece, is_last=not self._after)
         if found is None:
+            if not self.n_odd_left:
+                raise _TooManyOdd
+            self.n_odd_left -= 1
             found = tokens_by_rules(" ".join((*self._before, piece, *self._after)))
             found = found[len(self._before) : len(found) - len(self._after)]
         tokens = tuple(found)
@@ -142,7 +156,11 @@ class PennTreebank:
         end = " ".join(pieces[last:])
         if not last:
             return list(self._only[end])
-        inner = chain.from_iterable(map(self._inner.__getitem__, pieces[1:last]))
+        self._inner.n_odd_left = _ODD_PIECES
+        try:
+            inner = list(chain.from_iterable(map(self._inner.__getitem__, pieces[1:last])))
+        except _TooManyOdd:
+            return tokens_by_rules(text)
         return [*self._first[pieces[0]], *inner, *self._last[end]]
 
     def record(self, text: str) -> list[str]:
