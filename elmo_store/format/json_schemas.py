@@ -23,18 +23,22 @@ def manifest_schema() -> dict[str, Any]:
     own = schema["Manifest"]
     features = msgspec.json.schema(tuple[Name, ...]) | {"uniqueItems": True}
     own["properties"] |= {"required_features": features, "sha256": msgspec.json.schema(Sha256)}
-    own["required"] = list(own["properties"])
+    own["required"] = [name for name in own["properties"] if name != "layout"]
 
     def when(member: str, value: Any, then: dict[str, Any]) -> dict[str, Any]:
-        return {"if": {"properties": {member: {"const": value}}}, "then": {"properties": then}}
+        return {"if": {"properties": {member: {"const": value}}, "required": [member]}, "then": {"properties": then}}
 
-    with_scale = {"contains": {"const": layout.INT8}}
+    def feature(name: str, member: str, value: str) -> dict[str, Any]:
+        named = {"contains": {"const": name}}
+        return when(member, value, {"required_features": named}) | {"else": {"properties": {"required_features": {"not": named}}}}
+
     own["allOf"] = [
         when("complete", True, {"counts": {"type": "object"}, "checksums": {"type": "object"}}),
         when("kind", "mix", {"mix": {"type": "object"}}),
         when("kind", "states", {"mix": {"type": "null"}}),
-        when("dtype", "int8", {"required_features": with_scale})
-        | {"else": {"properties": {"required_features": {"not": with_scale}}}},
+        when("layout", "rows", {"forms": {"contains": {"const": "zarr"}}}),
+        feature(layout.INT8, "dtype", "int8"),
+        feature(layout.ROWS, "layout", "rows"),
     ]
     return _document("manifest", "elmo_store.json, format version 1", {"$ref": "#/$defs/Manifest"}, schema)
 

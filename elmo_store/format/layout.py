@@ -11,7 +11,8 @@ import pyarrow as pa
 
 FORMAT_VERSION: Final = 1
 INT8 = "int8-scale"  # the feature of stores whose vectors are int8 times a scale
-FEATURES = (INT8,)  # `required_features` that this package reads
+ROWS: Final = "rows-layout"  # the feature of stores whose layout is "rows"
+FEATURES = (INT8, ROWS)  # `required_features` that this package reads
 MANIFEST = "elmo_store.json"
 INPUTS = "inputs.parquet"
 START_STATE = "start_state.safetensors"
@@ -50,6 +51,7 @@ FORMS = ("zarr", "parquet")
 ROW_COLUMNS = ("row", "token", "sentence", "index_in_sentence")  # of the Parquet form, before the states
 COMPRESSIONS = ("none", "zstd", "blosc")
 CHECKSUMS = ("none", "crc32c")
+LAYOUTS = ("states", "rows")  # of the Zarr form: one state of a shard after the other, or a row's states side by side
 
 
 def schema(columns: Mapping[str, pa.DataType]) -> pa.Schema:

@@ -24,12 +24,14 @@ from elmo_store.errors import (
     StoreVersionError,
 )
 from elmo_store.format import layout
+from elmo_store.format.layout import MANIFEST
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import Count, Json, Name, Number, Sha256, Size, converted
 from elmo_store.storage.parquet_files import read_table
 from elmo_store.storage.root import Root
 
 UNIQUE = Meta(min_length=1, extra_json_schema={"uniqueItems": True})
+Layout = Annotated[str, Meta(pattern=f"^({'|'.join(layout.LAYOUTS)})$")]
 Form = Annotated[str, Meta(pattern=f"^({'|'.join(layout.FORMS)})$")]
 
 
@@ -125,6 +127,7 @@ class Manifest:
     forms: Annotated[tuple[Form, ...], UNIQUE]
     compression: Annotated[str, Meta(pattern=f"^({'|'.join(layout.COMPRESSIONS)})$")]
     checksum: Annotated[str, Meta(pattern=f"^({'|'.join(layout.CHECKSUMS)})$")] = "none"
+    layout: Layout = "states"  # absent in manifests of before; hides the module in what follows of the class
     counts: Counts | None
     input: InputInfo
     job: Mapping[str, Json] = field(default_factory=dict)
@@ -143,9 +146,14 @@ class Manifest:
         return self.dtype == "int8"
 
     @property
+    def chunk_states(self) -> int:
+        """States of an inner chunk of the Zarr form: all of them, side by side in each row, or one."""
+        return len(self.states) if self.layout == "rows" else 1
+
+    @property
     def required_features(self) -> tuple[str, ...]:
         """What else a reader must know."""
-        return (layout.INT8,) if self.is_int8 else ()
+        return (*([layout.INT8] if self.is_int8 else ()), *([layout.ROWS] if self.layout == "rows" else ()))
 
     @property
     def row_bytes(self) -> int:
@@ -170,7 +178,7 @@ class Manifest:
         return value | {"sha256": own_sha256(value)}
 
     @classmethod
-    def parse(cls, value: Any, where: str = layout.MANIFEST) -> "Manifest":
+    def parse(cls, value: Any, where: str = MANIFEST) -> "Manifest":
         """The manifest of a JSON object; unknown keys are ignored (a later minor writer may add some).
 
         Raises:
@@ -180,7 +188,7 @@ class Manifest:
         """
         _check_known(value, where)
         try:
-            manifest = converted(value, cls)
+            manifest = converted({"layout": "states"} | value if isinstance(value, dict) else value, cls)
             _check(manifest, value)
         except ValueError as error:
             raise ManifestError(f"{where}: {error}") from error
@@ -207,6 +215,7 @@ def _check_known(value: Any, where: str) -> None:
         ("forms", "the form", layout.FORMS),
         ("compression", "compression", layout.COMPRESSIONS),
         ("checksum", "checksum", layout.CHECKSUMS),
+        ("layout", "the layout", layout.LAYOUTS),
     ):
         member = value.get(name)
         for text in member if isinstance(member, list) else [member]:
@@ -222,10 +231,11 @@ def _check_sizes(manifest: Manifest) -> None:
         raise ValueError(f"sentence_chunk is {manifest.sentence_chunk}, more than {layout.MOST_SENTENCE_CHUNK:,}")
     if manifest.shard_rows % manifest.chunk_rows:
         raise ValueError(f"chunk_rows is {manifest.chunk_rows}, which does not divide shard_rows, {manifest.shard_rows}")
-    row_bytes = max(manifest.channels * layout.NUMBER_BYTES[manifest.dtype], len(manifest.states) * layout.SCALE_BYTES)
+    row_bytes = manifest.chunk_states * manifest.channels * layout.NUMBER_BYTES[manifest.dtype]
+    row_bytes = max(row_bytes, len(manifest.states) * layout.SCALE_BYTES)
     if manifest.chunk_rows * row_bytes > layout.MOST_CHUNK_BYTES:
         raise ValueError(f"chunk_rows is {manifest.chunk_rows}: a chunk would have more than {layout.MOST_CHUNK_BYTES:,} bytes")
-    if manifest.shard_rows // manifest.chunk_rows * len(manifest.states) > layout.MOST_CHUNKS:
+    if manifest.shard_rows // manifest.chunk_rows * len(manifest.states) > layout.MOST_CHUNKS * manifest.chunk_states:
         raise ValueError(f"shard_rows is {manifest.shard_rows}: a shard would have more than {layout.MOST_CHUNKS:,} inner chunks")
 
 
@@ -271,8 +281,11 @@ def _check(manifest: Manifest, value: Mapping[str, Any]) -> None:
     _check_columns(manifest, value)
     if value.get("required_features") != list(manifest.required_features):
         raise ValueError(
-            f"required_features must name {layout.INT8!r} if dtype is 'int8', and only then; it is {manifest.dtype!r}"
+            f"required_features must be {list(manifest.required_features)} "
+            f"where dtype is {manifest.dtype!r} and layout {manifest.layout!r}"
         )
+    if manifest.layout == "rows" and "zarr" not in manifest.forms:
+        raise ValueError(f"layout is {manifest.layout!r} in a store without the Zarr form")
     for name in ("counts", "checksums"):
         if manifest.complete and value[name] is None:
             raise ValueError(f"{name} is null in a store that says it is complete")

@@ -62,7 +62,7 @@ def metadata(manifest: Manifest) -> dict[str, bytes]:
     if "zarr" in m.forms:
         rows, n_states, channels = m.sizes.rows, len(m.states), m.channels
         _create(
-            group, "states", (rows, n_states, channels), (m.chunk_rows, 1, channels), m.dtype,
+            group, "states", (rows, n_states, channels), (m.chunk_rows, m.chunk_states, channels), m.dtype,
             dimension_names=("row", "state", "channel"), shards=(m.shard_rows, n_states, channels),
             compressors=_compressors(m, np.dtype(m.dtype).itemsize), attributes={"multiply_by": "scale"} if m.is_int8 else {},
         )  # fmt: skip
@@ -116,10 +116,10 @@ def encode_shard(manifest: Manifest, shard: int, states: Array | Int8Rows) -> li
     ``states``: [rows of the shard, n_states, channels] in the manifest's dtype. The last shard's rows may be fewer than
     ``shard_rows``; inner chunks that lie wholly beyond them are left out.
     """
+    values = states.values if isinstance(states, Int8Rows) else states
+    parts = [(layout.zarr_states_shard(shard), values if manifest.layout == "states" else values[:, None])]
     if isinstance(states, Int8Rows):  # an inner chunk of `scale` holds all scales of its rows
-        parts = [(layout.zarr_states_shard(shard), states.values), (layout.zarr_scale_shard(shard), states.scale[:, None])]
-    else:
-        parts = [(layout.zarr_states_shard(shard), states)]
+        parts.append((layout.zarr_scale_shard(shard), states.scale[:, None]))
     settings: dict[str, Any] = {"compression": manifest.compression, "checksum": manifest.checksum}
     settings |= {"shard_rows": manifest.shard_rows, "chunk_rows": manifest.chunk_rows}
     return [(rel, zarr_shard.encode(rows, **settings)) for rel, rows in parts]

@@ -16,7 +16,7 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.forms import zarr_shard
-from elmo_store.forms.runs import Blocks, PlainRows, RowReader, Spans, cut
+from elmo_store.forms.runs import Blocks, PlainRows, RowReader, Spans, cut, in_blocks
 from elmo_store.forms.zarr_shard import DamagedError, ShardIndex
 from elmo_store.storage import parquet_files
 from elmo_store.storage.ranges import Range, ShortReadError
@@ -28,6 +28,7 @@ T = TypeVar("T")
 SHARDS_AT_HAND = 1024  # indices of 10 KB each for 16,384 rows of 5 states
 TOKEN_CHUNKS_AT_HAND = 8
 DECODE_THREADS = 4
+BLOCK_BYTES = 1 << 26  # of all states that are read at a time where some are chosen of them
 MOST_TOKEN_BYTES, MOST_TOKEN_RATIO = 1 << 28, 250  # that a chunk of tokens decompresses to: the larger of the two
 
 
@@ -35,7 +36,7 @@ class ShardedRows:
     """Reads rows of one sharded array of the Zarr form. Safe for threads; not for use across a fork.
 
     An inner chunk holds ``chunk_rows`` rows of one of ``n_parts`` parts of the array's width: one state of ``states``, or all
-    scales of ``scale``, which has one part.
+    where the layout has them side by side; all scales of ``scale``.
 
     Args:
         root, manifest: of the store.
@@ -78,7 +79,7 @@ class ShardedRows:
             return None
         offsets = np.arange(self._n_parts * used).reshape(self._n_parts, used).T * self._chunk_bytes
         if (index.lengths[:used] != self._chunk_bytes).any() or (index.offsets[:used] != offsets).any():
-            return f"{self._root.url(rel)}: its index does not name the inner chunks one state after the other, from byte 0 on"
+            return f"{self._root.url(rel)}: its index does not name the inner chunks one part after the other, from byte 0 on"
         return None
 
     def _used(self, shard: int) -> int:
@@ -155,22 +156,36 @@ class ZarrRows(RowReader):
 
     def __init__(self, root: Root, manifest: Manifest) -> None:
         super().__init__(root, manifest)
-        n_states = len(manifest.states)
-        self._states = ShardedRows(root, manifest, layout.zarr_states_shard, n_states, manifest.channels, manifest.dtype)
+        n_states, chunk_states = len(manifest.states), manifest.chunk_states
+        parts = (n_states // chunk_states, chunk_states * manifest.channels)
+        self._states = ShardedRows(root, manifest, layout.zarr_states_shard, *parts, manifest.dtype)
         self._scale = ShardedRows(root, manifest, layout.zarr_scale_shard, 1, n_states, np.float32)  # of an int8 store
         self._beside = ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix="scale")
         self._tokens: Recent[int, list[str]] = Recent(TOKEN_CHUNKS_AT_HAND)
 
     def _numbers(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:
-        return self._states.read(states, spans, empty)
+        m = self._manifest
+        if m.layout == "states":
+            return self._states.read(states, spans, empty)
+        shape = (-1, len(m.states), m.channels)
+        if list(states) == list(range(len(m.states))):
+            return self._states.read([0], spans, empty).reshape(shape)
+        bounds = np.asarray(spans, np.int64).reshape(-1, 2)
+        chosen = empty((int((bounds[:, 1] - bounds[:, 0]).sum()), len(states), m.channels), m.dtype)
+        place = 0
+        for block in in_blocks(bounds, max(1, BLOCK_BYTES // m.row_bytes)):  # so that memory is that of what was asked for
+            rows = self._states.read([0], block).reshape(shape)
+            np.take(rows, states, axis=1, out=chosen[place : place + len(rows)], mode="clip")
+            place += len(rows)
+        return chosen
 
     def _int8(self, states: Sequence[int], spans: Spans, empty: Empty) -> Int8Rows:
         """Both arrays; of a store that is far away at the same time, so that scales cost no request in a row."""
         if self._root.is_local:
-            scale, values = self._scale.read([0], spans, empty), self._states.read(states, spans, empty)
+            scale, values = self._scale.read([0], spans, empty), self._numbers(states, spans, empty)
         else:
             later = self._beside.submit(self._scale.read, [0], spans, empty)
-            values, scale = self._states.read(states, spans, empty), later.result()
+            values, scale = self._numbers(states, spans, empty), later.result()
         return Int8Rows(values, scale[:, 0, list(states)])
 
     def tokens(self, first: int, stop: int) -> list[str]:

@@ -6,6 +6,7 @@ tests/store compare what zarr reads, and the lengths that zarr writes. Format:
 https://zarr-specs.readthedocs.io/en/latest/v3/codecs/sharding-indexed/index.html
 """
 
+import math
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -26,35 +27,36 @@ class DamagedError(ValueError):
     """Bytes that are not what a shard's inner chunk or index must be; says what is wrong, not where."""
 
 
-def encode(states: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compression: str, checksum: str = "none") -> Data:
-    """The object of a shard of ``shard_rows`` rows whose first ones are ``states`` [n, n_states, channels], one or more.
+def encode(rows: npt.NDArray[Any], *, shard_rows: int, chunk_rows: int, compression: str, checksum: str = "none") -> Data:
+    """The object of a shard of ``shard_rows`` rows whose first ones are ``rows`` [n, n_parts, …], one or more.
 
-    It has inner chunks of ``chunk_rows`` rows of one state, compressed ("none", "zstd", "blosc") and each with its CRC-32C behind
-    it if ``checksum`` is "crc32c": all of the first state, then all of the next, so that one state is one range of the object;
-    then the index with its CRC-32C. The last used chunk is filled up with zeros, those beyond it are left out.
+    A part is a state, or all that a row has. The object has inner chunks of ``chunk_rows`` rows of one part, compressed ("none",
+    "zstd", "blosc") and each with its CRC-32C behind it if ``checksum`` is "crc32c": all of the first part, then all of the next,
+    so that one part is one range of the object; then the index with its CRC-32C. The last used chunk is filled up with zeros,
+    those beyond it are left out.
 
-    What is stored as it is and lies in memory state by state (a view of [n_states, n, channels]) is not copied: the pieces that
-    are returned are that memory, which must stay as it is until they are put.
+    What is stored as it is and lies in memory part by part (a view of [n_parts, n, …]) is not copied: the pieces that are
+    returned are that memory, which must stay as it is until they are put.
     """
-    n, n_states, channels = states.shape
+    n, n_parts, *rest = rows.shape
     used, n_chunks = -(-n // chunk_rows), shard_rows // chunk_rows
     stored_as_is = compression == "none" and checksum == "none"
-    little = states.dtype.newbyteorder("<")
-    padding = np.zeros((used * chunk_rows - n, channels), little)
-    step = used * chunk_rows if stored_as_is else chunk_rows  # as they are, all chunks of a state are one piece
+    little = rows.dtype.newbyteorder("<")
+    padding = np.zeros((used * chunk_rows - n, *rest), little)
+    step = used * chunk_rows if stored_as_is else chunk_rows  # as they are, all chunks of a part are one piece
     pieces: list[bytes | memoryview] = []
-    lengths = np.full((n_states, used), chunk_rows * channels * little.itemsize, np.uint64)
-    for state in range(n_states):
-        rows = np.ascontiguousarray(states[:, state], little)
+    lengths = np.full((n_parts, used), chunk_rows * math.prod(rest) * little.itemsize, np.uint64)
+    for part in range(n_parts):
+        own = np.ascontiguousarray(rows[:, part], little)
         for first in range(0, n, step):
-            chunk = rows[first : first + step]
+            chunk = own[first : first + step]
             if stored_as_is:
                 pieces += [_bytes_of(chunk), _bytes_of(padding)]
                 continue
             whole = chunk if len(chunk) == step else np.concatenate([chunk, padding])
             packed = _bytes_of(whole) if compression == "none" else bytes(_codec(compression).encode(whole))
             pieces += [packed, crc32c(packed)] if checksum == "crc32c" else [packed]
-            lengths[state, first // step] = len(packed) + CRC_BYTES * (checksum == "crc32c")
+            lengths[part, first // step] = len(packed) + CRC_BYTES * (checksum == "crc32c")
     return (*filter(len, pieces), _index(lengths, n_chunks))
 
 
@@ -63,9 +65,9 @@ def _bytes_of(values: npt.NDArray[Any]) -> memoryview:
     return values.reshape(-1).view(np.uint8).data
 
 
-def index_bytes(n_chunks: int, n_states: int) -> int:
-    """Bytes of the index at the end of a shard of ``n_chunks`` × ``n_states`` inner chunks."""
-    return n_chunks * n_states * 16 + CRC_BYTES
+def index_bytes(n_chunks: int, n_parts: int) -> int:
+    """Bytes of the index at the end of a shard of ``n_chunks`` × ``n_parts`` inner chunks."""
+    return n_chunks * n_parts * 16 + CRC_BYTES
 
 
 @dataclass(frozen=True)
@@ -73,27 +75,27 @@ class ShardIndex:
     """Where the inner chunks of one shard object are.
 
     Attributes:
-        offsets: int64 [n_chunks, n_states], bytes from the object's start; -1 for a chunk that is absent.
-        lengths: int64 [n_chunks, n_states], bytes.
+        offsets: int64 [n_chunks, n_parts], bytes from the object's start; -1 for a chunk that is absent.
+        lengths: int64 [n_chunks, n_parts], bytes.
     """
 
     offsets: npt.NDArray[np.int64]
     lengths: npt.NDArray[np.int64]
 
     @classmethod
-    def parse(cls, data: Whole, n_chunks: int, n_states: int, used: int, most_bytes: int) -> "ShardIndex":
+    def parse(cls, data: Whole, n_chunks: int, n_parts: int, used: int, most_bytes: int) -> "ShardIndex":
         """The index of a shard from its last bytes, of whose chunks of rows the first ``used`` must be there.
 
         DamagedError if it is cut, its CRC-32C is wrong, a chunk that has rows is absent or empty, or one has more than
         ``most_bytes``: as much memory is taken for it.
         """
-        size = index_bytes(n_chunks, n_states)
+        size = index_bytes(n_chunks, n_parts)
         if len(data) < size:
             raise DamagedError(f"it has {len(data)} bytes, its index alone takes {size}")
         index = bytes(data[len(data) - size :])
         if crc32c(index[:-CRC_BYTES]) != index[-CRC_BYTES:]:
             raise DamagedError("the CRC-32C of its index is wrong")
-        entries = np.frombuffer(index, "<u8", 2 * n_chunks * n_states).reshape(n_chunks, n_states, 2)
+        entries = np.frombuffer(index, "<u8", 2 * n_chunks * n_parts).reshape(n_chunks, n_parts, 2)
         absent = np.argwhere((entries[:used] >= 2**62).any(axis=2))
         if len(absent):
             chunk, state = absent[0].tolist()
@@ -149,11 +151,11 @@ def _content_bytes(compression: str, head: bytes) -> int:
 
 
 def _index(lengths: npt.NDArray[np.uint64], n_chunks: int) -> bytes:
-    """Offset and length of each inner chunk, stored one after another in ``lengths`` [n_states, used]; then the CRC-32C."""
-    n_states, used = lengths.shape
-    entries = np.full((n_chunks, n_states, 2), ABSENT, "<u8")
+    """Offset and length of each inner chunk, stored one after another in ``lengths`` [n_parts, used]; then the CRC-32C."""
+    n_parts, used = lengths.shape
+    entries = np.full((n_chunks, n_parts, 2), ABSENT, "<u8")
     flat = lengths.reshape(-1)
-    entries[:used, :, 0] = (np.cumsum(flat) - flat).reshape(n_states, used).T
+    entries[:used, :, 0] = (np.cumsum(flat) - flat).reshape(n_parts, used).T
     entries[:used, :, 1] = lengths.T
     index = entries.tobytes()
     return index + crc32c(index)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.commands import derive
-from pipeline.jobs.spec import CHECKSUMS
+from pipeline.jobs.spec import CHECKSUMS, LAYOUTS, NO_ROWS
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
@@ -21,6 +21,7 @@ EPILOG = """\
   elmo-store convert out/store --output out/small --dtype int8       half of float16, a quarter of float32
   elmo-store convert out/store --output out/table --store parquet    for DuckDB, Polars, Spark
   elmo-store convert out/store --output out/top --states fwd2,bwd2   the top layer alone
+  elmo-store convert out/store --output out/rows --layout rows       for training: a sentence is one read
 
 Sentences, ids, rejects and shards stay as they are. What int8 loses: docs/development/performance.md.
 Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--states", metavar="NAME,…", help="only some of its states (or weight sets), such as fwd2,bwd2 (default: all)"
     )
     parser.add_argument("--checksum", choices=CHECKSUMS, help="of each inner chunk or page, as embed's (default: as the source)")
+    parser.add_argument("--layout", choices=LAYOUTS, help="of the Zarr form, as embed's (default: as the source)")
     derive.add_arguments(parser)
 
 
@@ -55,8 +57,10 @@ def converted_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
     mix = manifest.mix
     if mix is not None:
         mix = replace(mix, weight_sets=tuple(weights for weights in mix.weight_sets if weights.name in states))
-    checksum = args.checksum or manifest.checksum
-    converted = derive_job.output_manifest(args, manifest, states=states, mix=mix, checksum=checksum)
+    asked_else = {name: value for name in ("checksum", "layout") if (value := getattr(args, name))}
+    converted = derive_job.output_manifest(args, manifest, states=states, mix=mix, **asked_else)
+    if converted.layout == "rows" and "zarr" not in converted.forms:
+        raise CommandError(Exit.BAD_USAGE, NO_ROWS)
     # The source's job stays, so that --recompute knows how the states were computed.
     own_job = {
         "converted_from": source_sha256,
@@ -65,6 +69,7 @@ def converted_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
         "dtype": converted.dtype,
         "store": " ".join(converted.forms),
         "compression": converted.compression,
-        "checksum": checksum,
+        "checksum": converted.checksum,
+        "layout": converted.layout,
     }
     return replace(converted, job=dict(manifest.job) | own_job)

@@ -112,16 +112,17 @@ def output_manifest(args: argparse.Namespace, source: Manifest, **changes: Any) 
 
     CommandError for names that an int8 store can't have.
     """
+    forms = STORES[args.store] if args.store else source.forms
     made = replace(
         source,
         complete=False,
         objects=(),
         checksums=None,
         dtype=args.dtype or source.dtype,
-        forms=STORES[args.store] if args.store else source.forms,
+        forms=forms,
         compression=args.compression or source.compression,
         software=versions(),
-        **changes,
+        **({"layout": source.layout if "zarr" in forms else "states"} | changes),
     )
     if made.is_int8:
         try:

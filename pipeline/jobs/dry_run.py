@@ -195,7 +195,7 @@ def _lines(options: EmbedOptions, sample: Sample, job: Estimate, store_bytes: in
     yield f"from {of}: {sample.n_sentences:,} sentences, {sample.n_tokens:,} tokens, {sample.n_rejected:,} records refused"
     yield f"  tokens    {about}{job.n_tokens:,}"
     yield f"  shards    {about}{-(-job.n_rows // options.shard_rows):,}"
-    yield f"  store     {about}{human_bytes(store_bytes)}"
+    yield f"  store     {about}{human_bytes(store_bytes)}" + (", layout rows" if options.layout == "rows" else "")
     free = Root(options.output, options.storage_options).free_bytes() if options.output else None
     if free is not None:
         yield f"  free      {human_bytes(free)}" + (" (NOT ENOUGH)" if free < store_bytes else "")

@@ -111,6 +111,7 @@ def new_manifest(options: EmbedOptions, source: Input, model: LoadedModel) -> Ma
         forms=options.forms,
         compression=options.compression,
         checksum=options.checksum,
+        layout=options.layout,
         counts=None,
         input=InputInfo(job["input"], len(describe_files(splits))),
         job=job,

@@ -21,10 +21,12 @@ FLOATS = ("float16", "float32")  # of what is exported
 PRECISIONS = ("auto", "float32", "tf32", "bfloat16", "int8")
 COMPRESSIONS = ("none", "zstd", "blosc")
 CHECKSUMS = ("none", "crc32c")
+LAYOUTS = ("states", "rows")
 DEFAULT_SHARD_ROWS = 16_384
 ZARR_CHUNK_ROWS = 128  # --shard-rows is a multiple of it, or below it
 MAX_REJECT_RATE = 0.5
 DEFAULT_ACCELERATOR = "type:nvidia-tesla-t4;count:1;install-nvidia-driver"  # Dataflow's spelling
+NO_ROWS = "--layout rows is of the Zarr form, and --store parquet has none: take --store zarr or both, or leave it out"
 SIZING = "before the work"  # group of the options that ask for a look, not for a job
 
 
@@ -119,6 +121,10 @@ class EmbedOptions:
     dtype: str = _write(
         "numbers as stored; int8 has a scale for each state of each row: half of float16, cosine 0.9999 (default: float16)",
         "float16", choices=DTYPES, job=True,
+    )  # fmt: skip
+    layout: str = _write(
+        "of the Zarr form: states = a state after the other, so that one costs its share; rows = a row's states side by side, "
+        "so that a sentence is one read and one state costs all (default: states)", "states", choices=LAYOUTS, job=True,
     )  # fmt: skip
     boundaries: bool = _write("also keep the BOS and EOS row of each sentence (default: off)", False, job=True)
     shard_rows: int = _write(
@@ -284,6 +290,8 @@ def problems(options: EmbedOptions) -> Sequence[str]:
             problems.append(f"{flag(name)} belongs to --dry-run: leave it out, or add that")
     if (names := options.named_states) is not None and (not names or len(set(names)) < len(names)):
         problems.append(f"--states {options.states}: name one or more states, each once, such as x,fwd2,bwd2")
+    if options.layout == "rows" and "zarr" not in options.forms:
+        problems.append(NO_ROWS)
     if options.input_format != "auto":
         problems += unused_options(options, [options.input_format])
     if options.encoding is not None and not _is_text_encoding(options.encoding):

@@ -29,7 +29,8 @@ def summary(root: Root, manifest: Manifest, left: Mapping[str, Any] | None, *, s
     if left is not None:
         per_token = left["bytes"] / counts.tokens if counts.tokens else 0.0
         size = f"{human_bytes(left['bytes'])} in {size}, {per_token:,.0f} bytes a token"
-    forms = " and ".join({"zarr": "Zarr (states.zarr)", "parquet": "Parquet (states/)"}[f] for f in manifest.forms)
+    by_row = ", layout rows" if manifest.layout == "rows" else ""
+    forms = " and ".join({"zarr": f"Zarr (states.zarr{by_row})", "parquet": "Parquet (states/)"}[f] for f in manifest.forms)
     refused = f"{counts.rejected:,} records refused" + (f" (see {root.url(REJECTS)})" if counts.rejected else "")
     rows = {
         "text": f"{counts.sentences:,} sentences, {counts.tokens:,} tokens{_why_none(manifest)}",

@@ -108,9 +108,10 @@ def pictures(figures: StoreFigures, names: Iterable[str]) -> str:
 
 def job(figures: StoreFigures) -> str:
     manifest, span = figures.manifest, figures.job.span_seconds
+    form = " and ".join(manifest.forms) + (", layout rows" if manifest.layout == "rows" else "")
     rows: list[tuple[Any, Any]] = [
         ("store", figures.url),
-        ("kind", f"{manifest.kind}, {' and '.join(manifest.forms)}, {manifest.dtype}, compression {manifest.compression}"),
+        ("kind", f"{manifest.kind}, {form}, {manifest.dtype}, compression {manifest.compression}"),
         ("model", f"{manifest.model.name} ({manifest.model.fingerprint})"),
         ("computed in", f"{manifest.precision}, every sentence from a {manifest.start_state.kind} start state"),
         ("tokenizer", manifest.tokenizer),

@@ -16,6 +16,7 @@ from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
 import elmo_store
 from elmo_store.format import layout
 from elmo_store.storage.filesystems import OBSTORE
+from tests.s3_server import counted
 from tests.store.support import Written, make_store
 
 FOOTER = 75_000  # pyarrow reads the last 64 KiB of a file for its footer; pages and indices come on top
@@ -124,6 +125,29 @@ def test_a_few_rows_of_an_int8_store_cost_their_bytes(fetched: Counter[str]) -> 
     CountingFileSystem.requests = 0
     sentence.read()
     assert CountingFileSystem.requests == 4  # two shards, of each the vectors and the scales, all at the same time
+
+
+@pytest.mark.parametrize(
+    ("settings", "requests"),
+    [({}, 5), ({"layout": "rows"}, 1), ({"layout": "rows", "dtype": "int8"}, 2), ({"layout": "rows", "compression": "zstd"}, 1)],
+)
+def test_a_sentence_on_s3_is_one_request_where_states_stand_side_by_side(
+    s3_url: str, settings: dict[str, Any], requests: int
+) -> None:
+    shape: dict[str, Any] = {"lengths": (900, 20, 900), "parts": (3,), "shard_rows": 2048, "channels": 64}
+    written = make_store(f"{s3_url}/{uuid4()}", store_forms=("zarr",), **shape, **settings)
+    sentence = elmo_store.open(written.root.url()).sentence(1)
+    states = sentence.read()  # where a chunk of a shard begins is known now, if it is asked for
+    row_bytes = written.manifest.row_bytes
+    traffic = counted(sentence._store.root.filesystem)
+    np.testing.assert_array_equal(sentence.read(), states)
+    np.testing.assert_array_equal(states, written.states[written.rows(1)])
+    assert traffic.requests == requests
+    if written.manifest.compression == "none":
+        assert traffic.bytes == 20 * row_bytes
+        traffic.reset()
+        np.testing.assert_array_equal(sentence["bwd1"], states[:, 2])
+        assert traffic.bytes == (20 * row_bytes if "layout" in settings else 20 * row_bytes // 5)
 
 
 def test_a_sentence_costs_one_part(fetched: Counter[str]) -> None:

@@ -30,14 +30,17 @@ WITH_INT8 = pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 
 CODECS = pytest.mark.parametrize("compression", ["none", "zstd", "blosc"])
 CHECKSUMS = pytest.mark.parametrize("checksum", ["none", "crc32c"])
+LAYOUTS = pytest.mark.parametrize("zarr_layout", layout.LAYOUTS)
 
 
 @WITH_INT8
 @CODECS
 @CHECKSUMS
-def test_tensorstore(tmp_path: Path, dtype: str, compression: str, checksum: str) -> None:
+@LAYOUTS
+def test_tensorstore(tmp_path: Path, dtype: str, compression: str, checksum: str, zarr_layout: str) -> None:
     """tensorstore has no strings: the states' names come from the manifest, the tokens from sentences/, as the page says."""
-    written = make_store(str(tmp_path / "store"), dtype=dtype, compression=compression, checksum=checksum)
+    settings = {"dtype": dtype, "compression": compression, "checksum": checksum, "layout": zarr_layout}
+    written = make_store(str(tmp_path / "store"), **settings)
 
     def array(name: str) -> Any:
         kvstore = {"driver": "file", "path": str(tmp_path / "store" / "states.zarr" / name)}
@@ -61,8 +64,10 @@ def test_tensorstore(tmp_path: Path, dtype: str, compression: str, checksum: str
 @WITH_INT8
 @CODECS
 @CHECKSUMS
-def test_xarray(tmp_path: Path, dtype: str, compression: str, checksum: str) -> None:
-    written = make_store(str(tmp_path / "store"), dtype=dtype, compression=compression, checksum=checksum)
+@LAYOUTS
+def test_xarray(tmp_path: Path, dtype: str, compression: str, checksum: str, zarr_layout: str) -> None:
+    settings = {"dtype": dtype, "compression": compression, "checksum": checksum, "layout": zarr_layout}
+    written = make_store(str(tmp_path / "store"), **settings)
     with xarray.open_zarr(tmp_path / "store" / "states.zarr") as data:
         assert data.states.dims == ("row", "state", "channel")
         assert data.states.dtype == dtype
@@ -100,8 +105,9 @@ def test_xarray_opens_without_reading_rows_or_tokens(tmp_path: Path) -> None:
         assert {key for key in asked if key.startswith("token/c")} == {"token/c/1"}
 
 
-def test_zarr_with_and_without_the_gathered_metadata(tmp_path: Path) -> None:
-    written = make_store(str(tmp_path / "store"))
+@LAYOUTS
+def test_zarr_with_and_without_the_gathered_metadata(tmp_path: Path, zarr_layout: str) -> None:
+    written = make_store(str(tmp_path / "store"), layout=zarr_layout)
     for gathered in (True, False):
         group = zarr.open_group(tmp_path / "store" / "states.zarr", mode="r", use_consolidated=gathered)
         assert sorted(name for name, _ in group.arrays()) == ["sentence_start", "state", "states", "token"]
@@ -231,8 +237,9 @@ def test_eight_bits_in_one_expression(tmp_path: Path, compression: str) -> None:
         assert "RLE_DICTIONARY" in group.column(names.index("fwd1.list.element")).encodings
 
 
-def test_xarray_and_dask_of_an_int8_store(tmp_path: Path) -> None:
-    written = make_store(str(tmp_path / "store"), dtype="int8", store_forms=("zarr",))
+@LAYOUTS
+def test_xarray_and_dask_of_an_int8_store(tmp_path: Path, zarr_layout: str) -> None:
+    written = make_store(str(tmp_path / "store"), dtype="int8", store_forms=("zarr",), layout=zarr_layout)
     data = elmo_store.open(written.root.url()).to_xarray(chunks={})
     floats = data.states * data.scale  # nothing is read yet
     assert floats.dtype == np.float32

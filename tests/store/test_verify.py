@@ -273,7 +273,7 @@ def test_inner_chunks_in_another_order_are_named(tmp_path: Path) -> None:
     data[-4 - 5 * 16 :] = index + crc32c(bytes(index))
     root.put(rel, bytes(data))
     resign(root)
-    assert "does not name the inner chunks one state after the other" in faults(root)
+    assert "does not name the inner chunks one part after the other" in faults(root)
 
 
 @pytest.mark.parametrize(

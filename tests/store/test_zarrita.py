@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elmo_store.format.layout import LAYOUTS
 from tests.store.support import make_store
 
 PROGRAM = """
@@ -28,12 +29,14 @@ console.log(JSON.stringify(found));
 
 @pytest.mark.parametrize("compression", ["none", "zstd", "blosc"])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
-def test_zarrita(tmp_path: Path, dtype: str, compression: str) -> None:
+@pytest.mark.parametrize("zarr_layout", LAYOUTS)
+def test_zarrita(tmp_path: Path, dtype: str, compression: str, zarr_layout: str) -> None:
     """Numbers of 16 bits need a Node that has Float16Array (24 has, 20 has not), where zarrita says so."""
     node, folder = shutil.which("node"), os.environ.get("ELMO_STORE_ZARRITA")
     if node is None or folder is None:
         pytest.skip("no zarrita: npm install --prefix FOLDER zarrita, and FOLDER in ELMO_STORE_ZARRITA")
-    written = make_store(str(tmp_path / "store"), dtype=dtype, compression=compression, checksum="crc32c")
+    settings = {"dtype": dtype, "compression": compression, "checksum": "crc32c", "layout": zarr_layout}
+    written = make_store(str(tmp_path / "store"), **settings)
     names = ["states", "token", "state", "sentence_start", *(["scale"] if dtype == "int8" else [])]
     command = [node, "--input-type=module", "--eval", PROGRAM, str(tmp_path / "store" / "states.zarr"), *names]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)

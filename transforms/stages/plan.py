@@ -278,12 +278,13 @@ def id_of_plan(manifest: Manifest, plan: CorpusPlan) -> str:
     settings = [manifest.states, manifest.dtype, manifest.precision, manifest.job.get("cell")]
     settings += [manifest.boundaries, manifest.shard_rows, manifest.chunk_rows]
     forms = [form for form in FORMS if form in manifest.forms]
+    encoding = [forms, manifest.compression, manifest.checksum, *(["rows"] if manifest.layout == "rows" else [])]
     digest = hashlib.sha256()
     for value in (
         manifest.model.fingerprint,
         manifest.start_state.sha256,
         json.dumps(settings),
-        json.dumps([forms, manifest.compression, manifest.checksum]),
+        json.dumps(encoding),
         *(part.scratch.sha256 for part in plan.parts),
     ):
         digest.update(value.encode() + b"\0")
