@@ -136,10 +136,11 @@ def test_a_sentence_on_s3_is_one_request_where_states_stand_side_by_side(
 ) -> None:
     shape: dict[str, Any] = {"lengths": (900, 20, 900), "parts": (3,), "shard_rows": 2048, "channels": 64}
     written = make_store(f"{s3_url}/{uuid4()}", store_forms=("zarr",), **shape, **settings)
-    sentence = elmo_store.open(written.root.url()).sentence(1)
+    store = elmo_store.open(written.root.url())
+    sentence = store.sentence(1)
     states = sentence.read()  # where a chunk of a shard begins is known now, if it is asked for
     row_bytes = written.manifest.row_bytes
-    traffic = counted(sentence._store.root.filesystem)
+    traffic = counted(store.root.filesystem)
     np.testing.assert_array_equal(sentence.read(), states)
     np.testing.assert_array_equal(states, written.states[written.rows(1)])
     assert traffic.requests == requests

@@ -39,7 +39,7 @@ LAYOUTS = pytest.mark.parametrize("zarr_layout", layout.LAYOUTS)
 @LAYOUTS
 def test_tensorstore(tmp_path: Path, dtype: str, compression: str, checksum: str, zarr_layout: str) -> None:
     """tensorstore has no strings: the states' names come from the manifest, the tokens from sentences/, as the page says."""
-    settings = {"dtype": dtype, "compression": compression, "checksum": checksum, "layout": zarr_layout}
+    settings: dict[str, Any] = {"dtype": dtype, "compression": compression, "checksum": checksum, "layout": zarr_layout}
     written = make_store(str(tmp_path / "store"), **settings)
 
     def array(name: str) -> Any:
@@ -66,7 +66,7 @@ def test_tensorstore(tmp_path: Path, dtype: str, compression: str, checksum: str
 @CHECKSUMS
 @LAYOUTS
 def test_xarray(tmp_path: Path, dtype: str, compression: str, checksum: str, zarr_layout: str) -> None:
-    settings = {"dtype": dtype, "compression": compression, "checksum": checksum, "layout": zarr_layout}
+    settings: dict[str, Any] = {"dtype": dtype, "compression": compression, "checksum": checksum, "layout": zarr_layout}
     written = make_store(str(tmp_path / "store"), **settings)
     with xarray.open_zarr(tmp_path / "store" / "states.zarr") as data:
         assert data.states.dims == ("row", "state", "channel")

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def test_zarrita(tmp_path: Path, dtype: str, compression: str, zarr_layout: str)
     node, folder = shutil.which("node"), os.environ.get("ELMO_STORE_ZARRITA")
     if node is None or folder is None:
         pytest.skip("no zarrita: npm install --prefix FOLDER zarrita, and FOLDER in ELMO_STORE_ZARRITA")
-    settings = {"dtype": dtype, "compression": compression, "checksum": "crc32c", "layout": zarr_layout}
+    settings: dict[str, Any] = {"dtype": dtype, "compression": compression, "checksum": "crc32c", "layout": zarr_layout}
     written = make_store(str(tmp_path / "store"), **settings)
     names = ["states", "token", "state", "sentence_start", *(["scale"] if dtype == "int8" else [])]
     command = [node, "--input-type=module", "--eval", PROGRAM, str(tmp_path / "store" / "states.zarr"), *names]
