@@ -22,11 +22,11 @@ static inline __attribute__((always_inline)) float NAME(exp2)(float z) {
     return p;
 }
 
-// exp(scale · v), held within 2^±40, where a sigmoid or a tanh has long reached its end; NaN stays NaN.
-static inline __attribute__((always_inline)) float NAME(exp_scaled)(float v, float scale) {
+// exp(scale · v), held within 2^±limit (40), where a sigmoid or a tanh has long reached its end; NaN stays NaN.
+static inline __attribute__((always_inline)) float NAME(exp_scaled)(float v, float scale, float limit) {
     float z = v * scale;
-    z = 40.0f < z ? 40.0f : z;
-    z = -40.0f > z ? -40.0f : z;
+    z = limit < z ? limit : z;
+    z = -limit > z ? -limit : z;
     return NAME(exp2)(z);
 }
 
@@ -61,29 +61,38 @@ static inline __attribute__((always_inline)) void NAME(store)(void *to, int64_t 
 
 // One lane's cell.  gates, word [4d] in the order i, f, g, o; before, after [d]; hidden [d].
 //   c = sigmoid(f) c + sigmoid(i) tanh(g)  and  hidden = sigmoid(o) tanh(c),  each over one denominator:
-// with I, F, O = exp(-i, -f, -o), G = exp(-2g), C = exp(-2c): a division is what costs here.
+// with I, F, O = exp(-i, -f, -o), G = exp(-2g), C = exp(-2c). In two loops over a strip, since both together are a chain so long
+// that a processor can't look ahead to enough other numbers while each operation waits for the one before it.
 static inline __attribute__((always_inline)) void NAME(cell_lane)(
     const char *restrict gates, const char *restrict word, const float *before, float *after, char *restrict hidden,
     int64_t d, float clip, const int bf16, const int has_word) {
-    const float log2e = 1.44269504088896341f;
+    const float log2e = 1.44269504088896341f, limit = exp_limit;
+    float strip[STRIP];
+    for (int64_t low = 0; low < d; low += STRIP) {
+        const int64_t high = low + STRIP < d ? low + STRIP : d;
+        float *restrict h = bf16 ? strip : (float *)hidden + low;  // of one width with c: rounding in this loop costs more
 #pragma GCC ivdep
-    for (int64_t k = 0; k < d; k++) {
-        float i = NAME(load)(gates, k, bf16), f = NAME(load)(gates, k + d, bf16);
-        float g = NAME(load)(gates, k + 2 * d, bf16), o = NAME(load)(gates, k + 3 * d, bf16);
-        if (has_word) {
-            i += NAME(load)(word, k, bf16), f += NAME(load)(word, k + d, bf16);
-            g += NAME(load)(word, k + 2 * d, bf16), o += NAME(load)(word, k + 3 * d, bf16);
+        for (int64_t k = low; k < high; k++) {
+            float i = NAME(load)(gates, k, bf16), f = NAME(load)(gates, k + d, bf16), g = NAME(load)(gates, k + 2 * d, bf16);
+            if (has_word) {
+                i += NAME(load)(word, k, bf16), f += NAME(load)(word, k + d, bf16), g += NAME(load)(word, k + 2 * d, bf16);
+            }
+            float I = 1.0f + NAME(exp_scaled)(i, -log2e, limit), F = 1.0f + NAME(exp_scaled)(f, -log2e, limit);
+            float eg = NAME(exp_scaled)(g, -2.0f * log2e, limit), G = 1.0f + eg;
+            float both = I * G;
+            float c = __builtin_fmaf(before[k], both, (1.0f - eg) * F) / (both * F);
+            c = clip < c ? clip : c;
+            after[k] = -clip > c ? -clip : c;
         }
-        float I = 1.0f + NAME(exp_scaled)(i, -log2e), F = 1.0f + NAME(exp_scaled)(f, -log2e);
-        float eg = NAME(exp_scaled)(g, -2.0f * log2e), G = 1.0f + eg;
-        float both = I * G;
-        float c = __builtin_fmaf(before[k], both, (1.0f - eg) * F) / (both * F);
-        c = clip < c ? clip : c;
-        c = -clip > c ? -clip : c;
-        after[k] = c;
-        float ec = NAME(exp_scaled)(c, -2.0f * log2e);
-        float O = 1.0f + NAME(exp_scaled)(o, -log2e);
-        NAME(store)(hidden, k, (1.0f - ec) / ((1.0f + ec) * O), bf16);
+#pragma GCC ivdep
+        for (int64_t k = low; k < high; k++) {
+            float o = NAME(load)(gates, k + 3 * d, bf16);
+            if (has_word) o += NAME(load)(word, k + 3 * d, bf16);
+            float ec = NAME(exp_scaled)(after[k], -2.0f * log2e, limit);
+            float O = 1.0f + NAME(exp_scaled)(o, -log2e, limit);
+            h[k - low] = (1.0f - ec) / ((1.0f + ec) * O);
+        }
+        for (int64_t k = low; bf16 && k < high; k++) NAME(store)(hidden, k, strip[k - low], 1);
     }
 }
 

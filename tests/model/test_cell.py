@@ -13,7 +13,7 @@ from model.engine.cell import CellBuffers, CellOps, OutputBuffers, kernel_module
 
 CPU = torch.device("cpu")
 CELL_C: Any = kernel_module("model.engine.cell_c", CPU)
-LANES, P, D = 5, 24, 100  # D is no multiple of a vector
+LANES, P, D = 5, 24, 300  # D is no multiple of a vector, and more than a strip of the C cell
 NEEDS_C = pytest.mark.skipif(isinstance(CELL_C, str), reason=f"no C cell: {CELL_C}")
 
 
