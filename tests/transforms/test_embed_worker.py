@@ -23,6 +23,7 @@ from elmo_store.storage.root import Root
 from model.engine.planning.text import Text
 from model.errors import DeviceLostError
 from tests.store.support import make_manifest
+from transforms.runtime.results import ShardResult
 from transforms.runtime.work import DEVICE, PLAN
 from transforms.runtime.worker import WorkerBrokenError, WorkerError
 from transforms.stages import embed
@@ -88,9 +89,16 @@ def task(shard: int, first: int, n: int, n_rows: int = 6) -> ShardTask:
     return ShardTask(shard, first, n, (("_work/parts/p.parquet", PartRange(0, 10, 4, 0, n_rows)),))
 
 
-def worker(root: Root, engine: Engine, **settings: Any) -> ShardWorker:
+class Worker(ShardWorker):
+    """One that is asked for one task after another."""
+
+    def run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
+        return self.results(self.begin(tasks))
+
+
+def worker(root: Root, engine: Engine, **settings: Any) -> Worker:
     """A ShardWorker around ``engine``, nothing loaded."""
-    return ShardWorker(root, "run", engine, **settings)  # type: ignore[arg-type]
+    return Worker(root, "run", engine, **settings)  # type: ignore[arg-type]
 
 
 class Marker:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -31,9 +32,10 @@ from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from transforms.runtime.job_root import is_of_the_data, retries_of
-from transforms.runtime.results import NAMESPACE, Outcome, ShardResult, counted
+from transforms.runtime.results import NAMESPACE, ShardResult
 from transforms.runtime.work import MODEL, PLAN
 from transforms.runtime.worker import Health, ShardProgress, WorkerError, claim_device, end_where_replaced, release_memory
+from transforms.stages.durable import Begun, DurableOutcomes
 from transforms.stages.plan import ShardTask, marker_of_plan
 from transforms.stages.shards import NOT_SUMMED, PartWords, ShardText, call_text, part_reader, read_shard, write_shard
 
@@ -43,7 +45,9 @@ CALLS_IN_FLIGHT = 2  # calls whose states exist: one computed, one written
 def embed_shards(settings: "EmbedSettings", *, device: str, hints: Mapping[str, str]) -> beam.PTransform:
     """Lists of shard tasks → shards in the store, spread over the workers; what became of each."""
     inference = RunInference(BiLMHandler(settings, device, hints), model_identifier=f"elmo-store-{settings.run_id}")
-    return "Spread shards" >> beam.Reshuffle() | "Embed" >> inference
+    # The same hints as the handler's: an environment of its own would not be fused with what computes.
+    durable = beam.ParDo(DurableOutcomes()).with_resource_hints(**hints)
+    return "Spread shards" >> beam.Reshuffle() | "Embed" >> inference.with_output_types(Begun) | "Durable" >> durable
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,8 @@ class EmbedSettings:
     built: Shared = field(default_factory=Shared)  # the Future of an engine that the launcher builds for a worker of its process
 
 
-class BiLMHandler(ModelHandler[ShardTask, Outcome, "ShardWorker"]):
-    """The biLM for RunInference: elements are lists of `ShardTask`, predictions are outcomes."""
+class BiLMHandler(ModelHandler[ShardTask, Begun, "ShardWorker"]):
+    """The biLM for RunInference: elements are lists of `ShardTask`, of each the prediction is the one task that it is."""
 
     def __init__(self, settings: EmbedSettings, device: str, hints: Mapping[str, str]) -> None:
         super().__init__()
@@ -87,8 +91,8 @@ class BiLMHandler(ModelHandler[ShardTask, Outcome, "ShardWorker"]):
 
     def run_inference(
         self, batch: Sequence[ShardTask], model: "ShardWorker", inference_args: dict[str, Any] | None = None
-    ) -> Iterable[Outcome]:
-        return [counted(result) for result in model.run(list(batch))]
+    ) -> Iterable[Begun]:
+        return [Begun(model, model.begin(list(batch)))]
 
     def get_num_bytes(self, batch: Sequence[ShardTask]) -> int:
         return 200 * len(batch)  # estimated: the default pickles every batch to find out
@@ -332,6 +336,8 @@ class ShardWorker:
         self._in_flight = threading.BoundedSemaphore(CALLS_IN_FLIGHT)
         self._writers = ThreadPoolExecutor(n_writers, thread_name_prefix="write")
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="read")
+        self._numbers = itertools.count()
+        self._begun: dict[int, _Task] = {}  # by number, until their results are asked for
 
     @cached_property
     def _job(self) -> ShardJob:
@@ -344,41 +350,58 @@ class ShardWorker:
             self._engine, part_reader(self._root), Health(), ShardProgress(self._root),
         )  # fmt: skip
 
-    def run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
-        """Embed and write every shard of ``tasks``; returns when all of them are in the store, or failed.
+    def begin(self, tasks: Sequence[ShardTask]) -> int:
+        """Embed every shard of ``tasks``; returns a number for `results` when the last of them may still be computed and written.
 
         DeviceLostError if the GPU is of no use to this process any more: no shard is to blame, none is marked as failed. A
         process that an engine would go on giving work to ends. WorkerBrokenError after `FAILURES_IN_A_ROW`, LeaseLostError if
-        the run ended meanwhile: then the bundle must fail too.
+        the run ended meanwhile: then the bundle must fail too. `results` raises the same.
         """
+        with self._ending_with_device():
+            begun = self._begin(tasks) if tasks else _Task([], [])
+        number = next(self._numbers)
+        self._begun[number] = begun
+        return number
+
+    def is_durable(self, number: int) -> bool:
+        """Whether every shard of the task is in the store, or failed."""
+        return all(write.done() for write in self._begun[number].writes)
+
+    def results(self, number: int) -> list[ShardResult]:
+        """What became of every shard of the task, once all of them are in the store, or failed. Asked once."""
+        begun = self._begun.pop(number)
+        with self._ending_with_device():
+            results = begun.ended + [write.result() for write in begun.writes]
+            if results:
+                self._job.health.check()
+                self._job.progress.flush()
+        return results
+
+    @contextmanager
+    def _ending_with_device(self) -> Iterator[None]:
         try:
-            return self._run(tasks) if tasks else []
+            yield
         except DeviceLostError as error:
             end_where_replaced(self._root, error)
             raise
 
-    def _run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
-        results: list[ShardResult] = []
-        writes: list[Future[ShardResult]] = []
+    def _begin(self, tasks: Sequence[ShardTask]) -> "_Task":
+        begun = _Task([], [])
         with self._turn:
             if self._claims_device:
                 claim_device(self._root, self._engine.hardware)
                 self._claims_device = False
             job = self._job
             for call in self._calls(job, tasks):
-                results += call.ended
+                begun.ended.extend(call.ended)
                 job.health.check()
                 self._in_flight.acquire()
                 shards = compute(job, call)
-                results += (shard for shard in shards if isinstance(shard, ShardResult))
-                call_writes = [self._writers.submit(write, job, shard) for shard in shards if isinstance(shard, ComputedShard)]
-                _when_all_done(call_writes, self._in_flight.release)
-                writes += call_writes
-        # The next caller may compute while this one waits for its last writes.
-        results += [future.result() for future in writes]
-        job.health.check()
-        job.progress.flush()
-        return results
+                begun.ended.extend(shard for shard in shards if isinstance(shard, ShardResult))
+                writes = [self._writers.submit(write, job, shard) for shard in shards if isinstance(shard, ComputedShard)]
+                _when_all_done(writes, self._in_flight.release)
+                begun.writes.extend(writes)
+        return begun
 
     def _calls(self, job: ShardJob, tasks: Sequence[ShardTask]) -> Iterator[Call]:
         """The calls of ``tasks``, each read while the one before it is computed."""
@@ -390,6 +413,14 @@ class ShardWorker:
             ahead = following
         if ahead is not None:
             yield ahead.result()
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A task that is computed, or asked for."""
+
+    ended: list[ShardResult]  # of shards that were done already, or failed
+    writes: list[Future[ShardResult]]  # of all others
 
 
 def _when_all_done(futures: Sequence[Future[ShardResult]], then: Callable[[], None]) -> None:

@@ -1,0 +1,170 @@
+"""Calls of the next task begin while the last one's shards are written; a bundle returns what is durable alone."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from elmo_store.errors import LeaseLostError
+from elmo_store.storage.root import Root
+from model.engine.planning.text import Text
+from tests.transforms.test_embed_worker import Call, Engine, Marker, put_job, task, worker
+from transforms.runtime.results import Outcome, ShardResult
+from transforms.stages import durable, embed
+from transforms.stages.durable import Begun, BegunCoder
+from transforms.stages.embed import CALLS_IN_FLIGHT, EmbedSettings, embed_shards
+from transforms.stages.shards import ShardText
+
+N_TASKS = 5  # of one shard each
+SECONDS_AT_MOST = 20  # that a step waits for another one, which comes at once or never
+
+
+class Events:
+    """What happened, in order: a call of the engine (of the first, the second, … task), a shard written, its result emitted."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[str, int]] = []
+        self._more = threading.Condition()
+
+    def add(self, what: str, number: int) -> None:
+        with self._more:
+            self.all.append((what, number))
+            self._more.notify_all()
+
+    def come(self, what: str, n: int) -> bool:
+        """Whether there are ``n`` of these now, or soon."""
+        with self._more:
+            return self._more.wait_for(lambda: len(self.of(what)) >= n, SECONDS_AT_MOST)
+
+    def of(self, what: str) -> list[int]:
+        return [number for happened, number in self.all if happened == what]
+
+
+class Job:
+    """The stage that embeds, its engine and its storage; tests say what these wait for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.events = Events()
+        self.before_call: Callable[[int], object] = lambda call: None
+        self.before_written: Callable[[int], object] = lambda n_written: None
+        self._root = Root(folder)
+        put_job(self._root)
+
+    def run(self) -> None:
+        """All tasks in one bundle."""
+        settings = EmbedSettings(self._root, str(self._root), "sha256:", "", {"device": "cpu"})
+        with beam.Pipeline(FnApiRunner()) as pipeline:
+            tasks = pipeline | beam.Create([[task(shard, 0, 2)] for shard in range(N_TASKS)])
+            _ = tasks | embed_shards(settings, device="cpu", hints={})
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    made = Job(tmp_path)
+    events, emitted = made.events, durable.counted
+
+    class Recorded(Engine):
+        def run(self, text: Text, *, dtype: str) -> Call:
+            made.before_call(len(self.calls))
+            events.add("call", len(self.calls))
+            return super().run(text, dtype=dtype)
+
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
+        made.before_written(len(events.of("written")))
+        events.add("written", text.task.shard)
+        return Marker()
+
+    def counted(result: ShardResult) -> Outcome:
+        events.add("emitted", result.shard)
+        return emitted(result)
+
+    monkeypatch.setattr(embed, "load_engine", lambda settings: Recorded())
+    monkeypatch.setattr(embed, "write_shard", write)
+    monkeypatch.setattr(durable, "counted", counted)
+    return made
+
+
+def test_the_next_task_is_computed_before_the_last_one_is_written_and_nothing_is_emitted_before_it_is(job: Job) -> None:
+    """No shard but the last is written before the next task's call: a worker that waited for its writes would wait for ever."""
+    in_time = []
+    job.before_written = lambda n_written: in_time.append(job.events.come("call", min(n_written + 2, N_TASKS)))
+    job.run()
+    assert in_time == [True] * N_TASKS
+    assert sorted(job.events.of("emitted")) == list(range(N_TASKS))
+    for shard in range(N_TASKS):
+        assert job.events.all.index(("written", shard)) < job.events.all.index(("emitted", shard))
+
+
+def test_what_is_durable_is_emitted_while_others_are_computed_and_memory_is_bounded(job: Job) -> None:
+    emitted = []
+    job.before_call = lambda call: emitted.append(job.events.come("emitted", call - CALLS_IN_FLIGHT))
+    job.run()
+    assert emitted == [True] * N_TASKS
+    in_flight = 0
+    for what, _ in job.events.all:
+        in_flight += {"call": 1, "written": -1, "emitted": 0}[what]
+        assert in_flight <= CALLS_IN_FLIGHT
+
+
+def test_a_write_that_finds_the_lease_lost_fails_the_bundle_and_is_not_emitted(job: Job) -> None:
+    def lost(n_written: int) -> None:
+        if n_written == 2:
+            job.events.add("lost", n_written)
+            raise LeaseLostError("the store", "run", "another run")
+
+    job.before_written = lost
+    with pytest.raises(LeaseLostError):
+        job.run()
+    assert not set(job.events.of("emitted")) - set(job.events.of("written"))
+
+
+def test_a_failed_write_is_its_shard_s_result_alone_and_comes_when_its_task_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_job(Root(tmp_path))
+    written = threading.Event()
+
+    def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
+        assert written.wait(SECONDS_AT_MOST)
+        if text.task.shard == 1:
+            raise OSError("no space left")
+        return Marker()
+
+    monkeypatch.setattr(embed, "write_shard", write)
+    made = worker(Root(tmp_path), Engine(), n_writers=2)
+    first, second = (made.begin([task(shard, 0, 2)]) for shard in (0, 1))
+    assert not made.is_durable(first)
+    written.set()
+    assert [(result.shard, result.error is None) for result in made.results(first) + made.results(second)] == [
+        (0, True),
+        (1, False),
+    ]
+
+
+def test_what_leaves_its_bundle_waits_until_it_is_durable_and_a_look_at_its_size_does_not() -> None:
+    class Slow:
+        asked = 0
+
+        def is_durable(self, number: int) -> bool:
+            return False
+
+        def results(self, number: int) -> list[ShardResult]:
+            self.asked += 1
+            return [ShardResult(number)]
+
+    slow = Slow()
+    begun = Begun(slow, 7)
+    assert not begun.is_durable()
+    coder = beam.coders.registry.get_coder(Begun)
+    assert isinstance(coder, BegunCoder)
+    impl = coder.get_impl()
+    impl.get_estimated_size_and_observables(begun)
+    assert slow.asked == 0
+    elsewhere = impl.decode(impl.encode(begun))
+    assert elsewhere.is_durable()
+    assert elsewhere.results() == begun.results() == [ShardResult(7)]
+    assert slow.asked == 1
