@@ -45,9 +45,9 @@ CALLS_IN_FLIGHT = 2  # calls whose states exist: one computed, one written
 def embed_shards(settings: "EmbedSettings", *, device: str, hints: Mapping[str, str]) -> beam.PTransform:
     """Lists of shard tasks → shards in the store, spread over the workers; what became of each."""
     inference = RunInference(BiLMHandler(settings, device, hints), model_identifier=f"elmo-store-{settings.run_id}")
-    # The same hints as the handler's: an environment of its own would not be fused with what computes.
+    # The same hints as the handler's: in an environment of its own it would not be fused with what computes.
     durable = beam.ParDo(DurableOutcomes()).with_resource_hints(**hints)
-    return "Spread shards" >> beam.Reshuffle() | "Embed" >> inference.with_output_types(Begun) | "Durable" >> durable
+    return "Spread shards" >> beam.Reshuffle() | "Embed" >> (inference.with_output_types(Begun) | durable)
 
 
 @dataclass(frozen=True)
