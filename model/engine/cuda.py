@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +23,10 @@ import torch
 from torch import Tensor
 
 from model.engine.cell import CellOps, select_cell
-from model.engine.device import TABLE_BYTES, Device, Direction, Layout, fill, send
+from model.engine.device import TABLE_BYTES, Device, Direction, Layout, Window, send
+from model.engine.gates import GateTable
 from model.engine.planning.grid import DirectionPlan, Limits
+from model.engine.planning.text import BOS_ID
 from model.engine.products import largest_stable
 from model.engine.settings import EngineSettings
 from model.engine.word_vectors import WordVectors
@@ -82,7 +85,11 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
 
 
 class CudaDirection(Direction):
-    """A `Direction` whose window is a graph on `stream`; plans have ``layout.lanes`` or, of long sequences, ``long_lanes``."""
+    """A `Direction` whose window is a graph on `stream`; plans have ``layout.lanes`` or, of long sequences, ``long_lanes``.
+
+    All that a plan's windows need goes to the device in one copy, before the first of them is asked for: whatever other threads
+    do, the device waits for the interpreter's lock a few times a window.
+    """
 
     def __init__(
         self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: CellOps, long_lanes: Sequence[int] = ()
@@ -90,16 +97,22 @@ class CudaDirection(Direction):
         self._on_gpu = layout.device.type == "cuda"
         if self._on_gpu:
             self.stream = torch.cuda.Stream(layout.device)
-        super().__init__(weights, start, k, replace(layout, table_rows=max(WINDOW * layout.lanes, layout.table_rows)), ops)
+        super().__init__(weights, start, k, replace(layout, table_rows=max(WINDOW * layout.lanes + 1, layout.table_rows)), ops)
+        # The last row is nobody's: what fills up a block of words goes there.
+        self.table = GateTable(len(self._rows) - 1, self._note_missing)
+        self._missing = np.empty((2, 0), np.int64)  # words and their slots of the window that was looked up last
         self._grids = {n: self._grid(n) for n in (layout.lanes, *long_lanes)}
 
     def _grid(self, lanes: int) -> "_Grid":
-        row, begins = (torch.zeros(WINDOW, lanes, dtype=torch.int64, device=self._layout.device) for _ in range(2))
+        cells = torch.zeros(2, WINDOW, lanes, dtype=torch.int32, device=self._layout.device)
         size = WINDOW * lanes * self._options.projection_dim
-        grid = _Grid(row, begins, [out[:size].view(WINDOW, lanes, -1) for out in self._out])
+        grid = _Grid(cells, [out[:size].view(WINDOW, lanes, -1) for out in self._out])
         # Here, before there are workers: entering a capture frees PyTorch's cached memory, which it refuses to do while
         # another thread is capturing.
         return replace(grid, graph=self._captured(grid)) if self._on_gpu else grid
+
+    def _note_missing(self, words: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
+        self._missing = np.stack([words, slots])
 
     def check(self, plan: DirectionPlan) -> None:
         """ValueError for a plan of other lanes than this was made for."""
@@ -119,36 +132,66 @@ class CudaDirection(Direction):
             self._all_steps(grid)
         return graph
 
-    def run_window(self, rows: npt.NDArray[np.int64], begins: npt.NDArray[np.bool_]) -> list[Tensor]:
-        """See `Direction.run_window`; a short window is filled up with its last words, computed from where lanes begin.
+    def _ready(self, windows: Sequence[Window], generation: int) -> Iterator["_Sent"]:
+        """All windows of a plan on the device, by one copy of int32 numbers.
 
-        After the opening's one step, which begins in every lane, h and c are therefore those of that step.
+        A short window is filled up with its last words, computed from where lanes begin: after the opening's one step, which
+        begins in every lane, h and c are therefore those of that step. After an error the table may name rows that were not
+        computed; the words' generation has ended then.
         """
-        steps, lanes = rows.shape
-        grid = self._grids[lanes]
-        more = WINDOW - steps
-        fill(grid.row, np.concatenate([rows, np.repeat(rows[-1:], more, axis=0)]))
-        fill(grid.begins, np.concatenate([begins, np.ones((more, lanes), bool)]).astype(np.int64))
+        block, shape = self._layout.table_block, (WINDOW, windows[0][0].shape[1]) if windows else (0, 0)
+        cells = np.ones((len(windows), 2, *shape), np.int32)
+        missing = []  # a window's words and their slots, int32 [2, blocks × block]
+        for (words, begins), (row, begin) in zip(windows, cells, strict=True):
+            self._missing = self._missing[:, :0]
+            row[: len(words)] = self.table.slots(words, len(self._x), generation)
+            row[len(words) :] = row[len(words) - 1]
+            begin[: len(words)] = begins
+            n = self._missing.shape[1]
+            missing.append(np.full((2, -(-n // block) * block), [[BOS_ID], [self.table.n_slots]], np.int32))
+            missing[-1][:, :n] = self._missing
+        parts = [cells.reshape(-1), *(part[k] for k in (0, 1) for part in missing)]
+        on_device = send(np.concatenate(parts), self._layout.device)
+        words_slots = on_device[cells.size :].view(2, -1, block)  # [2, blocks, block]
+        blocks = iter(zip(words_slots[0], words_slots[1].long(), strict=True))
+        for (words, _), part, sent in zip(windows, missing, on_device[: cells.size].view(cells.shape), strict=True):
+            yield _Sent(len(words), sent, list(islice(blocks, part.shape[1] // block)))
+
+    def run_window(self, window: "_Sent") -> list[Tensor]:
+        """See `Direction.run_window`."""
+        grid = self._grids[window.cells.shape[2]]
+        for words, slots in window.blocks:
+            x = self._x.index_select(0, words).to(self._rows.dtype)  # [block, p]
+            self._rows.index_copy_(0, slots, self.table_linear(x))
+        grid.cells.copy_(window.cells)
         if grid.graph is not None:
             grid.graph.replay()
         else:
             self._all_steps(grid)
-        return [output[:steps] for output in grid.outputs]
+        return [output[: window.steps] for output in grid.outputs]
 
     def _all_steps(self, grid: "_Grid") -> None:
         for t in range(WINDOW):
             outputs = [output[t] for output in grid.outputs]  # [B, p] each
-            self._step(grid.row.shape[1], grid.row[t], grid.begins[t], outputs)
+            self._step(grid.cells.shape[2], grid.cells[0, t], grid.cells[1, t], outputs)
 
 
 @dataclass(frozen=True, eq=False)
 class _Grid:
     """What a graph of so many lanes reads and writes, and the graph on a GPU."""
 
-    row: Tensor  # of the gate table, int64 [WINDOW, B]
-    begins: Tensor  # int64 [WINDOW, B], 1 where a lane begins anew
+    cells: Tensor  # int32 [2, WINDOW, B]: row of the gate table; 1 where a lane begins anew
     outputs: list[Tensor]  # [WINDOW, B, p] a layer
     graph: torch.cuda.CUDAGraph | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Sent:
+    """What a graph needs to compute one window, on the device."""
+
+    steps: int  # that are wanted
+    cells: Tensor  # as those of `_Grid`
+    blocks: list[tuple[Tensor, Tensor]]  # words int32, slots int64, [block] each: rows of the gate table to compute before
 
 
 class CudaDevice(Device):

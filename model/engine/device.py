@@ -5,7 +5,7 @@ does not grow with the length of a sentence or of the corpus. What differs from 
 is a number in an array, so that the same window computes any text.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
@@ -30,11 +30,8 @@ TABLE_BYTES = 384 << 20  # of each direction's table of first-layer gates
 
 # Called after each window with its number and, layer by layer, its outputs [steps, B, p] (skip included).
 Emit = Callable[[int, list[Tensor]], None]
-
-
-def _pinned(values: npt.NDArray[Any], device: torch.device) -> Tensor:
-    host = torch.from_numpy(values)
-    return host.pin_memory() if device.type == "cuda" else host
+# Words int32, and whether the lane begins a sequence, bool: [steps, B] each.
+Window = tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]
 
 
 def send(values: npt.NDArray[Any], device: torch.device) -> Tensor:
@@ -43,12 +40,8 @@ def send(values: npt.NDArray[Any], device: torch.device) -> Tensor:
     A blocking copy to a GPU waits for all that its stream has been asked for, and the host could not prepare the next
     window meanwhile. PyTorch keeps pinned memory until the copies out of it have been made, so nothing has to be held.
     """
-    return _pinned(values, device).to(device, non_blocking=True)
-
-
-def fill(buffer: Tensor, values: npt.NDArray[Any]) -> None:
-    """Copy the array into a tensor of its shape, without waiting for a GPU."""
-    buffer.copy_(_pinned(values, buffer.device), non_blocking=True)
+    host = torch.from_numpy(values)
+    return (host.pin_memory() if device.type == "cuda" else host).to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)
@@ -136,12 +129,12 @@ class Direction:
         self.check(plan)
         self._x = x
         opening = self._open(plan.lanes, generation)
-        for window, (first, steps, lanes) in enumerate(plan.windows):
+        parts = [(slice(first, first + steps), slice(lanes)) for first, steps, lanes in plan.windows]
+        ready = self._ready([(plan.words[part], plan.begins[part]) for part in parts], generation)
+        for window in range(len(parts)):
             if self.stop:
                 raise StoppedError("the call was interrupted")
-            part = slice(first, first + steps), slice(lanes)
-            rows = self.table.slots(plan.words[part], len(x), generation)
-            emit(window, self.run_window(rows, plan.begins[part]))
+            emit(window, self.run_window(next(ready)))
         return opening
 
     def _open(self, lanes: int, generation: int) -> Tensor:
@@ -149,8 +142,8 @@ class Direction:
         if lanes not in self._openings:
             self._begin_h.copy_(self._start[0])
             self._begin_c.copy_(self._start[1])
-            rows = self.table.slots(np.full((1, lanes), self._boundary, np.int32), len(self._x), generation)
-            outputs = self.run_window(rows, np.ones((1, lanes), bool))  # [1, B, p] a layer
+            window = np.full((1, lanes), self._boundary, np.int32), np.ones((1, lanes), bool)
+            outputs = self.run_window(next(self._ready([window], generation)))  # [1, B, p] a layer
             h = [self._h0[0], *(xh[0, self._options.projection_dim :] for xh in self._xh)]  # [p] a layer
             values = h, [c[0] for c in self._c], [output[0, 0] for output in outputs]
             self._openings[lanes] = torch.stack(values[0]), torch.stack(values[1]), torch.stack(values[2])
@@ -164,11 +157,14 @@ class Direction:
         if plan.lanes > self._layout.lanes:
             raise ValueError(f"a plan of {plan.lanes} lanes does not fit a direction that was made for {self._layout.lanes}")
 
-    def run_window(self, rows: npt.NDArray[np.int64], begins: npt.NDArray[np.bool_]) -> list[Tensor]:
-        """Compute the next steps and return the outputs of each layer, [steps, B, p].
+    def _ready(self, windows: Sequence[Window], generation: int) -> Iterator[Any]:
+        """What `run_window` takes of each: here the rows of the gate table [steps, B], and where lanes begin."""
+        for words, begins in windows:
+            yield self.table.slots(words, len(self._x), generation), begins
 
-        ``rows`` [steps, B] are those of the gate table; where ``begins`` [steps, B], the lane begins a sequence.
-        """
+    def run_window(self, window: Any) -> list[Tensor]:
+        """Compute the next steps, as `_ready` gives them; the outputs of each layer, [steps, B, p]."""
+        rows, begins = window
         steps, lanes = rows.shape
         row, begin = torch.from_numpy(rows), torch.from_numpy(begins.astype(np.int64))  # [steps, B] each
         outputs = [out[: steps * lanes * self._options.projection_dim].view(steps, lanes, -1) for out in self._out]

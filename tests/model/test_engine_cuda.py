@@ -16,6 +16,7 @@ import torch
 from benchmarks import gpu_model
 from benchmarks.texts import SHAPES, made_up_text, take
 from model.engine import cell, cuda, embedder
+from model.engine import device as device_module
 from model.engine.cell import select_cell
 from model.engine.cuda import CudaDevice, CudaDirection, matmul_precision
 from model.engine.device import Layout
@@ -156,11 +157,11 @@ def _failing_window(monkeypatch: pytest.MonkeyPatch, fails: int) -> list[int]:
     lanes: list[int] = []
     run_window = CudaDirection.run_window
 
-    def run(self: CudaDirection, rows, begins):  # type: ignore[no-untyped-def]
-        lanes.append(rows.shape[1])
+    def run(self: CudaDirection, window):  # type: ignore[no-untyped-def]
+        lanes.append(window.cells.shape[2])
         if len(lanes) <= fails:
             raise torch.OutOfMemoryError("injected")
-        return run_window(self, rows, begins)
+        return run_window(self, window)
 
     monkeypatch.setattr(CudaDirection, "run_window", run)
     return lanes
@@ -292,6 +293,30 @@ def test_a_plan_of_another_shape_is_refused(tiny: BiLMWeights) -> None:
     direction = CudaDevice(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")).directions[0]
     with pytest.raises(ValueError, match="32 lanes"):
         direction.check(plan_direction(sequences_of([[0, 1]]), 32, Limits([32], 4, 128)))
+
+
+def test_a_plan_goes_to_the_device_by_one_copy(tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many windows it has, and whether the table knows their words; the opening is a plan of its own, once."""
+    direction = CudaDevice(tiny, StartState.zero(tiny.options), SETTINGS, torch.device("cpu")).directions[0]
+    sent: list[int] = []
+
+    def counted(values: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+        sent.append(values.size)
+        return torch.from_numpy(values)
+
+    monkeypatch.setattr(device_module, "send", counted)
+    monkeypatch.setattr(cuda, "send", counted)
+    plan = plan_direction(sequences_of([[0, *range(1, n)] for n in range(2, 90)]), 16, Limits([16], cuda.WINDOW, 1 << 12))
+    assert len(plan.windows) > 10
+    x, outputs = torch.randn(100, tiny.options.projection_dim), []
+    for _ in range(2):
+        states: list[torch.Tensor] = []
+        direction.run(plan, x, 0, lambda window, layers, states=states: states.extend(t.clone() for t in layers))  # type: ignore[misc]
+        outputs.append(torch.cat([t.flatten() for t in states]))
+    assert len(sent) == 3
+    assert (sent[1] - sent[2]) % (2 * cuda.TABLE_BLOCK) == 0  # blocks of words and slots that the table did not know
+    assert sent[1] > sent[2]
+    assert torch.equal(*outputs)
 
 
 def test_precision_of_products_is_put_back() -> None:

@@ -23,7 +23,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed; it comes
 
 from model.engine import cell_triton  # noqa: E402
 
-TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int64: "*i64"}
+TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int32: "*i32"}
 FULL = BiLMOptions(3.0, 3.0, True, 512, 4096, 2, "relu", ((1, 32),), 1, 16)
 Launch = tuple[str, tuple[tuple[str, Any], ...]]
 
