@@ -46,6 +46,7 @@ from model.characters import char_ids
 from model.engine import embedder
 from model.engine.device import Device
 from model.engine.planning.host import Host
+from model.engine.states import States, Wanted
 from model.files.registry import random_weights
 from model.options import BiLMOptions
 from pipeline.jobs import embed_job
@@ -68,18 +69,18 @@ class BufferDevice(Device):
 
     def __init__(self, rate: float, call_rows: int) -> None:
         self._rate = rate
-        numbers = torch.randn(call_rows // 16 + 1, 5, MODEL.projection_dim, generator=torch.Generator().manual_seed(0))
-        self._states = numbers.to(torch.float16).repeat(16, 1, 1)
+        numbers = torch.randn(5, call_rows // 16 + 1, MODEL.projection_dim, generator=torch.Generator().manual_seed(0))
+        self._states = numbers.to(torch.float16).repeat(1, 16, 1)
         self._free = 0.0  # when the calls so far are computed
 
     def vectors(self, words: Sequence[str]) -> Tensor:
         char_ids(words)
         return torch.zeros(len(words), MODEL.projection_dim)
 
-    def result(self, rows: int, states: int, width: int, dtype: torch.dtype) -> Tensor:
+    def result(self, wanted: Wanted, rows: int, width: int) -> States:
         if self._rate:
             self._free = max(self._free, time.perf_counter()) + rows / self._rate
-        return self._states[:rows]
+        return States(wanted, self._states, None).rows(0, rows)
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
         pass

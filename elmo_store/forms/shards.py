@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
-from elmo_store.format.numbers import Array, Int8Rows, quantized
+from elmo_store.format.numbers import Array, Int8Rows, check_scale, quantized
 from elmo_store.forms import parquet_form, zarr_form
 from elmo_store.forms.parquet_form import ParquetRows
 from elmo_store.forms.runs import RowReader
@@ -54,11 +54,13 @@ def encode_shard(
         index_in_sentence: int32 [n], the row's place in its sentence.
 
     Raises:
-        ValueError: the arrays are not those of this shard.
+        ValueError: the arrays are not those of this shard, or what is to be int8 holds a number that is not finite.
     """
     first, stop = manifest.shard_range(shard)
     wanted = (stop - first, len(manifest.states), manifest.channels)
-    if manifest.is_int8 and not isinstance(states, Int8Rows):
+    if isinstance(states, Int8Rows):
+        check_scale(states.scale)
+    elif manifest.is_int8:
         states = quantized(states)
     values = states.values if isinstance(states, Int8Rows) else states
     if values.shape != wanted or values.dtype != np.dtype(manifest.dtype):

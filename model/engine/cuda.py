@@ -29,6 +29,7 @@ from model.engine.planning.grid import DirectionPlan, Limits
 from model.engine.planning.text import BOS_ID
 from model.engine.products import largest_stable
 from model.engine.settings import EngineSettings
+from model.engine.states import States, Wanted
 from model.engine.word_vectors import WordVectors
 from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
@@ -347,27 +348,33 @@ class CudaDevice(Device):
                 torch.cuda.empty_cache()
             logger.warning("out of GPU memory in the character CNN; going on with %d words", self._vectors.words_per_block)
 
-    def result(self, rows: int, states: int, width: int, dtype: torch.dtype) -> Tensor:
-        """Pinned memory, which PyTorch keeps for the next call of the same size."""
-        return torch.empty(rows, states, width, dtype=dtype, pin_memory=self._on_gpu)
+    def result(self, wanted: Wanted, rows: int, width: int) -> States:
+        """Pinned memory, which PyTorch uses again for a call of the same size, once copies to it have been made."""
+        if not self._on_gpu:
+            return super().result(wanted, rows, width)
+        return States.empty(wanted, rows, width, partial(torch.empty, dtype=torch.uint8, pin_memory=True))
 
-    def buffer(self, host: Tensor) -> Tensor:
+    def buffer(self, host: States) -> States:
         """Device memory of the same shape; two at most, the one that is copied and the one that is computed."""
         while len(self._in_flight) > 1:
             self._in_flight.pop(0).synchronize()
-        return torch.empty_like(host, device=self.device)
+        memory = partial(torch.empty, dtype=torch.uint8, device=self.device)
+        return States.empty(host.wanted, len(host), host.values.shape[2], memory)
 
-    def deliver(self, buffer: Tensor, host: Tensor) -> None:
-        """Copy on the third stream, after both directions."""
+    def deliver(self, buffer: States, host: States) -> None:
+        """Copy on the third stream, after both directions. Runs without gaps: of others a copy is waited for."""
+        copies = list(zip(host.runs(), buffer.runs(), strict=True))
         if self._copies is None:
-            host.copy_(buffer)
+            for to, run in copies:
+                to.copy_(run)
             return
         self._copies.wait_stream(torch.cuda.current_stream(self.device))
         for direction in self.directions:
             self._copies.wait_stream(direction.stream)
-        buffer.record_stream(self._copies)
+        buffer.values.record_stream(self._copies)  # and with it the scale, which is in the same block
         with torch.cuda.stream(self._copies):
-            host.copy_(buffer, non_blocking=True)
+            for to, run in copies:
+                to.copy_(run, non_blocking=True)
             self._in_flight.append(self._copies.record_event())
 
     def delivered(self) -> Callable[[], None]:

@@ -21,6 +21,7 @@ from model.engine.gates import GateTable
 from model.engine.planning.grid import DirectionPlan, Limits
 from model.engine.planning.text import BOS_ID, EOS_ID
 from model.engine.products import Int8Linear, Linear, PackedLinear
+from model.engine.states import Memory, States, Wanted
 from model.files.weights import BiLMWeights
 from model.options import DIRECTIONS
 from model.start_state import StartState
@@ -217,6 +218,7 @@ class Device:
     def __init__(self, workers: int, threads: int) -> None:
         self.pool = direction_pool(workers, threads)
         self._jobs: list[Future[None]] = []
+        self._memory = Memory()
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
         """Run jobs of the directions at once, one a worker.
@@ -252,15 +254,15 @@ class Device:
         """The hardware, and where they show in the last bits the lanes at present."""
         return self.hardware
 
-    def result(self, rows: int, states: int, width: int, dtype: torch.dtype) -> Tensor:
-        """Memory on the host for a call's result [rows, states, width]."""
-        return torch.empty(rows, states, width, dtype=dtype)
+    def result(self, wanted: Wanted, rows: int, width: int) -> States:
+        """Memory on the host for a call's states, used again once nobody has them any more."""
+        return States.empty(wanted, rows, width, self._memory.take)
 
-    def buffer(self, host: Tensor) -> Tensor:
+    def buffer(self, host: States) -> States:
         """Where a group's states are put together: memory on the device for this part of the result, or that part itself."""
         return host
 
-    def deliver(self, buffer: Tensor, host: Tensor) -> None:
+    def deliver(self, buffer: States, host: States) -> None:
         """Begin to bring a finished buffer to its part of the result."""
 
     def delivered(self) -> Callable[[], None]:

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from elmo_store.format.numbers import Int8Rows
 from model.characters import boundary_words
 from model.engine.cpu import CpuDevice
 from model.engine.device import Device, send
@@ -27,6 +28,7 @@ from model.engine.planning.host import Group, Host, Prepared
 from model.engine.planning.sequences import WordArray
 from model.engine.planning.text import SentenceRows, Text
 from model.engine.settings import EngineSettings
+from model.engine.states import Dtype, Order, States, Wanted
 from model.engine.word_vectors import WordVectorTable
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
@@ -59,21 +61,24 @@ class EngineStats:
 class Running:
     """A call that a device has been asked for; `result` waits for its states."""
 
-    def __init__(self, states: Tensor, stats: EngineStats) -> None:
-        self.states = states  # [rows, 2L+1, p], as they come in
+    def __init__(self, states: States, stats: EngineStats) -> None:
+        self.states = states  # as they come in
         self.stats = stats  # what this call counted; seconds are there once its states are
         self.seconds = 0.0  # from the last call's states, or from the beginning of this one, to its own states
         self.computed_on: list[str] = []  # as `Device.computes_on` says of its groups: more than one after out of memory
         self.wait: Callable[[], None] | None = None  # called once, by `result`
         self._lock = threading.Lock()
 
-    def result(self) -> npt.NDArray[np.floating]:
-        """[rows, 2L+1, p] in order of request, then row; states in the order x, fwd1, bwd1, fwd2, …"""
+    def result(self) -> npt.NDArray[Any] | Int8Rows:
+        """The states wanted [rows, states, p], in order of request, then row; nothing else is put there while anyone has them.
+
+        Of int8, `Int8Rows` with a scale of NaN where a number is not finite.
+        """
         with self._lock:
             if self.wait is not None:
                 self.wait()
                 self.wait = None
-        return self.states.numpy()
+        return self.states.result()
 
 
 def _device(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> Device:
@@ -129,40 +134,42 @@ class Embedder:
         With ``boundaries`` rows are counted with BOS and EOS (see `SentenceRows`). Returns [Σ (stop - first), 2L+1, p] in order
         of request, then row; states in the order x, fwd1, bwd1, fwd2, … ValueError: a sentence does not have the rows asked for.
         """
-        return self.run(self.prepare(text, boundaries=boundaries), dtype=dtype).result()
+        running = self.run(self.prepare(text, boundaries=boundaries), dtype=dtype, order="rows")
+        return cast(npt.NDArray[np.floating], running.result())
 
     def prepare(self, text: Text | Sequence[SentenceRows], *, boundaries: bool = False) -> Prepared:
         """All that the host does for a call before the device can begin; any thread may ask. ValueError as of `embed`."""
         with self._preparing:
             return self._host.prepare(text if isinstance(text, Text) else Text.of(text), boundaries=boundaries)
 
-    def run(self, prepared: Prepared, *, dtype: Literal["float16", "float32"] = "float16") -> Running:
+    def run(
+        self, prepared: Prepared, *, dtype: Dtype = "float16", states: Sequence[int] | None = None, order: Order = "states"
+    ) -> Running:
         """Compute a prepared call; on a GPU this returns when all of it has been asked for.
 
+        ``states``: numbers of those wanted among x, fwd1, bwd1, …, by default all; ``dtype``, ``order``: see `Wanted`.
+
         Raises:
-            ValueError: an unknown dtype.
+            ValueError: an unknown dtype or order.
             torch.OutOfMemoryError: too little memory, however few lanes and rows at once.
         """
-        if dtype not in ("float16", "float32"):
-            raise ValueError(f"dtype is {dtype!r}; known are float16 and float32")
+        wanted = Wanted(tuple(range(self.options.n_states) if states is None else states), dtype, order)
         if self._failed:
             self._x.forget()
             self._failed = False
         try:
-            return self._run(prepared, dtype)
+            return self._run(prepared, wanted)
         except BaseException:
             self._failed = True
             raise
 
-    def _run(self, prepared: Prepared, dtype: str) -> Running:
+    def _run(self, prepared: Prepared, wanted: Wanted) -> Running:
         self._device.restore()
         began = time.perf_counter()
         computed_before = self._x.n_computed
         x = self._x.upto(prepared.vocabulary, prepared.n_words)  # [words, p]
         known = time.perf_counter()
-        states = self._device.result(
-            prepared.n_rows, self.options.n_states, self.options.projection_dim, getattr(torch, dtype)
-        )  # [rows, 2L+1, p]
+        states = self._device.result(wanted, prepared.n_rows, self.options.projection_dim)
         stats = EngineStats(
             rows=prepared.n_rows,
             truncated_words=prepared.n_truncated,
@@ -211,7 +218,7 @@ class Embedder:
     def _attempt(self, group: Group, x: Tensor, running: Running) -> str | None:
         """`_run_group` once; what was said if there was too little memory, otherwise None."""
         device = self._device
-        host = running.states[group.first_row : group.first_row + len(group.words)]  # [rows, 2L+1, p]
+        host = running.states.rows(group.first_row, len(group.words))
         planned = group.planned
         possible = {*device.limits.lane_choices, *device.limits.long_lanes}
         if any(grid.plan.lanes not in possible for side in planned for grid in side):  # prepared before lanes were halved
@@ -228,27 +235,27 @@ class Embedder:
         return None
 
     def _run_direction(
-        self, k: int, planned: list[PlannedDirection], x: Tensor, words: WordArray, states: Tensor, stats: EngineStats
+        self, k: int, planned: list[PlannedDirection], x: Tensor, words: WordArray, states: States, stats: EngineStats
     ) -> None:
         if k == 0:
             # Here and not in the calling thread, whose own threads would get in the way of the workers'.
-            states[:, 0] = x[send(words, states.device)].to(states.dtype)
+            states.put(0, torch.arange(len(words), device=x.device), x, send(words, x.device))
         for grid in planned:
             self._run_grid(k, grid, x, states, stats)
 
-    def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: Tensor, stats: EngineStats) -> None:
-        index, row, opening_row = (send(part, states.device) for part in (grid.index, grid.row, grid.opening_row))
+    def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: States, stats: EngineStats) -> None:
+        index, row, opening_row = (send(part, x.device) for part in (grid.index, grid.row, grid.opening_row))
         bounds: list[int] = grid.bounds.tolist()
 
         def emit(window: int, outputs: list[Tensor]) -> None:
             part = slice(bounds[window], bounds[window + 1])
             for j, output in enumerate(outputs):  # [steps, B, p]
-                picked = output.flatten(0, 1).index_select(0, index[part])  # [wanted, p]
-                states[:, 1 + 2 * j + k].index_copy_(0, row[part], picked.to(states.dtype))
+                states.put(1 + 2 * j + k, row[part], output.flatten(0, 1), index[part])
 
         direction = self._device.directions[k]
         opening = direction.run(grid.plan, x, self._x.generation, emit)  # [L, p]
-        states[opening_row, 1 + k :: 2] = opening.to(states.dtype)
+        for j in range(len(opening)):
+            states.put(1 + 2 * j + k, opening_row, opening[j : j + 1], torch.zeros_like(opening_row))
         with self._lock:
             stats.table_wanted += direction.table.n_wanted
             stats.table_computed += direction.table.n_computed

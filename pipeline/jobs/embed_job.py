@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import apache_beam as beam
-import numpy as np
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.pvalue import PBegin, PCollection
 
@@ -40,7 +39,7 @@ from transforms.inputs.records import ReadSettings, Split, Stream, describe_file
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import spread
 from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, PROGRESS, START
-from transforms.stages.embed import EmbedSettings, build_ahead, embed_shards, engine_dtype
+from transforms.stages.embed import EmbedSettings, build_ahead, embed_shards
 from transforms.stages.finish import finish_store, left_to_do
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import NUMBER, SHARDS, plan_job, shards_per_call
@@ -246,8 +245,6 @@ def job_settings(
     workers = workers_of(runner)
     in_one_process = is_local(runner) and workers.n == 1
     engine = {name: getattr(options, name) for name in ("precision", "device", "lanes")}
-    n_states = model.weights.options.n_states  # the engine gives all, also where the store keeps a few
-    row_bytes = n_states * manifest.channels * np.dtype(engine_dtype(manifest.dtype)).itemsize
     embed = EmbedSettings(
         root=root,
         run_id="",
@@ -255,11 +252,11 @@ def job_settings(
         start_sha256="",
         engine=engine | {"cell": manifest.job["cell"], "threads": options.threads or workers.threads},
         shards_at_once=shards_per_call(
-            manifest.shard_rows, row_bytes,
+            manifest.shard_rows, manifest.row_bytes,
             most_rows=CPU_ROWS_AT_ONCE, most_bytes=CPU_BYTES_AT_ONCE, most=CPU_SHARDS_PER_TASK,
         ),
         cuda_shards_at_once=shards_per_call(
-            manifest.shard_rows, row_bytes,
+            manifest.shard_rows, manifest.row_bytes,
             most_rows=CUDA_ROWS_AT_ONCE, most_bytes=CUDA_BYTES_AT_ONCE, most=CUDA_SHARDS_PER_TASK,
         ),
         cuda_writers=CUDA_WRITERS,

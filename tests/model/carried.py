@@ -12,6 +12,7 @@ from model.engine.embedder import Embedder, EngineStats, Running, SentenceRows, 
 from model.engine.planning.host import Group
 from model.engine.planning.sequences import IntArray, Rows, Sequences, WordArray, bounded, ranges
 from model.engine.planning.text import BOS_ID, EOS_ID
+from model.engine.states import Wanted
 
 
 def embed_carried(embedder: Embedder, lanes: Sequence[Sequence[Sequence[str]]]) -> list[list[npt.NDArray[np.floating]]]:
@@ -26,10 +27,11 @@ def embed_carried(embedder: Embedder, lanes: Sequence[Sequence[Sequence[str]]]) 
     planned = [embedder._host.planned(side) for side in (forward, backward)]
     group = Group(0, len(text), 0, words, (forward, backward), planned)
     x = embedder._x.upto(prepared.vocabulary, prepared.n_words)
-    states = embedder._device.result(len(words), embedder.options.n_states, embedder.options.projection_dim, x.dtype)
+    wanted = Wanted(tuple(range(embedder.options.n_states)), "float32")
+    states = embedder._device.result(wanted, len(words), embedder.options.projection_dim)
     assert embedder._attempt(group, x, Running(states, EngineStats())) is None
     embedder._device.delivered()()
-    each = iter(np.split(states.numpy(), np.cumsum(text.lengths)[:-1]))
+    each = iter(np.split(np.asarray(states.result()), np.cumsum(text.lengths)[:-1]))
     return [[next(each) for _ in lane] for lane in lanes]
 
 

@@ -23,6 +23,7 @@ from model.engine.device import Layout
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine.planning.grid import Limits, plan_direction
 from model.engine.planning.text import Text
+from model.engine.states import States
 from model.engine.word_vectors import WordVectors
 from model.errors import DeviceLostError
 from model.files.weights import BiLMWeights
@@ -177,7 +178,7 @@ def test_out_of_memory_halves_the_lanes_and_goes_on(
     model = Embedder(tiny, start, replace(SETTINGS, lanes=64))
     with caplog.at_level(logging.WARNING):
         call = model.run(model.prepare([SentenceRows(s, 0, len(s)) for s in SENTENCES]), dtype="float32")
-    np.testing.assert_allclose(call.result(), want, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(call.result()), want, rtol=0, atol=1e-6)
     assert call.computed_on == ["cuda without a GPU, 32 lanes"]
     assert lanes[0] == 64
     assert lanes[-1] == 32
@@ -194,7 +195,7 @@ def test_out_of_memory_cuts_a_group_into_smaller_ones(tiny: BiLMWeights, monkeyp
     monkeypatch.setattr(cuda, "LEAST_GROUP_ROWS", 10)
     buffer, asked = CudaDevice.buffer, []
 
-    def picky(self: CudaDevice, host: torch.Tensor) -> torch.Tensor:
+    def picky(self: CudaDevice, host: States) -> States:
         asked.append(len(host))
         if len(host) > 300:
             raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")

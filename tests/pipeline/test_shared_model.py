@@ -48,11 +48,11 @@ def test_settings_for_a_gpu_bundle_shards_and_hint_at_one(tmp_path: Path, tiny_m
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("dtype", "calls"), [("float16", (4, 8)), ("float32", (2, 4)), ("int8", (2, 4))])
+@pytest.mark.parametrize(("dtype", "calls"), [("float16", (4, 8)), ("float32", (2, 4)), ("int8", (6, 12))])
 def test_a_call_is_sized_by_what_the_engine_returns(
     tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, calls: tuple[int, int]
 ) -> None:
-    """int8 rows are quantised from float32, so that their calls hold as many as those of a float32 store."""
+    """It returns rows as they are stored."""
     from pipeline.jobs.spec import EmbedOptions
     from pipeline.runners.beam_options import pipeline_options
 

@@ -37,6 +37,10 @@ def test_scale_and_values_are_those_of_the_page(states: np.ndarray) -> None:
             assert raw.values[row, state].tolist() == wanted
 
 
+def test_the_scale_of_zeros_has_no_sign() -> None:
+    assert not np.signbit(quantized(np.zeros((33, 3, 4), np.float32)).scale).any()
+
+
 def test_rows_do_not_see_each_other() -> None:
     states = np.random.default_rng(0).standard_normal((3 * ROWS_AT_ONCE + 7, 3, 4)).astype(np.float32)
     whole = quantized(states)

@@ -68,10 +68,10 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
     events, emitted = made.events, durable.counted
 
     class Recorded(Engine):
-        def run(self, text: Text, *, dtype: str) -> Call:
+        def run(self, text: Text, **wanted: Any) -> Call:
             made.before_call(len(self.calls))
             events.add("call", len(self.calls))
-            return super().run(text, dtype=dtype)
+            return super().run(text, **wanted)
 
     def write(root: Root, manifest: Any, text: ShardText, states: Any, plan: str, stats: Any) -> Marker:
         made.before_written(len(events.of("written")))

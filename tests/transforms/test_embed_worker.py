@@ -18,9 +18,12 @@ import pytest
 
 from elmo_store.format.manifest import write_manifest
 from elmo_store.format.markers import PartRange, ShardMarker, write_marker
+from elmo_store.forms.shards import row_reader
+from elmo_store.storage.data import Data
 from elmo_store.storage.lease import Lease, acquire
 from elmo_store.storage.root import Root
 from model.engine.planning.text import Text
+from model.engine.states import Memory, States, Wanted
 from model.errors import DeviceLostError
 from tests.store.support import make_manifest
 from transforms.runtime.results import ShardResult
@@ -66,7 +69,7 @@ class Engine:
         text.check(boundaries)
         return text
 
-    def run(self, text: Text, *, dtype: str) -> Call:
+    def run(self, text: Text, *, dtype: str, states: Sequence[int], order: str) -> Call:
         if self.fail & set(text.vocabulary):
             raise ValueError("a word that can't be")
         self.calls.append(int((text.stop - text.first).sum()))
@@ -281,6 +284,45 @@ def test_a_call_has_so_many_shards(root: Root, monkeypatch: pytest.MonkeyPatch, 
     engine = Engine()
     worker(root, engine, shards_at_once=at_once).run([task(0, 0, 2), task(1, 2, 2)])
     assert engine.calls == calls
+
+
+@pytest.mark.parametrize("layout", ["states", "rows"])
+def test_memory_of_states_is_not_used_again_before_their_shard_is_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    root, memory, n_shards = Root(tmp_path), Memory(), 12
+    put_part(root, [["a", "b"]] * 4 * n_shards)
+    manifest = make_manifest(lengths=(2,) * 4 * n_shards, parts=(4 * n_shards,), shard_rows=8, layout=layout)
+    write_manifest(root, manifest)
+    root.put_json(PLAN, {"id": "plan"})
+    blocks: list[int] = []
+
+    class Ring(Engine):
+        def run(self, text: Text, *, states: Sequence[int], order: Any, **more: Any) -> Any:
+            call: Any = super().run(text, states=states, order=order, **more)
+            result = States.empty(Wanted(tuple(states), "float16", order), 8, 8, memory.take)
+            blocks.append(result.values.data_ptr())
+            result.values.fill_(float(len(self.calls)))  # over what another call may have left there
+            call.result = result.result
+            return call
+
+    put = Root._put
+
+    def slow(self: Root, rel: str, data: Data) -> str:
+        time.sleep(0.01)
+        if "states/c/5/" in rel or "part-00007" in rel:
+            raise OSError("injected: what is put fails while others go on")
+        return put(self, rel, data)
+
+    monkeypatch.setattr(Root, "_put", slow)
+    tasks = [task(shard, 8 * shard, 8, 8 * n_shards) for shard in range(n_shards)]
+    results = worker(root, Ring(), shards_at_once=1, n_writers=2).run(tasks)
+    assert sorted(result.shard for result in results if result.error) == [5, 7]
+    assert len(set(blocks)) < n_shards
+    for form in ("zarr", "parquet"):
+        for shard in set(range(n_shards)) - {5, 7}:
+            rows = row_reader(root, manifest, form).read([0, 4], [(8 * shard, 8 * shard + 8)])
+            assert (rows == shard + 1).all(), (form, shard)
 
 
 def test_an_engine_that_the_launcher_builds_is_taken_by_the_worker_of_its_process_alone(

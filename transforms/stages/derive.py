@@ -163,7 +163,7 @@ def mix_rows(states: npt.NDArray[Any], weight_sets: Sequence[WeightSet], *, laye
         ValueError: a result does not fit the dtype (float16 ends at 65,504).
     """
     mixes = [ScalarMix.of(weights, "token" if layer_norm else "none") for weights in weight_sets]
-    mixed = np.empty((len(states), len(mixes), 2 * states.shape[2]), dtype)
+    mixed = np.empty((len(mixes), len(states), 2 * states.shape[2]), dtype).transpose(1, 0, 2)  # in memory as it is stored
     for first in range(0, len(states), ROWS_AT_ONCE):
         rows = states[first : first + ROWS_AT_ONCE]  # [rows, 2L+1, p]
         for column, mix in enumerate(mixes):

@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, cast
 
 import apache_beam as beam
 import torch
@@ -27,6 +27,7 @@ from elmo_store.format.markers import read_marker
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from model.engine.embedder import Embedder, EngineSettings, Prepared, Running
+from model.engine.states import Dtype, Order
 from model.errors import DeviceLostError
 from model.files.registry import load_model
 from model.files.weights import BiLMWeights
@@ -183,11 +184,6 @@ def load_start_state(root: Root, sha256: str) -> StartState:
     return state
 
 
-def engine_dtype(store_dtype: str) -> Literal["float16", "float32"]:
-    """Of the states that a worker asks its engine for: int8 rows are quantised from float32."""
-    return "float16" if store_dtype == "float16" else "float32"
-
-
 @dataclass(frozen=True)
 class ShardJob:
     """What the steps of a worker share."""
@@ -275,7 +271,8 @@ def _ask_engine(job: ShardJob, call: Call) -> list[ComputedShard]:
     release_memory()
     # The whole call stands in each of its markers: progress knows what is computed before the last shard is written.
     stats: dict[str, Any] = {"call_began": time.time(), "call_tokens": sum(text.n_tokens for text in call.texts)}
-    running = job.engine.run(prepared, dtype=engine_dtype(job.manifest.dtype))
+    dtype, order = cast(Dtype, job.manifest.dtype), cast(Order, job.manifest.layout)  # as an uncompressed shard is stored
+    running = job.engine.run(prepared, dtype=dtype, states=job.states, order=order)
     stats |= {"seconds_reading": call.seconds_reading, "cell": job.engine.cell, "device": "; ".join(running.computed_on)}
     ends = itertools.accumulate(text.task.n_rows for text in call.texts)
     return [
@@ -288,10 +285,7 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
     """Wait for the states of ``shard``, then write them."""
     task = shard.text.task
     try:
-        call_states = shard.running.result()  # [rows of the call, 2L+1, p]
-        states = call_states[shard.first : shard.first + task.n_rows]  # [n_rows, 2L+1, p]
-        if len(job.states) < states.shape[1]:
-            states = states[:, job.states]  # [n_rows, kept, p]
+        call_states = shard.running.result()  # [rows of the call, kept, p]
     except DeviceLostError:
         raise
     except Exception as error:
@@ -301,6 +295,7 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
     stats = shard.stats | {f"engine_{name}": float(value) * share for name, value in vars(shard.running.stats).items()}
     stats["seconds_computing"] = shard.running.seconds * share
     try:
+        states = call_states[shard.first : shard.first + task.n_rows]  # [n_rows, kept, p]
         marker = write_shard(job.root, job.manifest, shard.text, states, job.plan, stats)
     except LeaseLostError:
         raise

@@ -157,7 +157,7 @@ def call_text(shards: Sequence[ShardText]) -> Text:
 def write_shard(
     root: Root, manifest: Manifest, text: ShardText, states: Array | Int8Rows, plan: str, stats: Mapping[str, Any]
 ) -> ShardMarker:
-    """Write ``states`` [n_rows, 2L+1, p] of one shard in every form of the store (see `forms.encode_shard`), and its marker.
+    """Write ``states`` [n_rows, n_states, p] of one shard in every form of the store (see `forms.encode_shard`), and its marker.
 
     Idempotent: the same states give the same bytes under the same names. ``plan``: the id of the plan that the shard follows
     from. Seconds of encoding and putting, when it was done (Unix seconds), the worker process (host:pid), its run and the

@@ -1,0 +1,136 @@
+"""A call's states in memory: those that are kept, in the store's dtype, one state after the other or one row after the other.
+
+Numbers are converted where they are computed, so that a result crosses to the host, and goes to the store, as it is.
+"""
+
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmo_store.format.numbers import GREATEST, GREATEST_SCALE, Int8Rows
+
+Dtype = Literal["float16", "float32", "int8"]
+Order = Literal["states", "rows"]
+IDLE_BLOCKS = 2  # that a result may take: of a call that is computed, and one that is written
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which states, and how. ValueError for an unknown dtype or order.
+
+    Attributes:
+        states: their numbers among x, fwd1, bwd1, …, in the order wanted.
+        dtype: as stores have it; int8 numbers come with a scale for each state of each row.
+        order: "states": in memory all rows of the first state come first, then those of the next; "rows": all states of the
+            first row, then those of the next.
+    """
+
+    states: tuple[int, ...]
+    dtype: Dtype = "float16"
+    order: Order = "states"
+
+    def __post_init__(self) -> None:
+        for name, known in (("dtype", ("float16", "float32", "int8")), ("order", ("states", "rows"))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} is {getattr(self, name)!r}; known are {', '.join(known)}")
+
+
+@dataclass(frozen=True, eq=False)
+class States:
+    """Rows of states, on the host or a device.
+
+    Attributes:
+        wanted: which, and how.
+        values: [states, rows, p], the memory in the order that is wanted.
+        scale: float32 [rows, states] of int8, otherwise None. NaN for a state of a row that holds a number that is not finite.
+    """
+
+    wanted: Wanted
+    values: Tensor
+    scale: Tensor | None
+
+    @classmethod
+    def empty(cls, wanted: Wanted, rows: int, width: int, memory: Callable[[int], Tensor]) -> "States":
+        """Rows to be filled, in one block of so many bytes (uint8) that ``memory`` gives."""
+        dtype, n = getattr(torch, wanted.dtype), len(wanted.states)
+        scale_bytes = 4 * rows * n if wanted.dtype == "int8" else 0
+        block = memory(scale_bytes + rows * n * width * dtype.itemsize)
+        values, scale = block[scale_bytes:].view(dtype), block[:scale_bytes].view(torch.float32)
+        by_state = values.view(n, rows, width) if wanted.order == "states" else values.view(rows, n, width).transpose(0, 1)
+        return cls(wanted, by_state, scale.view(rows, n) if scale_bytes else None)
+
+    def __len__(self) -> int:
+        return self.values.shape[1]
+
+    def rows(self, first: int, n: int) -> "States":
+        """``n`` of the rows; the same memory."""
+        part = slice(first, first + n)
+        return States(self.wanted, self.values[:, part], None if self.scale is None else self.scale[part])
+
+    def runs(self) -> list[Tensor]:
+        """All of it as tensors whose memory has no gaps."""
+        values = [*self.values] if self.wanted.order == "states" else [self.values.transpose(0, 1)]
+        return values if self.scale is None else [*values, self.scale]
+
+    def put(self, state: int, row: Tensor, numbers: Tensor, index: Tensor) -> None:
+        """Rows ``row`` [n] of a state are the rows ``index`` [n] of ``numbers`` [any, p] float32; nothing if it is not kept."""
+        if state not in self.wanted.states:
+            return
+        place = self.wanted.states.index(state)
+        picked = numbers.index_select(0, index)  # [n, p]
+        if self.scale is None:
+            self.values[place].index_copy_(0, row, picked.to(self.values.dtype))
+            return
+        levels, scale = quantised(picked)
+        self.values[place].index_copy_(0, row, levels)
+        self.scale[:, place].index_copy_(0, row, scale)
+
+    def result(self) -> npt.NDArray[Any] | Int8Rows:
+        """Views [rows, states, p] of memory on the host."""
+        values = self.values.numpy().transpose(1, 0, 2)
+        return values if self.scale is None else Int8Rows(values, self.scale.numpy())
+
+
+def quantised(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """`elmo_store.format.numbers.quantized` of rows [n, p] float32 on any device, bit by bit; int8 [n, p] and scales [n].
+
+    What is not finite has the scale NaN: a device is not waited for to find out.
+    """
+    # Tensors, not numbers: by a number a GPU divides as by its reciprocal, which is not the same.
+    greatest, none = (torch.full((1,), value, device=numbers.device) for value in (GREATEST, torch.inf))
+    most = numbers.abs().amax(dim=-1)
+    scale = torch.clamp(most / greatest, max=float(GREATEST_SCALE))
+    ratio = numbers / torch.where(scale == 0, none, scale)[:, None]
+    return ratio.round_().clamp_(-GREATEST, GREATEST).to(torch.int8), torch.where(most.isfinite(), scale, torch.nan)
+
+
+class Memory:
+    """Blocks of host memory, each used again once nothing refers to what was made of it; at most `IDLE_BLOCKS` wait for that.
+
+    A block of 84 MB anew for every call costs the system 33 ms of clearing it. Safe for threads.
+    """
+
+    def __init__(self) -> None:
+        self._idle: deque[Tensor] = deque(maxlen=IDLE_BLOCKS)  # its methods are atomic: what lets a block go may run anywhere
+
+    def take(self, n_bytes: int) -> Tensor:
+        """Memory of ``n_bytes``, uint8, of any content."""
+        if not n_bytes:
+            return torch.empty(0, dtype=torch.uint8)
+        while True:
+            try:
+                block = self._idle.pop()
+            except IndexError:
+                block = torch.empty(n_bytes, dtype=torch.uint8)
+            if n_bytes <= len(block) <= 2 * n_bytes:
+                break  # others are let go
+        # All tensors and arrays that are made of this one hold this array, which no other use of the block does.
+        lease = block.numpy()[:n_bytes]
+        weakref.finalize(lease, self._idle.append, block).atexit = False
+        return torch.from_numpy(lease)

@@ -1,0 +1,124 @@
+"""A call's states as stores have them: which, in which dtype and order; and memory that is used again, but not too soon."""
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from elmo_store.format.numbers import Int8Rows, quantized
+from elmo_store.forms import zarr_shard
+from elmo_store.storage.data import joined, pieces_of
+from model.engine import embedder
+from model.engine.cuda import CudaDevice
+from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.engine.states import Memory, States, Wanted, quantised
+from model.files.weights import BiLMWeights
+from model.start_state import StartState
+
+SENTENCES = [[f"w{(i * j) % 11}" for j in range(i % 7 + 1)] for i in range(30)]
+REQUESTS = [SentenceRows(s, 0, len(s)) for s in SENTENCES]
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@pytest.fixture(params=["cpu", "cuda without a GPU"])
+def model(request: pytest.FixtureRequest, tiny: BiLMWeights, monkeypatch: pytest.MonkeyPatch) -> Embedder:
+    if request.param != "cpu":
+        monkeypatch.setattr(embedder, "_device", lambda *of: CudaDevice(of[0], of[1], of[2], torch.device("cpu")))
+        monkeypatch.setattr("model.engine.cuda.GROUP_ROWS", 50)
+    return Embedder(tiny, StartState.zero(tiny.options), EngineSettings(device="cpu", lanes=16))
+
+
+def run(model: Embedder, **wanted: Any) -> Any:
+    return model.run(model.prepare(REQUESTS, boundaries=True), **wanted).result()
+
+
+@given(arrays.arrays(np.float32, st.tuples(st.integers(0, 5), st.integers(1, 9)), elements=FLOATS))
+def test_int8_has_the_bytes_of_the_format_s_own(rows: Any) -> None:
+    want = quantized(rows[:, None])
+    levels, scale = quantised(torch.from_numpy(rows))
+    assert levels.numpy().tobytes() == want.values.tobytes()
+    assert scale.numpy().tobytes() == want.scale.tobytes()
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
+def test_the_scale_of_what_is_not_finite_says_so(number: float) -> None:
+    rows = torch.ones(3, 4)
+    rows[1, 2] = number
+    assert quantised(rows)[1].isnan().tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+@pytest.mark.parametrize("order", ["states", "rows"])
+@pytest.mark.parametrize("states", [None, (5, 0, 3)])
+def test_a_result_holds_the_states_wanted_as_they_are_stored(
+    model: Embedder, dtype: str, order: str, states: tuple[int, ...] | None
+) -> None:
+    full = model.embed(REQUESTS, boundaries=True, dtype="float32")
+    assert full.flags.c_contiguous
+    kept = full[:, list(states or range(7))]
+    found = run(model, dtype=dtype, order=order, states=states)
+    want = (*quantized(kept),) if dtype == "int8" else (kept.astype(dtype),)
+    got = (*found,) if isinstance(found, Int8Rows) else (found,)
+    for one, other in zip(got, want, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    assert (got[0].transpose(1, 0, 2) if order == "states" else got[0]).flags.c_contiguous
+
+
+def test_what_a_device_copies_has_no_gaps() -> None:
+    for order in ("states", "rows"):
+        states = States.empty(Wanted((0, 2), "int8", order), 9, 4, Memory().take)
+        assert sum(run.numel() for run in states.rows(2, 5).runs()) == 5 * 2 * 5
+        assert all(run.is_contiguous() for run in states.rows(2, 5).runs())
+
+
+def test_an_unknown_dtype_or_order_is_refused(model: Embedder) -> None:
+    for wrong in ({"dtype": "float64"}, {"order": "columns"}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))} is .* known are"):
+            run(model, **wrong)
+
+
+def test_a_shard_is_the_engine_s_own_memory_which_no_other_call_gets_meanwhile(
+    model: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_out = []
+    take = Memory.take
+
+    def poisoned(self: Memory, n_bytes: int) -> torch.Tensor:
+        block = take(self, n_bytes)
+        block.fill_(0xAA)
+        given_out.append(block.data_ptr())
+        return block
+
+    monkeypatch.setattr(Memory, "take", poisoned)
+    shards: list[Any] = []
+    want = zarr_shard.encode(model.embed(REQUESTS, boundaries=True), shard_rows=192, chunk_rows=8, compression="none")
+    for _ in range(4):
+        shards.append(zarr_shard.encode(run(model), shard_rows=192, chunk_rows=8, compression="none"))
+        gc.collect()
+    assert {joined(shard) for shard in shards} == {joined(want)}
+    assert len(set(given_out[-4:])) == 4
+    place = np.frombuffer(pieces_of(shards[-1])[0], np.uint8).ctypes.data
+    assert place == given_out[-1]
+    shards.clear()
+    run(model)
+    assert given_out[-1] in given_out[-5:-1]
+
+
+def test_memory_that_waits_is_bounded_and_fits() -> None:
+    memory = Memory()
+    blocks = [memory.take(1000) for _ in range(4)]
+    places = [block.data_ptr() for block in blocks]
+    while blocks:
+        blocks.pop(0)
+    again = [memory.take(n) for n in (600, 1000, 0)]
+    assert {block.data_ptr() for block in again[:2]} <= set(places[-2:])
+    assert [len(block) for block in again] == [600, 1000, 0]
+    assert not len(memory._idle)
+    del again
+    assert len(memory.take(499)) == 499  # a small result does not hold a large block
