@@ -1,4 +1,4 @@
-"""Reading a store: ``python -m benchmarks.store [local training open loader s3 clients encodings]`` prints tables.
+"""Reading a store: ``python -m benchmarks.store [local training open loader s3 members clients encodings]`` prints tables.
 
 Stores of made-up states (benchmarks.made_stores) of a narrow model, 5 states x 16 channels in float16; the same sentences in
 HDF5, one dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of three,
@@ -9,6 +9,7 @@ training   wide rows in memory by one process's CPU time, beside np.memmap and H
 open       a fresh process that opens a store and reads one sentence; a dataset of all its sentences
 loader     mixed features by a DataLoader of two workers, in random order
 s3         requests and bytes of a sentence on an S3-compatible server on loopback (needs moto[server] and s3fs)
+members    a collection of 100 members beside one store of as many sentences: opening, random sentences, ids, scans
 clients    64 random sentences, and whole shards of 21 MB, over S3 by obstore and by s3fs: with versitygw (PATH or VERSITYGW)
            as the server, or moto
 encodings  what dtypes and compressions cost and save, with the states that the default model gives for examples/sample
@@ -23,6 +24,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,6 +49,7 @@ BATCH = 256  # sentences of a call of read_sentences
 WIDE = Shape(20_000, channels=512, forms=("zarr",))  # 1,024-wide layers, as of the published models
 TRAINED = Shape(50_000, channels=128, forms=("zarr",))
 TRAINED_SAMPLES, TRAINED_BATCH = 6_400, 64
+MEMBERS, MEMBER_SENTENCES, MEMBER_ROUNDS = 100, 450, 7  # of a collection; members are of about so many sentences
 # Few sentences, since moto reads the whole object for each range of it; wide, so that vectors outweigh the tables that lead to
 # them, and narrow as on the local disk.
 REMOTE = (Shape(600, channels=512, forms=("zarr",)), Shape(600, channels=512, forms=("parquet",)), Shape(2_000))
@@ -270,6 +273,48 @@ def _sentence(store: stores.Store, number: int) -> Any:
     return store.sentence(number).read()
 
 
+def members(folder: Path, sizes: list[int]) -> None:
+    """A collection beside one store, in CPU time, in memory."""
+    from elmo_store.collecting import collect
+
+    shapes = [Shape(MEMBER_SENTENCES + i - MEMBERS // 2, TRAINED.channels, forms=("zarr",)) for i in range(MEMBERS)]
+    url = str(folder / "collection")
+    collect(url, [stores.open(make_store(folder, shape)) for shape in shapes])
+    urls = {"store": make_store(folder, replace(TRAINED, sentences=sum(shape.sentences for shape in shapes))), "members": url}
+    random, n = np.random.default_rng(9), SAMPLES
+    works: dict[Any, Callable[[], Any]] = {}
+    for name, at in urls.items():
+        store = stores.open(at)
+        works[name, "open"] = partial(_open_often, at, 100, 0)
+        works[name, "open, and a first sentence"] = partial(_open_often, at, 50, 1)
+        works[name, "random sentences, one by one"] = partial(one_by_one, store, random, n)
+        works[name, f"random sentences, {BATCH} a call"] = partial(batched, store, random, n)
+        works[name, "random sentences with their text"] = partial(_texts, store, random, n // 10)
+        works[name, "scan"] = partial(scan, store)
+    taken = in_turns(works, MEMBER_ROUNDS, clock=time.process_time)
+    table = Table(
+        f"{MEMBERS} members beside one store, {TRAINED.channels} wide",
+        "",
+        "store ms",
+        "members ms",
+        "members/store",
+        label_width=36,
+    )
+    for what in dict.fromkeys(what for _, what in works):
+        one, many = taken["store", what], taken["members", what]
+        table.row(what, one * 1e3, many * 1e3, f"{many / one:.2f}")
+
+
+def _open_often(url: str, n: int, sentences: int) -> None:
+    for _ in range(n):
+        _ = [sentence.read() for sentence in stores.open(url)[:sentences]]
+
+
+def _texts(store: stores.Store, random: np.random.Generator, n: int) -> None:
+    for number in random.integers(0, len(store), n).tolist():
+        _ = store.sentence(number).tokens
+
+
 def clients(folder: Path, sizes: list[int]) -> None:
     """Milliseconds, of the wall's clock and of this process's processors, that each library takes for the same requests."""
     program = os.environ.get("VERSITYGW") or shutil.which("versitygw")
@@ -352,7 +397,7 @@ def _encoding(store: stores.Store, states: Any, raw: bool) -> tuple[float, ...]:
 
 
 TABLES = {
-    "local": local, "training": training, "open": opening, "loader": loader, "s3": remote, "clients": clients,
+    "local": local, "training": training, "open": opening, "loader": loader, "s3": remote, "members": members, "clients": clients,
     "encodings": encodings,
 }  # fmt: skip
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from elmo_store.reading.row_cache import cached
     from elmo_store.reading.rows import Batch, Readable, Sentence
     from elmo_store.reading.views import concat
-    from elmo_store.store import Store, open
+    from elmo_store.store import Collection, Store, open
 
     __version__: str
 
 __all__ = [
-    "Batch", "EmbeddedSentence", "Readable", "ScalarMix", "Sentence", "Store", "__version__", "cached", "concat", "embed",
-    "errors", "open",
+    "Batch", "Collection", "EmbeddedSentence", "Readable", "ScalarMix", "Sentence", "Store", "__version__", "cached", "concat",
+    "embed", "errors", "open",
 ]  # fmt: skip
 
 _HOMES = {
@@ -32,7 +32,7 @@ _HOMES = {
     "reading.row_cache": ("cached",),
     "reading.rows": ("Batch", "Readable", "Sentence"),
     "reading.views": ("concat",),
-    "store": ("Store", "open"),
+    "store": ("Collection", "Store", "open"),
 }
 
 

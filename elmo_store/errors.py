@@ -99,6 +99,23 @@ class OverlapError(StoreError, ValueError):
         self.written, self.relation, self.read = written, relation, read
 
 
+class MemberMismatchError(StoreError):
+    """A store can't be a member of a collection; shows both sides, field by field.
+
+    Attributes:
+        fields: name → (what the collection has, what the store has).
+    """
+
+    def __init__(self, collection: str, store: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
+        lines = [f"  {name}: {there!r} there, {here!r} here" for name, (there, here) in fields.items()]
+        self.message = (
+            f"{store} can't join the collection {collection}; it differs in {len(lines)} field{'s' if len(lines) != 1 else ''}:\n"
+            + "\n".join(lines)
+            + "\nEmbed it with the collection's settings, or collect it under another name."
+        )
+        self.collection, self.store, self.fields = collection, store, dict(fields)
+
+
 class JobMismatchError(StoreError):
     """Another job stands on this output; shows both sides, field by field.
 

@@ -5,15 +5,21 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from elmo_store import notebook
-from elmo_store.errors import StoreError, StoreIncompleteError
+from elmo_store.errors import StoreError, StoreIncompleteError, StoreNotFoundError
 from elmo_store.format import layout
+from elmo_store.format import version as versions
+from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.reading import text_index
+from elmo_store.reading.collection import CollectionReader
 from elmo_store.reading.store import StoreReader
 from elmo_store.reading.views import Selection
 from elmo_store.reading.watched import opened_store
 from elmo_store.storage.filesystems import resolved_options
+from elmo_store.storage.root import Root
 
 if TYPE_CHECKING:
     import xarray
@@ -98,28 +104,77 @@ class Store(StoreReader):
         return report
 
 
+class Collection(CollectionReader, Store):
+    """A version of a collection, as one store: what its members hold, one after the other, without what was removed.
+
+    Everything that takes a store takes it. A new version does not change one that is open. Use `open`.
+
+    Attributes:
+        root: the collection's folder.
+        version: `elmo_store.format.version.Version`: its number, its members.
+        manifest: what it says about itself as one store.
+        form: "zarr" or "parquet", the form that is read.
+    """
+
+    def __repr__(self) -> str:
+        members = f"version {self.version.number}, {len(self.version.members)} members"
+        return super().__repr__().replace(f"{self.url}: ", f"{self.url}: {members}, ", 1)
+
+    def index_texts(self, on_progress: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
+        """`Store.index_texts` of each member that has no such index yet; returns the sum of their facts."""
+        stores = [held.store for held in self.held()]
+        facts = [text_index.ensure(one.root, one.manifest, one._now.sentences, on_progress) for one in stores]
+        return {name: sum(own[name] for own in facts) for name in ("sentences", "texts")}
+
+    def to_xarray(self, **options: Any) -> "xarray.Dataset":
+        """`Store.to_xarray` of the members, by xarray.concat along ``row``; rows of removed sentences are left out."""
+        import xarray
+
+        stores = [Store(held.store.root, held.store.manifest, "zarr").to_xarray(**options) for held in self.held()]
+        kept = self.kept
+        runs = zip(kept.member.tolist(), kept.own_rows.tolist(), np.diff(kept.rows).tolist(), strict=True)
+        parts = [
+            stores[member].drop_vars("sentence_start").isel(row=slice(first, first + n_rows)) for member, first, n_rows in runs
+        ]
+        whole = xarray.concat(parts, "row") if parts else stores[0].drop_vars("sentence_start").isel(row=slice(0))
+        starts = self._spans(range(self.n_sentences))[:, 0] if self.n_sentences else np.zeros(0, np.int64)
+        return whole.assign(sentence_start=("sentence_edge", np.append(starts, self.n_rows)))
+
+    def _opened(self, root: Root, manifest: Manifest) -> Store:
+        return Store(root, manifest, manifest.forms[0])
+
+
 def open(
     url: str | os.PathLike[str],
     *,
+    version: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     incomplete_ok: bool = False,
     form: str | None = None,
 ) -> Store:
-    """Open the store at ``url``: one small read, of its manifest.
+    """Open the store at ``url``: one small read, of its manifest. Or a collection: a listing more.
 
     Args:
         url: a folder or any fsspec URL.
+        version: of a collection, by default the newest; a store has none.
         storage_options: what the URL's filesystem takes.
         incomplete_ok: also open a store whose job has not finished; rows that aren't there yet raise ShardMissingError.
         form: "zarr" or "parquet", of a store that has both (Zarr by default).
 
     Raises:
-        StoreNotFoundError: no store there.
+        StoreNotFoundError: no store there, or no such version.
         StoreIncompleteError: its job has not finished.
         StoreVersionError, StoreFeatureError: of a newer format, or one that needs what this package does not know.
         ManifestError: a damaged manifest, naming the field.
     """
-    root, manifest = opened_store(url, storage_options)
+    try:
+        root, manifest = opened_store(url, storage_options)
+    except StoreNotFoundError:
+        if version is None and not versions.numbers(Root(url, storage_options)):
+            raise
+        return _open_collection(Root(url, storage_options), version, form)
+    if version is not None:
+        raise StoreError(f"{root} is a store, which has no versions: leave version={version} out")
     if not manifest.complete and not incomplete_ok:
         done = len(marked_shards(root))
         of = f"{done} of {manifest.counts.shards} shards are written" if manifest.counts else "its input is being read"
@@ -127,7 +182,18 @@ def open(
             f"the store at {root} is not complete ({of}): run the command that started it again to continue it, "
             "or open it with incomplete_ok=True"
         )
+    return Store(root, manifest, _chosen(root, manifest, form))
+
+
+def _open_collection(root: Root, number: int | None, form: str | None) -> Collection:
+    version = versions.newest(root) if number is None else versions.read_version(root, number)
+    if version is None:
+        raise StoreNotFoundError(f"no store at {root}; is the location right?")
+    return Collection(root, version, _chosen(root, version.store, form))
+
+
+def _chosen(root: Root, manifest: Manifest, form: str | None) -> str:
     chosen = form or ("zarr" if "zarr" in manifest.forms else "parquet")
     if chosen not in manifest.forms:
         raise StoreError(f"the store at {root} has no {chosen} form: it has {' and '.join(manifest.forms)}")
-    return Store(root, manifest, chosen)
+    return chosen

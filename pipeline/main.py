@@ -34,6 +34,9 @@ GROUPS = {
         "convert": ("pipeline.commands.convert", "write a store in another form, as int8, or with fewer states"),
         "export": ("pipeline.commands.export", "write a store's vectors as the files that other programs read"),
     },
+    "let them grow": {
+        "collect": ("pipeline.commands.collect", "stores as one collection that more can be added to"),
+    },
     "look at them": {
         "info": ("pipeline.commands.info", "what a store holds, and how to open it"),
         "report": ("pipeline.commands.report", "a page about a store's job, text and vectors"),

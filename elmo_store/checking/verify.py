@@ -90,7 +90,7 @@ class VerifyReport:
 
 
 def verify(store: StoreReader, *, deep: bool = False, progress: Callable[[int], None] | None = None) -> VerifyReport:
-    """Check all of a complete store.
+    """Check all of a complete store, or of each member of a collection.
 
     Args:
         store: an open store.
@@ -101,7 +101,9 @@ def verify(store: StoreReader, *, deep: bool = False, progress: Callable[[int], 
     """
     if not store.manifest.complete:
         raise StoreError(f"{store.url} is not complete: run its job again to continue it, then verify it")
-    return _Check(store, progress or (lambda _: None)).run(deep)
+    reports = [_Check(held.store, progress or (lambda _: None)).run(deep) for held in store.held()]
+    sums = {name: sum(getattr(report, name) for report in reports) for name in ("shards", "objects", "bytes", "sentences")}
+    return VerifyReport(**sums, deep=deep, faults=tuple(fault for report in reports for fault in report.faults))
 
 
 class _Check:

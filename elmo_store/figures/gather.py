@@ -6,7 +6,7 @@ spaced, and the figures say of how much they are.
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -20,10 +20,9 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.reading.rows import text_of_rows
-from elmo_store.reading.store import StoreReader
+from elmo_store.reading.store import Held, StoreReader
 from elmo_store.storage.parquet_files import read_table
 from elmo_store.storage.ranges import Range
-from elmo_store.storage.root import Root
 
 PARTS = 32  # parts whose text is read
 MARKERS = 4096
@@ -31,6 +30,7 @@ REJECT_BYTES = 1 << 20  # of each of so many parts' refused records
 BLOCKS = 24  # blocks of rows whose vectors are read …
 BLOCK_ROWS = 512  # … of so many rows
 THREADS = 16
+Part = tuple[Held, int]
 
 
 @dataclass(frozen=True)
@@ -110,19 +110,20 @@ def evenly(n: int, most: int) -> list[int]:
 
 def gather(store: StoreReader) -> StoreFigures:
     """All figures of a store. Errors as those of reading it."""
-    root, manifest = store.root, store.manifest
-    parts = evenly(manifest.sizes.parts, PARTS)
-    shards = evenly(manifest.sizes.shards, MARKERS)
+    held, manifest = store.held(), store.manifest
+    parts = [(one, part) for one in held for part in range(one.store.manifest.sizes.parts)]
+    shards = [(one.store.root, shard) for one in held for shard in range(one.store.manifest.sizes.shards)]
+    parts, shards = [parts[i] for i in evenly(len(parts), PARTS)], [shards[i] for i in evenly(len(shards), MARKERS)]
     with ThreadPoolExecutor(THREADS) as pool:
-        markers = [marker for marker in pool.map(lambda shard: read_marker(root, shard), shards) if marker is not None]
+        markers = [marker for marker in pool.map(lambda shard: read_marker(*shard), shards) if marker is not None]
     return StoreFigures(
-        url=str(root),
+        url=str(store.root),
         manifest=manifest,
-        text=text_figures(part_tables(root, parts)),
+        text=text_figures(part_tables(parts)),
         n_parts_read=len(parts),
         job=job_figures(markers),
         n_markers_read=len(markers),
-        refused=refused(root, manifest, parts),
+        refused=refused(parts if manifest.sizes.rejected else []),
         vectors=sample_vectors(store),
     )
 
@@ -156,17 +157,21 @@ def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
     return JobFigures((edges[1:] - began) / 3600, tokens_in / np.diff(edges), ranked, span)
 
 
-def part_tables(root: Root, parts: list[int]) -> Iterator[pa.Table]:
-    """The tokens of parts, one after the other."""
-    for part in parts:
-        yield read_table(root, layout.sentences_part(part), pa.schema([layout.SENTENCES_SCHEMA.field("tokens")]))
+def part_tables(parts: Sequence[Part]) -> Iterator[pa.Table]:
+    """The tokens of parts, one after the other; those of sentences that are removed are left out."""
+    columns = pa.schema([layout.SENTENCES_SCHEMA.field(name) for name in ("sentence", "tokens")])
+    for held, part in parts:
+        table = read_table(held.store.root, layout.sentences_part(part), columns)
+        kept = held.numbers_of(table["sentence"].to_numpy()) >= 0
+        yield (table if kept.all() else table.filter(pa.array(kept))).select(["tokens"])
 
 
-def refused(root: Root, manifest: Manifest, parts: list[int], n_examples: int = 3) -> Refused:
-    """Refused records of ``parts`` by reason, from the first MiB of each part's."""
+def refused(parts: Sequence[Part], n_examples: int = 3) -> Refused:
+    """Refused records of ``parts`` by reason, from the first MiB of each part's; those of sentences that are removed left out."""
     counts: Counter[str] = Counter()
     examples: dict[str, list[tuple[str, str]]] = {}
-    for part in parts if manifest.sizes.rejected else []:
+    for held, part in parts:
+        root = held.store.root
         size = root.size(layout.rejects_part(part))
         if size is None:
             continue  # a part without any
@@ -177,6 +182,8 @@ def refused(root: Root, manifest: Manifest, parts: list[int], n_examples: int = 
                 record = json.loads(line)
             except ValueError:
                 continue  # the end of the file, or a line that was cut at the MiB
+            if held.numbers_of(np.array([int(record.get("sentence", 0))]))[0] < 0:
+                continue
             reason = str(record.get("reason", ""))
             counts[reason] += 1
             if len(shown := examples.setdefault(reason, [])) < n_examples:

@@ -30,6 +30,9 @@ PART_GROUPS = "_parts"  # markers of stretches of parts
 IDS = "_ids"  # markers of the id tables
 WORK = "_work"  # scratch of a running job; gone when the store is complete
 
+VERSIONS = "versions"  # of a collection: what its members are, one object a version
+MEMBERS = "members"  # of a collection: stores, each in a folder of its own
+
 FOLDERS = (SENTENCES, INDEXES, REJECTS, STATES, ZARR, SHARDS, PART_GROUPS, IDS, WORK)  # of a store and of its job
 
 BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundaries adds
@@ -162,6 +165,12 @@ text_table = _numbered(TEXT_INDEX + "/{:05d}.parquet")  # sentences whose tokens
 shard_marker = _numbered(SHARDS + "/{:05d}.json")  # says that a shard is written
 part_group_marker = _numbered(PART_GROUPS + "/{:05d}.json")  # says that the parts of a group are written
 ids_marker = _numbered(IDS + "/{:05d}.json")  # says that a run of id tables is written
+version = _numbered(VERSIONS + "/{:08d}.json")  # a version of a collection
+
+
+def member(name: str) -> str:
+    """The folder of a collection's member."""
+    return f"{MEMBERS}/{name}"
 
 
 def scale_column(state: str) -> str:

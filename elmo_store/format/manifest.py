@@ -223,8 +223,10 @@ def _check_known(value: Any, where: str) -> None:
                 raise StoreFeatureError(where, f"{what} {text!r}")
 
 
-def _check_sizes(manifest: Manifest) -> None:
-    """Sizes that memory is taken by."""
+def check_layout(manifest: Manifest) -> None:
+    """ValueError for sizes that memory is taken by, and codecs, that no store can have."""
+    if manifest.compression not in layout.COMPRESSIONS or manifest.checksum not in layout.CHECKSUMS:
+        raise ValueError(f"compression is {manifest.compression!r}, checksum {manifest.checksum!r}, which can't be")
     if manifest.channels > layout.MOST_CHANNELS:
         raise ValueError(f"channels is {manifest.channels}, more than the {layout.MOST_CHANNELS:,} that a state may have")
     if manifest.sentence_chunk > layout.MOST_SENTENCE_CHUNK:
@@ -277,7 +279,7 @@ def _check_counts(manifest: Manifest, counts: Counts) -> None:
 
 def _check(manifest: Manifest, value: Mapping[str, Any]) -> None:
     """How the fields must fit together. ValueError."""
-    _check_sizes(manifest)
+    check_layout(manifest)
     _check_columns(manifest, value)
     if value.get("required_features") != list(manifest.required_features):
         raise ValueError(

@@ -129,7 +129,8 @@ def sealed(value: Mapping[str, Any]) -> bytes:
     return head + _seal(head)
 
 
-def _is_sealed(data: bytes) -> bool:
+def is_sealed(data: bytes) -> bool:
+    """Whether bytes are as `sealed` left them."""
     n = len(_seal(b""))
     return data[-n:] == _seal(data[:-n])
 
@@ -163,7 +164,7 @@ def _read(root: Root, rel: str, kind: type[M]) -> M | None:
     except ValueError as error:
         raise ShardCorruptError(f"{root.url(rel)} is not JSON ({error}): remove it and run the job again") from error
     try:
-        if not _is_sealed(data):
+        if not is_sealed(data):
             raise ValueError("its sha256 is that of other bytes")
         marker = converted(value, kind)
     except ValueError as error:

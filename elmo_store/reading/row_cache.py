@@ -24,7 +24,9 @@ from elmo_store.format import layout
 from elmo_store.format.numbers import Empty, Int8Rows
 from elmo_store.forms.runs import cut
 from elmo_store.reading.rows import Array, Int64, Span, Spans
-from elmo_store.reading.store import Readers, StoreReader
+from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.store import Held, StoreReader
+from elmo_store.reading.text_index import Text
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
 
@@ -60,9 +62,27 @@ class CachedStore(StoreReader):
     def __repr__(self) -> str:
         return f"<{self.store!r} cached in {self.folder}, up to {self.max_bytes:,} bytes>"
 
-    @property
-    def _now(self) -> Readers:
-        return self.store._now
+    def held(self) -> list[Held]:
+        """Those of the store itself."""
+        return self.store.held()
+
+    def _span(self, number: int) -> Span:
+        return self.store._span(number)
+
+    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
+        return self.store._spans(numbers)
+
+    def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+        return self.store._records(numbers)
+
+    def _matches(self, ids: Sequence[str]) -> list[list[int]]:
+        return self.store._matches(ids)
+
+    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        return self.store._find_text(texts)
+
+    def _tokens(self, first: int, stop: int) -> list[str]:
+        return self.store._tokens(first, stop)
 
     def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
         rows = self._read_as_kept(states, np.asarray(spans, np.int64))

@@ -114,12 +114,13 @@ def index_fault(parts: Sequence[PartRange]) -> str | None:
 class SentenceTable:
     """The sentences of a store."""
 
-    def __init__(self, root: Root, manifest: Manifest) -> None:
+    def __init__(self, root: Root, manifest: Manifest, n_stores: int = 1) -> None:
+        """``n_stores``: that these are the sentences of, each with parts of its own."""
         self._root, self._manifest = root, manifest
         self._n_sentences, self._n_rows = manifest.sizes.sentences, manifest.sizes.rows
         self._chunks: Recent[int, Int64] = Recent(CHUNKS_AT_HAND)
-        self._footers: Recent[int, _Footer] = Recent(FOOTERS_AT_HAND)
-        self._groups: Recent[tuple[int, int], dict[str, Any]] = Recent(GROUPS_AT_HAND)
+        self._footers: Recent[int, _Footer] = Recent(FOOTERS_AT_HAND + n_stores)
+        self._groups: Recent[tuple[int, int], dict[str, Any]] = Recent(GROUPS_AT_HAND + n_stores)
         self._ids = HashTables(root, self._n_sentences)
         self._lock = Lock()
         self._parts: tuple[list[PartRange], Int64] | None = None
@@ -169,17 +170,13 @@ class SentenceTable:
         return wanted
 
     def find(self, ids: Sequence[str]) -> list[list[int]]:
-        """The numbers of all sentences that have each id, in order. SentenceNotFoundError naming the first id that none has."""
+        """The numbers of all sentences that have each id, in order."""
         try:
-            matches = self._ids.find_all(hashes(ids))
+            return self._ids.find_all(hashes(ids))
         except ShardMissingError as error:
             if self._manifest.complete:
                 raise
             raise ShardMissingError(f"{self._root}: ids are found when the job is complete; read by number until then") from error
-        for sentence_id, numbers in zip(ids, matches, strict=True):
-            if not numbers:
-                raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self._root}")
-        return matches
 
     def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """Everything about these sentences, in the order of ``numbers``."""
@@ -215,12 +212,13 @@ class SentenceTable:
         """The parts that have sentences, and the first sentence of each. Of an unfinished store those that are numbered."""
         with self._lock:
             if self._parts is None:
-                parts = read_index(self._root, self._manifest) if self._manifest.complete else self._marked_parts()
-                filled = [part for part in parts if part.n_sentences]
+                filled = [part for part in self._read_parts() if part.n_sentences]
                 self._parts = filled, np.array([part.first_sentence for part in filled], np.int64)
             return self._parts
 
-    def _marked_parts(self) -> list[PartRange]:
+    def _read_parts(self) -> list[PartRange]:
+        if self._manifest.complete:
+            return read_index(self._root, self._manifest)
         markers = [read_part_group_marker(self._root, number) for number in marked(self._root, layout.PART_GROUPS)]
         return sorted((part for marker in markers if marker for part in marker.parts), key=lambda part: part.part)
 

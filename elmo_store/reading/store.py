@@ -1,12 +1,13 @@
 """`StoreReader`: sentences and rows of one store. `elmo_store.Store` adds to it what is built on reading."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from elmo_store.errors import ShardMissingError
+from elmo_store.errors import SentenceNotFoundError, ShardMissingError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
@@ -15,7 +16,7 @@ from elmo_store.forms.runs import cut
 from elmo_store.forms.shards import row_reader
 from elmo_store.reading.rows import Int64, Readable, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable
-from elmo_store.reading.text_index import Text, TextIndex
+from elmo_store.reading.text_index import Text, TextIndex, Texts
 from elmo_store.reading.watched import StoreRoot
 from elmo_store.storage.root import Root
 
@@ -27,8 +28,22 @@ class Readers:
         self.pid = os.getpid()
         self.sentences = SentenceTable(root, manifest)
         self.rows = row_reader(root, manifest, form)
-        self.texts = TextIndex(root, manifest, self.sentences)
+        self.texts: Texts = TextIndex(root, manifest, self.sentences)
         self.marked: set[int] = set()  # shards of an unfinished store that were found to be written
+
+
+@dataclass(frozen=True)
+class Held:
+    """A store as it lies somewhere, and what became of its sentences in the store or collection that is read.
+
+    Attributes:
+        numbers_of: numbers of its sentences → what they are called there [n], -1 where they are removed.
+        n_removed: how many are.
+    """
+
+    store: "StoreReader"
+    numbers_of: Callable[[Int64], Int64]
+    n_removed: int = 0
 
 
 class StoreReader(Readable):
@@ -38,8 +53,10 @@ class StoreReader(Readable):
     """
 
     def __init__(self, root: Root, manifest: Manifest, form: str) -> None:
-        self.root = root if isinstance(root, StoreRoot) else StoreRoot(root, manifest)
-        self.manifest, self.form = manifest, form
+        self._describe(root if isinstance(root, StoreRoot) else StoreRoot(root, manifest), manifest, form)
+
+    def _describe(self, root: Root, manifest: Manifest, form: str) -> None:
+        self.root, self.manifest, self.form = root, manifest, form
         self.url = root.url()
         self.states, self.channels, self.boundaries = manifest.states, manifest.channels, manifest.boundaries
         self.dtype: np.dtype[Any] = np.dtype("float32" if manifest.is_int8 else manifest.dtype)
@@ -49,12 +66,20 @@ class StoreReader(Readable):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.root, self.manifest, self.form)
 
+    def _opened(self, root: Root, manifest: Manifest) -> Any:
+        """A store that was written from this one."""
+        return type(self)(root, manifest, manifest.forms[0])
+
     def __repr__(self) -> str:
         counts = self.manifest.counts
         size = f"{counts.sentences} sentences, {counts.rows} rows" if counts else "still reading its input"
         return (
             f"<{type(self).__name__} {self.url}: {size}, {len(self.states)} × {self.channels} {self.manifest.dtype}, {self.form}>"
         )
+
+    def held(self) -> list[Held]:
+        """The stores that this one is made of, in order: itself, or the members of a collection."""
+        return [Held(self, lambda numbers: numbers)]
 
     @property
     def n_sentences(self) -> int:  # type: ignore[override]
@@ -75,8 +100,11 @@ class StoreReader(Readable):
     def _now(self) -> Readers:
         readers = self._readers
         if readers is None or readers.pid != os.getpid():
-            readers = self._readers = Readers(self.root, self.manifest, self.form)
+            readers = self._readers = self._make_readers()
         return readers
+
+    def _make_readers(self) -> Readers:
+        return Readers(self.root, self.manifest, self.form)
 
     def _span(self, number: int) -> Span:
         return self._now.sentences.span(number)
@@ -92,6 +120,14 @@ class StoreReader(Readable):
 
     def _find_all(self, ids: Sequence[str]) -> list[list[int]]:
         """Numbers of all sentences that have each id, in order. SentenceNotFoundError naming the first id that none has."""
+        matches = self._matches(ids)
+        for sentence_id, numbers in zip(ids, matches, strict=True):
+            if not numbers:
+                raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
+        return matches
+
+    def _matches(self, ids: Sequence[str]) -> list[list[int]]:
+        """Numbers of all sentences that have each id, in order."""
         return self._now.sentences.find(ids)
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:

@@ -12,10 +12,10 @@ store.
 
 import hashlib
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -90,12 +90,24 @@ def first_of_each(rows: npt.NDArray[Any]) -> Table:
     return kept[:, 0].copy(), kept[:, 1].copy(), kept[:, 2].astype(np.int64)
 
 
+class Texts(Protocol):
+    """Finds sentences by their tokens."""
+
+    def find(self, texts: Sequence[Text]) -> list[int | None]:
+        """The number of the first sentence that has each text, None without one."""
+        ...
+
+
 class GatheredTexts:
     """Texts found without an index: the hashes of all sentences, in memory."""
 
-    def __init__(self, lists: Iterable[tuple[int, pa.ListArray]], cut: int | None) -> None:
-        """``lists``: number of a first sentence, and the tokens of it and those after it."""
+    def __init__(
+        self, lists: Iterable[tuple[int, pa.ListArray]], cut: int | None, without: Sequence[tuple[int, int]] = ()
+    ) -> None:
+        """``lists``: number of a first sentence, and the tokens of it and those after it; ``without``: spans of numbers."""
         rows = [_numbered(hash_tokens(tokens, cut), first) for first, tokens in lists]
+        for first, stop in without:
+            rows = [own[(own[:, 2] < first) | (own[:, 2] >= stop)] for own in rows]
         self._table, self._cut = first_of_each(np.concatenate([np.zeros((0, 3), np.uint64), *rows])), cut
 
     def find(self, texts: Sequence[Text]) -> list[int | None]:
@@ -107,8 +119,10 @@ class GatheredTexts:
 class TextIndex:
     """Finds a store's sentences by their tokens, by its index or without one. Safe for threads."""
 
-    def __init__(self, root: Root, manifest: Manifest, sentences: SentenceTable) -> None:
+    def __init__(self, root: Root, manifest: Manifest, sentences: SentenceTable, identity: str = "") -> None:
+        """``identity``: the manifest's own hash, where ``manifest`` is not the store's very own."""
         self._root, self._manifest, self._sentences = root, manifest, sentences
+        self._of = identity
         self._opened: ids.HashTables | GatheredTexts | None = None
         self._lock = Lock()
 
@@ -131,7 +145,7 @@ class TextIndex:
     def _open(self) -> ids.HashTables | GatheredTexts:
         if not self._manifest.complete:
             raise StoreError(f"{self._root}: texts are found when the job is complete; read by number until then")
-        record = read_record(self._root, layout.TEXT_INDEX, _identity(self._manifest), REMEDY)
+        record = read_record(self._root, layout.TEXT_INDEX, self._of or _identity(self._manifest), REMEDY)
         if record is not None:
             return ids.HashTables(self._root, self._manifest.sizes.sentences, layout.text_table, record.objects)
         check_size(self._manifest.sizes.sentences, self._root.url())
@@ -185,6 +199,14 @@ def build(
         facts = {"store": _identity(manifest), "sentences": n, "texts": texts, "cut_bytes": cut}
         publish(holder, layout.TEXT_INDEX, facts, objects)
     return facts
+
+
+def ensure(
+    root: Root, manifest: Manifest, sentences: SentenceTable, on_progress: Callable[[int], None] = lambda done: None
+) -> Mapping[str, Any]:
+    """The facts of a complete store's index, which is written if there is none. Errors as `build`'s."""
+    record = read_record(root, layout.TEXT_INDEX, _identity(manifest), REMEDY)
+    return build(root, manifest, sentences, on_progress) if record is None else record.facts
 
 
 def _numbered(pairs: UInt64, first: int) -> UInt64:

@@ -139,7 +139,8 @@ class Selection(Readable, Generic[S]):
     def write(self, url: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None, **settings: Any) -> S:
         """Write the view as a store of its own and open it; ``settings`` as of `elmo_store.reading.writer.ViewSettings`."""
         root, manifest = write_view(self, self.numbers, self.store, url, ViewSettings(**settings), storage_options)
-        return type(self.store)(root, manifest, manifest.forms[0])
+        written: S = self.store._opened(root, manifest)
+        return written
 
 
 class Concatenation(Readable):

@@ -146,11 +146,13 @@ def write_view(
     check_apart(Location("output", os.fspath(url), storage_options), [Location("store", str(source), source.storage_options)])
     root = Root(url, storage_options)
     _check_empty(root)
-    manifest = _manifest_of(view, numbers, store.manifest, settings)
+    sources = [held.store.root for held in store.held()]
+    inputs = [file for own in sources for file in read_inputs(own)]
+    manifest = _manifest_of(view, numbers, store.manifest, settings, len(inputs))
     with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
         _check_empty(root)  # another one may have written since
-        root.put(layout.START_STATE, source.get(layout.START_STATE))
-        root.put(layout.INPUTS, encode_inputs(read_inputs(source)))
+        root.put(layout.START_STATE, sources[0].get(layout.START_STATE))
+        root.put(layout.INPUTS, encode_inputs(inputs))
         write_manifest(root, manifest)
         zarr_form.create(root, manifest)
         parts, tables = _write_parts(root, manifest, view), _write_ids(root, manifest, view)
@@ -167,7 +169,7 @@ def _check_empty(root: Root) -> None:
         raise StoreError(f"{root} is not empty: give another folder")
 
 
-def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, settings: ViewSettings) -> Manifest:
+def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, settings: ViewSettings, n_files: int) -> Manifest:
     """The manifest of what `write_view` writes, incomplete."""
     forms = None if settings.store_forms is None else tuple(settings.store_forms)
     asked = {
@@ -187,7 +189,7 @@ def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, setting
         chunk_rows=layout.chunk_rows(size),
         sentence_chunk=layout.SENTENCE_CHUNK,
         counts=Counts(view.n_sentences, view.n_tokens, view.n_rows, 0, 0, n_parts, layout.n_shards(view.n_rows, size)),
-        input=InputInfo(fingerprint, like.input.files),
+        input=InputInfo(fingerprint, n_files),
         job={"selected_from": like.input.fingerprint, "input": fingerprint},
         **changes,
     )

@@ -211,6 +211,16 @@ class Root:
         self.filesystem.put_file(path, final)
         self.filesystem.invalidate_cache()
 
+    def put_link(self, rel: str, path: str) -> None:
+        """`put_file`, by a hard link where this root and the local file ``path``, which nobody may write into, share a disk."""
+        if self.is_local:
+            final = self.path(checked(rel))
+            with self._temporary(final) as temporary, suppress(OSError):  # another disk, or one without links
+                os.link(path, temporary)
+                os.replace(temporary, final)
+                return
+        self.put_file(rel, path)
+
     def put_new(self, rel: str, data: bytes | bytearray) -> bool:
         """Write ``rel`` unless there is such an object; False if there is. Of many who try at once one succeeds.
 
@@ -461,6 +471,18 @@ class Root:
             if path.startswith(head) and info["type"] == "file" and not is_temporary:
                 sizes[path[len(head) :]] = int(info["size"])
         return sizes
+
+    def names(self, folder: str) -> list[str]:
+        """Names of what stands directly in ``folder``, sorted, without half-written files; [] if there is no such folder."""
+        self.filesystem.invalidate_cache()
+        try:
+            if self.is_local:
+                names = os.listdir(self.path(folder))
+            else:
+                names = [posixpath.basename(path.rstrip("/")) for path in self.filesystem.ls(self.path(folder), detail=False)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name for name in names if name and not name.startswith(TEMPORARY_PREFIX))
 
     def list(self, prefix: str = "") -> list[str]:
         """Relative names of every object below the folder ``prefix``, sorted."""

@@ -2,7 +2,15 @@
 
 from enum import IntEnum
 
-from elmo_store.errors import JobMismatchError, LeaseHeldError, LeaseLostError, OverlapError, StoreError, WeightSetError
+from elmo_store.errors import (
+    JobMismatchError,
+    LeaseHeldError,
+    LeaseLostError,
+    MemberMismatchError,
+    OverlapError,
+    StoreError,
+    WeightSetError,
+)
 
 
 class Exit(IntEnum):
@@ -26,6 +34,6 @@ class CommandError(Exception):
 
 def code_of(error: StoreError) -> Exit:
     """How a command ends that a store's error ended."""
-    if isinstance(error, JobMismatchError | LeaseHeldError | LeaseLostError):
+    if isinstance(error, JobMismatchError | MemberMismatchError | LeaseHeldError | LeaseLostError):
         return Exit.REFUSED
     return Exit.BAD_USAGE if isinstance(error, OverlapError | WeightSetError) else Exit.BAD_LOCATION

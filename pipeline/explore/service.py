@@ -15,7 +15,7 @@ from elmo_store.figures.vectors import Float, pca_map
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
-from elmo_store.storage.root import Root
+from elmo_store.reading.store import Held, StoreReader
 from elmo_store.store import Store
 from pipeline.explore.neighbours import Index, Neighbour, Sample, layer_names, open_index, query_layers, two_groups
 
@@ -43,37 +43,50 @@ class TextSearch:
     so that nothing is asked of the network: objects elsewhere are read through the store's own filesystem.
     """
 
-    def __init__(self, root: Root, n_parts: int) -> None:
-        self._root = root
+    def __init__(self, store: StoreReader) -> None:
         self._lock = threading.Lock()
         self._connection = duckdb.connect(
             config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "2"}
         )
-        names = [layout.sentences_part(part) for part in range(n_parts)]
-        if root.is_local:
-            self._paths = [root.path(name) for name in names]
-        else:
-            protocol = root.filesystem.protocol
-            first = protocol if isinstance(protocol, str) else protocol[0]
-            self._connection.register_filesystem(root.filesystem)
-            self._paths = [f"{first}://{root.path(name).removeprefix(f'{first}://')}" for name in names]
+        self._held = store.held()
+        if not store.root.is_local:
+            self._connection.register_filesystem(store.root.filesystem)
 
     def find(self, words: str, offset: int, limit: int) -> list[dict[str, Any]]:
         """Sentences whose tokens, joined by spaces, hold ``words``, whatever the case; in order."""
-        if not self._paths:
+        hits: list[dict[str, Any]] = []
+        for held in self._held:
+            if len(hits) < offset + limit:
+                hits += self._find_in(held, words, offset + limit - len(hits))
+        return hits[offset : offset + limit]
+
+    def _find_in(self, held: Held, words: str, most: int) -> list[dict[str, Any]]:
+        if not held.store.manifest.sizes.parts:
             return []
         statement = (
             "SELECT sentence, id, tokens FROM read_parquet($paths) "
             "WHERE n_tokens > 0 AND contains(lower(array_to_string(tokens, ' ')), lower($words)) "
-            "ORDER BY sentence LIMIT $limit OFFSET $offset"
+            "ORDER BY sentence LIMIT $limit"
         )
-        parameters = {"paths": self._paths, "words": words, "limit": limit, "offset": offset}
+        parameters = {"paths": _paths(held.store), "words": words, "limit": most + held.n_removed}
         with self._lock:
             try:
                 rows = self._connection.execute(statement, parameters).fetchall()
             finally:  # DuckDB opens the parts by itself
-                self._root.confirm()
-        return [_hit(number, sentence_id, tokens) for number, sentence_id, tokens in rows]
+                held.store.root.confirm()
+        own = held.numbers_of(np.array([row[0] for row in rows], np.int64)).tolist()
+        return [_hit(number, *row[1:]) for number, row in zip(own, rows, strict=True) if number >= 0]
+
+
+def _paths(store: StoreReader) -> list[str]:
+    """The parts as DuckDB names them."""
+    root = store.root
+    paths = [root.path(layout.sentences_part(part)) for part in range(store.manifest.sizes.parts)]
+    if root.is_local:
+        return paths
+    protocol = root.filesystem.protocol
+    first = protocol if isinstance(protocol, str) else protocol[0]
+    return [f"{first}://{path.removeprefix(f'{first}://')}" for path in paths]
 
 
 def _hit(number: int, sentence_id: str, tokens: Sequence[str]) -> dict[str, Any]:
@@ -86,7 +99,7 @@ class Service:
     def __init__(self, store: Store, sample_rows: int = SAMPLE_ROWS, model: str | None = None) -> None:
         self._store, self._model = store, model
         self._kind = store.manifest.kind
-        self._text = TextSearch(store.root, store.manifest.sizes.parts)
+        self._text = TextSearch(store)
         self._sample: Sample | None = None
         self._index: Index | None = None
         self._problem = self._index_problem = ""

@@ -114,6 +114,7 @@ STORE_COMMANDS = {
     "convert": ["convert", "s3:/bucket/store", "--output", "out"],
     "mix": ["mix", ".", "--weights", "w.json", "--output", "s3:/bucket/store"],
     "export": ["export", ".", "--format", "npz", "--output", "file:/tmp/x.npz"],
+    "collect": ["collect", "s3:/bucket/all", "."],
     "info": ["info", "s3:/bucket/store"],
     "verify": ["verify", "abfs:/c/store"],
     "watch": ["watch", "s3:/bucket/store"],

@@ -1,0 +1,276 @@
+"""A version of a collection, ``versions/NNNNNNNN.json``: which stores it is made of, and which of their sentences are removed.
+
+A collection is a folder with stores in ``members/``, none of which ever changes, and numbered versions, each put once, on the
+condition that there is none of its number. Members are named by 32 hexadecimal digits: nothing a version says is a path.
+"""
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import msgspec
+
+from elmo_store.errors import ManifestError, MemberMismatchError, StoreNotFoundError, StoreVersionError
+from elmo_store.format import layout
+from elmo_store.format.manifest import Checksums, Counts, Form, InputInfo, Manifest, check_layout
+from elmo_store.format.markers import is_sealed, sealed
+from elmo_store.format.typed import Count, Size
+from elmo_store.storage.root import MOST_JSON_BYTES, Root
+
+_NAMED = re.compile("(?:[0-9a-f]{32} [0-9a-f]{64} )*")  # all members at once: a pattern of each would take half of the opening
+Change = Literal["collect", "embed", "remove", "compact"]
+# What members must have in common; a mix's weights too.
+SAME = ("kind", "dtype", "precision", "boundaries", "states", "channels")
+
+
+class Removed(msgspec.Struct, frozen=True):
+    """Consecutive sentences of a member that are removed, and their rows, by their numbers in it."""
+
+    first_sentence: Count
+    n_sentences: Size
+    first_row: Count
+    n_rows: Count
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The first sentence and the one after the last."""
+        return self.first_sentence, self.first_sentence + self.n_sentences
+
+
+class Inside(msgspec.Struct, frozen=True):
+    """How a member's objects are laid out; members may differ in it."""
+
+    shard_rows: Size
+    chunk_rows: Size
+    sentence_chunk: Size
+    forms: tuple[Form, ...]
+    compression: str
+    checksum: str
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> "Inside":
+        """That of a store."""
+        return cls(*(getattr(manifest, name) for name in cls.__struct_fields__))
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A store of a collection, in ``members/NAME/``. A struct, since a hundred of them are read faster than one manifest.
+
+    Attributes:
+        name: 32 hexadecimal digits.
+        sha256: its manifest's own hash.
+        counts: its own, removed sentences too.
+        inside: how it is laid out, None where it is as the version's ``store`` says.
+        removed: sentences that the version is without, in order, none next to each other.
+    """
+
+    name: str
+    sha256: str
+    counts: Counts
+    inside: Inside | None = None
+    removed: tuple[Removed, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, manifest: Manifest, like: Manifest) -> "Member":
+        """A complete store that lies there. ``like``: the version's ``store``."""
+        inside = Inside.of(manifest)
+        return cls(name, manifest.to_json()["sha256"], manifest.sizes, None if inside == Inside.of(like) else inside)
+
+
+class _Stored(msgspec.Struct, frozen=True):
+    """The JSON object."""
+
+    format_version: int
+    version: Count
+    change: Change
+    written: float  # Unix seconds
+    store: dict[str, Any]
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version.
+
+    Attributes:
+        change: the command that put it. written: when, in Unix seconds.
+        store: what the collection says of itself as one store; its counts are without the removed sentences.
+        members: in order.
+    """
+
+    number: int
+    change: Change
+    written: float
+    store: Manifest
+    members: tuple[Member, ...]
+
+    def manifest_of(self, member: Member) -> Manifest:
+        """A member's manifest as far as its reading needs it."""
+        return replace(self.store, counts=member.counts, **(msgspec.structs.asdict(member.inside) if member.inside else {}))
+
+    def encoded(self) -> bytes:
+        """The object's bytes."""
+        stored = _Stored(layout.FORMAT_VERSION, self.number, self.change, self.written, self.store.to_json(), self.members)
+        value: dict[str, Any] = msgspec.to_builtins(stored)
+        return sealed(value)
+
+
+def made(number: int, change: Change, like: Manifest, members: Sequence[Member], counts: Counts) -> Version:
+    """A version of these members. ``like``: the manifest of one of them, or an earlier version's; ``counts``: of what is kept.
+
+    Only sentences, tokens, rows, rejected and words_cut of ``counts`` are asked for.
+    """
+    listed = json.dumps(msgspec.to_builtins(members), sort_keys=True)
+    content = hashlib.sha256(listed.encode()).hexdigest()
+    forms = [set(member.inside.forms) if member.inside else set(like.forms) for member in members]
+    counts = replace(
+        counts,
+        parts=sum(member.counts.parts for member in members),
+        shards=layout.n_shards(counts.rows, like.shard_rows),
+    )
+    store = replace(
+        like,
+        complete=True,
+        counts=counts,
+        forms=tuple(form for form in like.forms if all(form in own for own in forms)),
+        input=InputInfo(f"sha256:{content}", 0),
+        job={"collection": content},
+        objects=(),
+        checksums=Checksums(content, content, content),
+    )
+    return Version(number, change, time.time(), store, tuple(members))
+
+
+def added(counts: Counts, others: Counts, sign: int = 1) -> Counts:
+    """``counts`` and ``others`` together; with ``sign`` -1 the first without the second."""
+    return Counts(**{name: value + sign * getattr(others, name) for name, value in vars(counts).items()})
+
+
+def check_agrees(collection: str, like: Manifest, store: str, manifest: Manifest) -> None:
+    """MemberMismatchError, field by field, unless a store of ``manifest`` can stand in one collection with those of ``like``."""
+    sides = [_compared(like), _compared(manifest)]
+    different = {name: (sides[0][name], sides[1][name]) for name in sides[0] if sides[0][name] != sides[1][name]}
+    if not different.keys() and not set(like.forms) & set(manifest.forms):
+        different = {"forms": (like.forms, manifest.forms)}
+    if different:
+        raise MemberMismatchError(collection, store, different)
+
+
+def _compared(manifest: Manifest) -> dict[str, Any]:
+    mix = manifest.mix
+    return {
+        **{name: getattr(manifest, name) for name in SAME},
+        "model": manifest.model.fingerprint,
+        "start state": manifest.start_state.kind,
+        "start state's hash": manifest.start_state.sha256,
+        "weights": None if mix is None else [(one.name, one.s, one.gamma) for one in mix.weight_sets],
+        "layer norm": None if mix is None else mix.layer_norm,
+    }
+
+
+def numbers(root: Root) -> list[int]:
+    """Numbers of the versions of the collection at ``root``, in order; none where there is no collection."""
+    stems = (name.removesuffix(".json") for name in root.names(layout.VERSIONS) if name.endswith(".json"))
+    return sorted(int(stem) for stem in stems if stem.isdecimal() and len(stem) < 19)
+
+
+def newest(root: Root) -> Version | None:
+    """The newest version of the collection at ``root``, None where there is no collection. Errors as `read_version`'s."""
+    last = -1
+    while known := numbers(root):
+        try:
+            return read_version(root, known[-1])
+        except StoreNotFoundError:
+            if known[-1] <= last:  # it stands in the listing, and not there
+                raise
+            last = known[-1]  # gone since, for a newer one
+    return None
+
+
+def read_version(root: Root, number: int) -> Version:
+    """A version by number.
+
+    Raises:
+        StoreNotFoundError: there is none of this number.
+        StoreVersionError, StoreFeatureError: of a later format.
+        ManifestError: it is damaged.
+    """
+    rel = layout.version(number)
+    where = root.url(rel)
+    try:
+        data = root.get(rel)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        known = numbers(root)
+        there = f"it has {known[0]} to {known[-1]}" if known else "there is no collection"
+        raise StoreNotFoundError(f"no version {number} of a collection at {root}: {there}") from error
+    if len(data) > MOST_JSON_BYTES or not is_sealed(data):
+        raise ManifestError(f"{where}: its sha256 is that of other bytes: it was changed or damaged; restore it")
+    try:
+        stored = msgspec.json.decode(data, type=_Stored)
+        if stored.format_version != layout.FORMAT_VERSION:
+            raise StoreVersionError(where, stored.format_version, layout.FORMAT_VERSION)
+        store = Manifest.parse(stored.store, f"{where}: store")
+        version = Version(stored.version, stored.change, stored.written, store, stored.members)
+        _check(version, number)
+    except StoreVersionError:
+        raise
+    except (ValueError, RecursionError) as error:  # msgspec's too
+        raise ManifestError(str(error) if isinstance(error, ManifestError) else f"{where}: {error}") from error
+    return version
+
+
+def _check(version: Version, number: int) -> None:
+    """How the members fit together. ValueError."""
+    if version.number != number:
+        raise ValueError(f"it says that it is version {version.number}")
+    names = {member.name for member in version.members}
+    listed = "".join(f"{member.name} {member.sha256} " for member in version.members)
+    if not names or len(names) < len(version.members) or not _NAMED.fullmatch(listed):
+        raise ValueError("members are not one or more stores with different names of 32 hexadecimal digits, and hashes")
+    sentences = rows = 0
+    for member in version.members:
+        counts, inside = member.counts, member.inside
+        if inside is not None:
+            if not set(version.store.forms) <= set(inside.forms):
+                raise ValueError(f"member {member.name} has the forms {inside.forms}, not {version.store.forms}")
+            check_layout(version.manifest_of(member))
+        shard_rows = inside.shard_rows if inside else version.store.shard_rows
+        if counts.shards != -(-counts.rows // shard_rows):
+            raise ValueError(f"member {member.name}: {counts.rows} rows in shards of {shard_rows} are not {counts.shards} shards")
+        gone = _removed(member) if member.removed else (0, 0)
+        sentences, rows = sentences + counts.sentences - gone[0], rows + counts.rows - gone[1]
+    sizes = version.store.sizes
+    if (sentences, rows) != (sizes.sentences, sizes.rows):
+        raise ValueError(f"members hold {sentences} sentences and {rows} rows, store.counts {sizes.sentences} and {sizes.rows}")
+
+
+def _removed(member: Member) -> tuple[int, int]:
+    """Sentences and rows that are removed. ValueError for runs that are not in order, or not the member's."""
+    end = end_row = -1
+    for run in member.removed:
+        if run.first_sentence <= end or run.first_row < end_row:
+            raise ValueError(f"member {member.name}: removed sentences {run.first_sentence} … don't come after others")
+        end, end_row = run.span[1], run.first_row + run.n_rows
+    if end > member.counts.sentences or end_row > member.counts.rows:
+        raise ValueError(f"member {member.name}: sentences up to {end} are removed, it has {member.counts.sentences}")
+    return sum(run.n_sentences for run in member.removed), sum(run.n_rows for run in member.removed)
+
+
+def publish(root: Root, make: Callable[[Version | None], Version | None]) -> Version | None:
+    """Put the version that ``make`` makes of the newest one (None without any), made again of the next where another was quicker.
+
+    Returns the version that stands there now: ``make`` may say None, that there is nothing to do.
+    """
+    while True:
+        before = newest(root)
+        version = make(before)
+        if version is None:
+            return before
+        root.sweep(layout.VERSIONS)
+        if root.put_new(layout.version(version.number), version.encoded()):
+            root.flush()
+            return version

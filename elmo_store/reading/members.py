@@ -1,0 +1,229 @@
+"""The members of a collection that are laid out alike, as one reader: their objects end to end, as if they were one store's.
+
+A member begins with a shard and a chunk of ``sentence_start`` of its own, so rows and sentences are numbered here with gaps
+between members, which nobody asks for. A read of many sentences is as many requests as one store's, all of them at once.
+`elmo_store.reading.collection` numbers what a version keeps, without gaps.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from itertools import accumulate
+from threading import Lock
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.format import layout
+from elmo_store.format.ids import HashTables, hashes
+from elmo_store.format.manifest import Manifest
+from elmo_store.format.markers import PartRange
+from elmo_store.format.version import Member, Version
+from elmo_store.reading.sentences import SentenceTable, read_index
+from elmo_store.reading.store import Readers, StoreReader
+from elmo_store.reading.text_index import GatheredTexts, Text, TextIndex, Texts, check_size, cut_bytes
+from elmo_store.storage.root import Root
+
+Int64 = npt.NDArray[np.int64]
+T = TypeVar("T")
+THREADS = 16  # that ask members elsewhere
+_OBJECT = re.compile(r"(.*/(?:c/|part-))(\d+)(.*)")
+
+
+@dataclass(frozen=True)
+class Row:
+    """Members side by side.
+
+    Attributes:
+        names: of the members.
+        shards, chunks, parts: number of each member's first one, and at last, how many there are [n + 1].
+    """
+
+    names: tuple[str, ...]
+    shards: tuple[int, ...]
+    chunks: tuple[int, ...]
+    parts: tuple[int, ...]
+
+    def located(self, rel: str) -> str:
+        """Where an object of the row stands in the collection."""
+        match = _OBJECT.fullmatch(rel)
+        if match is None:
+            return rel
+        head, digits, tail = match.groups()
+        is_part = head.startswith(layout.SENTENCES)
+        firsts = self.parts if is_part else self.chunks if "/sentence_start/" in head else self.shards
+        number = int(digits)
+        member = bisect_right(firsts, number) - 1
+        width = 5 if head.endswith("part-") else 1
+        return f"{layout.member(self.names[member])}/{head}{number - firsts[member]:0{width}d}{tail}"
+
+
+class RowRoot(Root):
+    """The collection's root, at which the objects of a row of members have the row's numbers."""
+
+    def __init__(self, root: Root, row: Row) -> None:
+        super().__init__(str(root), root.storage_options)
+        self._row = row
+
+    def path(self, rel: str = "") -> str:
+        return super().path(self._row.located(rel))
+
+    def url(self, rel: str = "") -> str:
+        return super().url(self._row.located(rel))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowManifest(Manifest):
+    """What readers ask of a manifest, of a row of members; ``rows`` of each member."""
+
+    row: Row
+    rows: tuple[int, ...]
+
+    def shard_range(self, shard: int) -> tuple[int, int]:
+        """First row and the row after the last of shard ``shard``."""
+        member = bisect_right(self.row.shards, shard) - 1
+        base = self.row.shards[member]
+        first, stop = layout.shard_range(shard - base, self.rows[member], self.shard_rows)
+        return first + base * self.shard_rows, stop + base * self.shard_rows
+
+
+class MemberRow(StoreReader):
+    """Members that are laid out alike.
+
+    Attributes:
+        members: in order.
+        first_sentences, first_rows: the number here of each member's first sentence and row [n].
+    """
+
+    def __init__(self, root: Root, version: Version, members: Sequence[Member], form: str) -> None:
+        self.members, self._version = tuple(members), version
+        like = version.manifest_of(self.members[0])
+        counts = [member.counts for member in self.members]
+        chunks = (-(-(one.sentences + 1) // like.sentence_chunk) for one in counts)
+        self.row = Row(
+            tuple(member.name for member in self.members),
+            tuple(accumulate((one.shards for one in counts), initial=0)),
+            tuple(accumulate(chunks, initial=0)),
+            tuple(accumulate((one.parts for one in counts), initial=0)),
+        )
+        sizes = replace(
+            like.sizes,
+            sentences=self.row.chunks[-1] * like.sentence_chunk,
+            rows=self.row.shards[-1] * like.shard_rows,
+            shards=self.row.shards[-1],
+            parts=self.row.parts[-1],
+        )
+        own = {field.name: getattr(like, field.name) for field in fields(Manifest)} | {"counts": sizes}
+        manifest = RowManifest(**own, row=self.row, rows=tuple(one.rows for one in counts))
+        self.first_sentences = np.array(self.row.chunks[:-1], np.int64) * like.sentence_chunk
+        self.first_rows = np.array(self.row.shards[:-1], np.int64) * like.shard_rows
+        self._collection = root
+        self._describe(RowRoot(root, self.row), manifest, form)
+
+    def root_of(self, member: int) -> Root:
+        """A member's own root."""
+        return Root(self._collection.url(layout.member(self.members[member].name)), self._collection.storage_options)
+
+    def manifest_of(self, member: int) -> Manifest:
+        """A member's manifest as far as readers need it."""
+        return self._version.manifest_of(self.members[member])
+
+    def of_all(self, work: Callable[[int], T]) -> list[T]:
+        """What ``work`` gives for each member, by its place; side by side where each is a request."""
+        places = range(len(self.members))
+        if self._collection.is_local:
+            return list(map(work, places))
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(work, places))
+
+    def _make_readers(self) -> Readers:
+        return _RowReaders(self)
+
+
+class _RowReaders(Readers):
+    def __init__(self, row: MemberRow) -> None:
+        super().__init__(row.root, row.manifest, row.form)
+        self.sentences = _RowSentences(row)
+        self.texts = _RowTexts(row)
+
+
+class _RowSentences(SentenceTable):
+    """The sentences of a row of members."""
+
+    def __init__(self, row: MemberRow) -> None:
+        super().__init__(row.root, row.manifest, len(row.members))
+        self._members = row
+
+    def find(self, ids: Sequence[str]) -> list[list[int]]:
+        pairs = hashes(ids)
+        matches = self._members.of_all(lambda member: self._tables[member].find_all(pairs))
+        firsts = self._members.first_sentences.tolist()
+        return [
+            [first + number for first, own in zip(firsts, found, strict=True) for number in own]
+            for found in zip(*matches, strict=True)
+        ]
+
+    @cached_property
+    def _tables(self) -> list[HashTables]:
+        row = self._members
+        return [HashTables(row.root_of(i), member.counts.sentences) for i, member in enumerate(row.members)]
+
+    def _read_parts(self) -> list[PartRange]:
+        row = self._members
+        parts = []
+        tables = row.of_all(lambda member: read_index(row.root_of(member), row.manifest_of(member)))
+        for member, own in enumerate(tables):
+            sentence, line = int(row.first_sentences[member]), int(row.first_rows[member])
+            for part in own:
+                first = (row.row.parts[member] + part.part, sentence + part.first_sentence)
+                parts.append(PartRange(*first, part.n_sentences, line + part.first_row, part.n_rows))
+        return parts
+
+    def _read_chunks(self, chunks: list[int]) -> list[Int64]:
+        row = self._members
+        members = [bisect_right(row.row.chunks, chunk) - 1 for chunk in chunks]
+        return [starts + row.first_rows[member] for starts, member in zip(super()._read_chunks(chunks), members, strict=True)]
+
+    def _read_groups(self, keys: list[tuple[int, int]], footers: dict[int, Any]) -> list[dict[str, Any]]:
+        row, parts = self._members, self._index()[0]
+        moved = []
+        for columns, (held, _) in zip(super()._read_groups(keys, footers), keys, strict=True):
+            member = bisect_right(row.row.parts, parts[held].part) - 1
+            own = {"sentence": row.first_sentences[member], "first_row": row.first_rows[member]}
+            moved.append(columns | {name: columns[name] + first for name, first in own.items()})
+        return moved
+
+
+class _RowTexts:
+    """Finds sentences of a row of members by their tokens: by each member's index, or by its hashes in memory.
+
+    An index knows the first sentence alone that has a text: where some are removed, hashes of the others are gathered.
+    """
+
+    def __init__(self, row: MemberRow) -> None:
+        self._row = row
+        self._lock = Lock()
+        self._finders: list[Texts] | None = None
+
+    def find(self, texts: Sequence[Text]) -> list[int | None]:
+        """The number of the first sentence that has each text, None without one. Errors as `TextIndex.find`'s."""
+        with self._lock:
+            finders = self._finders = self._finders or self._row.of_all(self._finder)
+        matches: list[int | None] = [None] * len(texts)
+        for first, finder in zip(self._row.first_sentences.tolist(), finders, strict=True):
+            left = [place for place, number in enumerate(matches) if number is None]
+            for place, number in zip(left, finder.find([texts[place] for place in left]), strict=True):
+                matches[place] = None if number is None else first + number
+        return matches
+
+    def _finder(self, place: int) -> Texts:
+        root, manifest, member = self._row.root_of(place), self._row.manifest_of(place), self._row.members[place]
+        table = SentenceTable(root, manifest)
+        if not member.removed:
+            return TextIndex(root, manifest, table, member.sha256)
+        check_size(member.counts.sentences, f"{root}, of which some are removed,")
+        return GatheredTexts(table.token_lists(), cut_bytes(manifest), [run.span for run in member.removed])

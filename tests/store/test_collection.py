@@ -1,0 +1,226 @@
+"""Collections: several stores as one, version by version."""
+
+import json
+import os
+import pickle
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import elmo_store
+from elmo_store import collecting, errors
+from elmo_store.format import layout
+from elmo_store.format import version as versions
+from elmo_store.format.markers import sealed
+from tests.store import support
+
+SIZES = ((3, 7, 0, 21, 1, 0, 12, 5), (4, 0, 9), (0, 0, 2), (30, 1, 1, 0, 6))
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> list[elmo_store.Store]:
+    """Four stores of different sentences, two of them laid out otherwise."""
+    return [make(tmp_path / f"store-{number}", number) for number in range(len(SIZES))]
+
+
+def make(folder: Path, number: int, **settings: Any) -> elmo_store.Store:
+    """One of the stores; its sentences have ids and tokens of its own."""
+    shape = {"shard_rows": 32, "sentence_chunk": 2} if number == 1 else {}
+    random = np.random.default_rng(number)
+    support.make_store(
+        str(folder), lengths=SIZES[number], parts=(len(SIZES[number]),),
+        values=lambda rows, states: random.standard_normal((rows, states, 8)), **(shape | settings),
+    )  # fmt: skip
+    return elmo_store.open(folder)
+
+
+def opened(name: Path | str, **options: Any) -> elmo_store.Collection:
+    collection = elmo_store.open(name, **options)
+    assert isinstance(collection, elmo_store.Collection)
+    return collection
+
+
+def check_same(store: Any, one: Any) -> None:
+    """A collection reads as the view ``one`` does."""
+    assert (store.n_sentences, store.n_rows, store.n_tokens) == (one.n_sentences, one.n_rows, one.n_tokens)
+    np.testing.assert_array_equal(store.read(), one.read())
+    assert store.tokens() == one.tokens()
+    assert [s.record for s in store] == [s.record for s in one.sentences()]
+    order = np.random.default_rng(0).permutation(store.n_sentences)
+    ours, theirs = store.read_sentences(order), one.read_sentences(order)
+    np.testing.assert_array_equal(ours.states, theirs.states)
+    np.testing.assert_array_equal(ours.spans, theirs.spans)
+    rows = np.random.default_rng(1).permutation(store.n_rows)
+    np.testing.assert_array_equal(store.read(["fwd1"], rows), one.read(["fwd1"], rows))
+    for number in range(store.n_sentences):
+        assert store.sentence(number).span == one.sentence(number).span
+        np.testing.assert_array_equal(store.sentence(number).read(), one.sentence(number).read())
+        record = one.sentence(number).record
+        assert store.sentence(id=record.id).index == one.sentence(id=record.id).index
+        assert store.find_text([record.tokens]) == one.find_text([record.tokens])
+    for ours, theirs in zip(store.batches(3), one.batches(3), strict=True):
+        np.testing.assert_array_equal(ours.states, theirs.states)
+
+
+def test_a_collection_reads_as_its_stores_one_after_the_other(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+    name = tmp_path / "all"
+    assert collecting.collect(name, stores[:2]).number == 1
+    assert collecting.collect(name, stores[2:]).number == 2
+    assert collecting.collect(name, stores).number == 2  # all of them are there
+    whole = elmo_store.open(name)
+    check_same(whole, elmo_store.concat(stores))
+    check_same(pickle.loads(pickle.dumps(whole)), elmo_store.concat(stores))
+    check_same(elmo_store.open(name, version=1), elmo_store.concat(stores[:2]))
+    check_same(elmo_store.open(name, form="parquet"), elmo_store.concat(stores))
+    with pytest.raises(errors.StoreNotFoundError, match=r"no version 3 .* it has 1 to 2"):
+        elmo_store.open(name, version=3)
+
+
+def rewrite(name: Path, number: int, **changes: Any) -> None:
+    """A version like the first, with other contents, as somebody who reads the format's page would write it."""
+    value = json.loads((name / layout.version(1)).read_text(encoding="utf-8")) | changes
+    (name / layout.version(number)).write_bytes(sealed({name: one for name, one in value.items() if name != "sha256"}))
+
+
+def with_first_member(folder: Path, **changes: Any) -> list[Any]:
+    value = json.loads((folder / layout.version(1)).read_text(encoding="utf-8"))
+    return [value["members"][0] | changes, *value["members"][1:]]
+
+
+def test_members_agree_and_what_differs_is_told_field_by_field(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+    name = tmp_path / "all"
+    collecting.collect(name, stores[:1])
+    before = sorted(name.rglob("*"))
+    other = make(tmp_path / "other", 1, dtype="float32", boundaries=True, channels=8)
+    with pytest.raises(errors.MemberMismatchError) as refused:
+        collecting.collect(name, [stores[1], other])
+    assert refused.value.fields == {"dtype": ("float16", "float32"), "boundaries": (False, True)}
+    assert "dtype: 'float16' there, 'float32' here" in str(refused.value)
+    assert sorted(name.rglob("*")) == before
+    with pytest.raises(errors.StoreError, match="is no collection"):
+        collecting.collect(tmp_path / "other", stores)
+    with pytest.raises(errors.OverlapError):
+        collecting.collect(name, [elmo_store.open(name / layout.MEMBERS / os.listdir(name / layout.MEMBERS)[0])])
+    with pytest.raises(errors.StoreError, match="collect stores that are complete, one by one"):
+        collecting.collect(tmp_path / "more", [elmo_store.open(name)])
+
+
+def test_a_store_that_was_collected_stays_and_shares_its_objects(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+    collecting.collect(tmp_path / "all", stores[:1])
+    (member,) = (tmp_path / "all" / layout.MEMBERS).iterdir()
+    shard = "states.zarr/states/c/0/0/0"
+    assert (member / shard).samefile(tmp_path / "store-0" / shard)
+    shutil.rmtree(tmp_path / "store-0")
+    assert elmo_store.open(tmp_path / "all").verify(deep=True).shards == 4
+
+
+def test_a_version_that_can_t_be_is_refused_and_the_one_before_is_read(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+    name = tmp_path / "all"
+    collecting.collect(name, stores[:2])
+    first = json.loads((name / layout.version(1)).read_text(encoding="utf-8"))
+    member = first["members"][0]
+    inside = {name: first["store"][name] for name in versions.Inside.__struct_fields__} | {"shard_rows": 40}
+    run = {"first_sentence": 6, "n_sentences": 2, "first_row": 32, "n_rows": 99}
+    for changes, said in (
+        ({"members": with_first_member(name, name="../../store-0")}, "32 hexadecimal digits"),
+        ({"members": with_first_member(name, name=first["members"][1]["name"])}, "different names"),
+        ({"members": []}, "one or more"),
+        ({"members": with_first_member(name, counts=member["counts"] | {"sentences": 9})}, "members hold"),
+        ({"members": with_first_member(name, counts=member["counts"] | {"rows": 99})}, "99 rows in shards of 16"),
+        ({"members": with_first_member(name, removed=[run])}, "removed, it has|members hold"),
+        ({"members": with_first_member(name, removed=[run | {"n_rows": 1}] * 2)}, "don't come after others"),
+        ({"members": with_first_member(name, inside=inside)}, "chunk_rows is 16, which does not divide"),
+        ({"store": first["store"] | {"dtype": "float32"}}, "sha256"),
+        ({"store": 3}, "store"),
+        ({"version": 7}, "says that it is version 7"),
+        ({"change": "sell"}, "change"),
+    ):
+        rewrite(name, 2, **({"version": 2} | changes))
+        with pytest.raises(errors.ManifestError, match=said):
+            elmo_store.open(name)
+    rewrite(name, 2, **(first | {"version": 2, "format_version": 9}))
+    with pytest.raises(errors.StoreVersionError):
+        elmo_store.open(name)
+    damaged = (name / layout.version(1)).read_bytes().replace(b'"change"', b'"chance"')
+    (name / layout.version(2)).write_bytes(damaged)
+    with pytest.raises(errors.ManifestError, match="sha256"):
+        elmo_store.open(name)
+    check_same(elmo_store.open(name, version=1), elmo_store.concat(stores[:2]))
+
+
+def test_a_member_that_is_another_store_is_no_row_of_the_collection(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+    name = tmp_path / "all"
+    collecting.collect(name, stores[:2])
+    first = name / layout.MEMBERS / collecting.name_of(stores[0].manifest.to_json()["sha256"])
+    shutil.copyfile(tmp_path / "store-1" / layout.MANIFEST, first / layout.MANIFEST)
+    with pytest.raises(errors.ShardCorruptError, match="is not the member that version 1 names"):
+        elmo_store.open(name).verify()
+
+
+def test_many_who_append_at_once_end_one_after_the_other(tmp_path: Path) -> None:
+    sizes = range(3, 11)
+    for n in sizes:
+        support.make_store(str(tmp_path / f"store-{n}"), lengths=(n, 1), parts=(2,))
+    name, seen = tmp_path / "all", set()
+
+    def append(n: int) -> int:
+        version = collecting.collect(name, [elmo_store.open(tmp_path / f"store-{n}")])
+        seen.add(elmo_store.open(name).n_sentences)  # whole, whatever the others do
+        return version.number
+
+    with ThreadPoolExecutor(len(sizes)) as pool:
+        numbers = sorted(pool.map(append, sizes))
+    assert numbers == list(range(1, len(sizes) + 1))
+    assert [len(opened(name, version=n).version.members) for n in numbers] == numbers
+    assert seen <= {2 * n for n in numbers}
+
+
+@pytest.mark.parametrize("form", ["zarr", "parquet"])
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_collections_in_memory_and_in_eight_bits(form: str, dtype: str) -> None:
+    base = f"memory://{os.urandom(8).hex()}"
+    for n in (3, 30):
+        support.make_store(f"{base}/{n}", lengths=(n, 1, 9), parts=(3,), dtype=dtype, shard_rows=16 if n > 3 else 8)
+    parts = [elmo_store.open(f"{base}/{n}", form=form) for n in (3, 30)]
+    collecting.collect(f"{base}/all", parts)
+    whole, one = elmo_store.open(f"{base}/all", form=form), elmo_store.concat(parts)
+    check_same(whole, one)
+    if dtype == "int8":
+        order = np.array([5, 0, 3, 1])
+        for ours, theirs in zip(whole.read_raw(None, order), one.read_raw(None, order), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert whole.verify(deep=True).faults == ()
+
+
+def test_to_xarray(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+    collecting.collect(tmp_path / "all", stores)
+    whole = elmo_store.open(tmp_path / "all")
+    data = whole.to_xarray()
+    np.testing.assert_array_equal(data.states.values, whole.read())
+    assert data.token.values.tolist() == whole.tokens()
+    assert data.sentence_start.values.tolist() == [*(s.first_row for s in whole), whole.n_rows]
+    assert list(data.state.values) == list(whole.states)
+
+
+def test_what_reads_takes_a_collection(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+    from elmo_store.figures.gather import gather
+    from elmo_store.torch import SentenceDataset, SentenceStream
+
+    collecting.collect(tmp_path / "all", stores)
+    whole, one = elmo_store.open(tmp_path / "all"), elmo_store.concat(stores)
+    check_same(elmo_store.cached(whole, tmp_path / "cache", max_bytes=1 << 24), one)
+    for store in (whole, elmo_store.cached(whole, tmp_path / "cache", max_bytes=1 << 24)):
+        ours, theirs = SentenceDataset(store)[9], SentenceDataset(one)[9]
+        assert (ours["id"], ours["tokens"]) == (theirs["id"], theirs["tokens"])
+        np.testing.assert_array_equal(ours["states"], theirs["states"])
+    streamed = [number for batch in SentenceStream(whole, batch_sentences=4) for number in batch["index"]]
+    assert sorted(streamed) == list(range(len(one)))
+    check_same(whole.slice(2, 15).write(tmp_path / "some"), whole.slice(2, 15))
+    check_same(whole.select([12, 3, 4]).write(tmp_path / "few"), whole.select([12, 3, 4]))
+    figures = gather(whole)
+    assert figures.manifest.sizes.sentences == len(one)
+    assert sum(figures.refused.counts.values()) == sum(store.manifest.sizes.rejected for store in stores)
