@@ -225,8 +225,9 @@ def _check_known(value: Any, where: str) -> None:
 
 def check_layout(manifest: Manifest) -> None:
     """ValueError for sizes that memory is taken by, and codecs, that no store can have."""
-    if manifest.compression not in layout.COMPRESSIONS or manifest.checksum not in layout.CHECKSUMS:
-        raise ValueError(f"compression is {manifest.compression!r}, checksum {manifest.checksum!r}, which can't be")
+    for name, known in (("compression", layout.COMPRESSIONS), ("checksum", layout.CHECKSUMS), ("layout", layout.LAYOUTS)):
+        if getattr(manifest, name) not in known:
+            raise ValueError(f"{name} is {getattr(manifest, name)!r:.80}, not {' or '.join(known)}")
     if manifest.channels > layout.MOST_CHANNELS:
         raise ValueError(f"channels is {manifest.channels}, more than the {layout.MOST_CHANNELS:,} that a state may have")
     if manifest.sentence_chunk > layout.MOST_SENTENCE_CHUNK:

@@ -50,6 +50,7 @@ class Inside(msgspec.Struct, frozen=True):
     forms: tuple[Form, ...]
     compression: str
     checksum: str
+    layout: str
 
     @classmethod
     def of(cls, manifest: Manifest) -> "Inside":
@@ -132,11 +133,13 @@ def made(number: int, change: Change, like: Manifest, members: Sequence[Member],
         parts=sum(member.counts.parts for member in members),
         shards=layout.n_shards(counts.rows, like.shard_rows),
     )
+    shared = tuple(form for form in like.forms if all(form in own for own in forms))
     store = replace(
         like,
         complete=True,
         counts=counts,
-        forms=tuple(form for form in like.forms if all(form in own for own in forms)),
+        forms=shared,
+        layout=like.layout if "zarr" in shared else "states",
         input=InputInfo(f"sha256:{content}", 0),
         job={"collection": content},
         objects=(),

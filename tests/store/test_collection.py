@@ -23,13 +23,13 @@ SIZES = ((3, 7, 0, 21, 1, 0, 12, 5), (4, 0, 9), (0, 0, 2), (30, 1, 1, 0, 6))
 
 @pytest.fixture
 def stores(tmp_path: Path) -> list[elmo_store.Store]:
-    """Four stores of different sentences, two of them laid out otherwise."""
+    """Four stores of different sentences, two of them laid out otherwise than the others."""
     return [make(tmp_path / f"store-{number}", number) for number in range(len(SIZES))]
 
 
 def make(folder: Path, number: int, **settings: Any) -> elmo_store.Store:
     """One of the stores; its sentences have ids and tokens of its own."""
-    shape = {"shard_rows": 32, "sentence_chunk": 2} if number == 1 else {}
+    shape: dict[str, Any] = {1: {"shard_rows": 32, "sentence_chunk": 2}, 2: {"layout": "rows"}}.get(number, {})
     random = np.random.default_rng(number)
     support.make_store(
         str(folder), lengths=SIZES[number], parts=(len(SIZES[number]),),
