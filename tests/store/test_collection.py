@@ -29,7 +29,8 @@ def stores(tmp_path: Path) -> list[elmo_store.Store]:
 
 def make(folder: Path, number: int, **settings: Any) -> elmo_store.Store:
     """One of the stores; its sentences have ids and tokens of its own."""
-    shape: dict[str, Any] = {1: {"shard_rows": 32, "sentence_chunk": 2}, 2: {"layout": "rows"}}.get(number, {})
+    shapes: dict[int, dict[str, Any]] = {1: {"shard_rows": 32, "sentence_chunk": 2}, 2: {"layout": "rows"}}
+    shape = shapes.get(number, {})
     random = np.random.default_rng(number)
     support.make_store(
         str(folder), lengths=SIZES[number], parts=(len(SIZES[number]),),
