@@ -42,6 +42,7 @@ class Shape:
     forms: tuple[str, ...] = layout.FORMS
     shard_rows: int = 16_384
     compression: str = "none"
+    layout: str = "states"
 
     @classmethod
     def of_tokens(cls, tokens: int, channels: int) -> "Shape":
@@ -51,7 +52,9 @@ class Shape:
     @property
     def name(self) -> str:
         """Of its folder in a cache: different for different contents."""
-        return f"{self.sentences}x{self.channels}-{self.dtype}-{'+'.join(self.forms)}-{self.shard_rows}-{self.compression}"
+        return f"{self.sentences}x{self.channels}-{self.dtype}-{'+'.join(self.forms)}-{self.shard_rows}-{self.compression}" + (
+            "-rows" if self.layout == "rows" else ""
+        )
 
 
 def starts(sentences: int) -> npt.NDArray[np.int64]:
@@ -89,7 +92,7 @@ def make_store(folder: Path, shape: Shape, states: States | None = None) -> str:
     parts = [min(PART_SENTENCES, shape.sentences - first) for first in range(0, shape.sentences, PART_SENTENCES)]
     manifest = support.make_manifest(
         lengths=lengths.tolist(), parts=parts, store_forms=shape.forms, dtype=shape.dtype, compression=shape.compression,
-        shard_rows=shape.shard_rows, channels=shape.channels,
+        shard_rows=shape.shard_rows, channels=shape.channels, layout=shape.layout,
     )  # fmt: skip
     h, c = support.start_state()
     root.put(layout.START_STATE, save({"h": h, "c": c}, metadata={"kind": "warm"}))

@@ -8,8 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 import elmo_store as stores
-from elmo_store.forms.runs import Blocks, PlainRows
-from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, SentenceStream, collate
 
 SCAN_SENTENCES = 1024
@@ -24,8 +22,20 @@ class Reader(NamedTuple):
     scan: Callable[[], Iterable[Any]] | None
 
 
-def readers(folder: Path, store: stores.Store) -> dict[str, Reader]:
-    """By name; the first is np.memmap. Files of the store's rows are written to ``folder``."""
+def of_store(store: stores.Store, states: str | None = None) -> Reader:
+    """This package's own, of all states or of one."""
+    return Reader(
+        lambda number: store.sentence(number).read(states),
+        lambda numbers: store.read_sentences(numbers, states=states),
+        lambda: store.batches(SCAN_SENTENCES, states),
+    )
+
+
+def readers(folder: Path, store: stores.Store, by_row: stores.Store) -> dict[str, Reader]:
+    """By name; the first is np.memmap. Files of the store's rows are written to ``folder``.
+
+    ``by_row``: a store of the same rows that has their states side by side.
+    """
     edges = [*store._spans(range(len(store)))[:, 0].tolist(), store.n_rows]
     shape = store.n_rows, len(store.states), store.channels
     path = folder / f"rows-{'x'.join(map(str, shape))}.bin"
@@ -39,12 +49,10 @@ def readers(folder: Path, store: stores.Store) -> dict[str, Reader]:
     return {
         "np.memmap": _memmap(rows, edges),
         "datasets' Arrow file": _arrow(folder / f"arrow-{path.stem}", rows, edges),
-        "the store": Reader(
-            lambda number: store.sentence(number).read(), store.read_sentences, lambda: store.batches(SCAN_SENTENCES)
-        ),
+        "the store": of_store(store),
+        "the store, layout rows": of_store(by_row),
         "SentenceDataset": Reader(data.__getitem__, lambda numbers: collate(data.__getitems__(numbers)), None),
         "SentenceStream": Reader(None, None, lambda: stream),
-        "states side by side": _side_by_side(path, store),
     }
 
 
@@ -77,15 +85,3 @@ def _arrow(folder: Path, rows: Any, edges: list[int]) -> Reader:
         return (read(slice(first, first + SCAN_SENTENCES)) for first in range(0, len(table), SCAN_SENTENCES))
 
     return Reader(read, read, scan)
-
-
-def _side_by_side(path: Path, store: stores.Store) -> Reader:
-    """What a layout of rows [rows, states, channels] would give: this package's own reading of the file of np.memmap."""
-    width = len(store.states) * store.channels
-    blocks = Blocks(path.name, -1, store.n_rows, [[0]])
-    rows = PlainRows(Root(str(path.parent)), store.n_rows, width, store.dtype, lambda shards: [blocks for _ in shards])
-
-    def one(number: int) -> Any:
-        return rows.read([0], [store._span(number)], np.empty)
-
-    return Reader(one, lambda numbers: rows.read([0], store._spans(numbers), np.empty), None)

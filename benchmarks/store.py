@@ -1,4 +1,4 @@
-"""Reading a store: ``python -m benchmarks.store [local training open loader s3 members clients encodings]`` prints tables.
+"""Reading a store: ``python -m benchmarks.store [local training layouts open loader s3 members clients encodings]`` prints tables.
 
 Stores of made-up states (benchmarks.made_stores) of a narrow model, 5 states x 16 channels in float16; the same sentences in
 HDF5, one dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of three,
@@ -6,6 +6,7 @@ other sentences each round. 10^6 sentences take 10 GB and ten minutes to make.
 
 local      random sentences out of memory and off the disk beside HDF5, scans of all states beside reading the files
 training   wide rows in memory by one process's CPU time, beside np.memmap and Hugging Face's Arrow file
+layouts    states of a row side by side beside one state after the other, all states and one, by CPU time
 open       a fresh process that opens a store and reads one sentence; a dataset of all its sentences
 loader     mixed features by a DataLoader of two workers, in random order
 s3         requests and bytes of a sentence on an S3-compatible server on loopback (needs moto[server] and s3fs)
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -34,6 +35,7 @@ import numpy as np
 
 import elmo_store as stores
 from benchmarks.made_stores import MEAN_TOKENS, EndlessRows, Shape, make_hdf5, make_store
+from benchmarks.row_readers import Reader, of_store, readers
 from benchmarks.support import Table, in_turns, machine, options_of, run_measured, seconds, working_folder
 from benchmarks.texts import SAMPLE
 from elmo_store.format import layout
@@ -50,9 +52,14 @@ WIDE = Shape(20_000, channels=512, forms=("zarr",))  # 1,024-wide layers, as of 
 TRAINED = Shape(50_000, channels=128, forms=("zarr",))
 TRAINED_SAMPLES, TRAINED_BATCH = 6_400, 64
 MEMBERS, MEMBER_SENTENCES, MEMBER_ROUNDS = 100, 450, 7  # of a collection; members are of about so many sentences
+WORKS = {"one": "one by one", "many": f"{TRAINED_BATCH} a call", "scan": "scan"}
 # Few sentences, since moto reads the whole object for each range of it; wide, so that vectors outweigh the tables that lead to
 # them, and narrow as on the local disk.
-REMOTE = (Shape(600, channels=512, forms=("zarr",)), Shape(600, channels=512, forms=("parquet",)), Shape(2_000))
+REMOTE = (
+    *(Shape(600, channels=512, forms=("zarr",), layout=name) for name in layout.LAYOUTS),
+    Shape(600, channels=512, forms=("parquet",)),
+    Shape(2_000),
+)
 CLIENT_ROUNDS = 5
 REMOTE_SENTENCES, REMOTE_BATCH = 6, 16
 ENCODED_SENTENCES, ENCODED_SAMPLES = 7_500, 192
@@ -155,24 +162,12 @@ def scan_rates(url: str, form: str) -> tuple[float, str]:
 
 def training(folder: Path, sizes: list[int]) -> None:
     """Random sentences and scans of rows in the page cache, in CPU time, which the load of a shared machine moves less."""
-    from benchmarks.row_readers import readers
-
-    store = stores.open(make_store(folder, TRAINED))
-    random, n, works = np.random.default_rng(7), TRAINED_SAMPLES, {}
-    for name, reader in readers(folder, store).items():
-        one, many, scan_all = reader
-        if one is not None:
-            works[name, "one"] = lambda one=one: deque(map(one, random.integers(0, len(store), n).tolist()), 0)
-        if many is not None:
-            works[name, "many"] = lambda many=many: deque(
-                map(many, random.integers(0, len(store), (n // TRAINED_BATCH, TRAINED_BATCH)).tolist()), 0
-            )
-        if scan_all is not None:
-            works[name, "scan"] = lambda scan_all=scan_all: deque(scan_all(), 0)
-    taken = in_turns(works, ROUNDS, clock=time.process_time)
-    scanned = store.n_rows * len(store.states) * store.channels * store.dtype.itemsize / 1e9
-    amounts = {"one": n, "many": n, "scan": scanned}
-    rates = {(name, what): amounts[what] / spent for (name, what), spent in taken.items()}
+    store, by_row = (stores.open(make_store(folder, replace(TRAINED, layout=name))) for name in layout.LAYOUTS)
+    amounts = {"one": TRAINED_SAMPLES, "many": TRAINED_SAMPLES, "scan": store.n_rows * store.manifest.row_bytes / 1e9}
+    rates = {
+        (name, what): amounts[what] / spent
+        for (name, what), spent in cpu_seconds(readers(folder, store, by_row), len(store)).items()
+    }
     columns = ("one by one", "of memmap", f"{TRAINED_BATCH} a call", "of memmap", "scan GB/s", "of memmap")
     table = Table(
         "50,000 sentences of 5 x 128 in float16 from memory, one process: sentences/s of its CPU time", "reader", *columns
@@ -183,6 +178,39 @@ def training(folder: Path, sizes: list[int]) -> None:
             rate = rates.get((name, what))
             cells += ["", ""] if rate is None else [rate, rate / rates["np.memmap", what]]
         table.row(name, *cells)
+
+
+def cpu_seconds(compared: Mapping[str, Reader], n_sentences: int) -> dict[tuple[str, str], float]:
+    """Of each reader's random sentences one by one ("one") and several a call ("many"), and of its scan; medians of turns."""
+    random, n, works = np.random.default_rng(7), TRAINED_SAMPLES, {}
+    for name, (one, many, scan_all) in compared.items():
+        if one is not None:
+            works[name, "one"] = lambda one=one: deque(map(one, random.integers(0, n_sentences, n).tolist()), 0)
+        if many is not None:
+            works[name, "many"] = lambda many=many: deque(
+                map(many, random.integers(0, n_sentences, (n // TRAINED_BATCH, TRAINED_BATCH)).tolist()), 0
+            )
+        if scan_all is not None:
+            works[name, "scan"] = lambda scan_all=scan_all: deque(scan_all(), 0)
+    return in_turns(works, ROUNDS, clock=time.process_time)
+
+
+def layouts(folder: Path, sizes: list[int]) -> None:
+    """Rows in the page cache in both layouts: random sentences and scans, of all states and of one."""
+    shapes = {name: replace(TRAINED, layout=name) for name in layout.LAYOUTS}
+    title = (
+        f"50,000 sentences of 5 x 128 in float16 from memory, one process: sentences/s of its CPU time, {TRAINED_BATCH} a call"
+    )
+    table = Table(title, "", "states", "rows", "rows : states")
+    opened = {name: stores.open(make_store(folder, shape)) for name, shape in shapes.items()}
+    chosen = {"all states": None, "one state": "fwd2"}
+    compared = {f"{name} {of}": of_store(store, state) for name, store in opened.items() for of, state in chosen.items()}
+    n = len(opened["states"])
+    taken = cpu_seconds(compared, n)
+    for of in chosen:
+        for what, amount in (("one", TRAINED_SAMPLES), ("many", TRAINED_SAMPLES), ("scan", n)):
+            rates = [amount / taken[f"{name} {of}", what] for name in layout.LAYOUTS]
+            table.row(f"{of}, {WORKS[what]}", *rates, rates[1] / rates[0])
 
 
 def opening(folder: Path, sizes: list[int]) -> None:
@@ -241,7 +269,7 @@ def remote(folder: Path, sizes: list[int]) -> None:
             traffic = counted(stores.open(url).root.filesystem)
             for form in shape.forms:
                 for name, values in remote_reads(url, form, traffic).items():
-                    table.row(f"5 x {shape.channels:<7}{form:<9}{name}", *values)
+                    table.row(f"5 x {shape.channels:<7}{form if shape.layout == 'states' else 'by row':<9}{name}", *values)
             filesystem.rm(url, recursive=True)
 
 
@@ -397,8 +425,8 @@ def _encoding(store: stores.Store, states: Any, raw: bool) -> tuple[float, ...]:
 
 
 TABLES = {
-    "local": local, "training": training, "open": opening, "loader": loader, "s3": remote, "members": members, "clients": clients,
-    "encodings": encodings,
+    "local": local, "training": training, "layouts": layouts, "open": opening, "loader": loader, "s3": remote,
+    "members": members, "clients": clients, "encodings": encodings,
 }  # fmt: skip
 
 
