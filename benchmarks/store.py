@@ -1,4 +1,4 @@
-"""Reading a store: ``python -m benchmarks.store [local training layouts open loader s3 members clients encodings]`` prints tables.
+"""Reading a store: ``python -m benchmarks.store [local training layouts open loader s3 members clients encodings]`` gives tables.
 
 Stores of made-up states (benchmarks.made_stores) of a narrow model, 5 states x 16 channels in float16; the same sentences in
 HDF5, one dataset a sentence, float32, as earlier tools write them. What is compared is measured in turns, medians of three,
