@@ -33,7 +33,9 @@ class CpuDevice(Device):
     def __init__(self, weights: BiLMWeights, start: StartState, settings: EngineSettings) -> None:
         options = weights.options
         if settings.quantised and (problem := int8_problem()) is not None:
-            raise ValueError(f"precision int8 can't be had here: {problem}; take bfloat16 or float32")
+            raise ValueError(
+                f"precision int8 can't be had here: {problem}; take bfloat16 or float32, or a processor with VNNI and no AMX"
+            )
         ops = select_cell(self.device, settings.cell)
         self.cell = ops.NAME
         lanes = settings.lanes or (128 if options.dim > 2048 else 256)

@@ -85,9 +85,17 @@ class PackedLinear:
         return y.clamp_(-bound, bound) if activation == "clip" else y
 
 
+def has_amx() -> bool:
+    """Whether this processor has the matrix units of AMX, as PyTorch says."""
+    supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return supported is not None and bool(supported())
+
+
 @functools.cache
 def int8_problem() -> str | None:
     """Why products of 8-bit numbers can't be used here, or None where they can."""
+    if has_amx():
+        return "this processor has AMX, where an engine in int8 computed two thirds of bfloat16's tokens a second"
     supported = getattr(torch.cpu, "_is_vnni_supported", None)
     if supported is None or not supported():
         return "this processor has no VNNI, without which 8-bit products are slower than bfloat16's"

@@ -13,8 +13,8 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "tf32": torch.f
 class EngineSettings:
     """How to compute; everything here but `precision` leaves the numbers as they are (on one machine)."""
 
-    # Of products: "float32", "bfloat16", or "tf32" (CUDA only; on a CPU it is float32), or "int8" (a CPU with VNNI: the LSTM's
-    # products of 8-bit numbers, all else bfloat16). Cells are float32.
+    # Of products: "float32", "bfloat16", or "tf32" (CUDA only; on a CPU it is float32), or "int8" (a CPU with VNNI and no AMX:
+    # the LSTM's products of 8-bit numbers, all else bfloat16). Cells are float32.
     precision: Precision = "float32"
     device: Literal["auto", "cpu", "cuda"] = "auto"  # "cpu", "cuda", or "auto" = cuda where there is one
     # Rows of a step, at most; None = 128 on a CPU (256 where cells are 2048 wide or less), 2048 on a GPU. On a GPU it can show in

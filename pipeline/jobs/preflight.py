@@ -35,6 +35,8 @@ def check_input(source: Input, output: Location) -> None:
 def decided(options: EmbedOptions, local: bool) -> EmbedOptions:
     """``options`` with device and precision as far as they can be decided here. ``local``: workers run on this machine."""
     device = resolve_device(options.device, local)
+    if local:
+        check_precision(options.precision, device)
     return replace(options, device=device, precision=resolve_precision(options.precision, device))
 
 
@@ -63,6 +65,20 @@ def resolve_precision(asked: str, device: str) -> str:
     }[device]
     _LOG.info("precision %s (device %s); %s: docs/development/performance.md says what it costs", chosen, device, faster)
     return chosen
+
+
+def check_precision(asked: str, device: str) -> None:
+    """CommandError for int8 where the workers on this machine would refuse it."""
+    if asked != "int8":
+        return
+    from model.engine.products import int8_problem
+
+    if problem := "it is for CPUs" if device == "cuda" else int8_problem():
+        raise CommandError(
+            Exit.BAD_USAGE,
+            f"--precision int8: {problem}; take --precision bfloat16. A job begun in int8 is continued on a machine that has "
+            "it, or begun again with --overwrite",
+        )
 
 
 def resolve_cell(device: str) -> str:

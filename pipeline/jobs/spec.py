@@ -147,7 +147,7 @@ class EmbedOptions:
     )  # fmt: skip
     precision: str = _compute(
         "of products: float32, tf32 (GPU), bfloat16 (up to 1.8 × as fast where a CPU has it; cosine to float32 0.9999), "
-        "int8 (CPUs with VNNI: faster and rougher, see docs/development/performance.md); "
+        "int8 (CPUs with VNNI and without AMX: faster and rougher, see docs/development/performance.md); "
         "auto = float32 on a CPU, tf32 on a GPU (default: auto)", "auto", choices=PRECISIONS, job=True,
     )  # fmt: skip
     start_state: str = _compute(

@@ -167,6 +167,14 @@ def test_8_bit_products_are_refused_where_they_would_be_slow(
         Embedder(small, warm, replace(CPU, precision="int8"))
 
 
+def test_amx_is_what_pytorch_says_and_8_bit_products_are_refused_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
+    assert products.has_amx()
+    assert "has AMX" in str(products.int8_problem.__wrapped__())
+    monkeypatch.delattr(torch.cpu, "_is_amx_tile_supported")  # an earlier PyTorch, which does not tell
+    assert not products.has_amx()
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("packed", [True, False])
 def test_bytes_do_not_depend_on_batch_composition(

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from elmo_store.errors import StoreIncompleteError
 from elmo_store.format.layout import zarr_states_shard
 from elmo_store.format.markers import read_marker
 from elmo_store.storage.root import Root
+from model.engine import products
 from model.engine.embedder import Embedder, SentenceRows
 from model.files.weights import BiLMWeights
 from model.warm import compute_warm
@@ -77,6 +78,27 @@ def test_states_that_the_model_does_not_have_are_bad_usage(
     assert embed(tmp_path / "store", "--states", states) == Exit.BAD_USAGE
     assert "--states" in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
+
+
+@pytest.fixture
+def amx(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As on a processor with AMX."""
+    monkeypatch.setattr(products, "has_amx", lambda: True)
+    products.int8_problem.cache_clear()
+    yield
+    products.int8_problem.cache_clear()
+
+
+@pytest.mark.usefixtures("amx")
+def test_int8_is_refused_on_amx_before_anything_is_written(
+    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert embed(tmp_path / "store", "--precision", "int8") == Exit.BAD_USAGE
+    said = capsys.readouterr().err
+    assert "--precision int8: this processor has AMX" in said
+    assert "take --precision bfloat16. A job begun in int8 is continued on a machine that has it, or begun again" in said
+    assert not (tmp_path / "store").exists()
+    assert embed(tmp_path / "store", "--dry-run", "--precision", "int8") == Exit.BAD_USAGE
 
 
 def test_ids_name_file_and_line(made: Made) -> None:
