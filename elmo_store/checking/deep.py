@@ -11,9 +11,11 @@ from io import BytesIO
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
+from elmo_store.format.fields import TOKEN
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartRange
 from elmo_store.forms.parquet_form import ParquetRows
@@ -23,7 +25,7 @@ from elmo_store.forms.zarr_rows import ZarrRows
 from elmo_store.reading.rows import text_of_rows
 from elmo_store.reading.sentences import read_index
 from elmo_store.reading.store import StoreReader
-from elmo_store.storage.parquet_files import read_table
+from elmo_store.storage.parquet_files import read_footers, read_table
 from elmo_store.storage.root import Root
 
 T = TypeVar("T")
@@ -102,6 +104,7 @@ def _part_faults(store: StoreReader, part: PartRange) -> Iterator[str]:
         yield f"{where}: first_row does not follow from the token counts, from row {part.first_row} on"
     if not np.array_equal(listed, lengths):
         yield f"{where}: n_tokens is not the length of tokens everywhere"
+    yield from _field_faults(store, part, where, lengths)
     yield from _id_faults(store, table["id"].to_pylist(), part, where)
     for reject in _rejects(root, part.part):
         index = reject["sentence"] - part.first_sentence
@@ -109,6 +112,20 @@ def _part_faults(store: StoreReader, part: PartRange) -> Iterator[str]:
             yield f"{root.url(layout.rejects_part(part.part))}: sentence {reject['sentence']} is not of part {part.part}"
         elif lengths[index]:
             yield f"{root.url(layout.rejects_part(part.part))}: sentence {reject['sentence']} was refused, and has tokens"
+
+
+def _field_faults(store: StoreReader, part: PartRange, where: str, lengths: npt.NDArray[np.int64]) -> Iterator[str]:
+    """The columns of a part must be those of all; a field of tokens has a value for each, or is null."""
+    columns = read_footers(store.root, [layout.sentences_part(part.part)])[0].schema.to_arrow_schema()
+    if columns.names != store.columns:
+        yield f"{where}: its columns are {', '.join(columns.names)}; of the first part they are {', '.join(store.columns)}"
+        return
+    names = [name for name, field in store.fields.items() if field.per == TOKEN]
+    table = store.sentences(part.first_sentence, part.first_sentence + part.n_sentences, columns=names)
+    for name in names if part.n_sentences else ():
+        listed = table[name].combine_chunks()
+        if (np.array(listed.fill_null([]).value_lengths()) != lengths)[np.array(listed.is_valid())].any():
+            yield f"{where}: {name} has not a value for each token everywhere"
 
 
 def _id_faults(store: StoreReader, ids: list[str], part: PartRange, where: str) -> Iterator[str]:

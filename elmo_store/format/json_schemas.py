@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from elmo_store.format import layout
+from elmo_store.format.fields import PLAIN
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import IdsMarker, PartGroupMarker, ShardMarker
 from elmo_store.format.typed import Name, Sha256
@@ -23,7 +24,13 @@ def manifest_schema() -> dict[str, Any]:
     own = schema["Manifest"]
     features = msgspec.json.schema(tuple[Name, ...]) | {"uniqueItems": True}
     own["properties"] |= {"required_features": features, "sha256": msgspec.json.schema(Sha256)}
-    own["required"] = [name for name in own["properties"] if name != "layout"]
+    own["required"] = [name for name in own["properties"] if name not in ("layout", "fields")]
+    kind = {"$ref": "#/$defs/FieldType"}
+    schema["KeptField"]["properties"]["type"] = kind
+    a_list = {"type": "array", "items": kind, "minItems": 1, "maxItems": 1}
+    schema["FieldType"] = {
+        "anyOf": [{"enum": list(PLAIN)}, a_list, {"type": "object", "additionalProperties": kind, "minProperties": 1}]
+    }
 
     def when(member: str, value: Any, then: dict[str, Any]) -> dict[str, Any]:
         return {"if": {"properties": {member: {"const": value}}, "required": [member]}, "then": {"properties": then}}

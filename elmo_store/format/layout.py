@@ -62,12 +62,15 @@ def schema(columns: Mapping[str, pa.DataType]) -> pa.Schema:
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
 
 
+STRINGS = pa.list_(pa.field("element", pa.string()))
 _TOKENS = pa.list_(pa.field("element", pa.string(), nullable=False))
 SENTENCES_SCHEMA = schema(
     {"sentence": pa.int64(), "id": pa.string(), "source": pa.string(), "position": pa.int64(), "first_row": pa.int64()}
     | {"n_tokens": pa.int32(), "tokens": _TOKENS}
 )
-TEXT = pa.field("text", pa.string(), nullable=False)  # of sentences too, where it was asked for
+# Of sentences too: in stores of this version, and where it was asked for.
+DOCUMENT_SCHEMA = schema({"document": pa.string(), "document_sentence": pa.int64()})
+TEXT = pa.field("text", pa.string(), nullable=False)
 # One row a part; `bytes` and `rejects_bytes` are sizes of its files, 0 where it has no rejects.
 _INDEX_COLUMNS = ("part", "first_sentence", "n_sentences", "first_row", "n_rows", "bytes", "rejects_bytes")
 INDEX_SCHEMA = schema(dict.fromkeys(_INDEX_COLUMNS, pa.int64()))

@@ -24,6 +24,7 @@ from elmo_store.errors import (
     StoreVersionError,
 )
 from elmo_store.format import layout
+from elmo_store.format.fields import KeptField, check_fields
 from elmo_store.format.layout import MANIFEST
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import Count, Json, Name, Number, Sha256, Size, converted
@@ -108,6 +109,7 @@ class Manifest:
 
     ``counts`` is None only while the corpus is still being read; ``mix`` is None unless ``kind`` is "mix"; ``objects`` and
     ``checksums`` are empty and None until the store is complete. ``chunk_rows`` 0 stands for what this version writes.
+    ``fields``, what sentences keep of their records, is absent from the JSON where it is empty, as in stores of before.
     """
 
     format_version: Literal[1] = layout.FORMAT_VERSION
@@ -133,6 +135,7 @@ class Manifest:
     job: Mapping[str, Json] = field(default_factory=dict)
     software: Mapping[str, str] = field(default_factory=dict)
     mix: MixInfo | None = None
+    fields: tuple[KeptField, ...] = ()
     objects: tuple[ObjectRecord, ...] = ()
     checksums: Checksums | None = None
 
@@ -175,6 +178,8 @@ class Manifest:
         """The JSON object, keys in the order of docs/store-format.md; `parse` gives the same manifest back."""
         first = {"format_version": self.format_version, "required_features": self.required_features}
         value: dict[str, Any] = json.loads(json.dumps(first | asdict(self)))
+        if not self.fields:
+            del value["fields"]
         return value | {"sha256": own_sha256(value)}
 
     @classmethod
@@ -188,7 +193,7 @@ class Manifest:
         """
         _check_known(value, where)
         try:
-            manifest = converted({"layout": "states"} | value if isinstance(value, dict) else value, cls)
+            manifest = converted({"layout": "states", "fields": []} | value if isinstance(value, dict) else value, cls)
             _check(manifest, value)
         except ValueError as error:
             raise ManifestError(f"{where}: {error}") from error
@@ -261,6 +266,10 @@ def _check_columns(manifest: Manifest, value: Mapping[str, Any]) -> None:
             raise ValueError(f"mix.weight_sets are named {names}, states are {manifest.states}")
         if any("w" not in weights for weights in value["mix"]["weight_sets"]):
             raise ValueError("mix.weight_sets: w is missing")
+    try:
+        check_fields(manifest.fields)
+    except ValueError as error:
+        raise ValueError(f"fields: {error}") from error
 
 
 def _check_counts(manifest: Manifest, counts: Counts) -> None:

@@ -4,17 +4,19 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from elmo_store import notebook
 from elmo_store.errors import SentenceNotFoundError, StateNotFoundError, StoreError
 from elmo_store.format import layout
+from elmo_store.format.fields import KeptField
 from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.forms.runs import Int64, Spans
 from elmo_store.mixing.scalar_mix import layers_of_states
@@ -25,6 +27,7 @@ from elmo_store.reading.text_index import Text, words
 Rows = int | np.integer[Any] | slice | Sequence[int] | npt.NDArray[Any]
 Span = tuple[int, int]  # first row, and the row after the last
 TOKENS_SHOWN = 200  # of a sentence, in a notebook
+COLUMNS_AT_ONCE = 1 << 16  # sentences whose columns are read together
 BLOCK_BYTES = 1 << 24  # that a scan fetches at a time; a thread's turn costs as much as a few MB
 
 
@@ -92,6 +95,25 @@ class Sentence:
     def tokens(self) -> tuple[str, ...]:
         """Its tokens, without BOS and EOS."""
         return self.record.tokens
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What it keeps of its record's fields, by column (`--keep-fields`); a field of its tokens is a list of so many."""
+        return self._columns(list(self._store.fields))
+
+    @property
+    def document(self) -> str:
+        """The document that it stands in. StoreError of a store from before there was such a column."""
+        return str(self._columns(["document"])["document"])
+
+    @property
+    def document_sentence(self) -> int:
+        """Its number in its document, from 0. StoreError as of `document`."""
+        return int(self._columns(["document_sentence"])["document_sentence"])
+
+    def _columns(self, names: Sequence[str]) -> dict[str, Any]:
+        values: dict[str, Any] = self._store._columns([self.index], names).to_pylist()[0] if names else {}
+        return values
 
     def read(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Array:
         """Its rows of the named states (all by default): [n_rows, len(states), channels] in the store's dtype.
@@ -193,6 +215,7 @@ class Readable(ABC):
     n_sentences: int  # those without tokens too
     n_tokens: int
     n_rows: int  # the tokens, and with boundaries BOS and EOS of every sentence that has tokens
+    fields: Mapping[str, KeptField]  # what sentences keep of their records' fields, by column
 
     @abstractmethod
     def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
@@ -206,6 +229,10 @@ class Readable(ABC):
     @abstractmethod
     def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """Everything about each sentence. SentenceNotFoundError."""
+
+    @abstractmethod
+    def _columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
+        """These columns of the table of sentences, in the order of ``numbers``. SentenceNotFoundError, StoreError."""
 
     @abstractmethod
     def _find(self, ids: Sequence[str]) -> list[int]:
@@ -230,7 +257,7 @@ class Readable(ABC):
     def _is_as(self, store: "Readable") -> None:
         """Take over what a view of ``store`` has in common with it."""
         self.url, self.states, self.channels, self.dtype = store.url, store.states, store.channels, store.dtype
-        self.is_int8, self.boundaries = store.is_int8, store.boundaries
+        self.is_int8, self.boundaries, self.fields = store.is_int8, store.boundaries, store.fields
 
     @abstractmethod
     def _tokens(self, first: int, stop: int) -> list[str]:
@@ -299,11 +326,26 @@ class Readable(ABC):
             low, high = (middle + 1, high) if self._span(middle)[1] <= row else (low, middle)
         return Sentence(self, low, self._span(low))
 
-    def sentences(self, first: int = 0, stop: int | None = None) -> Iterator[Sentence]:
-        """Sentences ``first … stop`` in order, with their text; their states are not read."""
+    @overload
+    def sentences(self, first: int = 0, stop: int | None = None) -> Iterator[Sentence]: ...
+    @overload
+    def sentences(self, first: int = 0, stop: int | None = None, *, columns: Sequence[str]) -> pa.Table: ...
+    def sentences(
+        self, first: int = 0, stop: int | None = None, *, columns: Sequence[str] | None = None
+    ) -> Iterator[Sentence] | pa.Table:
+        """Sentences ``first … stop`` in order, with their text; their states are not read.
+
+        With ``columns`` a PyArrow table of these columns of ``sentences/`` alone, kept fields (`fields`) among them.
+        """
         last = self.n_sentences if stop is None else min(stop, self.n_sentences)
-        for start in range(max(first, 0), last, 1024):
-            for record in self._records(range(start, min(start + 1024, last))):
+        if columns is None:
+            return self._each_sentence(max(first, 0), last)
+        starts = range(max(first, 0), last, COLUMNS_AT_ONCE) or (0,)
+        return pa.concat_tables(self._columns(range(start, min(start + COLUMNS_AT_ONCE, last)), columns) for start in starts)
+
+    def _each_sentence(self, first: int, stop: int) -> Iterator[Sentence]:
+        for start in range(first, stop, 1024):
+            for record in self._records(range(start, min(start + 1024, stop))):
                 yield Sentence(self, record.index, (record.first_row, record.first_row + record.n_rows), record)
 
     def state_indices(self, states: Sequence[str] | str | None = None) -> Sequence[int]:

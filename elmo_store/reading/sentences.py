@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from elmo_store.errors import SentenceNotFoundError, ShardCorruptError, ShardMissingError
+from elmo_store.errors import SentenceNotFoundError, ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.format import layout
+from elmo_store.format.fields import sentences_schema
 from elmo_store.format.ids import HashTables, hashes
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartRange, marked, read_part_group_marker
@@ -57,7 +58,8 @@ class _Footer:
 
     metadata: pq.FileMetaData
     before: Int64
-    columns: tuple[str, ...]  # that are read
+    columns: tuple[str, ...]  # that a record is made of
+    schema: pa.Schema
 
 
 def encode_part(table: pa.Table) -> bytes:
@@ -68,11 +70,18 @@ def encode_part(table: pa.Table) -> bytes:
         sink,
         compression="zstd",
         row_group_size=layout.ROW_GROUP_SENTENCES,
-        use_dictionary=["source", "tokens.list.element"],
+        use_dictionary=["source", "tokens.list.element", *_repeated(table.schema)],
         write_statistics=["sentence", "first_row"],
         write_page_checksum=True,
     )
     return sink.getvalue()
+
+
+def _repeated(schema: pa.Schema) -> list[str]:
+    """Columns beside those of every part whose strings are likely to come again; not those inside objects."""
+    more = [field for field in schema if field.name not in (*layout.SENTENCES_SCHEMA.names, layout.TEXT.name)]
+    lists = [f"{field.name}.list.element" for field in more if field.type == layout.STRINGS]
+    return [field.name for field in more if pa.types.is_string(field.type)] + lists
 
 
 def encode_index(parts: Sequence[PartRange], sizes: Sequence[tuple[int, int]]) -> bytes:
@@ -121,6 +130,7 @@ class SentenceTable:
         self._chunks: Recent[int, Int64] = Recent(CHUNKS_AT_HAND)
         self._footers: Recent[int, _Footer] = Recent(FOOTERS_AT_HAND + n_stores)
         self._groups: Recent[tuple[int, int], dict[str, Any]] = Recent(GROUPS_AT_HAND + n_stores)
+        self._columns: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(GROUPS_AT_HAND + n_stores)
         self._ids = HashTables(root, self._n_sentences)
         self._lock = Lock()
         self._parts: tuple[list[PartRange], Int64] | None = None
@@ -183,6 +193,37 @@ class SentenceTable:
         wanted = self._checked(numbers)
         if not len(wanted):
             return []
+        footers, keys, indices = self._located(wanted)
+        tables = self._groups.get_all(keys, lambda missing: self._read_groups(missing, footers))
+        return list(map(self._record, wanted.tolist(), tables, indices))
+
+    def columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
+        """These columns of these sentences, in the order of ``numbers``. StoreError, naming those there are, for another one."""
+        wanted = self._checked(numbers)
+        schema = self.schema
+        if unknown := [name for name in names if name not in schema.names]:
+            raise StoreError(f"{self._root} has no column {unknown[0]!r} of sentences: it has {', '.join(schema.names)}")
+        if not len(wanted):
+            return pa.schema([schema.field(name) for name in names]).empty_table()
+        footers, keys, indices = self._located(wanted)
+        different = list(dict.fromkeys(keys))
+        tables = self._columns.get_all(
+            [(*key, tuple(names)) for key in different], lambda missing: self._read_columns(missing, footers)
+        )
+        starts = dict(zip(different, np.cumsum([0, *map(len, tables[:-1])]).tolist(), strict=True))
+        taken = [starts[key] + index for key, index in zip(keys, indices, strict=True)]
+        table = pa.concat_tables(tables)
+        return table if taken == list(range(len(table))) else table.take(taken)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the table of sentences."""
+        if not self._index()[0]:
+            return sentences_schema(self._manifest.fields)
+        return self._footers.get_all([0], self._read_footers)[0].schema
+
+    def _located(self, wanted: Int64) -> tuple[dict[int, _Footer], list[tuple[int, int]], list[int]]:
+        """Footers of the parts that hold the sentences; of each sentence part and row group, and its place in this."""
         parts, firsts = self._index()
         holding = np.searchsorted(firsts, wanted, "right") - 1  # -1 before the first part
         local = wanted - firsts[holding] if parts else wanted
@@ -192,11 +233,9 @@ class SentenceTable:
             raise ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
         footers = self._footers.get_all(holding.tolist(), self._read_footers)
         groups = [int(np.searchsorted(f.before, at, "right")) - 1 for f, at in zip(footers, local, strict=True)]
-        keys = list(zip(holding.tolist(), groups, strict=True))
-        footer_of = dict(zip(holding.tolist(), footers, strict=True))
-        tables = self._groups.get_all(keys, lambda missing: self._read_groups(missing, footer_of))
         indices = [int(at - f.before[group]) for f, at, group in zip(footers, local, groups, strict=True)]
-        return list(map(self._record, wanted.tolist(), tables, indices))
+        keys = list(zip(holding.tolist(), groups, strict=True))
+        return dict(zip(holding.tolist(), footers, strict=True)), keys, indices
 
     def token_lists(self) -> Iterator[tuple[int, pa.ListArray]]:
         """Number of a first sentence, and the tokens of it and of those after it; all sentences, in order."""
@@ -236,12 +275,13 @@ class SentenceTable:
                     f"{self._root.url(rel)} has {metadata.num_rows} sentences, not {part.n_sentences}: restore it"
                 )
             schema = metadata.schema.to_arrow_schema()
-            if problem := schema_problem(schema, layout.SENTENCES_SCHEMA):
+            fields = [field.column for field in self._manifest.fields]
+            if problem := schema_problem(schema, pa.schema([*layout.SENTENCES_SCHEMA, *fields])):
                 raise ShardCorruptError(f"{self._root.url(rel)}: {problem}: not a part of a store")
             lengths = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
             columns = layout.SENTENCES_SCHEMA.names + [layout.TEXT.name] * (not schema_problem(schema, pa.schema([layout.TEXT])))
             before = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
-            footers.append(_Footer(metadata, before, tuple(columns)))
+            footers.append(_Footer(metadata, before, tuple(columns), schema.remove_metadata()))
         return footers
 
     def _read_groups(self, keys: list[tuple[int, int]], footers: dict[int, _Footer]) -> list[dict[str, Any]]:
@@ -260,6 +300,14 @@ class SentenceTable:
             }
             columns.append(texts | {name: table[name].to_numpy() for name in ("sentence", "position", "first_row", "n_tokens")})
         return columns
+
+    def _read_columns(self, keys: list[tuple[int, int, tuple[str, ...]]], footers: dict[int, _Footer]) -> list[pa.Table]:
+        requests = [
+            GroupsOf(layout.sentences_part(self._index()[0][held].part), footers[held].metadata, (group,), names, nulls=True)
+            for held, group, names in keys
+        ]
+        tables = read_tables(self._root, requests)
+        return [table.select(names) for table, (_, _, names) in zip(tables, keys, strict=True)]
 
     def _record(self, number: int, columns: dict[str, Any], index: int) -> SentenceRecord:
         stored = int(columns["sentence"][index])

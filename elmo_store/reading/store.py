@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from elmo_store.errors import SentenceNotFoundError, ShardMissingError
 from elmo_store.format import layout
@@ -61,6 +62,7 @@ class StoreReader(Readable):
         self.states, self.channels, self.boundaries = manifest.states, manifest.channels, manifest.boundaries
         self.dtype: np.dtype[Any] = np.dtype("float32" if manifest.is_int8 else manifest.dtype)
         self.is_int8 = manifest.is_int8
+        self.fields = {field.name: field for field in manifest.fields}
         self._readers: Readers | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -97,6 +99,11 @@ class StoreReader(Readable):
         return self.manifest.sizes.rows
 
     @property
+    def columns(self) -> list[str]:
+        """Names of the columns of `sentences`; of a store without any sentence those that this version writes."""
+        return list(self._now.sentences.schema.names)
+
+    @property
     def _now(self) -> Readers:
         readers = self._readers
         if readers is None or readers.pid != os.getpid():
@@ -114,6 +121,9 @@ class StoreReader(Readable):
 
     def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         return self._now.sentences.records(numbers)
+
+    def _columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
+        return self._now.sentences.columns(numbers, names)
 
     def _find(self, ids: Sequence[str]) -> list[int]:
         return [numbers[0] for numbers in self._find_all(ids)]

@@ -86,6 +86,10 @@ class Selection(Readable, Generic[S]):
             for number, record in zip(numbers, records, strict=True)
         ]
 
+    def _columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
+        table = self.store._columns(self._own(numbers), names)
+        return _renumbered(table, {"sentence": list(numbers), "first_row": self._edges[np.asarray(numbers, np.int64)]})
+
     def _find(self, ids: Sequence[str]) -> list[int]:
         first_numbers = []
         for sentence_id, numbers in zip(ids, self.store._find_all(ids), strict=True):  # the selection may be without some
@@ -161,6 +165,9 @@ class Concatenation(Readable):
                 raise StoreError(f"{refused}: their sentences start from different states")
         self.stores = tuple(stores)
         self._is_as(first)
+        self.fields = {
+            name: field for name, field in first.fields.items() if all(store.fields.get(name) == field for store in stores)
+        }
         self.url = " + ".join(store.url for store in stores)
         *self._first_sentences, self.n_sentences = accumulate((store.n_sentences for store in stores), initial=0)
         *self._first_rows, self.n_rows = accumulate((store.n_rows for store in stores), initial=0)
@@ -196,6 +203,16 @@ class Concatenation(Readable):
                 records[i] = replace(record, index=int(numbers[i]), first_row=record.first_row + self._first_rows[index])
         return [records[i] for i in range(len(numbers))]
 
+    def _columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
+        tables, places = [self.stores[0]._columns([], names)], [np.zeros(0, np.int64)]
+        for index, own, in_store in self._by_store(numbers):
+            table = self.stores[index]._columns(in_store, names)
+            rows = np.array(in_store, np.int64) + self._first_sentences[index]
+            firsts = table["first_row"].to_numpy() + self._first_rows[index] if "first_row" in names else rows
+            tables.append(_renumbered(table, {"sentence": rows, "first_row": firsts}))
+            places.append(own)
+        return pa.concat_tables(tables).take(np.argsort(np.concatenate(places)))
+
     def _find(self, ids: Sequence[str]) -> list[int]:
         return [self._find_id(sentence_id) for sentence_id in ids]
 
@@ -228,6 +245,14 @@ class Concatenation(Readable):
         edges = enumerate(zip(self._first_rows, self.stores, strict=True))
         cut = [(index, (max(first - base, 0), min(stop - base, store.n_rows))) for index, (base, store) in edges]
         return [(index, span) for index, span in cut if span[0] < span[1]]
+
+
+def _renumbered(table: pa.Table, numbers: Mapping[str, Any]) -> pa.Table:
+    """``table`` with other numbers in those of these columns that it has."""
+    for index, name in enumerate(table.column_names):
+        if name in numbers:
+            table = table.set_column(index, table.field(index), [pa.array(numbers[name], pa.int64())])
+    return table
 
 
 def concat(stores: Sequence[StoreReader]) -> Concatenation:

@@ -155,7 +155,8 @@ def write_view(
         root.put(layout.INPUTS, encode_inputs(inputs))
         write_manifest(root, manifest)
         zarr_form.create(root, manifest)
-        parts, tables = _write_parts(root, manifest, view), _write_ids(root, manifest, view)
+        more = [name for name in store.columns if name not in layout.SENTENCES_SCHEMA.names]
+        parts, tables = _write_parts(root, manifest, view, more), _write_ids(root, manifest, view)
         write_marker(root, parts)
         write_marker(root, tables)
         shards = checksum(_write_shards(root, manifest, view))
@@ -195,18 +196,23 @@ def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, setting
     )
 
 
-def _write_parts(root: Root, manifest: Manifest, view: Readable) -> PartGroupMarker:
+def _write_parts(root: Root, manifest: Manifest, view: Readable, more: Sequence[str]) -> PartGroupMarker:
+    """``more``: columns beside those that every part has."""
     parts, objects, starts = [], [], []
     for part in range(manifest.sizes.parts):
         first = part * PART_SENTENCES
-        records = view._records(range(first, min(first + PART_SENTENCES, view.n_sentences)))
+        numbers = range(first, min(first + PART_SENTENCES, view.n_sentences))
+        records = view._records(numbers)
         first_row = records[0].first_row
         parts.append(PartRange(part, first, len(records), first_row, records[-1].first_row + records[-1].n_rows - first_row))
         columns = {name: [getattr(record, name) for record in records] for name in ("id", "source", "position", "first_row")}
         columns["sentence"] = [record.index for record in records]
         columns["n_tokens"] = [len(record.tokens) for record in records]
         columns["tokens"] = [record.tokens for record in records]
-        objects.append((layout.sentences_part(part), encode_part(pa.table(columns, schema=layout.SENTENCES_SCHEMA))))
+        table, others = pa.table(columns, schema=layout.SENTENCES_SCHEMA), view._columns(numbers, more)
+        for name in more:
+            table = table.append_column(others.field(name), others[name])
+        objects.append((layout.sentences_part(part), encode_part(table)))
         starts += columns["first_row"]
     entries = np.array([*starts, view.n_rows], np.int64)
     for chunk in range(-(-len(entries) // manifest.sentence_chunk)):

@@ -25,12 +25,13 @@ _TRAILER_BYTES = 8  # length of the footer, and "PAR1"
 
 @dataclass(frozen=True)
 class GroupsOf:
-    """Row groups to read of one file: their numbers in it, and the names of its columns."""
+    """Row groups to read of one file: their numbers in it, and the names of its columns; ``nulls``: they may have any."""
 
     rel: str
     metadata: pq.FileMetaData
     groups: tuple[int, ...]
     columns: tuple[str, ...]
+    nulls: bool = False
 
 
 @contextmanager
@@ -97,7 +98,7 @@ def read_tables(root: Root, requests: Sequence[GroupsOf]) -> list[pa.Table]:
             size = file.seek(0, io.SEEK_END)
             parquet_pages.check(file, size, metadata, request.groups, columns)
             source = path if fetched is None else pa.PythonFile(file, mode="r")
-            tables.append(_read(source, size, metadata, request.groups, columns))
+            tables.append(_read(source, size, metadata, request.groups, columns, nulls=request.nulls))
     if fetched is None:  # what was fetched is confirmed
         root.confirm()
     return tables
@@ -121,7 +122,9 @@ def read_table(root: Root, rel: str, schema: pa.Schema, sha256: str | None = Non
         return _read(pa.BufferReader(data), len(data), metadata, groups, schema.names).select(schema.names)
 
 
-def _read(source: Any, size: int, metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
+def _read(
+    source: Any, size: int, metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str], *, nulls: bool = False
+) -> pa.Table:
     """Row groups of a file of ``size`` bytes whose pages were checked. ValueError as of `_plain_strings` and `_checked`."""
     # Strings stay numbers of a dictionary where they are stored so: what they add up to is not known yet.
     texts = _texts(metadata, groups, columns)
@@ -131,7 +134,7 @@ def _read(source: Any, size: int, metadata: pq.FileMetaData, groups: Sequence[in
     several = [[group] for group in groups] if texts else [list(groups)]
     tables = [file.read_row_groups(own, columns=list(columns), use_threads=False) for own in several]
     table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
-    return _checked(_plain_strings(table, metadata, size) if texts else table, metadata, groups)
+    return _checked(_plain_strings(table, metadata, size) if texts else table, metadata, groups, nulls=nulls)
 
 
 def _texts(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> list[str]:
@@ -170,13 +173,13 @@ def _plain_strings(table: pa.Table, metadata: pq.FileMetaData, size: int) -> pa.
     return table.cast(pa.schema([whole.field(name) for name in table.column_names]))
 
 
-def _checked(table: pa.Table, metadata: pq.FileMetaData, groups: Iterable[int]) -> pa.Table:
-    """``table``. ValueError for other rows than the footer says, nulls, and strings that are none."""
+def _checked(table: pa.Table, metadata: pq.FileMetaData, groups: Iterable[int], *, nulls: bool) -> pa.Table:
+    """``table``. ValueError for other rows than the footer says, nulls unless there may be any, and strings that are none."""
     rows = sum(metadata.row_group(group).num_rows for group in groups)
     if table.num_rows != rows:
         raise ValueError(f"it has {table.num_rows} rows where its footer says {rows}")
     table.validate(full=True)
-    for name, column in zip(table.column_names, table.columns, strict=True):
+    for name, column in () if nulls else zip(table.column_names, table.columns, strict=True):
         inner = column.combine_chunks().values if pa.types.is_list(column.type) else column
         if column.null_count or inner.null_count:
             raise ValueError(f"its column {name} has nulls")

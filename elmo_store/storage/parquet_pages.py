@@ -28,8 +28,8 @@ def limit(stored_bytes: int) -> int:
 
 def leaves(metadata: pq.FileMetaData, columns: Sequence[str]) -> list[int]:
     """Places in the schema of the values of the fields of these names."""
-    schema, paths = metadata.schema, {path for name in columns for path in (name, f"{name}.list.element")}
-    return [i for i in range(len(schema)) if schema.column(i).path in paths]
+    schema = metadata.schema
+    return [i for i in range(len(schema)) if schema.column(i).path.partition(".")[0] in columns]
 
 
 def chunks(metadata: pq.FileMetaData, groups: Iterable[int], columns: Sequence[str]) -> Iterator[tuple[Any, int, int]]:

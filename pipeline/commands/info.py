@@ -76,6 +76,7 @@ def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str
         f"states:      {', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}, "
         f"computed in {manifest.precision}{_on(manifest)}",
         f"tokenizer:   {manifest.tokenizer}",
+        *([f"fields:      {', '.join(map(str, manifest.fields))}"] if manifest.fields else []),
         f"bytes:       {bytes_}",
     ]
     if facts["writer"]:

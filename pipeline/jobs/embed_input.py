@@ -1,10 +1,11 @@
 """The input of a job: found, cut into splits, and standard input held in a file until there is a store to put it into."""
 
 import hashlib
+import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.spec import EmbedOptions, unused_options
 from transforms.inputs.files import find_files
 from transforms.inputs.records import FileIdentity, InputError, ReadSettings, ReadTask, Split, Stream, WholeFile, split_as
+from transforms.readers.field_sample import find_fields
 from transforms.stages.split import looked_at, plan_splits, tell_looks, unpack_local
 
 STDIN = "-"
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ def opened_input(options: EmbedOptions) -> Iterator[Input]:
             source = _listed(asked) if spooled is None else _from_stdin(asked, spooled)
             for problem in unused_options(options, (split.format for split in source.splits)):
                 raise CommandError(Exit.BAD_USAGE, problem)
-            yield source
+            yield _with_fields(source, options)
         except InputError as error:
             message = "\n".join(map(str, (error, *error.also)))
             raise CommandError(Exit.BAD_LOCATION, message.replace(str(spooled), "stdin")) from error
@@ -86,6 +89,17 @@ def _listed(asked: InputRequest) -> Input:
     exclude = [asked.output] if asked.output else []
     splits = plan_splits(asked.urls, asked.format, asked.settings, storage_options=asked.storage_options, exclude=exclude)
     return Input(asked, splits)
+
+
+def _with_fields(source: Input, options: EmbedOptions) -> Input:
+    """The input, its settings with the fields that are to be kept, whose types are told: a wrong guess must be seen."""
+    names, every = options.kept_fields
+    if not names and not every:
+        return source
+    asked = source.asked
+    fields = find_fields(source.readable_here(), asked.settings, names, every=every, storage_options=asked.storage_options)
+    _LOG.info("sentences keep %s", ", ".join(map(str, fields)) or "nothing: the sample has no other fields")
+    return replace(source, asked=replace(asked, settings=replace(asked.settings, fields=fields)))
 
 
 def _from_stdin(asked: InputRequest, path: Path) -> Input:

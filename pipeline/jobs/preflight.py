@@ -130,6 +130,7 @@ def new_manifest(options: EmbedOptions, source: Input, model: LoadedModel) -> Ma
         layout=options.layout,
         counts=None,
         input=InputInfo(job["input"], len(describe_files(splits))),
+        fields=read.fields,
         job=job,
         software=versions(),
     )

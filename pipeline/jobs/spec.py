@@ -72,6 +72,15 @@ class EmbedOptions:
     id_field: str | None = _read(
         "JSON, CSV, Parquet: field with the record's id (default: none, ids are FILE:POSITION)", metavar="NAME", formats=_FIELDS
     )
+    keep_fields: str | None = _option(
+        "reading", "fields of JSON, CSV, Parquet that sentences keep as columns, and columns of CoNLL (upos, head, …; 4 = the "
+        "fourth), each perhaps under another name; all = all that a sample has (default: none)", metavar="NAME[=COLUMN],…|all",
+        formats=(*_FIELDS, "conllu", "conll"), job=True,
+    )  # fmt: skip
+    null_misfits: bool = _read(
+        "with --keep-fields: a value that does not fit its column is null (default: off, its record is refused)", False,
+        formats=(*_FIELDS, "conllu", "conll"),
+    )  # fmt: skip
     tokenizer: str | None = _read(
         "how a string becomes tokens; unicode splits at white space of every kind, as allennlp elmo and bilm-tf do (default: "
         "auto = whitespace for lines, ptb for text and text fields)", choices=("auto", "ptb", "whitespace", "unicode"),
@@ -217,6 +226,13 @@ class EmbedOptions:
             return None
         return tuple(name.strip() for name in self.states.split(",") if name.strip())
 
+    @property
+    def kept_fields(self) -> tuple[dict[str, str], bool]:
+        """Fields to keep, each with its column's name, and whether all others are kept too."""
+        asked = [name.strip() for name in (self.keep_fields or "").split(",") if name.strip()]
+        pairs = [name.partition("=")[::2] for name in asked if name != "all"]
+        return {name: column or name for name, column in pairs}, "all" in asked
+
     def read_settings(self) -> dict[str, Any]:
         """What was asked of the reader, by fields of `ReadSettings`; what was not is left to its defaults."""
         asked = {option.name: getattr(self, option.name) for option in _marked("read")}
@@ -292,6 +308,8 @@ def problems(options: EmbedOptions) -> Sequence[str]:
         problems.append(f"--states {options.states}: name one or more states, each once, such as x,fwd2,bwd2")
     if options.layout == "rows" and "zarr" not in options.forms:
         problems.append(NO_ROWS)
+    if options.null_misfits and not any(options.kept_fields):
+        problems.append("--null-misfits belongs to --keep-fields: leave it out, or name fields to keep")
     if options.input_format != "auto":
         problems += unused_options(options, [options.input_format])
     if options.encoding is not None and not _is_text_encoding(options.encoding):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.transforms.reading import one_split, records, rejects, tokens, write
-from transforms.inputs.records import ReadSettings, Reject, Sentence
+from transforms.inputs.records import InDocument, ReadSettings, Reject, Sentence
 from transforms.readers import open_split, read_split
 from transforms.readers.lines import LongLine, split_lines
 from transforms.stages.split import plan_splits
@@ -77,9 +77,9 @@ def test_bad_lines_keep_their_place_and_say_why(tmp_path: Path) -> None:
     found = records(path, settings=ReadSettings(max_line_bytes=20))
     assert tokens(found) == [["one"], [], ["three"], [], ["five"], [], ["seven"]]
     assert rejects(found) == [
-        Reject(1, "invalid UTF-8 at byte 4 of the line (0xff)", "bad \\xff here"),
-        Reject(3, "NUL character at character 4 of the line", "nul \0 here"),
-        Reject(5, "the line is longer than 20 bytes", "x" * 40),
+        Reject(1, "invalid UTF-8 at byte 4 of the line (0xff)", "bad \\xff here", document=InDocument(1)),
+        Reject(3, "NUL character at character 4 of the line", "nul \0 here", document=InDocument(3)),
+        Reject(5, "the line is longer than 20 bytes", "x" * 40, document=InDocument(5)),
     ]
 
 

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmo_store.format import layout
+from elmo_store.format.fields import sentences_schema
 from elmo_store.format.ids import hashes
-from elmo_store.format.layout import SENTENCES_SCHEMA, ids_marker, rejects_part, sentences_part
+from elmo_store.format.layout import ids_marker, rejects_part, sentences_part
 from elmo_store.format.manifest import read_manifest, write_manifest
 from elmo_store.format.markers import IdsMarker, PartRange, read_part_group_marker, write_marker
 from elmo_store.forms.zarr_form import read_sentence_chunks
@@ -27,6 +28,7 @@ from transforms.runtime.work import PLAN, id_hashes
 from transforms.stages import plan
 from transforms.stages.number import is_numbered, merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import PartGroup, PartPlan, make_plan, part_groups
+from transforms.stages.tokenise import DOCUMENT
 
 SENTENCES = [["a", "b"], [], ["c"], []]
 N_SENTENCES, N_ROWS = 54, 203  # of the corpus, whose part 7 is `SENTENCES`
@@ -58,6 +60,9 @@ def task(root: Root, *, rejects: bool = False, ids: tuple[str, ...] = ("", "", "
             "position": [0, 1, 2, 3],
             "ordinal": [-1, 5, -1, -1],
             "within": [-1, 2, -1, -1],
+            "document": pa.array(
+                [{"number": 3, "start": -1, "name": ""}, None, None, {"number": 0, "start": 3, "name": ""}], DOCUMENT
+            ),
             "n_tokens": pa.array([len(s) for s in SENTENCES], pa.int32()),
             "tokens": pa.array(SENTENCES, pa.list_(pa.string())),
         }
@@ -73,19 +78,21 @@ def task(root: Root, *, rejects: bool = False, ids: tuple[str, ...] = ("", "", "
         "_work/parts/x.parquet", "_work/rejects/x.jsonl" if rejects else "",
         4, 3, 2, int(rejects), 0, len(sink.getvalue()), hashlib.sha256(sink.getvalue()).hexdigest(),
     )  # fmt: skip
-    part = PartPlan(scratch, 100, 30, PartRange(7, first_sentence=50, n_sentences=4, first_row=200, n_rows=3))
+    part = PartPlan(scratch, 100, 30, ("of before", 9), PartRange(7, first_sentence=50, n_sentences=4, first_row=200, n_rows=3))
     return PartGroup(3, (part,), (), 1, 1)  # its sentences begin no chunk
 
 
 def test_numbers_go_on_from_where_the_part_begins(root: Root) -> None:
     number_parts(task(root), root)
     table = pq.read_table(BytesIO(root.get(sentences_part(7))))
-    assert table.schema.equals(SENTENCES_SCHEMA)
+    assert table.schema.equals(sentences_schema(()))
     assert table["sentence"].to_pylist() == [50, 51, 52, 53]
     assert table["first_row"].to_pylist() == [200, 202, 202, 203]
     assert table["position"].to_pylist() == [100, 101, 102, 103]
     assert table["id"].to_pylist() == ["a.txt:100", "a.txt:35:2", "x", "a.txt:103"]
     assert table["tokens"].to_pylist() == SENTENCES
+    assert table["document"].to_pylist() == ["of before", "a.txt:35", "x", "a.txt:103"]
+    assert table["document_sentence"].to_pylist() == [12, 2, 0, 0]
 
 
 def test_boundaries_add_two_rows_to_sentences_that_have_tokens(root: Root) -> None:
@@ -198,6 +205,7 @@ def test_any_parts_give_the_same_starts_and_ids(
                 "position": list(range(len(own))),
                 "ordinal": [-1] * len(own),
                 "within": [-1] * len(own),
+                "document": pa.nulls(len(own), DOCUMENT),
                 "n_tokens": pa.array(own, pa.int32()),
                 "tokens": pa.array([["w"] * n for n in own], pa.list_(pa.string())),
             }

@@ -13,7 +13,17 @@ from elmo_store.storage.root import Root
 from tests.examples import examples
 from tests.transforms.reading import one_split, records, rejects, tokens, write
 from transforms.inputs.boundaries import BLOCK, LINE, TEXT, boundary
-from transforms.inputs.records import InputError, ReadSettings, ReadTask, Record, Sentence, Stream, WholeFile, split_as
+from transforms.inputs.records import (
+    InDocument,
+    InputError,
+    ReadSettings,
+    ReadTask,
+    Record,
+    Sentence,
+    Stream,
+    WholeFile,
+    split_as,
+)
 from transforms.readers import open_split, read_split
 from transforms.stages import split as split_stage
 from transforms.stages.split import plan_splits, read_tasks, unpack
@@ -85,12 +95,15 @@ short
 
 def test_columns_as_in_conll_2003(tmp_path: Path) -> None:
     path = write(tmp_path / "a.conll", CONLL)
-    assert records(path) == [Sentence(("EU", "rejects"), "", 2), Sentence(("1", "short"), "", 6)]
+    assert records(path) == [
+        Sentence(("EU", "rejects"), "", 2, document=InDocument(0, 0)),
+        Sentence(("1", "short"), "", 6, document=InDocument(1, 0)),
+    ]
     found = records(path, settings=ReadSettings(text_field="2"))
     assert tokens(found) == [["NNP", "VBZ"], []]
     assert rejects(found)[0].reason == "no column 2 in 1 (line 7, counted from 0)"
     universal = b"# sent_id = s1\n1\tGo\t_\t_\t_\t_\t_\t_\t_\t_\n\n"
-    assert records(write(tmp_path / "b.conll", universal)) == [Sentence(("Go",), "s1", 0)]
+    assert records(write(tmp_path / "b.conll", universal)) == [Sentence(("Go",), "s1", 0, document=InDocument(0))]
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252", "utf-8-sig"])

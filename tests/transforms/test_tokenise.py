@@ -60,6 +60,7 @@ def test_parts_hold_every_record_in_order(tmp_path: Path, root: Root) -> None:
         "position": [0, 1, 2, 3, 4],
         "ordinal": [-1] * 5,
         "within": [-1] * 5,
+        "document": [{"number": i, "start": -1, "name": ""} for i in range(5)],
         "n_tokens": [3, 0, 0, 2, 2],
         "tokens": [["a", "b", "c"], [], [], ["ü\u2028", "d" * 49], ["last", "one"]],
     }

@@ -13,7 +13,7 @@ from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import Fetch, boundary, text_of_range, unit_of
 from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
 from transforms.inputs.files import fetcher, filesystem_of, identity_of
-from transforms.inputs.records import Blob, BlockRange, ByteRange, DamagedInputError, InputError, Split
+from transforms.inputs.records import Blob, BlockRange, ByteRange, DamagedInputError, InDocument, InputError, Split
 
 RANGE_STEP = 8 << 20  # bytes of one request within a range
 OPEN_BYTES = 4 << 20  # read-ahead of a file that is read from its beginning
@@ -27,7 +27,7 @@ class ByteSource:
     """The text of a split, in order, and what was counted on the way.
 
     ``bytes_read``: of the file, as stored. ``n_positions`` and ``n_ordinals`` are for the readers: how many positions (lines,
-    rows) and ordinals (paragraphs) were passed.
+    rows) and ordinals (paragraphs) were passed, and ``ends_in``, where a further record of the file would stand.
     """
 
     def __init__(
@@ -41,6 +41,7 @@ class ByteSource:
         """``root``: the store, in which blobs stand."""
         self.split = split
         self.n_positions = self.n_ordinals = 0
+        self.ends_in = InDocument(0)
         self.bytes_read = 0
         self._options = dict(storage_options or {})
         self._encoding = encoding

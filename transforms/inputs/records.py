@@ -8,9 +8,11 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct, to_builtins
+
+from elmo_store.format.fields import KeptField
 
 FORMATS = ("lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
 FIELD_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")  # records with named fields, whose strings are documents
@@ -59,6 +61,8 @@ class ReadSettings:
     split_sentences: bool = True  # formats with fields: a string is a document of sentences
     line_ends: str = "auto"  # text and documents: whether the end of a line is a "space", a "break", or as the text looks
     keep_text: bool = False  # lines: a sentence's own text is kept beside its tokens
+    fields: tuple[KeptField, ...] = ()  # of the records that bring any: what their sentences keep
+    null_misfits: bool = False  # a value that does not fit its field's type is null, otherwise its record is refused
     max_sentence_tokens: int = 512  # text and documents: a longer sentence is cut into several
     encoding: str = "utf-8"  # of every format but parquet
     max_sentences: int = 0  # so many sentences of the input, its first ones; 0 = all
@@ -176,6 +180,23 @@ class ReadTask:
         return f"{self.index:05d}-{self.blob:05d}"
 
 
+class InDocument(NamedTuple):
+    """Where a sentence stands in a document of several records.
+
+    Attributes:
+        number: its own there, from 0; where the document begins before the split, counted from the split's beginning.
+        start: position within the split at which the document begins; -1 before it (the file, if no document began in it).
+        name: its own name, "" without one.
+    """
+
+    number: int
+    start: int = -1
+    name: str = ""
+
+
+AT_FIRST = InDocument(0)
+
+
 @dataclass(frozen=True)
 class Sentence:
     """A sentence. ``position`` counts from 0 within the split (see the readers).
@@ -190,6 +211,8 @@ class Sentence:
     ordinal: int = -1
     within: int = -1
     text: str = ""  # as it stands, where it is kept
+    document: InDocument | None = None  # None: the record is the document, and the sentence its number within
+    fields: tuple[Any, ...] = ()  # a value of each of the settings' fields
 
 
 @dataclass(frozen=True)
@@ -202,6 +225,7 @@ class Reject:
     id: str = ""
     ordinal: int = -1
     within: int = -1
+    document: InDocument | None = None
 
 
 Record = Sentence | Reject
@@ -233,6 +257,7 @@ class TaskResult:
     n_ordinals: int  # what they add to their ordinals (paragraphs, or sentences)
     bytes_read: int
     tokenizer: str  # with versions, as transforms.text.tokenizers.describe says
+    ends_in: InDocument = AT_FIRST  # what the next record of the same file would stand in
 
     @property
     def n_sentences(self) -> int:

@@ -8,23 +8,26 @@ from elmo_store.storage.root import Root
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import Blob, Damage, FileRange, ReadSettings, Record, Reject, Split
 from transforms.readers.conll import read_conll, read_conllu
-from transforms.readers.csv import read_csv
-from transforms.readers.jsonl import read_json, read_jsonl
+from transforms.readers.csv import csv_rows
+from transforms.readers.fields import Row, row_records
+from transforms.readers.jsonl import json_rows, jsonl_rows
 from transforms.readers.lines import read_lines, read_text
-from transforms.readers.parquet import read_parquet
+from transforms.readers.parquet import parquet_rows
 from transforms.text import tokenizers
 from transforms.text.tokenizers import Tokenizer
 
 _READERS: Mapping[str, Callable[[ByteSource, ReadSettings, Tokenizer], Iterator[Record]]] = {
     "lines": read_lines,
     "text": read_text,
-    "jsonl": read_jsonl,
-    "json": read_json,
-    "csv": read_csv,
-    "tsv": read_csv,
     "conllu": read_conllu,
     "conll": read_conll,
-    "parquet": read_parquet,
+}
+ROWS: Mapping[str, Callable[[ByteSource, ReadSettings], Iterator[Row | Reject]]] = {
+    "jsonl": jsonl_rows,
+    "json": json_rows,
+    "csv": csv_rows,
+    "tsv": csv_rows,
+    "parquet": parquet_rows,
 }
 
 
@@ -45,7 +48,10 @@ def open_split(
     if isinstance(split, Damage):
         return source, iter([Reject(0, cut_short(split.reason), "")])
     tokenizer = tokenizer or tokenizers.get(settings.tokenizer, split.format)
-    records = _READERS[split.format](source, settings, tokenizer)
+    if split.format in ROWS:
+        records = row_records(ROWS[split.format](source, settings), settings, tokenizer)
+    else:
+        records = _READERS[split.format](source, settings, tokenizer)
     return source, records if settings.sample == 1 else _sampled(records, split, settings.sample)
 
 

@@ -5,22 +5,31 @@ empty nodes (``1.1``) are passed over. The id is ``# sent_id``. Position = numbe
 from 0. ``conll``: columns between tabs or spaces, ``-DOCSTART-`` lines begin documents, ``# `` before a sentence is a comment.
 Position = number of the first word line. A file whose first word line has the ten columns of CoNLL-U is read as that.
 
-A sentence with a line that can't be used is refused whole.
+A sentence with a line that can't be used is refused whole. The other columns are values a token, for fields that are kept: those
+of ``conllu`` go by their names there, ``head`` a number; those of ``conll`` by their numbers, from 1. ``# newdoc`` and
+``-DOCSTART-`` begin documents.
 """
 
 import re
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, zip_longest
+from typing import Any
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import InputError, ReadSettings, Record, Reject, Sentence
+from transforms.inputs.records import InDocument, InputError, ReadSettings, Record, Reject, Sentence
+from transforms.readers.field_types import SampledRecord
+from transforms.readers.kept import KeptFields
 from transforms.readers.lines import RAW_BYTES, Line, LongLine, Refused, cut_raw, head_of, lines_of, text_of
 from transforms.text.tokenizers import Tokenizer
 
 DOCUMENT = b"-DOCSTART-"
-N_COLUMNS = 10
+COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")  # of CoNLL-U
+N_COLUMNS = len(COLUMNS)
+FORM = 1
 _SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(.*?)\s*$")
+_NEW_DOCUMENT = re.compile(r"#\s*newdoc(?:\s+id\s*=\s*(.*?))?\s*$")
 _WORD = re.compile(r"[1-9][0-9]*")
+_HEAD = re.compile(r"[0-9]{1,9}")
 _OTHER = re.compile(r"[0-9]+\.[0-9]+|[0-9]+-[0-9]+")
 
 
@@ -29,8 +38,9 @@ class _Block:
 
     def __init__(self, position: int, column: int | None) -> None:
         """``column``: of the words, from 0; None for CoNLL-U."""
-        self._position, self._column = position, column
-        self._words: list[str] = []
+        self.position, self._column = position, column
+        self.newdoc: str | None = None  # name of the document that it begins
+        self._words: list[list[str]] = []  # their columns
         self._sent_id = ""
         self._has_words = False  # or what stands for some
         self._n_bytes = 0
@@ -49,57 +59,94 @@ class _Block:
             text = text_of(line, number, max_bytes)
             if isinstance(text, Reject):
                 raise Refused(text.reason)
-            word = self._conllu_word(text) if self._column is None else _column_word(text, self._column)
-            if word and not self._problem:
-                self._words.append(word)
+            columns = self._conllu_word(text) if self._column is None else _columns(text, self._column)
+            if columns and not self._problem:
+                self._words.append(columns)
         except Refused as error:
             self._problem = self._problem or f"{error} (line {number}, counted from 0)"
             self._words.clear()
 
-    def _conllu_word(self, text: str) -> str:
-        """The word of a line, "" for a line without one. Refused if the line can't be used."""
+    def _conllu_word(self, text: str) -> list[str]:
+        """The columns of a word, none of a line without one. Refused if the line can't be used."""
         if text.startswith("#"):
             if named := _SENT_ID.match(text):
                 self._sent_id = named[1]
-            return ""
+            elif begins := _NEW_DOCUMENT.match(text):
+                self.newdoc = begins[1] or ""
+            return []
         self._has_words = True
         columns = text.split("\t")
         if len(columns) != N_COLUMNS:
             raise Refused(f"{len(columns)} columns between tabs instead of {N_COLUMNS}")
         number, form = columns[0], columns[1]
         if _OTHER.fullmatch(number):
-            return ""
+            return []
         due = len(self._words) + 1
         if not _WORD.fullmatch(number) or number != str(due):
             raise Refused(f"ID {number!r} where {due} is due")
         if not form.strip():
             raise Refused("the FORM is empty")
-        return form
+        return columns
 
-    def records(self) -> Iterator[Record]:
-        """The sentence, or why it was refused; nothing for comments alone."""
-        if self._words:
-            yield Sentence(tuple(self._words), self._sent_id, self._position)
-        elif self._problem or self._has_words or self._sent_id:
-            reason = self._problem or "the sentence has no words"
-            yield Reject(self._position, reason, cut_raw(b"\n".join(self._raw)), self._sent_id)
+    def record(self, settings: ReadSettings, document: InDocument) -> Record | None:
+        """The sentence, or why it was refused; None for comments alone."""
+        tokens = self.tokens
+        try:
+            if tokens:
+                fields = KeptFields(self.values() if settings.fields else {}, settings).of(tokens)
+                return Sentence(tokens, self._sent_id, self.position, document=document, fields=fields)
+            if not (self._problem or self._has_words or self._sent_id):
+                return None
+            raise Refused(self._problem or "the sentence has no words")
+        except Refused as error:
+            return Reject(self.position, str(error), cut_raw(b"\n".join(self._raw)), self._sent_id, document=document)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Its words; none if it is to be refused."""
+        return tuple(columns[FORM if self._column is None else self._column] for columns in self._words)
+
+    def values(self) -> dict[str, list[Any]]:
+        """The other columns, a value a word; None for what a line does not have, and a head that is not said."""
+        own, columns = self._column, list(zip_longest(*self._words))
+        if own is not None:
+            return {str(number): list(values) for number, values in enumerate(columns, 1) if number != own + 1}
+        values: dict[str, list[Any]] = {name: list(column) for name, column in zip(COLUMNS, columns, strict=True)}
+        values["head"] = [None if head == "_" else int(head) if _HEAD.fullmatch(head) else head for head in values["head"]]
+        return {name: values[name] for name in COLUMNS[FORM + 1 :]}
 
 
-def _column_word(text: str, column: int) -> str:
+def _columns(text: str, column: int) -> list[str]:
     columns = text.split("\t" if "\t" in text else " ")
     if column >= len(columns) or not columns[column].strip():
         raise Refused(f"no column {column + 1} in {len(columns)}")
-    return columns[column]
+    return columns
 
 
 def read_conllu(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """One record a sentence. ``tokenizer`` is not used: the words are given."""
-    return _sentences(lines_of(source, settings.max_line_bytes), None, settings)
+    return _records(source, lines_of(source, settings.max_line_bytes), None, settings)
 
 
 def read_conll(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """One record a sentence. ``tokenizer`` is not used: the words are given."""
+    column, lines = _column_and_lines(source, settings)
+    return _records(source, lines, column, settings)
+
+
+def sampled_words(source: ByteSource, settings: ReadSettings) -> Iterator[SampledRecord]:
+    """What a sample of fields is told of each sentence."""
+    column, lines = _column_and_lines(source, settings)
+    for block, _ in _blocks(source, lines, column, settings):
+        if tokens := block.tokens:
+            yield SampledRecord(block.values(), sentences=[tokens], spelt=column is not None)
+
+
+def _column_and_lines(source: ByteSource, settings: ReadSettings) -> tuple[int | None, Iterator[Line]]:
+    """The column of the words, from 0, None where the text is CoNLL-U; and all lines."""
     lines = lines_of(source, settings.max_line_bytes)
+    if source.split.format == "conllu":
+        return None, lines
     head: list[Line] = []  # up to the first line of words
     for line in lines:
         head.append(line)
@@ -107,11 +154,10 @@ def read_conll(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer)
             break
     column = settings.text_field or "1"
     if not settings.text_field and head and isinstance(head[-1], bytes) and _is_conllu(head[-1]):
-        yield from _sentences(chain(head, lines), None, settings)
-    elif not column.isdecimal() or column == "0":
+        return None, chain(head, lines)
+    if not column.isdecimal() or column == "0":
         raise InputError(source.url, f"--text-field {column}: columns have no names here, give the word's number from 1")
-    else:
-        yield from _sentences(chain(head, lines), int(column) - 1, settings)
+    return int(column) - 1, chain(head, lines)
 
 
 def _is_conllu(line: bytes) -> bool:
@@ -120,9 +166,24 @@ def _is_conllu(line: bytes) -> bool:
     return len(columns) == N_COLUMNS and columns[0][:1].isdigit()
 
 
-def _sentences(lines: Iterator[Line], column: int | None, settings: ReadSettings) -> Iterator[Record]:
-    """The records of blocks between blank lines; ``column`` as `_Block` has it."""
+def _records(source: ByteSource, lines: Iterator[Line], column: int | None, settings: ReadSettings) -> Iterator[Record]:
+    for block, document in _blocks(source, lines, column, settings):
+        if record := block.record(settings, document):
+            source.ends_in = document._replace(number=document.number + 1)
+            yield record
+
+
+def _blocks(
+    source: ByteSource, lines: Iterator[Line], column: int | None, settings: ReadSettings
+) -> Iterator[tuple[_Block, InDocument]]:
+    """Blocks between blank lines, and where each stands; ``column`` as `_Block` has it."""
     block: _Block | None = None
+
+    def located(block: _Block) -> tuple[_Block, InDocument]:
+        if block.newdoc is not None:
+            source.ends_in = InDocument(0, block.position, block.newdoc)
+        return block, source.ends_in
+
     for number, line in enumerate(lines):
         head = head_of(line)
         if column is None:
@@ -131,10 +192,12 @@ def _sentences(lines: Iterator[Line], column: int | None, settings: ReadSettings
             ends, is_comment = not head.strip() or head.startswith(DOCUMENT), block is None and head.startswith(b"# ")
         if ends:
             if block:
-                yield from block.records()
+                yield located(block)
             block = None
+            if column is not None and head.startswith(DOCUMENT):
+                source.ends_in = InDocument(0, number)
         elif not is_comment:
             block = block or _Block(number, column)
             block.add(line, number, settings.max_line_bytes)
     if block:
-        yield from block.records()
+        yield located(block)

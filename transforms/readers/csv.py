@@ -12,16 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import Blob, ReadSettings, Record, Reject
-from transforms.readers.fields import asked_fields, check_names, field_records, text_field
+from transforms.inputs.records import Blob, ReadSettings, Reject
+from transforms.readers.fields import Row, asked_fields, check_names, text_field
 from transforms.readers.lines import BOM, Line, LongLine, cut_raw, lines_of, split_lines
-from transforms.text.tokenizers import Tokenizer
 
 SEPARATORS = ",;\t|"
 
 
-def read_csv(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
-    """The sentences of each row."""
+def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[Row | Reject]:
+    """The fields of each row; what is empty is None, but for the text and the id."""
     csv.field_size_limit(settings.max_line_bytes)
     lines = map(_decoded, lines_of(source, settings.max_line_bytes))
     first = next(lines, None)
@@ -30,11 +29,12 @@ def read_csv(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -
     separator = _separator(first, source.split.format, text_field(settings))
     numbered = settings.text_field.isdecimal() and not isinstance(source.split, Blob)  # a blob has a row of numbers
     names: Sequence[str] = ()
+    own = asked_fields(settings)
     position = 0
     for row in _rows(first, lines, separator, source.split.format):
         if isinstance(row, list) and not names:
             names = [str(i + 1) for i in range(len(row))] if numbered else row
-            check_names(source.url, names, asked_fields(settings))
+            check_names(source.url, names, own)
             if not numbered:
                 continue
         if isinstance(row, csv.Error):
@@ -42,7 +42,8 @@ def read_csv(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -
         else:
             raw = cut_raw("\t".join(row).encode("utf-8", "surrogateescape"))
             if len(row) == len(names):
-                yield from field_records(dict(zip(names, row, strict=True)), position, settings, tokenizer, raw)
+                values = {name: text or (text if name in own else None) for name, text in zip(names, row, strict=True)}
+                yield Row(position, values, raw)
             else:
                 yield Reject(position, f"{len(row)} fields instead of {len(names)}", raw)
         position += 1

@@ -10,10 +10,12 @@ Without a text field that was asked for, a record with ``doc_key`` and ``sentenc
 e2e-coref and DyGIE.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transforms.inputs.records import InputError, ReadSettings, Record, Reject, Sentence
+from transforms.readers.field_types import SampledRecord
+from transforms.readers.kept import KeptFields
 from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, wide_encoding
 from transforms.text.sentences import bounded, document_sentences
 from transforms.text.tokenizers import Tokenizer
@@ -31,6 +33,14 @@ _KINDS = {
     dict: "an object",
     bytes: "binary",
 }
+
+
+class Row(NamedTuple):
+    """A record before its text is looked at; ``raw``: how a reject shows it, None = by its text field."""
+
+    position: int
+    values: dict[str, Any]
+    raw: str | None = None
 
 
 def text_field(settings: ReadSettings) -> str:
@@ -73,10 +83,18 @@ def check_names(url: str, names: Sequence[str], fields: Fields) -> None:
             raise InputError(url, f"it has no field {name!r}, but {shown}: name one with {option}")
 
 
-def field_records(
-    values: dict[str, Any], position: int, settings: ReadSettings, tokenizer: Tokenizer, raw: str | None = None
-) -> Iterator[Record]:
-    """The sentences of a record, or one reject. ``raw``: how a reject shows it; None = by its text field."""
+def row_records(rows: Iterable[Row | Reject], settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+    """The sentences of rows, or a reject each."""
+    for row in rows:
+        if isinstance(row, Reject):
+            yield row
+        else:
+            yield from field_records(row, settings, tokenizer)
+
+
+def field_records(row: Row, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+    """The sentences of a record, or one reject."""
+    position, values, raw = row
     own_id, (field, id_field, is_document) = "", fields_of(values, settings)
     shown = values.get(field)
     try:
@@ -88,14 +106,31 @@ def field_records(
             raise Refused(f"{what} is {kind_of(value)}, not a list of lists of strings")
         if isinstance(value, str):
             _check(value, what)
-            yield from _document(value, own_id, position, settings, tokenizer)
-        elif is_document or (isinstance(value, list) and value and isinstance(value[0], list)):
-            yield from _given_sentences(value, what, own_id, position, _shown(value) if raw is None else raw)
+        kept = KeptFields(values, settings)
+        if isinstance(value, str):
+            yield from _document(value, own_id, position, settings, tokenizer, kept)
+        elif is_document or _holds_lists(value):
+            yield from _given_sentences(value, what, own_id, position, _shown(value) if raw is None else raw, kept)
         else:
-            yield Sentence(_tokens(value, what, "a string or a list of strings"), own_id, position)
+            tokens = _tokens(value, what, "a string or a list of strings")
+            yield Sentence(tokens, own_id, position, fields=kept.of(tokens))
     except Refused as error:
         # A document's number keeps the id from being one of another document's sentences.
         yield Reject(position, str(error), _shown(shown) if raw is None else raw, own_id, within=0 if is_document else -1)
+
+
+def sampled(row: Row, settings: ReadSettings, *, spelt: bool) -> SampledRecord:
+    """What a sample of fields is told of a record; ``spelt``: the format has text only."""
+    fields = fields_of(row.values, settings)
+    value = row.values.get(fields.text)
+    lists = value if _holds_lists(value) else [value] if isinstance(value, list) and not fields.is_document else None
+    sentences = lists if lists is not None and all(isinstance(tokens, list) for tokens in lists) else None
+    own = frozenset(name for name in (fields.text, fields.own_id) if name)
+    return SampledRecord(row.values, own, sentences, _holds_lists(value), spelt)
+
+
+def _holds_lists(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], list)
 
 
 def _shown(value: Any) -> str:
@@ -107,25 +142,29 @@ def kind_of(value: Any) -> str:
     return _KINDS.get(type(value), type(value).__name__)
 
 
-def _document(text: str, own_id: str, position: int, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Sentence]:
+def _document(
+    text: str, own_id: str, position: int, settings: ReadSettings, tokenizer: Tokenizer, kept: KeptFields
+) -> Iterator[Sentence]:
     """The sentences of a string."""
     if not settings.split_sentences:
-        yield Sentence(tuple(tokenizer.record(text)), own_id, position)
+        tokens = tuple(tokenizer.record(text))
+        yield Sentence(tokens, own_id, position, fields=kept.of(tokens))
         return
     within = 0
     for sentence in document_sentences(text, settings.line_ends):
         for tokens in bounded(tokenizer.sentence(sentence), settings.max_sentence_tokens):
-            yield Sentence(tokens, own_id, position, within=within)
+            yield Sentence(tokens, own_id, position, within=within, fields=kept.of(tokens))
             within += 1
     if not within:
-        yield Sentence((), own_id, position, within=0)
+        yield Sentence((), own_id, position, within=0, fields=kept.of(()))
 
 
-def _given_sentences(sentences: list[Any], what: str, own_id: str, position: int, raw: str) -> Iterator[Record]:
+def _given_sentences(sentences: list[Any], what: str, own_id: str, position: int, raw: str, kept: KeptFields) -> Iterator[Record]:
     """The sentences of a document that is tokenised already; one without any is a sentence of zero tokens."""
-    for within, tokens in enumerate(sentences or [[]]):
+    for within, listed in enumerate(sentences or [[]]):
         try:
-            yield Sentence(_tokens(tokens, f"sentence {within} of {what}", "a list of strings"), own_id, position, within=within)
+            tokens = _tokens(listed, f"sentence {within} of {what}", "a list of strings")
+            yield Sentence(tokens, own_id, position, within=within, fields=kept.of(tokens, within))
         except Refused as error:
             yield Reject(position, str(error), raw, own_id, within=within)
 

@@ -13,28 +13,24 @@ import ijson
 
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.decompress import Chunks
-from transforms.inputs.records import ReadSettings, Record, Reject
-from transforms.readers.fields import field_records, kind_of
+from transforms.inputs.records import ReadSettings, Reject
+from transforms.readers.fields import Row, kind_of
 from transforms.readers.lines import BOM, Refused, cut_raw, lines_of, text_of
-from transforms.text.tokenizers import Tokenizer
 
 HEAD_BYTES = 4096  # enough to see whether a JSON text is an array
 MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
 TOO_DEEP = object()
 
 
-def read_jsonl(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
-    """The sentences of each line."""
-    return _lines(source, source.text(), settings, tokenizer)
+def jsonl_rows(source: ByteSource, settings: ReadSettings) -> Iterator[Row | Reject]:
+    """The object of each line."""
+    return _lines(source, source.text(), settings)
 
 
-def read_json(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
-    """The sentences of each element of an array; JSON lines if the file begins with no bracket."""
+def json_rows(source: ByteSource, settings: ReadSettings) -> Iterator[Row | Reject]:
+    """The elements of an array; JSON lines if the file begins with no bracket."""
     chunks = Chunks(source.text())
-    if is_array(chunks.peek(HEAD_BYTES)):
-        yield from _elements(source, chunks, settings, tokenizer)
-    else:
-        yield from _lines(source, chunks, settings, tokenizer)
+    return _elements(source, chunks, settings) if is_array(chunks.peek(HEAD_BYTES)) else _lines(source, chunks, settings)
 
 
 def is_array(head: bytes) -> bool:
@@ -61,7 +57,7 @@ def json_blobs(chunks: Chunks, settings: ReadSettings, blob_bytes: int) -> Itera
         yield b"[" + b",\n".join(held) + end
 
 
-def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings) -> Iterator[Row | Reject]:
     for position, data in enumerate(lines_of(source, settings.max_line_bytes, text)):
         line = text_of(data, position, settings.max_line_bytes)
         if isinstance(line, Reject):
@@ -73,10 +69,10 @@ def _lines(source: ByteSource, text: Iterable[bytes], settings: ReadSettings, to
         except Refused as error:
             yield Reject(position, str(error), raw)
         else:
-            yield from field_records(values, position, settings, tokenizer, raw)
+            yield Row(position, values, raw)
 
 
-def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
+def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings) -> Iterator[Row | Reject]:
     try:
         for position, value in enumerate(_items(chunks, settings.max_line_bytes)):
             source.n_positions += 1
@@ -85,7 +81,7 @@ def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings, tokeni
                 continue
             raw = cut_raw(json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace"))
             if isinstance(value, dict):
-                yield from field_records(value, position, settings, tokenizer, raw)
+                yield Row(position, value, raw)
             else:
                 yield Reject(position, f"the element is {kind_of(value)}, not a JSON object", raw)
     except (ijson.JSONError, ValueError) as error:  # ValueError: a number of more digits than Python converts

@@ -12,11 +12,12 @@ before it.
 
 import codecs
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import PLAIN_FORMATS, InputError, ReadSettings, Record, Reject, Sentence, begins_file
+from transforms.inputs.records import PLAIN_FORMATS, InDocument, InputError, ReadSettings, Record, Reject, Sentence, begins_file
 from transforms.text.looks import begins_json_object
 from transforms.text.sentences import SAMPLE_BYTES, Paragraph, bounded, line_ends
 from transforms.text.tokenizers import Tokenizer
@@ -131,9 +132,11 @@ def read_lines(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer)
     for position, line in enumerate(lines_of(source, settings.max_line_bytes)):
         text = text_of(line, position, settings.max_line_bytes)
         if isinstance(text, Reject):
-            yield text
+            yield replace(text, document=InDocument(position))
         else:
-            yield Sentence(tuple(tokenizer.record(text)), "", position, text=text if settings.keep_text else "")
+            kept = text if settings.keep_text else ""
+            yield Sentence(tuple(tokenizer.record(text)), "", position, text=kept, document=InDocument(position))
+    source.ends_in = InDocument(source.n_positions)
 
 
 def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
@@ -148,16 +151,18 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
     paragraph = sentence = 0
     held = Paragraph()
 
-    def numbers() -> tuple[int, int]:
-        """Ordinal and number within it of the next sentence."""
-        return (paragraph, sentence) if by_paragraph else (sentence, -1)
+    def place() -> dict[str, Any]:
+        """Where the next sentence stands: ordinal, number within it, number in a document that is the file."""
+        if by_paragraph:
+            return {"ordinal": paragraph, "within": sentence}
+        return {"ordinal": sentence, "document": InDocument(sentence)}
 
     def sentences(whole: bool) -> Iterator[Sentence]:
         nonlocal sentence
         if held.length:
             for text, line in held.sentences(whole=whole):
                 for tokens in bounded(tokenizer.sentence(text), settings.max_sentence_tokens):
-                    yield Sentence(tokens, "", line, *numbers())
+                    yield Sentence(tokens, "", line, **place())
                     sentence += 1
 
     begun = False  # the paragraph has a line
@@ -165,7 +170,7 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
         text = text_of(line, number, settings.max_line_bytes)
         if isinstance(text, Reject):
             yield from sentences(whole=True)
-            yield Reject(number, text.reason, text.raw, "", *numbers())
+            yield replace(text, **place())
             sentence += 1
             begun = True
         elif text.strip():
@@ -180,6 +185,7 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
                 paragraph, sentence = paragraph + 1, 0
     yield from sentences(whole=True)
     source.n_ordinals = paragraph + (1 if begun else 0) if by_paragraph else sentence
+    source.ends_in = InDocument(0 if by_paragraph else sentence)
 
 
 def _beginning(lines: Iterator[Line]) -> list[Line]:

@@ -5,7 +5,7 @@ from 0. Row groups are streamed in small batches, so that neither a file nor a r
 as Arrow holds them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,24 +13,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, Record, RowGroups
-from transforms.readers.fields import Fields, check_names, field_records, fields_of
-from transforms.text.tokenizers import Tokenizer
+from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, RowGroups
+from transforms.readers.fields import Fields, Row, check_names, fields_of
 
 BATCH_ROWS = 1024
 BUFFER_BYTES = 1 << 20
 
 
-def read_parquet(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
-    """The sentences of each row of the split's row groups."""
+def parquet_rows(source: ByteSource, settings: ReadSettings, wanted: Collection[str] | None = None) -> Iterator[Row]:
+    """The fields of each row of the split's row groups: text, id, those to keep and the ``wanted`` ones.
+
+    Times are cut to microseconds.
+    """
     if source.split.identity.size == 0:
         return
-    for batch in _batches(source, settings):
+    kept = {field.field for field in settings.fields} | set(wanted or ())
+    for batch in _batches(source, settings, kept):
         source.bytes_read += batch.nbytes
         names = batch.schema.names
         for row in zip(*map(_values, batch.columns), strict=True):
-            yield from field_records(dict(zip(names, row, strict=True)), source.n_positions, settings, tokenizer)
+            yield Row(source.n_positions, dict(zip(names, row, strict=True)))
             source.n_positions += 1
+
+
+def parquet_names(source: ByteSource) -> list[str]:
+    """The fields of a file."""
+    with source.open() as opened, _input_errors(source.url):
+        return list(pq.ParquetFile(opened).schema_arrow.names)
 
 
 def row_group_bytes(url: str, opened: Any, settings: ReadSettings) -> list[int]:
@@ -72,10 +81,23 @@ def _is_string(kind: pa.DataType) -> bool:
 
 def _values(column: pa.Array) -> list[Any]:
     """Values of a column; a string that is not UTF-8 comes as bytes."""
+    kind = _in_microseconds(column.type)
+    column = column if kind == column.type else column.cast(kind, safe=False)
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:
         return [_value(scalar) for scalar in column]
+
+
+def _in_microseconds(kind: pa.DataType) -> pa.DataType:
+    """A type whose times Python has: it knows no nanoseconds."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_in_microseconds(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_in_microseconds(field.type)) for field in kind])
+    return kind
 
 
 def _value(scalar: pa.Scalar) -> Any:
@@ -89,11 +111,12 @@ def _value(scalar: pa.Scalar) -> Any:
         return scalar.as_buffer().to_pybytes()
 
 
-def _batches(source: ByteSource, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+def _batches(source: ByteSource, settings: ReadSettings, kept: Collection[str]) -> Iterator[pa.RecordBatch]:
     with source.open() as opened, _input_errors(source.url):
         file = pq.ParquetFile(opened, pre_buffer=False, buffer_size=BUFFER_BYTES)
         fields = check_fields(source.url, file.schema_arrow, settings)
-        columns = [fields.text] + [fields.own_id] * bool(fields.own_id)
+        names = file.schema_arrow.names
+        columns = [name for name in names if name in fields or name in kept]
         split, n_groups = source.split, file.metadata.num_row_groups
         for group in range(split.start, split.stop) if isinstance(split, RowGroups) else range(n_groups):
             yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)

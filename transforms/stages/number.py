@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elmo_store.format import ids, layout
+from elmo_store.format.fields import sentences_schema
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import (
     STAMPS,
@@ -34,10 +35,22 @@ from elmo_store.format.markers import (
 from elmo_store.forms import zarr_form
 from elmo_store.reading.sentences import encode_part
 from elmo_store.storage.root import Root
+from transforms.inputs.records import InDocument
 from transforms.runtime.job_root import retries_of
 from transforms.runtime.results import Outcome
 from transforms.runtime.work import PLAN, id_hashes
-from transforms.stages.plan import IO_THREADS, Int64, PartGroup, PartPlan, id_runs, marker_of_plan, row_starts, sentence_rows
+from transforms.stages.plan import (
+    IO_THREADS,
+    Int64,
+    PartGroup,
+    PartPlan,
+    basename,
+    document_of,
+    id_runs,
+    marker_of_plan,
+    row_starts,
+    sentence_rows,
+)
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -55,7 +68,7 @@ def number_parts(group: PartGroup, root: Root) -> Outcome:
 
     def objects() -> Iterator[tuple[str, bytes]]:
         for part in group.parts:
-            table = number_table(_scratch_table(root, part), part, manifest.boundaries)
+            table = number_table(_scratch_table(root, part), part, manifest)
             yield layout.sentences_part(part.range.part), encode_part(table)
             if part.scratch.rejects:
                 yield layout.rejects_part(part.range.part), number_rejects(root.get(part.scratch.rejects), part)
@@ -77,7 +90,7 @@ def identity(group: PartGroup, manifest: Manifest) -> str:
     for part in (*group.parts, *group.after):
         scratch = part.scratch
         counts = [scratch.n_sentences, scratch.n_tokens, scratch.n_nonempty, scratch.n_rejected, scratch.n_words_cut]
-        offsets = [part.position_offset, part.ordinal_offset]
+        offsets = [part.position_offset, part.ordinal_offset, *part.document]
         first = [part.range.first_sentence, part.range.first_row]
         parts.append([scratch.path, scratch.rejects, *counts, *offsets, scratch.sha256, *first])
     numbers = [group.number, group.first_chunk, group.stop_chunk]
@@ -110,23 +123,22 @@ def _scratch_table(root: Root, part: PartPlan) -> pa.Table:
     return pq.read_table(BytesIO(data), use_threads=False)
 
 
-def number_table(scratch: pa.Table, part: PartPlan, boundaries: bool) -> pa.Table:
+def number_table(scratch: pa.Table, part: PartPlan, manifest: Manifest) -> pa.Table:
     """The final columns of one scratch table."""
     n_tokens = scratch["n_tokens"].to_numpy().astype(np.int64)
     position = scratch["position"].to_numpy().astype(np.int64) + part.position_offset
     first = part.range.first_sentence
-    table = pa.table(
-        {
-            "sentence": np.arange(first, first + len(n_tokens), dtype=np.int64),
-            "id": pa.array(list(_sentence_ids(scratch, position, part.ordinal_offset)), pa.string()),
-            "source": scratch["source"],
-            "position": position,
-            "first_row": row_starts(sentence_rows(n_tokens, boundaries), part.range.first_row),
-            "n_tokens": n_tokens.astype(np.int32),
-            "tokens": scratch["tokens"],
-        }
-    ).cast(layout.SENTENCES_SCHEMA)
-    return table.append_column(layout.TEXT, scratch["text"]) if "text" in scratch.column_names else table
+    documents = list(_documents(scratch, position, part))
+    columns = {
+        "sentence": np.arange(first, first + len(n_tokens), dtype=np.int64),
+        "id": list(_sentence_ids(scratch, position, part.ordinal_offset)),
+        "position": position,
+        "first_row": row_starts(sentence_rows(n_tokens, manifest.boundaries), part.range.first_row),
+        "document": [name for name, _ in documents],
+        "document_sentence": [number for _, number in documents],
+    }
+    schema = sentences_schema(manifest.fields, text=layout.TEXT.name in scratch.column_names)
+    return pa.table([columns[name] if name in columns else scratch[name] for name in schema.names], schema=schema)
 
 
 def _sentence_ids(scratch: pa.Table, positions: Any, ordinal_offset: int) -> Iterator[str]:
@@ -135,9 +147,20 @@ def _sentence_ids(scratch: pa.Table, positions: Any, ordinal_offset: int) -> Ite
         yield sentence_id(own, source, position if ordinal < 0 else ordinal + ordinal_offset, within)
 
 
+def _documents(scratch: pa.Table, positions: Any, part: PartPlan) -> Iterator[tuple[str, int]]:
+    """The document of each sentence and its number in it."""
+    columns = (scratch[name].to_pylist() for name in ("document", "id", "source", "ordinal", "within"))
+    for document, own, source, ordinal, within, position in zip(*columns, positions.tolist(), strict=True):
+        if document:
+            yield document_of(InDocument(**document), source, part.position_offset, part.document)
+        else:
+            number = position if ordinal < 0 else ordinal + part.ordinal_offset
+            yield sentence_id(own, source, number, -1), max(within, 0)
+
+
 def sentence_id(own: str, source: str, number: int, within: int) -> str:
     """The record's own id, otherwise where it stands, ``FILE:NUMBER``; then ``:WITHIN``, its sentence, where that is not -1."""
-    record = own or f"{source.rpartition('/')[2]}:{number}"
+    record = own or f"{basename(source)}:{number}"
     return record if within < 0 else f"{record}:{within}"
 
 

@@ -24,7 +24,7 @@ from elmo_store.format.manifest import Counts, Manifest, read_manifest, write_ma
 from elmo_store.format.markers import IdsMarker, PartGroupMarker, PartRange, ShardMarker
 from elmo_store.forms import zarr_form
 from elmo_store.storage.root import Root
-from transforms.inputs.records import ReadSettings, ReadTask, ScratchPart, TaskResult
+from transforms.inputs.records import InDocument, ReadSettings, ReadTask, ScratchPart, TaskResult
 from transforms.runtime.job_root import retries_of, run_of
 from transforms.runtime.results import stop_for_bad_files, stop_for_rejects
 from transforms.runtime.work import PLAN
@@ -51,6 +51,7 @@ class PartPlan:
     scratch: ScratchPart
     position_offset: int  # what its local positions lack (the lines of earlier ranges of the same file)
     ordinal_offset: int  # what its local ordinals lack (their paragraphs)
+    document: tuple[str, int]  # that goes on from the earlier ranges, "" for the file: its name, and its sentences so far
     range: PartRange  # its sentences and rows, counted over the corpus
 
 
@@ -95,11 +96,12 @@ def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: boo
         raise PlanError(f"a shard of {shard_rows} rows can't hold anything: give --shard-rows of 1 or more")
     parts: list[PartPlan] = []
     sentence = row = 0
-    offsets: dict[str, tuple[int, int]] = {}  # of the next range of each file
+    offsets: dict[str, tuple[int, int, tuple[str, int]]] = {}  # of the next range of each file
     for result in sorted(results, key=lambda result: (result.task.index, result.task.blob)):
         url = result.task.splits[0].url
-        position, ordinal = offsets.get(url, (0, 0))
-        offsets[url] = position + result.n_positions, ordinal + result.n_ordinals
+        position, ordinal, document = offsets.get(url, (0, 0, ("", 0)))
+        after = document_of(result.ends_in, url, position, document)
+        offsets[url] = position + result.n_positions, ordinal + result.n_ordinals, after
         for scratch in result.parts:
             if not 0 <= scratch.n_nonempty <= scratch.n_sentences or scratch.n_nonempty > scratch.n_tokens:
                 raise PlanError(
@@ -107,7 +109,8 @@ def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: boo
                     f"{scratch.n_tokens} tokens, which can't be: remove the output with --overwrite and run again"
                 )
             n_rows = scratch.n_tokens + (2 * scratch.n_nonempty if boundaries else 0)
-            parts.append(PartPlan(scratch, position, ordinal, PartRange(len(parts), sentence, scratch.n_sentences, row, n_rows)))
+            part_range = PartRange(len(parts), sentence, scratch.n_sentences, row, n_rows)
+            parts.append(PartPlan(scratch, position, ordinal, document, part_range))
             sentence, row = sentence + scratch.n_sentences, row + n_rows
     counts = Counts(
         sentences=sentence,
@@ -119,6 +122,18 @@ def make_plan(results: Iterable[TaskResult], *, shard_rows: int, boundaries: boo
         shards=-(-row // shard_rows),
     )
     return CorpusPlan(tuple(parts), counts)
+
+
+def basename(url: str) -> str:
+    """A file's name in ids."""
+    return url.rpartition("/")[2]
+
+
+def document_of(stands: InDocument, source: str, position_offset: int, before: tuple[str, int]) -> tuple[str, int]:
+    """A document's name and the number of a sentence in it; ``before``: of what went on into the range ("": the file)."""
+    if stands.start < 0:
+        return before[0] or basename(source), before[1] + stands.number
+    return stands.name or f"{basename(source)}:{stands.start + position_offset}", stands.number
 
 
 def shard_tasks(parts: Sequence[tuple[str, PartRange]], n_rows: int, shard_rows: int) -> Iterator[ShardTask]:

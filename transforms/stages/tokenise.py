@@ -30,6 +30,7 @@ from elmo_store.storage.root import Root
 from model.characters import n_truncated_words
 from transforms.inputs.records import (
     DamagedInputError,
+    InDocument,
     InputError,
     ReadSettings,
     ReadTask,
@@ -47,6 +48,8 @@ from transforms.runtime.work import READ, WORK
 from transforms.runtime.worker import ReadProgress
 from transforms.text import tokenizers
 
+# Of a sentence in a document of several records, see `InDocument`; null for one that is in its record.
+DOCUMENT = pa.struct({"number": pa.int64(), "start": pa.int64(), "name": pa.string()})
 SCRATCH_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -54,11 +57,12 @@ SCRATCH_SCHEMA = pa.schema(
         pa.field("position", pa.int64(), nullable=False),
         pa.field("ordinal", pa.int64(), nullable=False),
         pa.field("within", pa.int32(), nullable=False),
+        pa.field("document", DOCUMENT),
         pa.field("n_tokens", pa.int32(), nullable=False),
         pa.field("tokens", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
     ]
 )
-TEXT_SCHEMA = SCRATCH_SCHEMA.append(layout.TEXT)  # where sentences' own text is kept
+OWN_COLUMNS = (*SCRATCH_SCHEMA.names, layout.TEXT.name)  # that are no fields
 _CELL_BYTES = 8  # what a token or a sentence costs beside its text, so that empty ones fill a part too
 _WAITING = 4  # tasks that wait for a process, a process
 
@@ -179,11 +183,16 @@ def _is_transient(error: BaseException) -> bool:
 def scratch_paths(task: ReadTask, part: int) -> tuple[str, str]:
     """Scratch part ``part`` of a task and its rejects.
 
-    The part: Parquet of `SCRATCH_SCHEMA` or `TEXT_SCHEMA`, positions and ordinals counted within the split. The rejects:
+    The part: Parquet of `scratch_schema`, positions and ordinals counted within the split. The rejects:
     JSON lines of sentence (counted within the part), id, source, position, reason, raw.
     """
     name = f"{task.name}-{part:05d}"
     return f"{WORK}/parts/{name}.parquet", f"{WORK}/rejects/{name}.jsonl"
+
+
+def scratch_schema(settings: ReadSettings) -> pa.Schema:
+    """Columns of a scratch part: with the sentences' own text and fields where these are kept."""
+    return pa.schema([*SCRATCH_SCHEMA, *([layout.TEXT] if settings.keep_text else []), *(f.column for f in settings.fields)])
 
 
 def task_marker(task: ReadTask) -> str:
@@ -233,10 +242,11 @@ def tokenise_task(
     """
     progress = progress or ReadProgress(root)
     parts: list[ScratchPart] = []
-    schema = TEXT_SCHEMA if settings.keep_text else SCRATCH_SCHEMA
+    schema = scratch_schema(settings)
     part = _Part(schema)
     left = settings.max_sentences or -1
     n_positions = n_ordinals = bytes_read = 0
+    ends_in = InDocument(0)
     errors: list[InputError] = []
     tokenizer = tokenizers.get(settings.tokenizer, task.splits[0].format)  # a task's splits are of one format
     for split in task.splits:
@@ -253,15 +263,15 @@ def tokenise_task(
                     break
         except InputError as error:
             errors.append(error)
-        n_positions, n_ordinals = source.n_positions, source.n_ordinals
+        n_positions, n_ordinals, ends_in = source.n_positions, source.n_ordinals, source.ends_in
         bytes_read += source.bytes_read
     if errors:
         raise together(errors) from errors[0].__cause__
     if part.n_sentences:
         parts.append(part.write(root, *scratch_paths(task, len(parts))))
     if len(task.splits) > 1:
-        n_positions = n_ordinals = 0
-    result = TaskResult(task, settings, tuple(parts), n_positions, n_ordinals, bytes_read, _tokenizer(task, settings))
+        n_positions, n_ordinals, ends_in = 0, 0, InDocument(0)
+    result = TaskResult(task, settings, tuple(parts), n_positions, n_ordinals, bytes_read, _tokenizer(task, settings), ends_in)
     root.put_json(task_marker(task), msgspec.to_builtins(result))
     progress.done(result)
     return result
@@ -300,12 +310,15 @@ def _cut(root: Root, whole: ScratchPart, n_sentences: int) -> ScratchPart:
     rejects = {reject["sentence"]: reject for reject in map(json.loads, lines)}
     table = pq.read_table(BytesIO(root.get(whole.path)))
     part = _Part(table.schema)
+    fields = [name for name in table.column_names if name not in OWN_COLUMNS]
     for number, row in enumerate(table.slice(0, n_sentences).to_pylist()):
         location = {name: row[name] for name in ("id", "position", "ordinal", "within")}
+        location["document"] = InDocument(**row["document"]) if row["document"] else None
         if reject := rejects.get(number):
             part.add(Reject(**location, reason=reject["reason"], raw=reject["raw"]), row["source"])
         else:
-            part.add(Sentence(**location, tokens=tuple(row["tokens"]), text=row.get("text", "")), row["source"])
+            kept = {"text": row.get("text", ""), "fields": tuple(row[name] for name in fields)}
+            part.add(Sentence(**location, tokens=tuple(row["tokens"]), **kept), row["source"])
     return part.write(root, f"{WORK}/parts/cut.parquet", f"{WORK}/rejects/cut.jsonl")
 
 
@@ -315,6 +328,8 @@ class _Part:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._rows: list[tuple[Any, ...]] = []
+        self._keeps_text = layout.TEXT.name in schema.names
+        self._n_fields = sum(name not in OWN_COLUMNS for name in schema.names)
         self._rejects: list[str] = []
         self._n_tokens = self._n_words_cut = self._n_bytes = 0
 
@@ -334,10 +349,14 @@ class _Part:
             # ASCII: no separator of any alphabet divides a line of these files.
             self._rejects.append(json.dumps(reject, ensure_ascii=True) + "\n")
             self._n_bytes += len(self._rejects[-1])
-        text = record.text if isinstance(record, Sentence) else ""
-        self._rows.append((record.id, source, record.position, record.ordinal, record.within, len(tokens), tokens, text))
+        text, fields = (record.text, record.fields) if isinstance(record, Sentence) else ("", ())
+        document = record.document and record.document._asdict()
+        kept = (*([text] if self._keeps_text else []), *(fields or [None] * self._n_fields))
+        row = (record.id, source, record.position, record.ordinal, record.within, document, len(tokens), tokens, *kept)
+        self._rows.append(row)
         self._n_tokens += len(tokens)
         self._n_bytes += sum(map(len, tokens)) + _CELL_BYTES * (1 + len(tokens)) + len(text)
+        self._n_bytes += sum(len(str(value)) for value in fields)
 
     def is_full(self, settings: ReadSettings) -> bool:
         return (
@@ -348,8 +367,7 @@ class _Part:
 
     def write(self, root: Root, path: str, rejects_path: str) -> ScratchPart:
         """Put the part (and its rejects, if it has any) into the store."""
-        # The text comes last, and is left out where the schema has none.
-        columns = dict(zip(self._schema.names, zip(*self._rows, strict=True), strict=False))
+        columns = dict(zip(self._schema.names, zip(*self._rows, strict=True), strict=True))
         table = pa.table(columns, schema=self._schema)
         sink = BytesIO()
         pq.write_table(table, sink, compression="zstd", row_group_size=max(table.num_rows, 1))

@@ -1,0 +1,172 @@
+"""``embed --keep-fields``: what sentences keep of their records, in the store, through every way of reading and deriving it."""
+
+import json
+from datetime import date
+from pathlib import Path
+
+import duckdb
+import jsonschema
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import elmo_store
+from elmo_store.errors import StoreError
+from elmo_store.format import json_schemas, layout
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
+from tests.pipeline.conftest import Command
+from transforms.readers import field_sample
+from transforms.stages import split
+
+RECORDS = [
+    {"doc": "a", "text": "One here. Two there.", "label": "x", "year": 2001, "day": "2024-01-05", "info": {"n": [1, 2]}},
+    {"doc": "b", "text": ["three", "words", "."], "label": "y", "tags": ["D", "N", "P"], "id": 7},
+    {"doc": "d", "text": "", "label": "", "day": "2024-01-06"},
+    {"doc": "c", "text": "Late.", "label": "z", "year": "not one"},  # behind what the sample of the test has
+]
+OPTIONS = ["--input-format", "jsonl", "--shard-rows", "64", "--id-field", "doc", "--keep-fields", "all,id=number,label=category"]
+NAMES = ["number", "category", "year", "day", "info", "tags"]
+FIRST = {"number": None, "category": "x", "year": 2001, "day": date(2024, 1, 5), "info": {"n": [1, 2]}, "tags": None}
+NOTHING = dict.fromkeys(NAMES)
+CONLL = "-DOCSTART-\n\none A\n\ntwo B\nwords C\n\n-DOCSTART-\n\nthree A\n\nfour D\n\n" * 3
+
+
+def write_records(path: Path) -> str:
+    path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
+    """With a store of `RECORDS`."""
+    folder = tmp_path_factory.mktemp("kept")
+    command = [
+        "embed",
+        write_records(folder / "a.jsonl"),
+        "--output",
+        str(folder / "store"),
+        "--model",
+        str(tiny_model),
+        "--quiet",
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(field_sample, "SAMPLED_RECORDS", 3)
+        assert main([*command, *OPTIONS]) == Exit.COMPLETE
+    return folder
+
+
+def test_sentences_keep_the_fields_of_their_record(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = elmo_store.open(folder / "store")
+    assert [sentence.id for sentence in store] == ["a:0", "a:1", "b", "d:0", "c"]
+    first, second, words, empty, refused = (sentence.fields for sentence in store)
+    assert first == second == FIRST
+    assert words == NOTHING | {"number": 7, "category": "y", "tags": ["D", "N", "P"]}
+    assert empty == NOTHING | {"category": "", "day": date(2024, 1, 6)}
+    assert refused == NOTHING
+    (reject,) = (json.loads(line) for line in (folder / "store" / layout.rejects_part(0)).read_text().splitlines())
+    assert (reject["sentence"], reject["reason"]) == (4, "field 'year' does not fit its column (int64): 'not one' is no int64")
+    assert [(s.document, s.document_sentence) for s in store] == [("a", 0), ("a", 1), ("b", 0), ("d", 0), ("c", 0)]
+    assert store.sentences(1, 3, columns=["category", "id"]).to_pylist() == [
+        {"category": "x", "id": "a:1"}, {"category": "y", "id": "b"},
+    ]  # fmt: skip
+    assert store.sentences(5, columns=["year"]).schema == pa.schema({"year": pa.int64()})
+    with pytest.raises(StoreError, match="no column 'label' of sentences: it has sentence, id, .*, tags"):
+        store.sentences(columns=["label"])
+    assert store.verify(deep=True).faults == ()
+    jsonschema.validate(store.manifest.to_json(), json_schemas.manifest_schema())
+    assert main(["info", str(folder / "store")]) == Exit.COMPLETE
+    assert (
+        "number (int64), category (string), year (int64), day (date), info ({n: list of int64}), tags (string, one a token)"
+        in (capsys.readouterr().out)
+    )
+
+
+def test_the_folder_is_one_table_with_typed_columns(folder: Path) -> None:
+    table = pq.read_table(folder / "store" / layout.SENTENCES)
+    assert table.column_names[len(layout.SENTENCES_SCHEMA) :] == [*layout.DOCUMENT_SCHEMA.names, *NAMES]
+    assert table.schema.field("info").type == pa.struct({"n": pa.list_(pa.field("element", pa.int64()))})
+    query = (
+        f"select category, year + 1, info.n[2], tags[1] from '{folder / 'store' / layout.SENTENCES}/*.parquet' order by sentence"
+    )
+    assert duckdb.sql(query).fetchall()[1:3] == [("x", 2002, 2, None), ("y", None, None, "D")]
+
+
+def test_stores_that_are_made_of_it_keep_them(folder: Path, tmp_path: Path) -> None:
+    store = elmo_store.open(folder / "store")
+    (tmp_path / "mix.json").write_text('{"s": [1, 0, 0], "gamma": 1}')
+    commands = (["convert", "--dtype", "float32"], ["mix", "--weights", str(tmp_path / "mix.json")])
+    for name, *options in commands:
+        assert main([name, str(store.url), "--output", str(tmp_path / name), *options, "--quiet"]) == Exit.COMPLETE
+        made = elmo_store.open(tmp_path / name)
+        assert made.sentences(columns=store.columns).equals(store.sentences(columns=store.columns))
+        assert made.fields == store.fields
+    chosen = store.select([2, 0])
+    written = chosen.write(str(tmp_path / "chosen"))
+    assert written.verify(deep=True).faults == ()
+    joined = elmo_store.concat([written, store])
+    for view in (chosen, written, joined.stores[0]):
+        assert [sentence.fields["category"] for sentence in view] == ["y", "x"]
+        assert view.sentences(columns=["sentence", "first_row", "document"]).to_pylist() == [
+            {"sentence": 0, "first_row": 0, "document": "b"}, {"sentence": 1, "first_row": 3, "document": "a"},
+        ]  # fmt: skip
+    numbers = joined.sentences(columns=["sentence", "first_row", "category"]).to_pydict()
+    assert numbers["sentence"] == list(range(7))
+    assert numbers["first_row"] == [joined.sentence(i).first_row for i in range(7)]
+    assert numbers["category"] == ["y", "x", "x", "x", "y", "", None]
+
+
+def test_how_a_file_is_cut_changes_neither_fields_nor_documents(
+    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.conll").write_text(CONLL)
+    tables = []
+    for range_bytes in (1 << 20, 20, 7):
+        monkeypatch.setattr("pipeline.jobs.embed_input.plan_splits", _cutting(range_bytes))
+        out = tmp_path / str(range_bytes)
+        options = ["--input-format", "conll", "--shard-rows", "64", "--keep-fields", "2=tag"]
+        assert embed(out, *options, inputs=[str(tmp_path / "a.conll")]) == Exit.COMPLETE
+        store = elmo_store.open(out)
+        assert store.verify(deep=True).faults == ()
+        tables.append(store.sentences(columns=store.columns))
+    assert all(table.equals(tables[0]) for table in tables)
+    assert tables[0]["tag"].to_pylist()[:4] == [["A"], ["B", "C"], ["A"], ["D"]]
+    starts = [0, 7, 13, 20, 26, 33]
+    assert tables[0]["document"].to_pylist() == [f"a.conll:{start}" for start in starts for _ in range(2)]
+    assert tables[0]["document_sentence"].to_pylist() == [0, 1] * 6
+
+
+def _cutting(range_bytes: int) -> object:
+    plan = split.plan_splits
+    return lambda *arguments, **options: plan(*arguments, **options, range_bytes=range_bytes)
+
+
+def test_other_fields_are_another_job_and_formats_without_any_have_none(
+    embed: Command, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = write_records(tmp_path / "a.jsonl"), tmp_path / "store"
+    fields = ["--input-format", "jsonl", "--shard-rows", "64", "--keep-fields", "label"]
+    assert embed(out, *fields, inputs=[path]) == Exit.COMPLETE
+    assert embed(out, *fields[:-1], "label=kind", inputs=[path]) == Exit.REFUSED
+    assert "keep_fields" in capsys.readouterr().err
+    assert embed(out, *fields[:-1], "source", inputs=[path]) == Exit.BAD_LOCATION
+    assert "--keep-fields source: no record of the sample" in capsys.readouterr().err
+    assert embed(tmp_path / "lines", "--keep-fields", "all") == Exit.BAD_USAGE
+    assert "--keep-fields belongs to jsonl" in capsys.readouterr().err
+    assert embed(tmp_path / "lines", "--null-misfits") == Exit.BAD_USAGE
+    assert not (tmp_path / "lines").exists()
+    assert embed(tmp_path / "null", *fields[:-1], "all", "--null-misfits", inputs=[path]) == Exit.BAD_LOCATION  # id
+    mixed = tmp_path / "mixed"
+    assert embed(mixed, "--input-format", "auto", "--keep-fields", "label", inputs=[path, str(corpus)]) == Exit.COMPLETE
+    store = elmo_store.open(mixed)
+    assert [s.fields["label"] for s in store][:6] == ["x", "x", "y", "", "z", None]
+    assert (store.sentence(5).document, store.sentence(6).document_sentence) == ("a.txt:0", 0)
+
+
+def test_a_store_of_before_has_no_documents(folder: Path) -> None:
+    golden = elmo_store.open(Path(__file__).parents[1] / "store" / "golden" / "zarr")
+    assert golden.sentence(0).fields == {}
+    with pytest.raises(StoreError, match="no column 'document'"):
+        assert golden.sentence(0).document
+    assert golden.sentences(columns=["id"]).num_rows == len(golden)
+    assert elmo_store.concat([golden]).fields == {}

@@ -1,0 +1,217 @@
+"""Fields of records that sentences keep: their types by a sample, values that fit and do not, token columns, documents."""
+
+import json
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from elmo_store.format.fields import KeptField, check_fields
+from tests.transforms.reading import rejects, write
+from transforms.inputs.records import InDocument, InputError, ReadSettings, Record, Sentence
+from transforms.readers import field_sample, read_split
+from transforms.readers.field_sample import find_fields
+from transforms.readers.field_types import type_of, wider
+from transforms.readers.kept import fitted
+from transforms.stages.split import plan_splits
+
+NEW = {"2": "pos", "4": "ner"}
+CONLL = b"-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n-DOCSTART-\n\n1 CD\nshort JJ X Y\n"
+WORD = "{0}\t{1}\t_\tNOUN\tN1\t_\t{2}\troot\t_\t_\n"
+
+
+def kept(path: Path, input_format: str = "auto", **settings: Any) -> tuple[tuple[KeptField, ...], list[Record]]:
+    """All fields of a file by its sample, and its records as they keep them."""
+    names = settings.pop("names", {})
+    every = settings.pop("every", not names)
+    read = ReadSettings(**settings)
+    splits = plan_splits([str(path)], input_format, read)
+    fields = find_fields(splits, read, names, every=every)
+    read = ReadSettings(**settings, fields=fields)
+    return fields, [record for split in splits for record in read_split(split, read)]
+
+
+def lines(*records: Any) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+@pytest.mark.parametrize(("values", "kind"), [
+    ((1, None, -3), "int64"), ((1, 2.5), "float64"), ((True, False), "bool"), ((1, True), "string"), ((1, "1"), "string"),
+    (("2024-01-05", "2024-02-29"), "date"), (("2024-01-05", "2024-01-05T10:00:00Z"), "timestamp"), (("2024-02-30",), "string"),
+    ((1 << 63,), "string"), ((None,), "null"), (([1], [None, 2.5], []), ["float64"]), (([],), ["null"]),
+    (({"a": 1}, {"b": ["x"]}, {}), {"a": "int64", "b": ["string"]}), (({"a": 1}, "x"), "string"),
+    (({str(i): i for i in range(65)},), "string"),
+    ((date(2024, 1, 5), datetime(2024, 1, 5, 1)), "timestamp"), ((b"x",), "string"),
+])  # fmt: skip
+def test_a_type_takes_all_values_of_a_sample(values: tuple[Any, ...], kind: Any) -> None:
+    found: Any = "null"
+    for value in values:
+        found = wider(found, type_of(value))
+    assert found == kind
+
+
+@pytest.mark.parametrize(("text", "kind"), [
+    ("12", "int64"), ("-0.5e3", "float64"), ("007", "string"), ("True", "bool"), ("99999999999999999999", "string"),
+    ("", "string"), ("9223372036854775808", "string"), ("nan", "string"),
+])  # fmt: skip
+def test_text_that_spells_a_number_is_one_where_all_is_text(text: str, kind: str) -> None:
+    assert type_of(text, spelt=True) == kind
+    assert type_of(text) == "string"
+
+
+@pytest.mark.parametrize(("value", "kind", "fits"), [
+    ("12", "int64", 12), (3.0, "int64", 3), (3, "float64", 3.0), ("1.5", "float64", 1.5), ("true", "bool", True),
+    (5, "string", "5"), ({"a": "ü"}, "string", '{"a": "ü"}'), (date(2024, 1, 5), "string", "2024-01-05"), (b"x", "string", "x"),
+    ("2024-01-05T10:00:00+02:00", "timestamp", datetime(2024, 1, 5, 8, tzinfo=UTC)),
+    ([1, None], ["float64"], [1.0, None]), ("2024-01-05", "timestamp", datetime(2024, 1, 5, tzinfo=UTC)),
+    ({"a": 1, "new": 2}, {"a": "int64", "b": "string"}, {"a": 1, "b": None}),
+])  # fmt: skip
+def test_values_that_fit(value: Any, kind: Any, fits: Any) -> None:
+    result = fitted(value, kind)
+    assert result == fits
+    assert type(result) is type(fits)
+
+
+@pytest.mark.parametrize(("value", "kind"), [
+    (True, "int64"), (2.5, "int64"), (1 << 63, "int64"), ("x", "int64"), (float("inf"), "int64"), (float("nan"), "int64"),
+    ("1,5", "float64"), (10**400, "float64"), (1, "bool"), ("2024-02-30", "date"), (datetime(2024, 1, 5), "date"),
+    ("0001-01-01T00:00:00+10:00", "timestamp"), ("half a \ud800", "string"), (b"\xff", "string"),
+    ("x", ["string"]), ([1], {"a": "int64"}),
+    ([["x"]], ["int64"]),
+])  # fmt: skip
+def test_values_that_do_not_fit(value: Any, kind: Any) -> None:
+    with pytest.raises((ValueError, OverflowError)):
+        fitted(value, kind)
+
+
+def test_all_sentences_of_a_record_keep_its_fields_and_a_misfit_refuses_it_or_is_null(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(field_sample, "SAMPLED_RECORDS", 2)
+    bad = {"doc": "c", "text": "Not. Kept.", "year": "many", "more": 1}
+    path = write(tmp_path / "a.jsonl", lines({"doc": "a", "text": "One. Two.", "year": 1}, {"doc": "b", "text": ""}, bad))
+    fields, found = kept(path, id_field="doc")
+    assert fields == (KeptField("year", "year", "int64", "sentence"),)  # not its text, nor its id, nor what came late
+    assert [(r.id, r.within, r.fields) for r in found if isinstance(r, Sentence)] == [
+        ("a", 0, (1,)),
+        ("a", 1, (1,)),
+        ("b", 0, (None,)),
+    ]
+    assert [(reject.id, reject.reason) for reject in rejects(found)] == [
+        ("c", "field 'year' does not fit its column (int64): 'many' is no int64")
+    ]
+    _, found = kept(path, id_field="doc", null_misfits=True)
+    assert [(r.id, r.fields) for r in found if isinstance(r, Sentence)][-2:] == [("c", (None,)), ("c", (None,))]
+
+
+def test_lists_as_long_as_the_tokens_are_values_of_the_tokens(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", lines(
+        {"tokens": ["a", "b"], "tags": [1, 2], "spans": [0, 2]}, {"tokens": [], "tags": [], "spans": [1]},
+        {"tokens": ["c"], "tags": None, "spans": [7]}, {"tokens": [["d"], ["e", "f"]], "tags": [[3], [4, 5]], "spans": []},
+    ))  # fmt: skip
+    fields, found = kept(path, text_field="tokens")
+    assert fields == (KeptField("tags", "tags", "int64", "token"), KeptField("spans", "spans", ["int64"], "sentence"))
+    assert [record.fields for record in found if isinstance(record, Sentence)] == [
+        ([1, 2], [0, 2]), ([], [1]), (None, [7]), ([3], []), ([4, 5], []),
+    ]  # fmt: skip
+    late = write(tmp_path / "b.jsonl", lines({"tokens": [["d"], ["e", "f"], ["g"]], "tags": [[3], [4]]}))
+    settings = ReadSettings(text_field="tokens", fields=fields[:1])
+    (split,) = plan_splits([str(late)], settings=settings)
+    first, short, gone = read_split(split, settings)
+    assert (first.id, first.within, first.fields) == ("", 0, ([3],))  # type: ignore[union-attr]
+    assert [(r.within, r.reason.partition("): ")[2]) for r in rejects([short, gone])] == [
+        (1, "1 values for 2 tokens"), (2, "0 values for 1 tokens"),
+    ]  # fmt: skip
+
+
+def test_csv_spells_types_and_empty_is_null(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", b"text,n,x,day,zip,flag\nOne.,1,,2024-01-05,007,true\n,2,1.5,,12,\n")
+    fields, found = kept(path)
+    assert {field.name: field.type for field in fields} == {
+        "n": "int64", "x": "float64", "day": "date", "zip": "string", "flag": "bool",
+    }  # fmt: skip
+    assert [r.fields for r in found if isinstance(r, Sentence)] == [
+        (1, None, date(2024, 1, 5), "007", True), (2, 1.5, None, "12", None),
+    ]  # fmt: skip
+    numbered, _ = kept(write(tmp_path / "b.tsv", b"One.\t7\n"), text_field="1", names={"2": "label"})
+    assert numbered == (KeptField("label", "2", "int64", "sentence"),)
+
+
+def test_parquet_keeps_nested_values_and_times(tmp_path: Path) -> None:
+    columns = {
+        "text": ["One.", "Two. Three."], "info": [{"a": [1, 2], "b": {"c": "x"}}, None],
+        "at": pa.array([1_700_000_000_123_456_789, None], pa.timestamp("ns", "Europe/Berlin")),
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    fields, found = kept(tmp_path / "a.parquet")
+    assert {field.name: field.type for field in fields} == {"info": {"a": ["int64"], "b": {"c": "string"}}, "at": "timestamp"}
+    at = datetime(2023, 11, 14, 22, 13, 20, 123456, UTC)
+    assert [r.fields for r in found if isinstance(r, Sentence)] == [
+        ({"a": [1, 2], "b": {"c": "x"}}, at),
+        (None, None),
+        (None, None),
+    ]
+    only, _ = kept(tmp_path / "a.parquet", names={"at": "event_time"})
+    assert [field.name for field in only] == ["event_time"]
+
+
+def test_columns_of_conll(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.conll", CONLL)
+    fields, found = kept(path, names=NEW)
+    assert fields == (KeptField("pos", "2", "string", "token"), KeptField("ner", "4", "string", "token"))
+    assert [record.fields for record in found if isinstance(record, Sentence)] == [
+        (["NNP", "VBZ"], ["I-ORG", "O"]), (["CD", "JJ"], [None, "Y"]),
+    ]  # fmt: skip
+    assert [record.document for record in found] == [InDocument(0, 0), InDocument(0, 5)]
+
+
+def test_columns_of_conllu(tmp_path: Path) -> None:
+    text = (
+        "# newdoc id = D\n# sent_id = 1\n1-2\tdos\t_\t_\t_\t_\t_\t_\t_\t_\n" + WORD.format(1, "de", 2) + WORD.format(2, "os", 0)
+    )
+    text += "2.1\tx\t_\t_\t_\t_\t_\t_\t_\t_\n\n" + WORD.format(1, "_", "_") + "\n# newdoc\n" + WORD.format(1, "x", "?")
+    path = write(tmp_path / "a.conllu", text.encode())
+    fields, found = kept(path, names={"upos": "upos", "head": "head", "xpos": "tag"}, null_misfits=True)
+    assert [field.type for field in fields] == ["string", "string", "string"]  # the sample has a head that is none
+    _, found = kept(write(tmp_path / "b.conllu", text.replace("\t?\t", "\t0\t").encode()))
+    assert [record.document for record in found] == [InDocument(0, 0, "D"), InDocument(1, 0, "D"), InDocument(0, 9)]
+    names = ("lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+    first, second, _ = (dict(zip(names, r.fields, strict=True)) for r in found if isinstance(r, Sentence))
+    assert (first["upos"], first["head"], first["feats"]) == (["NOUN", "NOUN"], [2, 0], ["_", "_"])
+    assert second["head"] == [None]
+
+
+@pytest.mark.parametrize(("record", "names", "reason"), [
+    ({"id": 1}, {}, "the store has a column of that name itself.*rename it, id=new_name"),
+    ({"Tokens": 1}, {}, "column of that name itself"), ({"a.b": 1}, {}, r"none of them \. , = "),
+    ({"a": 1, "A": 2}, {}, "there is 'a' already"), ({"": 1}, {}, "up to 200 characters"),
+    ({"a": 1, "b": 2}, {"a": "b"}, "there is 'b' already"),
+    ({"label": 1}, {"lable": "lable"}, "no record of the sample.*they have 'text', 'label'"),
+])  # fmt: skip
+def test_names_that_are_refused_with_the_remedy(
+    tmp_path: Path, record: dict[str, Any], names: dict[str, str], reason: str
+) -> None:
+    path = write(tmp_path / "a.jsonl", lines({"text": "One."} | record))
+    with pytest.raises(InputError, match=reason):
+        kept(path, names=names, every=True)
+    if "id" in record:
+        assert kept(path, names={"id": "number"}, every=True)[0] == (KeptField("number", "id", "int64", "sentence"),)
+
+
+def test_the_sample_depends_on_the_files_alone(tmp_path: Path) -> None:
+    for number in range(40):
+        write(tmp_path / f"in/{number:02d}.jsonl", lines(*({"text": "One.", "n": 1 if number < 39 else 0.5} for _ in range(20))))
+    found = set()
+    for range_bytes in (1 << 20, 100, 37):
+        splits = plan_splits([str(tmp_path / "in")], range_bytes=range_bytes)
+        found.add(find_fields(splits, ReadSettings(), {}, every=True))
+    assert found == {(KeptField("n", "n", "float64", "sentence"),)}  # the last file is looked at
+
+
+@pytest.mark.parametrize("kind", ["int", [], ["int64", "bool"], {}, None, [[[["x"]]]]])
+def test_types_that_are_none(kind: Any) -> None:
+    with pytest.raises(ValueError, match="is no type of a field"):
+        check_fields([KeptField("a", "a", kind, "sentence")])
