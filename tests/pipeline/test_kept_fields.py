@@ -71,7 +71,7 @@ def test_sentences_keep_the_fields_of_their_record(folder: Path, capsys: pytest.
         {"category": "x", "id": "a:1"}, {"category": "y", "id": "b"},
     ]  # fmt: skip
     assert store.sentences(5, columns=["year"]).schema == pa.schema({"year": pa.int64()})
-    with pytest.raises(StoreError, match="no column 'label' of sentences: it has sentence, id, .*, tags"):
+    with pytest.raises(StoreError, match=r"no column 'label' of sentences: it has sentence, id, .*, tags"):
         store.sentences(columns=["label"])
     assert store.verify(deep=True).faults == ()
     jsonschema.validate(store.manifest.to_json(), json_schemas.manifest_schema())
@@ -89,7 +89,7 @@ def test_the_folder_is_one_table_with_typed_columns(folder: Path) -> None:
     query = (
         f"select category, year + 1, info.n[2], tags[1] from '{folder / 'store' / layout.SENTENCES}/*.parquet' order by sentence"
     )
-    assert duckdb.sql(query).fetchall()[1:3] == [("x", 2002, 2, None), ("y", None, None, "D")]
+    assert duckdb.connect().execute(query).fetchall()[1:3] == [("x", 2002, 2, None), ("y", None, None, "D")]
 
 
 def test_stores_that_are_made_of_it_keep_them(folder: Path, tmp_path: Path) -> None:
