@@ -167,6 +167,7 @@ def _compared(manifest: Manifest) -> dict[str, Any]:
     mix = manifest.mix
     return {
         **{name: getattr(manifest, name) for name in SAME},
+        "fields": [str(field) for field in manifest.fields],
         "model": manifest.model.fingerprint,
         "start state": manifest.start_state.kind,
         "start state's hash": manifest.start_state.sha256,

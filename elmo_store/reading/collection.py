@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from elmo_store.errors import SentenceNotFoundError, ShardCorruptError
 from elmo_store.format import layout
@@ -16,7 +17,7 @@ from elmo_store.format.numbers import Empty, Int8Rows
 from elmo_store.format.version import Inside, Member, Version
 from elmo_store.reading.members import MemberRow
 from elmo_store.reading.rows import Int64, Span, Spans
-from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.sentences import SentenceRecord, renumbered
 from elmo_store.reading.store import Held, StoreReader
 from elmo_store.reading.text_index import Text
 from elmo_store.reading.watched import opened_store
@@ -157,6 +158,21 @@ class CollectionReader(StoreReader):
                 first_row = record.first_row - int(self._slots.row_shift[run[place]])
                 records[place] = replace(record, index=int(numbers[place]), first_row=first_row)
         return [record for record in records if record is not None]
+
+    def _columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
+        run, slots = self._runs_of(numbers)
+        tables, places = [self._slots.rows[0]._columns([], names)], [np.zeros(0, np.int64)]
+        for row, own in self._slots.rows_of(run):
+            tables.append(row._columns(slots[own].tolist(), names))
+            places.append(np.flatnonzero(own))
+        table = pa.concat_tables(tables).take(np.argsort(np.concatenate(places)))
+        return renumbered(table, {"sentence": list(numbers), "first_row": self._spans(numbers)[:, 0]})
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns of `sentences` that all members have."""
+        first, *others = (row.columns for row in self._slots.rows)
+        return [name for name in first if all(name in other for other in others)]
 
     def _matches(self, ids: Sequence[str]) -> list[list[int]]:
         of_rows = [

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from elmo_store.format import layout
 from elmo_store.format.ids import HashTables, hashes
@@ -171,6 +172,17 @@ class _RowSentences(SentenceTable):
     def _tables(self) -> list[HashTables]:
         row = self._members
         return [HashTables(row.root_of(i), member.counts.sentences) for i, member in enumerate(row.members)]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that all members have, by the first part of each."""
+        places: dict[int, int] = {}
+        for place, part in enumerate(self._index()[0]):
+            places.setdefault(bisect_right(self._members.row.parts, part.part) - 1, place)
+        if not places:
+            return super().schema
+        first, *others = (footer.schema for footer in self._footers.get_all(places.values(), self._read_footers))
+        return pa.schema([field for field in first if all(field.name in other.names for other in others)])
 
     def _read_parts(self) -> list[PartRange]:
         row = self._members

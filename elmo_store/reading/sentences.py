@@ -4,7 +4,7 @@ Opening costs nothing; the rows of a sentence cost a chunk of ``sentence_start``
 row group. No part is decoded whole for one sentence. Safe for threads; not across a fork (`Store` makes a new one there).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from threading import Lock
@@ -118,6 +118,14 @@ def index_fault(parts: Sequence[PartRange]) -> str | None:
             return f"part {number} does not follow from the parts before it"
         sentence, row = sentence + part.n_sentences, row + part.n_rows
     return None
+
+
+def renumbered(table: pa.Table, numbers: Mapping[str, Any]) -> pa.Table:
+    """``table`` with other numbers in those of these columns that it has."""
+    for index, name in enumerate(table.column_names):
+        if name in numbers:
+            table = table.set_column(index, table.field(index), [pa.array(numbers[name], pa.int64())])
+    return table
 
 
 class SentenceTable:

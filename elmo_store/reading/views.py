@@ -15,7 +15,7 @@ import pyarrow as pa
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format.numbers import Empty, joined
 from elmo_store.reading.rows import Int64, Readable, Span, Spans
-from elmo_store.reading.sentences import SentenceRecord
+from elmo_store.reading.sentences import SentenceRecord, renumbered
 from elmo_store.reading.store import StoreReader
 from elmo_store.reading.text_index import GatheredTexts, Text, check_size, cut_bytes
 from elmo_store.reading.writer import ViewSettings, write_view
@@ -88,7 +88,7 @@ class Selection(Readable, Generic[S]):
 
     def _columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
         table = self.store._columns(self._own(numbers), names)
-        return _renumbered(table, {"sentence": list(numbers), "first_row": self._edges[np.asarray(numbers, np.int64)]})
+        return renumbered(table, {"sentence": list(numbers), "first_row": self._edges[np.asarray(numbers, np.int64)]})
 
     def _find(self, ids: Sequence[str]) -> list[int]:
         first_numbers = []
@@ -166,7 +166,9 @@ class Concatenation(Readable):
         self.stores = tuple(stores)
         self._is_as(first)
         self.fields = {
-            name: field for name, field in first.fields.items() if all(store.fields.get(name) == field for store in stores)
+            name: field
+            for name, field in first.fields.items()
+            if all(str(store.fields.get(name)) == str(field) for store in stores)
         }
         self.url = " + ".join(store.url for store in stores)
         *self._first_sentences, self.n_sentences = accumulate((store.n_sentences for store in stores), initial=0)
@@ -209,7 +211,7 @@ class Concatenation(Readable):
             table = self.stores[index]._columns(in_store, names)
             rows = np.array(in_store, np.int64) + self._first_sentences[index]
             firsts = table["first_row"].to_numpy() + self._first_rows[index] if "first_row" in names else rows
-            tables.append(_renumbered(table, {"sentence": rows, "first_row": firsts}))
+            tables.append(renumbered(table, {"sentence": rows, "first_row": firsts}))
             places.append(own)
         return pa.concat_tables(tables).take(np.argsort(np.concatenate(places)))
 
@@ -245,14 +247,6 @@ class Concatenation(Readable):
         edges = enumerate(zip(self._first_rows, self.stores, strict=True))
         cut = [(index, (max(first - base, 0), min(stop - base, store.n_rows))) for index, (base, store) in edges]
         return [(index, span) for index, span in cut if span[0] < span[1]]
-
-
-def _renumbered(table: pa.Table, numbers: Mapping[str, Any]) -> pa.Table:
-    """``table`` with other numbers in those of these columns that it has."""
-    for index, name in enumerate(table.column_names):
-        if name in numbers:
-            table = table.set_column(index, table.field(index), [pa.array(numbers[name], pa.int64())])
-    return table
 
 
 def concat(stores: Sequence[StoreReader]) -> Concatenation:

@@ -11,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import elmo_store
+from elmo_store import collecting
 from elmo_store.errors import StoreError
 from elmo_store.format import json_schemas, layout
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.conftest import Command
+from tests.store.support import make_store
 from transforms.readers import field_sample
 from transforms.stages import split
 
@@ -170,3 +172,23 @@ def test_a_store_of_before_has_no_documents(folder: Path) -> None:
         assert golden.sentence(0).document
     assert golden.sentences(columns=["id"]).num_rows == len(golden)
     assert elmo_store.concat([golden]).fields == {}
+
+
+def test_a_collection_keeps_them_and_its_members_agree_in_them(folder: Path, tmp_path: Path) -> None:
+    store = elmo_store.open(folder / "store")
+    members = [store.select(numbers).write(str(tmp_path / name)) for name, numbers in (("a", [2]), ("b", [0, 4]))]
+    members.append(store.select([1]).write(str(tmp_path / "c"), shard_rows=32))
+    collecting.collect(str(tmp_path / "all"), members)
+    whole = elmo_store.open(tmp_path / "all")
+    assert whole.fields == store.fields
+    numbers = [2, 3, 0]
+    table = pa.concat_tables([whole.sentences(columns=["id", "category"]).slice(number, 1) for number in numbers])
+    assert whole._columns(numbers, ["id", "category"]).equals(table)
+    assert [sentence.fields["category"] for sentence in whole] == ["y", "x", None, "x"]
+    places = whole.sentences(columns=["sentence", "first_row", "document_sentence"]).to_pydict()
+    assert places == {"sentence": [0, 1, 2, 3], "first_row": [0, 3, 6, 6], "document_sentence": [0, 0, 0, 1]}
+    chosen = whole.select([3, 0]).write(str(tmp_path / "chosen"))
+    assert [sentence.fields["category"] for sentence in chosen] == ["x", "y"]
+    other = make_store(str(tmp_path / "other"))
+    with pytest.raises(StoreError, match="fields"):
+        collecting.collect(str(tmp_path / "all"), [elmo_store.open(other.root.url())])
