@@ -37,7 +37,7 @@ def main() -> int:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRAS:
             raise
-        remedy = f"pip install 'elmo-store[{EXTRAS[missing]}]'"
+        remedy = f"pip install '.[{EXTRAS[missing]}]' in elmo-store's checkout"
         print(f"elmo-store: this needs {missing}, which is not installed: {remedy}", file=sys.stderr)
         return 2
 

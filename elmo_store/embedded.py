@@ -107,6 +107,7 @@ def _in_memory() -> Any:
     try:
         return importlib.import_module("pipeline.jobs.in_memory")
     except ModuleNotFoundError as error:
-        raise ImportError(f"embed needs {error.name}, which is not installed: pip install 'elmo-store[embed]'") from error
+        remedy = "pip install '.[embed]' in elmo-store's checkout"
+        raise ImportError(f"embed needs {error.name}, which is not installed: {remedy}") from error
     finally:
         sys.path.remove(ours)

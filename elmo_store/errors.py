@@ -28,7 +28,7 @@ class StoreVersionError(StoreError):
     """The store has a format version that this package can't read."""
 
     def __init__(self, where: str, found: int, known: int) -> None:
-        remedy = "upgrade elmo-store (pip install -U elmo-store)" if found > known else "write the store again"
+        remedy = "upgrade elmo-store" if found > known else "write the store again"
         self.message = f"{where}: the store has format version {found}, this elmo-store reads format version {known}: {remedy}"
         self.where, self.found, self.known = where, found, known
 
@@ -37,9 +37,7 @@ class StoreFeatureError(StoreError):
     """The store needs something that this package does not know, such as a codec, a form or a number type of a later one."""
 
     def __init__(self, where: str, feature: str) -> None:
-        self.message = (
-            f"{where}: the store needs {feature}, which this elmo-store does not know: upgrade it (pip install -U elmo-store)"
-        )
+        self.message = f"{where}: the store needs {feature}, which this elmo-store does not know: upgrade it"
         self.where, self.feature = where, feature
 
 

@@ -14,7 +14,9 @@ import importlib
 import logging
 import os
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Collection, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
@@ -38,6 +40,7 @@ GROUPS = {
         "collect": ("pipeline.commands.collect", "stores as one collection that more can be added to"),
     },
     "look at them": {
+        "demo": ("pipeline.commands.demo", "a word in a few sentences: its nearest occurrences by layer, in this terminal"),
         "info": ("pipeline.commands.info", "what a store holds, and how to open it"),
         "report": ("pipeline.commands.report", "a page about a store's job, text and vectors"),
         "verify": ("pipeline.commands.verify", "read every object of a store and report what is wrong with it"),
@@ -54,12 +57,18 @@ GROUPS = {
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 EXIT_CODES = """\
-exit codes: 0 complete · 2 bad usage · 3 an input, output or store location that can't be used ·
-            4 incomplete, the same command again continues · 5 refused, another job or run has that output ·
-            6 damaged, as verify found"""
+exit codes:
+  0  complete
+  2  bad usage
+  3  an input, output or store location that can't be used
+  4  incomplete, the same command again continues
+  5  refused, another job or run has that output
+  6  damaged, as verify found"""
 ENVIRONMENT = """\
-environment: ELMO_STORE_CACHE  folder for downloaded models (default: elmo-store in XDG_CACHE_HOME or ~/.cache)
-             NO_COLOR          if set, no colour on a terminal"""
+environment:
+  ELMO_STORE_CACHE  folder for downloaded models
+                    (default: elmo-store in XDG_CACHE_HOME or ~/.cache)
+  NO_COLOR          if set, no colour on a terminal"""
 SHELLS = ("bash", "zsh", "tcsh")
 
 
@@ -188,11 +197,18 @@ def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, Mo
         if name in asked:
             modules[name] = importlib.import_module(module)
             modules[name].add_arguments(subparser)
-            subparser.epilog = f"{getattr(modules[name], 'EPILOG', '')}\n{subparser.epilog}"
+            subparser.epilog = f"{_wrapped(getattr(modules[name], 'EPILOG', ''))}\n\n{subparser.epilog}".lstrip("\n")
             for leaf in _leaves(subparser):
                 _add_common(leaf)
                 leaf.usage = _short_usage(leaf)
     return parser, modules
+
+
+def _wrapped(text: str) -> str:
+    """Paragraphs as wide as the terminal, as argparse has its own; those with an indented line stay as they are."""
+    width = max(40, shutil.get_terminal_size().columns - 2)
+    paragraphs = [part if "\n  " in f"\n{part}" else textwrap.fill(part, width) for part in text.strip("\n").split("\n\n")]
+    return "\n\n".join(paragraphs)
 
 
 def _listed(group: str) -> str:

@@ -26,7 +26,7 @@ def azure(tmp_path: Path) -> Iterator[dict[str, Any]]:
     program = os.environ.get("AZURITE_BLOB") or shutil.which("azurite-blob")
     if program is None:
         pytest.skip("no azurite-blob in PATH: npm install azurite")
-    pytest.importorskip("adlfs", reason="pip install 'elmo-store[azure]'")
+    pytest.importorskip("adlfs", reason="pip install '.[azure]'")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -17,7 +17,7 @@ def bucket_root(request: pytest.FixtureRequest, client: str) -> Root:
     """A root in a bucket of a running server, opened with ``client``, whichever is the default."""
     scheme, _, library = client.partition(" by ")
     if library:
-        pytest.importorskip("obstore", reason="pip install 'elmo-store[obstore]'")
+        pytest.importorskip("obstore", reason="pip install '.[obstore]'")
     request.getfixturevalue("monkeypatch").setenv(OBSTORE, "1" if library else "0")
     folder = request.getfixturevalue("tmp_path").name
     if scheme == "s3":

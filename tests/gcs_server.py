@@ -24,7 +24,7 @@ def gcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, o
         pytest.skip("no fake-gcs-server in PATH: go install github.com/fsouza/fake-gcs-server@latest")
     # Before gcsfs is imported: it would ask for hierarchical namespaces, which this server answers after half a minute.
     monkeypatch.setenv("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
-    pytest.importorskip("gcsfs", reason="pip install 'elmo-store[gcs]'")
+    pytest.importorskip("gcsfs", reason="pip install '.[gcs]'")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -148,7 +148,7 @@ def s3_url() -> Iterator[str]:
 
     One server a process: pytest-xdist's workers each have their own.
     """
-    pytest.importorskip("moto", reason="moto[server] is not installed: pip install 'elmo-store[test]'")
-    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install 'elmo-store[s3]'")
+    pytest.importorskip("moto", reason="moto[server] is not installed: pip install '.[test]'")
+    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install '.[s3]'")
     with server() as url:
         yield url

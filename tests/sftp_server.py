@@ -17,8 +17,8 @@ from elmo_store.storage.root import Root
 @pytest.fixture
 def sftp(tmp_path: Path) -> Iterator[Root]:
     """A root on a server whose files lie in ``tmp_path / "served"``."""
-    pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install 'elmo-store[test]'")
-    pytest.importorskip("paramiko", reason="paramiko is not installed: pip install 'elmo-store[test]'")
+    pytest.importorskip("asyncssh", reason="asyncssh is not installed: pip install '.[test]'")
+    pytest.importorskip("paramiko", reason="paramiko is not installed: pip install '.[test]'")
     from fsspec.implementations.sftp import SFTPFileSystem
 
     served = tmp_path / "served"

@@ -117,7 +117,7 @@ def _style(name: str) -> Iterator[None]:
     try:
         import matplotlib as mpl
     except ImportError as error:
-        raise ImportError("pictures need Matplotlib: pip install 'elmo-store[plot]'") from error
+        raise ImportError("pictures need Matplotlib: pip install '.[plot]' in elmo-store's checkout") from error
     settings: dict[Any, Any] = {
         "svg.fonttype": "none", "svg.hashsalt": name, "font.family": "sans-serif", "font.size": 9.5,
         "font.sans-serif": ["system-ui", "DejaVu Sans"], "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": FAINT,

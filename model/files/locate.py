@@ -191,7 +191,8 @@ def _filesystem(url: str, storage_options: dict[str, Any] | None) -> tuple[Any, 
         filesystem, path = url_to_fs(url, **(storage_options or {}))
     except (ImportError, ValueError) as error:
         raise UnknownModelError(
-            f"{url} can't be opened: {error}. Its protocol may need an extra: pip install 'elmo-store[http]', [s3] or [gcs]"
+            f"{url} can't be opened: {error}. Its protocol may need an extra: pip install '.[http]' ([s3], [gcs]) in "
+            "elmo-store's checkout"
         ) from error
     return filesystem, path
 

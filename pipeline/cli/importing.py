@@ -1,10 +1,11 @@
-"""Importing large libraries sooner: without the garbage collector.
+"""Imports of libraries that are large, or may be missing.
 
-PyTorch and Beam make hundreds of thousands of objects while they are imported, none of which is garbage; the collector looks at
-all of them again and again.
+The large ones are imported without the garbage collector: PyTorch and Beam make hundreds of thousands of objects meanwhile, none
+of which is garbage, and the collector looks at all of them again and again.
 """
 
 import gc
+import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,3 +20,8 @@ def nothing_to_collect() -> Iterator[None]:
     finally:
         if on:
             gc.enable()
+
+
+def is_installed(module: str) -> bool:
+    """Whether the module can be imported, without importing it."""
+    return importlib.util.find_spec(module) is not None

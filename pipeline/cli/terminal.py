@@ -63,6 +63,11 @@ def escaped() -> Iterator[None]:
     sys.stdout, sys.stderr = before
 
 
+def quantity(n: int, noun: str) -> str:
+    """A number of things in English: 1 shard, 2,000 shards."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
 def human_bytes(n: float) -> str:
     """Bytes in decimal units."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 EPILOG = """\
 The page is read-only and for this machine: it is served on 127.0.0.1, answers only to whoever has the address with its token, and
 asks nothing of any other. Neighbours are exact over a sample of the rows, which the page names as one; `elmo-store index` makes
-an approximate index of all rows, which the page then offers. Needs the extra: pip install 'elmo-store[explore]'.
+an approximate index of all rows, which the page then offers. Needs the extra: pip install '.[explore]' in elmo-store's checkout.
 """
 
 

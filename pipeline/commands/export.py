@@ -1,7 +1,6 @@
 """``elmo-store export STORE --format NAME --output PATH``: a store's vectors in the files that other programs read."""
 
 import argparse
-import importlib.util
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -11,7 +10,8 @@ from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_number, add_quiet, add_storage_options, count
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
-from pipeline.cli.terminal import progress_bar
+from pipeline.cli.importing import is_installed
+from pipeline.cli.terminal import progress_bar, quantity
 from pipeline.jobs.spec import FLOATS, add_option
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ formats:
 
 docs/export.md says what stands in each, in which order, and which programs were tried. The output is a file; for safetensors,
 datasets and webdataset a folder, which the same command continues after an interruption, file by file; for elmoformanylangs
-how its files' names begin. HDF5 needs an extra: pip install 'elmo-store[export]'.
+how its files' names begin. HDF5 needs an extra: pip install '.[export]' in elmo-store's checkout.
 """
 
 
@@ -94,8 +94,9 @@ def check(args: argparse.Namespace) -> None:
     ]
     if unused:
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} has no use for {unused[0]}: leave it out")
-    if form.module == "hdf5" and importlib.util.find_spec("h5py") is None:
-        raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: pip install 'elmo-store[export]'")
+    if form.module == "hdf5" and not is_installed("h5py"):
+        remedy = "pip install '.[export]' in elmo-store's checkout"
+        raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: {remedy}")
 
 
 def touches(args: argparse.Namespace) -> locations.Touched:
@@ -149,8 +150,9 @@ def summary(report: "Report", output: str, seconds: float) -> str:
     if not report.written:
         return f"complete already: {output}"
     files = f"{len(report.files):,} file{'s' if len(report.files) != 1 else ''}"
-    lines = [f"{report.sentences:,} sentences, {report.tokens:,} tokens in {files}, in {seconds:,.1f} s: {output}"]
+    counts = f"{quantity(report.sentences, 'sentence')}, {quantity(report.tokens, 'token')}"
+    lines = [f"{counts} in {files}, in {seconds:,.1f} s: {output}"]
     if len(report.written) < len(report.files):
         lines.append(f"{len(report.files) - len(report.written):,} of the files were there already")
-    lines += [f"left out: {count:,} sentences ({why})" for why, count in sorted(report.left_out.items())]
+    lines += [f"left out: {quantity(count, 'sentence')} ({why})" for why, count in sorted(report.left_out.items())]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_quiet, add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.terminal import progress_bar
+from pipeline.cli.terminal import progress_bar, quantity
 from pipeline.commands.explore import check_layers
 
 if TYPE_CHECKING:
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 EPILOG = """\
 Both are kept in the folder indexes/ of the store, beside each other; neither is needed to read it.
+
 --by vectors: rows, approximately, by any mix of the layers; a byte a number of every state, half of a float16 store.
-  `elmo-store explore` offers it. Needs the extra: pip install 'elmo-store[explore]'.
---by text: sentences by their tokens, for programs that ask for the vectors of a text: store.sentence(text="I sat on the bank")
-  and store.find_text([...]) in Python. About 20 bytes a sentence.
+`elmo-store explore` offers it. Needs the extra: pip install '.[explore]' in elmo-store's checkout.
+
+--by text: sentences by their tokens, for programs that ask for the vectors of a text, store.sentence(text="I sat on the bank")
+and store.find_text([...]) in Python. About 20 bytes a sentence.
 """
 
 
@@ -62,11 +64,11 @@ def _by_vectors(store: "Store", on_progress: Callable[[int], None]) -> tuple[str
     from pipeline.explore import neighbours
 
     facts = neighbours.build(store, lambda done, _: on_progress(done))
-    return f"{facts['rows']:,} rows in {facts['lists']:,} lists", neighbours.FOLDER
+    return f"{quantity(facts['rows'], 'row')} in {quantity(facts['lists'], 'list')}", neighbours.FOLDER
 
 
 def _by_text(store: "Store", on_progress: Callable[[int], None]) -> tuple[str, str]:
     from elmo_store.format.layout import TEXT_INDEX
 
     facts = store.index_texts(on_progress)
-    return f"{facts['sentences']:,} sentences, {facts['texts']:,} of them different", TEXT_INDEX
+    return f"{quantity(facts['sentences'], 'sentence')}, {facts['texts']:,} of them different", TEXT_INDEX

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.exit_codes import Exit
-from pipeline.cli.terminal import human_bytes, in_line
+from pipeline.cli.terminal import human_bytes, in_line, quantity
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
@@ -66,10 +66,11 @@ def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str
         shown.append("counts:      not known yet, the job is still reading its input")
     else:
         shown.append(
-            f"counts:      {counts.sentences:,} sentences, {counts.tokens:,} tokens, {counts.rows:,} rows, "
-            f"{counts.rejected:,} records refused, {counts.words_cut:,} words truncated"
+            f"counts:      {quantity(counts.sentences, 'sentence')}, {quantity(counts.tokens, 'token')}, "
+            f"{quantity(counts.rows, 'row')}, "
+            f"{quantity(counts.rejected, 'record')} refused, {counts.words_cut:,} words truncated"
         )
-        shown.append(f"shards:      {facts['shards_done']:,} of {counts.shards:,}, {manifest.shard_rows:,} rows each")
+        shown.append(f"shards:      {facts['shards_done']:,} of {counts.shards:,}, {quantity(manifest.shard_rows, 'row')} each")
     bytes_ = ", ".join(f"{kind} {human_bytes(size)}" for kind, size in facts["bytes"].items()) or "none yet"
     shown += [
         f"model:       {manifest.model.name} ({manifest.model.fingerprint[:23]}…), start state {manifest.start_state.kind}",

@@ -193,7 +193,8 @@ def report(args: argparse.Namespace, result: "Result") -> None:
         if args.task == "tag" and args.plot:
             results.plot([result], args.plot)
     except ImportError as error:
-        raise CommandError(Exit.BAD_USAGE, f"--plot needs Matplotlib ({error}): pip install 'elmo-store[plot]'") from error
+        remedy = "pip install '.[plot]' in elmo-store's checkout"
+        raise CommandError(Exit.BAD_USAGE, f"--plot needs Matplotlib ({error}): {remedy}") from error
     except ValueError as error:
         raise CommandError(Exit.BAD_USAGE, f"--plot {args.plot}: {error}") from error
     except OSError as error:

@@ -1,7 +1,6 @@
 """``elmo-store report STORE``: one HTML file about its job, text and vectors; also at the end of a job that was asked for it."""
 
 import argparse
-import importlib.util
 import os
 from typing import TYPE_CHECKING
 
@@ -9,6 +8,7 @@ from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.importing import is_installed
 
 if TYPE_CHECKING:
     from elmo_store.storage.root import Root
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 REPORT = "report.html"  # in the store's folder, where no other file is named
 EPILOG = """\
 The page is self-contained: no script, nothing is asked of the network. What it says of text and vectors is of a sample that does
-not grow with the store. Needs the extra: pip install 'elmo-store[plot]'.
+not grow with the store. Needs the extra: pip install '.[plot]' in elmo-store's checkout.
 """
 
 
@@ -47,8 +47,8 @@ def check_possible(args: argparse.Namespace) -> None:
     """CommandError (bad usage) if a job was asked for its report and can't draw it, or will not wait for its own end."""
     if args.report and args.no_wait:
         raise CommandError(Exit.BAD_USAGE, "--report is written at the job's end: leave out --no-wait, or give `report` later")
-    if args.report and importlib.util.find_spec("matplotlib") is None:
-        raise CommandError(Exit.BAD_USAGE, "--report needs Matplotlib: pip install 'elmo-store[plot]'")
+    if args.report and not is_installed("matplotlib"):
+        raise CommandError(Exit.BAD_USAGE, "--report needs Matplotlib: pip install '.[plot]' in elmo-store's checkout")
 
 
 def after_job(code: Exit, args: argparse.Namespace) -> Exit:

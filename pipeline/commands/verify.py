@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_number, add_storage_options, natural
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.terminal import human_bytes, in_line, progress_bar
+from pipeline.cli.terminal import human_bytes, in_line, progress_bar, quantity
 
 if TYPE_CHECKING:
     from elmo_store.checking.verify import VerifyReport
@@ -89,11 +89,11 @@ def _as_text(report: "VerifyReport", faults: list[Any], recomputed: dict[str, An
     lines = [in_line(fault.text) for fault in faults]
     lines.append(
         f"{'damaged' if faults else 'sound'}: {report.objects:,} objects of {human_bytes(report.bytes)} {how}; "
-        f"{report.sentences:,} sentences in {report.shards:,} shards; {len(faults):,} faults"
+        f"{quantity(report.sentences, 'sentence')} in {quantity(report.shards, 'shard')}; {quantity(len(faults), 'fault')}"
     )
     if recomputed:
         lines.append(
-            f"recomputed: {recomputed['sentences']} sentences, {recomputed['same_bytes']} with the same bytes, "
+            f"recomputed: {quantity(recomputed['sentences'], 'sentence')}, {recomputed['same_bytes']} with the same bytes, "
             f"largest difference {recomputed['largest_difference']:g}"
         )
     return "\n".join(lines)

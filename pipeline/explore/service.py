@@ -311,7 +311,7 @@ def embed_own(text: str, manifest: Manifest, model: str | None = None) -> Embedd
         from model.files.registry import local_spec
         from pipeline.jobs import in_memory
     except ModuleNotFoundError as error:
-        raise OwnSentenceError(f"this needs {error.name}: pip install 'elmo-store[embed]'") from error
+        raise OwnSentenceError(f"this needs {error.name}: pip install '.[embed]' in elmo-store's checkout") from error
     try:
         where = model or local_spec(manifest.model.name)
         embedder = in_memory.embedder(where, manifest.precision, manifest.start_state.kind, "cpu")

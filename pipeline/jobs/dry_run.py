@@ -17,7 +17,7 @@ from elmo_store.format.manifest import Manifest
 from elmo_store.storage.root import Root
 from model.files.registry import card_language, load_model, model_options
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.cli.terminal import duration, human_bytes, in_line
+from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 from pipeline.jobs.embed_input import Input, opened_input
 from pipeline.jobs.preflight import check_precision, chosen_states, resolve_device, resolve_precision
 from pipeline.jobs.spec import EmbedOptions
@@ -192,7 +192,8 @@ def _lines(options: EmbedOptions, sample: Sample, job: Estimate, store_bytes: in
     """What a dry run prints. ``computing``: seconds; None where no rate is known."""
     about = "" if sample.exact else "about "
     of = "all of the input" if sample.exact else f"a sample of {human_bytes(sample.bytes)}"
-    yield f"from {of}: {sample.n_sentences:,} sentences, {sample.n_tokens:,} tokens, {sample.n_rejected:,} records refused"
+    refused = f"{quantity(sample.n_rejected, 'record')} refused"
+    yield f"from {of}: {quantity(sample.n_sentences, 'sentence')}, {quantity(sample.n_tokens, 'token')}, {refused}"
     yield f"  tokens    {about}{job.n_tokens:,}"
     yield f"  shards    {about}{-(-job.n_rows // options.shard_rows):,}"
     yield f"  store     {about}{human_bytes(store_bytes)}" + (", layout rows" if options.layout == "rows" else "")

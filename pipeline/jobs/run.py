@@ -15,10 +15,11 @@ from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.importing import is_installed
 from pipeline.cli.signals import name_of, say
 from pipeline.jobs.output import LeaseHolder, differences, tidy
 from pipeline.progress.bars import shown
-from pipeline.progress.summary import next_steps, summary
+from pipeline.progress.summary import next_commands, next_steps, summary
 from pipeline.runners.beam_options import quiet_workers
 from pipeline.runners.submission import SubmittedJob, only_prepares, pipeline_of, submit, worker_error
 from transforms.runtime.job_root import retry
@@ -172,6 +173,9 @@ def report(root: Root, manifest: Manifest, left: dict[str, Any] | None, *, secon
         print(line)
     print("next, in Python:")
     for line in next_steps(root, manifest):
+        print(f"    {line}")
+    print("or look at it:")
+    for line in next_commands(root, is_installed):
         print(f"    {line}")
 
 

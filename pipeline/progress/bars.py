@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
-from pipeline.cli.terminal import drawable, visible
+from pipeline.cli.terminal import drawable, quantity, visible
 from pipeline.progress.snapshot import ENDED, ProgressReader, Snapshot
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
@@ -47,8 +47,8 @@ class Screen:
         if self._bar is None:
             self._bar = self._new_bar(snapshot.stage, total)
         self._bar.n = done
-        counts = f"{snapshot.tokens_done:,} tokens" if snapshot.stage == "reading" else (
-            f"{snapshot.shards_done:,}/{snapshot.n_shards or 0:,} shards"
+        counts = quantity(snapshot.tokens_done, "token") if snapshot.stage == "reading" else (
+            f"{snapshot.shards_done:,}/{quantity(snapshot.n_shards or 0, 'shard')}"
         )  # fmt: skip
         self._bar.set_postfix_str(", ".join(filter(None, (counts, snapshot.pace))), refresh=False)
         self._bar.refresh()
@@ -59,7 +59,7 @@ class Screen:
         return tqdm(
             total=total, unit="B" if stage == "reading" else " tokens", unit_scale=True, desc=stage, leave=False,
             colour=None if os.environ.get("NO_COLOR") else "green", file=self._stream, ncols=size.columns, nrows=size.lines,
-            mininterval=0, miniters=0, bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{postfix}",
+            mininterval=0, miniters=0, bar_format="{desc} {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}{unit}{postfix}",
         )  # fmt: skip
 
     def _log(self, snapshot: Snapshot) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from elmo_store.errors import StoreError
 from elmo_store.format.layout import MANIFEST
 from elmo_store.storage.root import Root
-from pipeline.cli.terminal import duration, human_bytes
+from pipeline.cli.terminal import duration, human_bytes, quantity
 from transforms.runtime.work import PLAN, PROBLEM, PROGRESS, START, STOPPED
 
 ENDED = ("complete", "failed", "stopped")
@@ -64,14 +64,14 @@ class Snapshot:
         if self.stage == "stopped":
             return self.problem
         if self.stage == "complete":
-            return f"complete: {self.n_tokens or 0:,} tokens in {self.n_shards or 0:,} shards"
+            return f"complete: {quantity(self.n_tokens or 0, 'token')} in {quantity(self.n_shards or 0, 'shard')}"
         if self.stage == "finishing":
-            return f"finishing: all {self.n_shards or 0:,} shards are written"
+            return f"finishing: {quantity(self.n_shards or 0, 'shard')} written"
         total = self.n_tokens or 0
         share = 100 * self.tokens_done / total if total else 100.0
         return (
-            f"computing: {self.tokens_done:,} of {total:,} tokens ({share:.1f}%), {self.shards_done:,} of "
-            f"{self.n_shards or 0:,} shards, {self.pace or 'no rate yet'}"
+            f"computing: {self.tokens_done:,} of {quantity(total, 'token')} ({share:.1f}%), {self.shards_done:,} of "
+            f"{quantity(self.n_shards or 0, 'shard')}, {self.pace or 'no rate yet'}"
         )
 
 

@@ -1,12 +1,13 @@
 """What a finished job says: counts, bytes, speed, and what to do next in three lines of Python. Pure."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from elmo_store.format.layout import REJECTS, have_layers
 from elmo_store.format.manifest import Manifest
 from elmo_store.storage.root import Root
-from pipeline.cli.terminal import duration, human_bytes, in_line
+from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 
 
 def _why_none(manifest: Manifest) -> str:
@@ -25,15 +26,15 @@ def summary(root: Root, manifest: Manifest, left: Mapping[str, Any] | None, *, s
     together); None: the block says what the manifest does.
     """
     counts = manifest.sizes
-    size = f"{counts.shards:,} shards"
+    size = quantity(counts.shards, "shard")
     if left is not None:
         per_token = left["bytes"] / counts.tokens if counts.tokens else 0.0
         size = f"{human_bytes(left['bytes'])} in {size}, {per_token:,.0f} bytes a token"
     by_row = ", layout rows" if manifest.layout == "rows" else ""
     forms = " and ".join({"zarr": f"Zarr (states.zarr{by_row})", "parquet": "Parquet (states/)"}[f] for f in manifest.forms)
-    refused = f"{counts.rejected:,} records refused" + (f" (see {root.url(REJECTS)})" if counts.rejected else "")
+    refused = f"{quantity(counts.rejected, 'record')} refused" + (f" (see {root.url(REJECTS)})" if counts.rejected else "")
     rows = {
-        "text": f"{counts.sentences:,} sentences, {counts.tokens:,} tokens{_why_none(manifest)}",
+        "text": f"{quantity(counts.sentences, 'sentence')}, {quantity(counts.tokens, 'token')}{_why_none(manifest)}",
         "problems": f"{refused}, {counts.words_cut:,} words truncated at 48 bytes",
         "states": f"{', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}; {forms}",
         "size": size,
@@ -47,11 +48,11 @@ def _of_this_run(sums: Mapping[str, float], all_tokens: int, seconds: float) -> 
     rows = {}
     tokens = int(sums.get("tokens", 0))
     if tokens < all_tokens:
-        rows["earlier"] = f"{all_tokens - tokens:,} tokens were there already from an earlier run"
+        rows["earlier"] = f"{quantity(all_tokens - tokens, 'token')} there already from an earlier run"
     if tokens:
         reading, computing, writing = (sums.get(f"seconds_{name}", 0.0) for name in ("reading", "computing", "writing"))
         rows["this run"] = (
-            f"{tokens:,} tokens in {duration(seconds)} = {tokens / seconds:,.0f} tokens/s; "
+            f"{quantity(tokens, 'token')} in {duration(seconds)} = {tokens / seconds:,.0f} tokens/s; "
             f"workers read {reading:.1f} s, computed {computing:.1f} s, wrote {writing:.1f} s"
         )
     if retries := int(sums.get("retries", 0)):
@@ -69,6 +70,14 @@ def _of_this_run(sums: Mapping[str, float], all_tokens: int, seconds: float) -> 
 def share(sums: Mapping[str, float], part: str, whole: str) -> float | None:
     """What ``part`` is of ``whole``; None without numbers."""
     return sums[part] / sums[whole] if part in sums and sums.get(whole) else None
+
+
+def next_commands(root: Root, have: Callable[[str], bool]) -> list[str]:
+    """Commands that show the store and work in this environment; ``have`` says whether a module is installed."""
+    needs = {"report": ("matplotlib",), "explore": ("starlette", "uvicorn", "duckdb", "faiss")}
+    options = " --storage-options …" if root.storage_options else ""
+    possible = [name for name, modules in needs.items() if all(map(have, modules))]
+    return [f"elmo-store {name} {shlex.quote(str(root))}{options}" for name in (*possible, *(() if possible else ("info",)))]
 
 
 def next_steps(root: Root, manifest: Manifest) -> list[str]:

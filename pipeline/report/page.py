@@ -13,7 +13,7 @@ import numpy as np
 from elmo_store.figures import plots, vectors
 from elmo_store.figures.gather import StoreFigures
 from elmo_store.notebook import visible
-from pipeline.cli.terminal import duration
+from pipeline.cli.terminal import duration, quantity
 
 N_NEIGHBOURS = 4
 
@@ -155,7 +155,7 @@ def refused(figures: StoreFigures) -> str:
     ]
     seen = sum(figures.refused.counts.values())
     note = "" if seen == total else f" Reasons of {seen:,} of them, from a sample of the parts:"
-    return f"<p>{total:,} records were refused; each stands as a sentence without tokens.{note}</p>" + table(
+    return f"<p>{quantity(total, 'record')} refused; each stands as a sentence without tokens.{note}</p>" + table(
         rows, ("reason", "records", "examples")
     )
 
@@ -165,7 +165,7 @@ def sampled(figures: StoreFigures) -> str:
     n, total = len(figures.vectors.row), figures.vectors.n_rows
     if n < 2:
         return "<p>The store has too few rows for pictures of its vectors.</p>"
-    return f"<p>{'All' if n == total else 'A sample:'} {n:,} of {total:,} rows, in blocks of consecutive ones.</p>"
+    return f"<p>{'All' if n == total else 'A sample:'} {n:,} of {quantity(total, 'row')}, in blocks of consecutive ones.</p>"
 
 
 def neighbours(figures: StoreFigures) -> str:

@@ -30,7 +30,7 @@ CREDENTIALS = {  # scheme → variables in which this machine may have what its 
     "abfs": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_CONNECTION_STRING"),
 }
 _LOG = logging.getLogger(__name__)
-DATAFLOW_EXTRA = "pip install 'elmo-store[dataflow]'"
+DATAFLOW_EXTRA = "pip install '.[dataflow]' in elmo-store's checkout"
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pipeline.main import main
 from pipeline.runners import preflight as door
 from tests.deploy.conftest import Arguments, started
 
-pytest.importorskip("google.cloud.dataflow", reason="the Dataflow client is not installed: pip install 'elmo-store[dataflow]'")
+pytest.importorskip("google.cloud.dataflow", reason="the Dataflow client is not installed: pip install '.[dataflow]'")
 
 from tests.deploy.cloud import JOB_ID, Cloud, cloud_server  # it needs what the extra brings
 

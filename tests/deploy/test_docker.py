@@ -30,7 +30,7 @@ def stages(repo_dir: Path) -> dict[str, list[tuple[str, str]]]:
 def test_hadolint_has_nothing_to_say(repo_dir: Path) -> None:
     program = shutil.which("hadolint", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]))
     if program is None:
-        pytest.skip("hadolint is not installed: pip install 'elmo-store[test]'")
+        pytest.skip("hadolint is not installed: pip install '.[test]'")
     done = subprocess.run([program, str(repo_dir / DOCKERFILE)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 

@@ -340,7 +340,7 @@ def test_the_command(store: Store, tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(command) == 0
     told = capsys.readouterr().out
     assert "7 sentences, 26 tokens in 3 files" in told
-    assert "left out: 1 sentences (no words)" in told
+    assert "left out: 1 sentence (no words)" in told
     assert main(command) == 0
     assert "complete already" in capsys.readouterr().out
     assert main([*command, "--layers", "top"]) == 5

@@ -65,7 +65,7 @@ def test_jobs_on_bad_storage_continue_to_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_job_on_a_bad_network_continues_to_the_same_bytes(tmp_path: Path) -> None:
-    pytest.importorskip("moto", reason="moto[server] is not installed: pip install 'elmo-store[test]'")
+    pytest.importorskip("moto", reason="moto[server] is not installed: pip install '.[test]'")
     outcomes = network(tmp_path, 0.02, 1, seed=1)
     assert outcomes.wrong == []
     assert sum(outcomes.rows["S3"][kind] for kind in ("refused", "cut in the request", "cut in the answer", "slow"))

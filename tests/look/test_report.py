@@ -16,7 +16,7 @@ from pipeline.report.page import page, shown
 from tests.look import browser
 from tests.pipeline.conftest import Command
 
-pytest.importorskip("matplotlib", reason="Matplotlib is not installed: pip install 'elmo-store[plot]'")
+pytest.importorskip("matplotlib", reason="Matplotlib is not installed: pip install '.[plot]'")
 
 
 class Tags(HTMLParser):
@@ -67,7 +67,7 @@ def test_every_picture_says_what_is_expected_and_has_its_numbers(report: str, ho
 
 
 def test_refused_records_stand_there_with_reason_and_text(report: str) -> None:
-    assert "2 records were refused" in report
+    assert "2 records refused" in report
     assert "&lt;b&gt;bold&lt;/b&gt;" in report
 
 

@@ -56,7 +56,7 @@ def python_of(page: str) -> str:
         return found
     missing = [name for name in NEEDS.get(page, ()) if importlib.util.find_spec(name) is None]
     if missing:
-        pytest.skip(f"{', '.join(missing)} is not installed: pip install 'elmo-store[test,pages]'")
+        pytest.skip(f"{', '.join(missing)} is not installed: pip install '.[test,pages]'")
     return sys.executable
 
 

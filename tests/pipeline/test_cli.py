@@ -26,7 +26,7 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
     assert end.value.code == 0
     text = capsys.readouterr().out
     assert all(name in text for name in COMMANDS)
-    assert "4 incomplete" in text
+    assert "4  incomplete" in text
 
 
 def test_every_option_of_embed_says_its_default(capsys: pytest.CaptureFixture[str]) -> None:

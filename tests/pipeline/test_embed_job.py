@@ -341,7 +341,7 @@ def test_the_three_lines_of_python_in_the_summary_really_run(
 ) -> None:
     assert embed(tmp_path / "store") == Exit.COMPLETE
     said = capsys.readouterr().out
-    lines = [line.strip() for line in said[said.index("next, in Python:") :].splitlines()[1:]]
+    lines = [line.strip() for line in said[said.index("next, in Python:") : said.index("or look at it:")].splitlines()[1:]]
     assert len(lines) == 3
     exec("\n".join(lines), {})
     assert "60 sentences" in said

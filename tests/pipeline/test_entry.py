@@ -117,7 +117,7 @@ def test_a_missing_package_is_named_with_its_extra(
     monkeypatch.setattr(os, "environ", dict(os.environ))
     monkeypatch.setattr(entry.importlib, "import_module", fails)
     assert entry.main() == 2
-    assert f"pip install 'elmo-store[{extra}]'" in capsys.readouterr().err
+    assert f"pip install '.[{extra}]'" in capsys.readouterr().err
 
 
 def test_every_extra_that_is_named_exists(repo_dir: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_look_follows_the_stages(root: Root) -> None:
     assert computing.seconds_left == pytest.approx(35.0)
     assert computing.line() == "computing: 300 of 1,000 tokens (30.0%), 3 of 10 shards, 20 tokens/s, 0:00:35 left"
     computed(root, "a", [[0, 10]], began=105.0, ended=125.0, call_tokens=400)
-    assert reader.look().line() == "finishing: all 10 shards are written"
+    assert reader.look().line() == "finishing: 10 shards written"
     root.put_json("elmo_store.json", {"complete": True, "counts": {"tokens": 1000, "shards": 10}})
     assert reader.look().line() == "complete: 1,000 tokens in 10 shards"
 
@@ -175,8 +175,8 @@ def test_a_terminal_sees_a_bar_with_tokens_rate_and_time_left(root: Root) -> Non
     screen.show(Snapshot("complete", n_tokens=1000, n_shards=4))
     screen.close()
     text = terminal.getvalue()
-    for part in ("starting", "reading  25%", "2.50M/10.0M, 0 tokens, 1.0 MB/s, 0:00:08 left", "computing  50%", "2/4 shards",
-                 "10 tokens/s, 0:00:50 left", "finishing: all 4 shards"):  # fmt: skip
+    for part in ("starting", "reading  25%", "2.50M/10.0MB, 0 tokens, 1.0 MB/s, 0:00:08 left", "computing  50%", "2/4 shards",
+                 "10 tokens/s, 0:00:50 left", "500/1.00k tokens", "finishing: 4 shards"):  # fmt: skip
         assert part in text
     assert text.endswith("\r\x1b[K")  # nothing is left in the way of the summary
 

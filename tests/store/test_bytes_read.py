@@ -268,7 +268,7 @@ def test_an_open_store_is_read_in_other_processes(
 ) -> None:
     folder = str(tmp_path_factory.mktemp("fork")) if place == "local" else request.getfixturevalue("s3_url")
     if place == "s3 by obstore":
-        pytest.importorskip("obstore", reason="pip install 'elmo-store[obstore]'")
+        pytest.importorskip("obstore", reason="pip install '.[obstore]'")
     make_store(f"{folder}/forked")
     script = tmp_path_factory.mktemp("script") / "forked.py"
     script.write_text(program)

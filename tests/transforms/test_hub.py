@@ -19,7 +19,7 @@ from transforms.inputs.records import InputError, ReadSettings
 from transforms.readers import read_split
 from transforms.stages.split import plan_splits
 
-pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed: pip install 'elmo-store[hf]'")
+pytest.importorskip("huggingface_hub", reason="huggingface_hub is not installed: pip install '.[hf]'")
 REPO = "datasets/me/corpus"
 FILES = {"README.md": b"# A corpus\n", "data/a.tok": b"a b\n" * 10, "data/deep/b.tok.gz": gzip.compress(b"c\n")}
 COMMIT = "0" * 39 + "1"

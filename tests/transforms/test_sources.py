@@ -174,7 +174,7 @@ def test_any_filesystem(tmp_path: Path) -> None:
 
 
 def test_a_web_server_without_ranges(tmp_path: Path) -> None:
-    pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install 'elmo-store[http]'")
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install '.[http]'")
     write(tmp_path / "a.tok", b"a b\n" * 100)
     handler = partial(QuietHandler, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -193,7 +193,7 @@ def test_a_web_server_without_ranges(tmp_path: Path) -> None:
 
 
 def test_https_is_read_in_one_pass(tmp_path: Path) -> None:
-    pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install 'elmo-store[http]'")
+    pytest.importorskip("aiohttp", reason="aiohttp is not installed: pip install '.[http]'")
     write(tmp_path / "a.tok", b"".join(b"a %d\n" % i for i in range(100)))
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(RangeHandler, directory=str(tmp_path))) as server:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -130,7 +130,7 @@ def _why_not_listed(error: Exception) -> str:
     if isinstance(error, PermissionError):
         return f"access is denied ({error}): check the rights or the credentials"
     if isinstance(error, ImportError):
-        return f"{error}: install the filesystem of that URL, for example pip install 'elmo-store[all]'"
+        return f"{error}: install the filesystem of that URL, for example pip install '.[all]' in elmo-store's checkout"
     return f"bad input location: {type(error).__name__}: {error}"  # object stores have errors of their own
 
 

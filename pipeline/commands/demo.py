@@ -1,0 +1,68 @@
+"""``elmo-store demo``: a word in a few sentences, and which of its occurrences are nearest to each other, layer by layer."""
+
+import argparse
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.cli.exit_codes import CommandError, Exit
+
+WORD = "bank"
+SENTENCES = (
+    "He sat on the bank of the river.",
+    "They walked along the bank of the stream.",
+    "Trees grow along the river bank.",
+    "Her bank lent the company money.",
+    "The central bank raised its interest rates.",
+    "The bank sold its bonds.",
+)
+LOADS = "PyTorch"
+EPILOG = """\
+Nothing is written. Layer 0 knows the word alone, so there every occurrence is the same; the layers above know its sentence.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help=f"running text (default: {len(SENTENCES)} with {WORD})")
+    parser.add_argument("--word", default=WORD, metavar="TOKEN", help=f"a token of them, twice at least (default: {WORD})")
+    parser.add_argument("--model", default="default", help="a name, a folder or a URL, as of embed (default: default)")
+
+
+def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    from elmo_store.embedded import embed
+
+    try:
+        embedded = embed(args.sentences or SENTENCES, args.model, dtype="float32")
+    except (ImportError, ValueError) as error:
+        raise CommandError(Exit.BAD_USAGE, str(error)) from error
+    occurrences = [(n, i) for n, sentence in enumerate(embedded) for i, token in enumerate(sentence.tokens) if token == args.word]
+    if len(occurrences) < 2:
+        times = "once" if occurrences else "nowhere"
+        raise CommandError(
+            Exit.BAD_USAGE, f"{args.word!r} stands {times} in the sentences: give two at least that have it as a token"
+        )
+    shown = [_marked(embedded[n].tokens, i) for n, i in occurrences]
+    vectors = np.stack([embedded[n].layers()[i] for n, i in occurrences])  # [occurrences, L+1, 2p]
+    for layer in range(vectors.shape[1]):
+        near, cosine = nearest(vectors[:, layer])
+        print(f"\nlayer {layer}: each {args.word}, and the {args.word} nearest to it by cosine")
+        if np.allclose(cosine, 1, atol=1e-4):
+            print("  all are the same vector")
+            continue
+        width = max(map(len, shown))
+        for text, other, value in zip(shown, near, cosine, strict=True):
+            print(f"  {text:<{width}}  {value:.2f}  {shown[other]}")
+    return Exit.COMPLETE
+
+
+def _marked(tokens: tuple[str, ...], i: int) -> str:
+    return " ".join((*tokens[:i], f"[{tokens[i]}]", *tokens[i + 1 :]))
+
+
+def nearest(vectors: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.float32]]:
+    """Of each of the vectors [n, width] the other one with the greatest cosine: its number [n], and the cosine [n]."""
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    cosines = unit @ unit.T  # [n, n]
+    np.fill_diagonal(cosines, -np.inf)
+    near = cosines.argmax(axis=1)
+    return near, cosines[np.arange(len(near)), near]
