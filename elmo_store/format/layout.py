@@ -93,6 +93,11 @@ def row_bytes(dtype: str, n_states: int, channels: int) -> int:
     return n_states * (channels * NUMBER_BYTES[dtype] + (SCALE_BYTES if dtype == "int8" else 0))
 
 
+def kept_layout(asked: str, forms: Sequence[str], states: Sequence[str]) -> str:
+    """``asked``, where it means something: without the Zarr form, and of one state alone, readers need not know of layouts."""
+    return asked if "zarr" in forms and len(states) > 1 else "states"
+
+
 def n_layers(states: Sequence[str]) -> int:
     """L of a full set of 2L+1 states; ValueError if ``states`` are not exactly those of `state_names`."""
     if not have_layers(states):

@@ -116,7 +116,6 @@ class ViewSettings:
         store_forms: "zarr", "parquet" or both.
         compression: of the Zarr form's inner chunks.
         inner_checksum: of the Zarr form's inner chunks.
-        zarr_layout: "states" or "rows".
     """
 
     shard_rows: int | None = None
@@ -124,7 +123,6 @@ class ViewSettings:
     store_forms: Sequence[str] | None = None
     compression: str | None = None
     inner_checksum: str | None = None
-    zarr_layout: str | None = None
 
 
 def write_view(
@@ -175,7 +173,8 @@ def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, setting
     forms = None if settings.store_forms is None else tuple(settings.store_forms)
     asked = {
         "shard_rows": settings.shard_rows, "dtype": settings.dtype, "forms": forms,
-        "compression": settings.compression, "checksum": settings.inner_checksum, "layout": settings.zarr_layout,
+        "compression": settings.compression, "checksum": settings.inner_checksum,
+        "layout": layout.kept_layout(like.layout, forms or like.forms, like.states),
     }  # fmt: skip
     changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     size = settings.shard_rows or like.shard_rows

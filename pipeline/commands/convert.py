@@ -59,7 +59,7 @@ def converted_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
         mix = replace(mix, weight_sets=tuple(weights for weights in mix.weight_sets if weights.name in states))
     asked_else = {name: value for name in ("checksum", "layout") if (value := getattr(args, name))}
     converted = derive_job.output_manifest(args, manifest, states=states, mix=mix, **asked_else)
-    if converted.layout == "rows" and "zarr" not in converted.forms:
+    if args.layout == "rows" and "zarr" not in converted.forms:
         raise CommandError(Exit.BAD_USAGE, NO_ROWS)
     # The source's job stays, so that --recompute knows how the states were computed.
     own_job = {

@@ -14,7 +14,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import JobMismatchError, StoreError
-from elmo_store.format.layout import INPUTS, MANIFEST, START_STATE, check_scale_columns
+from elmo_store.format.layout import INPUTS, MANIFEST, START_STATE, check_scale_columns, kept_layout
 from elmo_store.format.manifest import Manifest, read_inputs, write_manifest
 from elmo_store.reading.watched import opened_store
 from elmo_store.storage.location import Location
@@ -113,6 +113,8 @@ def output_manifest(args: argparse.Namespace, source: Manifest, **changes: Any) 
     CommandError for names that an int8 store can't have.
     """
     forms = STORES[args.store] if args.store else source.forms
+    changes = {"states": source.states, "layout": source.layout} | changes
+    changes["layout"] = kept_layout(changes["layout"], forms, changes["states"])
     made = replace(
         source,
         complete=False,
@@ -122,7 +124,7 @@ def output_manifest(args: argparse.Namespace, source: Manifest, **changes: Any) 
         forms=forms,
         compression=args.compression or source.compression,
         software=versions(),
-        **({"layout": source.layout if "zarr" in forms else "states"} | changes),
+        **changes,
     )
     if made.is_int8:
         try:

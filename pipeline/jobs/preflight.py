@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 
 from elmo_store.errors import OverlapError
-from elmo_store.format.layout import state_names
+from elmo_store.format.layout import kept_layout, state_names
 from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_outside
@@ -127,7 +127,7 @@ def new_manifest(options: EmbedOptions, source: Input, model: LoadedModel) -> Ma
         forms=options.forms,
         compression=options.compression,
         checksum=options.checksum,
-        layout=options.layout,
+        layout=kept_layout(options.layout, options.forms, states),
         counts=None,
         input=InputInfo(job["input"], len(describe_files(splits))),
         fields=read.fields,

@@ -95,8 +95,10 @@ def test_a_layout_of_rows_by_every_way(
     some = elmo_store.open(tmp_path / "some")
     assert some.manifest.required_features == ("int8-scale", "rows-layout")
     np.testing.assert_array_equal(some.read(), quantized(one.read(("fwd2", "bwd2"))).floats())
-    assert convert(rows, tmp_path / "table", "--store", "parquet") == Exit.COMPLETE
-    assert elmo_store.open(tmp_path / "table").manifest.layout == "states"
+    for options in (["--store", "parquet"], ["--states", "fwd2"]):  # where it means nothing, readers are asked for nothing
+        out = tmp_path / options[1]
+        assert convert(rows, out, *options) == Exit.COMPLETE
+        assert elmo_store.open(out).manifest.required_features == ()
 
 
 def test_a_layout_of_rows_needs_the_zarr_form(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

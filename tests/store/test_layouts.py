@@ -32,7 +32,10 @@ def views(store: elmo_store.Store, folder: Path) -> Arrays:
     yield store.select([3, 1]).read(("bwd2", "x"))
     yield elmo_store.concat([store, store]).read(rows=slice(store.n_rows - 5, store.n_rows + 5))
     yield elmo_store.cached(store, folder / store.manifest.layout, max_bytes=1 << 20).read()
-    yield store.slice().write(folder / f"{store.manifest.layout}-written", zarr_layout="rows").read()
+    written = store.slice().write(folder / f"{store.manifest.layout}-written")
+    assert written.manifest.layout == store.manifest.layout
+    yield written.read()
+    yield store.slice().write(folder / f"{store.manifest.layout}-parquet", store_forms=("parquet",)).read()
 
 
 def datasets(store: elmo_store.Store, folder: Path) -> Arrays:
