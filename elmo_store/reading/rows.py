@@ -59,7 +59,7 @@ class Sentence:
         return notebook.table(f"elmo_store.Sentence {self.index:,} ({len(words):,} tokens)", facts.items())
 
     def __repr__(self) -> str:
-        return f"<Sentence {self.index} of {self._store.url}: rows {self.span[0]} … {self.span[1]}>"
+        return f"<Sentence {self.index:,} of {self._store.url}: rows {self.span[0]:,} … {self.span[1]:,}>"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Sentence):
@@ -170,7 +170,7 @@ class Batch:
         return len(self.numbers)
 
     def __repr__(self) -> str:
-        return f"<Batch of {len(self)} sentences, {self.offsets[-1]} rows of {self.states.shape[1]} × {self.states.shape[2]}>"
+        return f"<Batch of {len(self):,} sentences, {self.offsets[-1]:,} rows of {self.states.shape[1]} × {self.states.shape[2]}>"
 
     def __iter__(self) -> Iterator[tuple[Sentence, Array]]:
         """Each sentence with its rows [n_rows, states asked for, channels]."""
@@ -189,7 +189,7 @@ class StateView:
         self.ndim = 2
 
     def __repr__(self) -> str:
-        return f"<StateView {self.name} of {self._store.url}: {self.shape[0]} × {self.shape[1]} {self.dtype}>"
+        return f"<StateView {self.name} of {self._store.url}: {self.shape[0]:,} × {self.shape[1]} {self.dtype}>"
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -74,7 +74,7 @@ class StoreReader(Readable):
 
     def __repr__(self) -> str:
         counts = self.manifest.counts
-        size = f"{counts.sentences} sentences, {counts.rows} rows" if counts else "still reading its input"
+        size = f"{counts.sentences:,} sentences, {counts.rows:,} rows" if counts else "still reading its input"
         return (
             f"<{type(self).__name__} {self.url}: {size}, {len(self.states)} × {self.channels} {self.manifest.dtype}, {self.form}>"
         )

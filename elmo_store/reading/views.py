@@ -44,7 +44,7 @@ class Selection(Readable, Generic[S]):
         return Selection, (self.store, self.numbers)
 
     def __repr__(self) -> str:
-        return f"<Selection of {self.n_sentences} sentences of {self.url}>"
+        return f"<Selection of {self.n_sentences:,} sentences of {self.url}>"
 
     @property
     def n_rows(self) -> int:  # type: ignore[override]
@@ -179,7 +179,7 @@ class Concatenation(Readable):
         return Concatenation, (self.stores,)
 
     def __repr__(self) -> str:
-        return f"<Concatenation of {len(self.stores)} stores: {self.n_sentences} sentences, {self.n_rows} rows>"
+        return f"<Concatenation of {len(self.stores)} stores: {self.n_sentences:,} sentences, {self.n_rows:,} rows>"
 
     def _by_store(self, numbers: Sequence[int] | Int64) -> Iterator[tuple[int, npt.NDArray[np.intp], list[int]]]:
         """Each store that holds some of the sentences: its place, theirs in ``numbers``, their numbers in it."""

@@ -48,7 +48,7 @@ class SentenceDataset(Dataset[Item]):
         self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self)} sentences of {self.store!r}, states {', '.join(self.states)}>"
+        return f"<{type(self).__name__}: {len(self):,} sentences of {self.store!r}, states {', '.join(self.states)}>"
 
     def __len__(self) -> int:
         return len(self.indices)

@@ -79,6 +79,25 @@ def test_every_block_runs(page: str, stores: Path, repo_dir: Path) -> None:
     assert speaks or errors == ""
 
 
+@pytest.mark.slow
+def test_every_cell_of_the_notebook_runs_and_shows_something(
+    stores: Path, repo_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a kernel of this environment; what it shows are tables and pictures that hold their data, nothing of a network."""
+    nbformat = pytest.importorskip("nbformat", reason="nbclient is not installed: pip install '.[test]'")
+    client = pytest.importorskip("nbclient", reason="nbclient is not installed: pip install '.[test]'")
+    monkeypatch.setenv("JUPYTER_PREFER_ENV_PATH", "1")
+    notebook = nbformat.read(repo_dir / "docs/worked/notebook.ipynb", as_version=4)
+    assert all(not cell.outputs for cell in notebook.cells if cell.cell_type == "code")  # kept without: the test has them made
+    client.NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(stores)}}).execute()
+    shown = [cell.outputs[-1].data for cell in notebook.cells if cell.cell_type == "code"]
+    assert all("text/html" in data or "image/svg+xml" in data or "text/plain" in data for data in shown)
+    pictures = [cell.outputs[-1].data for cell in notebook.cells if "store.plot." in cell.source and cell.cell_type == "code"]
+    assert len(pictures) == 3
+    assert all("<svg" in str(data) for data in pictures)
+    assert "2,200 tokens" in str(shown[0])
+
+
 def test_all_pages_are_run_and_listed(repo_dir: Path) -> None:
     folder = repo_dir / "docs/worked"
     assert {path.stem for path in folder.glob("*.md")} == {*PAGES, "README"}
