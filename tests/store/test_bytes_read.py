@@ -12,10 +12,14 @@ import fsspec
 import numpy as np
 import pytest
 from fsspec.implementations.memory import MemoryFile, MemoryFileSystem
+from hypothesis import given
+from hypothesis import strategies as st
 
 import elmo_store
 from elmo_store.format import layout
 from elmo_store.storage.filesystems import OBSTORE
+from elmo_store.storage.ranges import MERGE_GAP_BYTES
+from tests.examples import examples
 from tests.s3_server import counted
 from tests.store.support import Written, make_store
 
@@ -149,6 +153,30 @@ def test_a_sentence_on_s3_is_one_request_where_states_stand_side_by_side(
         traffic.reset()
         np.testing.assert_array_equal(sentence["bwd1"], states[:, 2])
         assert traffic.bytes == (20 * row_bytes if "layout" in settings else 20 * row_bytes // 5)
+
+
+@pytest.fixture(scope="module")
+def by_row() -> Written:
+    fsspec.register_implementation("counting", CountingFileSystem, clobber=True)
+    return make_store(
+        f"counting://{uuid4()}", store_forms=("zarr",), lengths=(900,) * 10, parts=(10,), shard_rows=512, layout="rows"
+    )
+
+
+@examples(40)
+@given(rows=st.lists(st.integers(0, 8999), max_size=12), lengths=st.lists(st.integers(1, 700), min_size=12, max_size=12))
+def test_runs_of_rows_are_one_request_a_shard_where_states_stand_side_by_side(
+    by_row: Written, rows: list[int], lengths: list[int]
+) -> None:
+    spans = [range(first, min(first + n, 9000)) for first, n in zip(rows, lengths, strict=False)]
+    wanted = np.array([row for span in spans for row in span], np.int64)
+    store = elmo_store.open(by_row.root.url())
+    CountingFileSystem.requests = 0
+    CountingFileSystem.fetched.clear()
+    np.testing.assert_array_equal(store.read(rows=wanted), by_row.states[wanted])
+    assert CountingFileSystem.requests <= sum((span[-1] // 512) - span[0] // 512 + 1 for span in spans)
+    row_bytes = by_row.manifest.row_bytes
+    assert _vectors(CountingFileSystem.fetched) <= wanted.size * row_bytes + len(spans) * MERGE_GAP_BYTES
 
 
 def test_a_sentence_costs_one_part(fetched: Counter[str]) -> None:
