@@ -1,8 +1,8 @@
 // Many pieces of open files into one buffer, as a Python extension: what `runs` does piece by piece.
 //
 // Built by setup.py where there is a C compiler on a POSIX system; without it the same is read in Python, several times slower
-// (tests/store/test_runs.py compares them). Python's lock is released while bytes are read. What the page cache holds is copied
-// at once; the rest is announced to the kernel first, all of it, and read after that, so that a disk which serves many requests
+// (tests/store/test_runs.py compares them). Python's lock is released while bytes are read. Pieces that follow each other in a
+// file are one request, wherever they go. What the page cache holds is copied at once; the rest is announced to the kernel first, all of it, and read after that, so that a disk which serves many requests
 // together gets them together.
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
@@ -11,10 +11,12 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 enum { LATE_RANGES = 1024 };  // at most announced to the kernel at a time
+enum { TOGETHER = 256 };      // pieces that one request reads
 enum { FINE, NO_READ, SHORT };
 
 typedef struct {
@@ -39,43 +41,68 @@ static Outcome read_now(Range r) {
     return (Outcome){FINE, 0, 0, 0};
 }
 
-// Reads what is in memory. True if that was all; otherwise what is left stands in *r, and the kernel knows that it will be read.
-static int read_cached(Range *r) {
+// Reads what is in memory of n pieces that follow each other in a file. Gives how many it read whole; what is left of the next
+// stands in it then, and the kernel knows that the rest will be read.
+static int64_t read_cached(Range *r, int64_t n) {
 #ifdef RWF_NOWAIT
-    struct iovec into = {r->to, (size_t)r->length};
-    ssize_t n = preadv2(r->fd, &into, 1, (off_t)r->offset, RWF_NOWAIT);
-    if (n == r->length) return 1;
-    if (n > 0) r->to += n, r->offset += n, r->length -= n;
-    if (n > 0 || (n < 0 && errno == EAGAIN)) posix_fadvise(r->fd, (off_t)r->offset, (off_t)r->length, POSIX_FADV_WILLNEED);
+    struct iovec into[TOGETHER];
+    int64_t wanted = 0, whole = 0;
+    for (int64_t i = 0; i < n; i++) {
+        into[i] = (struct iovec){r[i].to, (size_t)r[i].length};
+        wanted += r[i].length;
+    }
+    const ssize_t got = preadv2(r->fd, into, (int)n, (off_t)r->offset, RWF_NOWAIT);
+    if (got == wanted) return n;
+    int64_t left = got > 0 ? got : 0;
+    if (got > 0 || (got < 0 && errno == EAGAIN)) posix_fadvise(r->fd, (off_t)(r->offset + left), (off_t)(wanted - left), POSIX_FADV_WILLNEED);
+    while (left >= r[whole].length) left -= r[whole++].length;
+    r[whole].to += left, r[whole].offset += left, r[whole].length -= left;
+    return whole;
 #else
-    (void)r;
-#endif
+    (void)r, (void)n;
     return 0;
+#endif
 }
 
 typedef struct {
-    const int64_t *fds, *of, *starts, *n_bytes, *places;
-    int64_t n_pieces, n_runs, run_bytes;
+    const int64_t *fds, *of, *starts, *n_bytes, *places, *steps;
+    int64_t n_pieces, n_runs;
     char *out;
 } Job;
 
+// Run `run` of the pieces from `first` on that follow each other in one file. Gives how many they are.
+static int64_t neighbours(const Job *job, int64_t first, int64_t run, Range *r) {
+    int64_t n = 0;
+    for (int64_t piece = first; piece < job->n_pieces && n < TOGETHER; piece++, n++) {
+        const int64_t file = job->of[piece], start = job->starts[piece * job->n_runs + run];
+        if (n && (file != r[n - 1].file || start != r[n - 1].offset + r[n - 1].length)) break;
+        r[n] = (Range){(int)job->fds[file], file, start, job->n_bytes[piece], job->out + job->places[piece] + run * job->steps[piece]};
+    }
+    return n;
+}
+
+static Outcome read_late(const Range *late, int64_t n) {
+    Outcome last = {FINE, 0, 0, 0};
+    for (int64_t i = 0; i < n && last.what == FINE; i++) last = read_now(late[i]);
+    return last;
+}
+
 static Outcome read_all(const Job *job) {
     Outcome last = {FINE, 0, 0, 0};
-    Range late[LATE_RANGES];
-    int n_late = 0;
-    for (int64_t piece = 0; piece < job->n_pieces && last.what == FINE; piece++) {
-        const int64_t file = job->of[piece];
-        for (int64_t run = 0; run < job->n_runs && last.what == FINE; run++) {
-            char *to = job->out + run * job->run_bytes + job->places[piece];
-            Range r = {(int)job->fds[file], file, job->starts[piece * job->n_runs + run], job->n_bytes[piece], to};
-            if (!r.length || read_cached(&r)) continue;
-            late[n_late++] = r;
-            if (n_late == LATE_RANGES)
-                for (int i = n_late = 0; i < LATE_RANGES && last.what == FINE; i++) last = read_now(late[i]);
+    Range late[LATE_RANGES + TOGETHER];
+    int64_t n_late = 0;
+    for (int64_t run = 0; run < job->n_runs; run++) {
+        for (int64_t piece = 0; piece < job->n_pieces && last.what == FINE;) {
+            Range *next = late + n_late;
+            const int64_t n = neighbours(job, piece, run, next), whole = read_cached(next, n);
+            memmove(next, next + whole, (size_t)(n - whole) * sizeof *next);
+            piece += n, n_late += n - whole;
+            if (n_late < LATE_RANGES) continue;
+            last = read_late(late, n_late);
+            n_late = 0;
         }
     }
-    for (int i = 0; i < n_late && last.what == FINE; i++) last = read_now(late[i]);
-    return last;
+    return last.what == FINE ? read_late(late, n_late) : last;
 }
 
 // None, or (file, byte) where a file ends before the byte; OSError.
@@ -96,31 +123,30 @@ static PyObject *run(const Job *job) {
 
 static int64_t entries(const Py_buffer *view) { return view->len / (int64_t)sizeof(int64_t); }
 
-static int fits(const Job *job, const Py_buffer *view, int64_t out_bytes) {  // view: fds, of, starts, n_bytes, places
-    const int64_t n = job->n_pieces, n_files = entries(&view[0]);
-    if (entries(&view[3]) != n || entries(&view[4]) != n || entries(&view[2]) != n * job->n_runs) return 0;
-    if (job->run_bytes < 0 || (job->run_bytes && job->n_runs > out_bytes / job->run_bytes)) return 0;
+static int fits(const Job *job, const Py_buffer *view, int64_t out_bytes) {  // view: fds, of, starts, n_bytes, places, steps
+    const int64_t n = job->n_pieces, n_files = entries(&view[0]), later = job->n_runs > 1 ? job->n_runs - 1 : 0;
+    if (entries(&view[3]) != n || entries(&view[4]) != n || entries(&view[5]) != n || entries(&view[2]) != n * job->n_runs) return 0;
     for (int64_t i = 0; i < n; i++) {
-        if (job->of[i] < 0 || job->of[i] >= n_files || job->places[i] < 0 || job->n_bytes[i] < 0) return 0;
-        if (job->n_bytes[i] > job->run_bytes || job->places[i] > job->run_bytes - job->n_bytes[i]) return 0;
+        if (job->of[i] < 0 || job->of[i] >= n_files || job->places[i] < 0 || job->n_bytes[i] < 0 || job->steps[i] < 0) return 0;
+        if (job->n_bytes[i] > out_bytes || (later && job->steps[i] > out_bytes / later)) return 0;
+        if (job->places[i] > out_bytes - job->n_bytes[i] - later * job->steps[i]) return 0;
     }
     return 1;
 }
 
-// read_runs(fds, of, starts, n_bytes, places, run_bytes, out): see runs.Runs; arrays are int64.
+// read_runs(fds, of, starts, n_bytes, places, steps, out): see runs.Runs; arrays are int64.
 static PyObject *read_runs(PyObject *self, PyObject *args) {
     (void)self;
-    Py_buffer view[5], out;
-    long long run_bytes;
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*Lw*", &view[0], &view[1], &view[2], &view[3], &view[4], &run_bytes, &out)) return NULL;
+    Py_buffer view[6], out;
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*w*", &view[0], &view[1], &view[2], &view[3], &view[4], &view[5], &out)) return NULL;
     const int64_t n = entries(&view[1]), n_runs = n ? entries(&view[2]) / n : 0;
-    const Job job = {view[0].buf, view[1].buf, view[2].buf, view[3].buf, view[4].buf, n, n_runs, run_bytes, out.buf};
+    const Job job = {view[0].buf, view[1].buf, view[2].buf, view[3].buf, view[4].buf, view[5].buf, n, n_runs, out.buf};
     PyObject *result = NULL;
     if (fits(&job, view, out.len))
         result = run(&job);
     else
         PyErr_SetString(PyExc_ValueError, "the pieces do not fit the buffer, or one another");
-    for (int i = 0; i < 5; i++) PyBuffer_Release(&view[i]);
+    for (int i = 0; i < 6; i++) PyBuffer_Release(&view[i]);
     PyBuffer_Release(&out);
     return result;
 }
@@ -144,7 +170,7 @@ static PyObject *read_run(PyObject *self, PyObject *args) {
         Py_XDECREF(number);
         ready = !PyErr_Occurred();
     }
-    const Job job = {&file, &zero, starts, &share, &zero, 1, n, share, out.buf};
+    const Job job = {&file, &zero, starts, &share, &zero, &share, 1, n, out.buf};
     PyObject *result = ready ? run(&job) : NULL;
     if (starts != few) free(starts);
     PyBuffer_Release(&out);

@@ -17,7 +17,7 @@ from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Empty, Int8Rows
-from elmo_store.forms.runs import Blocks, PlainRows, RowReader, Spans, cut
+from elmo_store.forms.runs import Blocks, Places, PlainRows, RowReader, Spans, cut
 from elmo_store.storage.data import Data
 from elmo_store.storage.parquet_files import GroupsOf, read_footers, read_tables
 from elmo_store.storage.recent import Recent
@@ -94,6 +94,10 @@ class ParquetRows(RowReader):
         super().__init__(root, manifest)
         self._plain = PlainRows(root, manifest.shard_rows, manifest.channels, manifest.dtype, self._find_blocks)
         self._footers: Recent[int, _Footer] = Recent(FOOTERS_AT_HAND)
+
+    def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        """See `RowReader.read_into`."""
+        return not self._manifest.is_int8 and out.ndim == 2 and self._plain.read_into(states, spans, places, out)
 
     def _numbers(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:
         rows = self._plain.read(states, spans, empty)

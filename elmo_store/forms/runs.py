@@ -38,7 +38,8 @@ class Runs(NamedTuple):
         of: the object of each piece [n].
         starts: first byte of each run [n, k].
         n_bytes: bytes of each of a piece's runs [n].
-        places: where they go in each of the k parts of the buffer [n].
+        places: the byte of the buffer that a piece's first run goes to [n].
+        steps: bytes from there to its next run's place [n].
     """
 
     rels: Sequence[str]
@@ -47,6 +48,14 @@ class Runs(NamedTuple):
     starts: Int64
     n_bytes: Int64
     places: Int64
+    steps: Int64
+
+
+class Places(NamedTuple):
+    """Where the rows of n spans go in an array of rows: those of part j of span i from row ``first[i] + j × step[i]`` on."""
+
+    first: Int64
+    step: Int64
 
 
 class Pieces(NamedTuple):
@@ -106,6 +115,13 @@ def joined(spans: Int64) -> Int64:
     return np.stack([spans[np.append(True, breaks), 0], spans[np.append(breaks, True), 1]], axis=1)
 
 
+def offsets_of(spans: Int64) -> Int64:
+    """Where the rows of each of the spans [n, 2] begin if they follow each other, and at last how many there are: [n + 1]."""
+    offsets = np.zeros(len(spans) + 1, np.int64)
+    np.cumsum(spans[:, 1] - spans[:, 0], out=offsets[1:])
+    return offsets
+
+
 @functools.cache
 def compiled() -> Any:
     """The extension that reads many pieces of files at once (_ranges.c); None where it was not built."""
@@ -142,7 +158,7 @@ class RunReader:
         self._extension = compiled() if root.is_local else None
 
     def read_runs(self, runs: Runs, out: npt.NDArray[Any]) -> None:
-        """Fill the C-contiguous array ``out``, whose bytes are k equal parts: part j with the j-th run of each piece.
+        """Read the runs into the C-contiguous array ``out``.
 
         All requests of one call are under way together where the filesystem can; so are those of a local disk.
 
@@ -155,18 +171,17 @@ class RunReader:
             for file, rel, size in zip(files, runs.rels, runs.sizes.tolist(), strict=True):
                 _check(file, rel, size)
             columns = [np.ascontiguousarray(column, np.int64) for column in runs[2:]]
-            share = out.nbytes // runs.starts.shape[1]
             descriptors = np.array([file.descriptor for file in files], np.int64)
-            short = self._extension.read_runs(descriptors, *columns, share, out)
+            short = self._extension.read_runs(descriptors, *columns, out)
             if short is not None:
                 raise ShortReadError.before(runs.rels[short[0]], short[1])
             return
-        parts = [memoryview(part.data) for part in out.reshape(-1).view(np.uint8).reshape(runs.starts.shape[1], -1)]
+        data = memoryview(out.reshape(-1).view(np.uint8).data)
         ranges = []
-        pieces = zip(runs.of.tolist(), runs.starts.tolist(), runs.n_bytes.tolist(), runs.places.tolist(), strict=True)
-        for of, starts, n_bytes, place in pieces:
-            for start, part in zip(starts, parts, strict=True):
-                ranges.append(Range(runs.rels[of], start, part[place : place + n_bytes]))
+        for of, starts, n_bytes, place, step in zip(*(column.tolist() for column in runs[2:]), strict=True):
+            for j, start in enumerate(starts):
+                at = place + j * step
+                ranges.append(Range(runs.rels[of], start, data[at : at + n_bytes]))
         self._root.read_ranges(ranges)
 
     def read_run(self, rel: str, size: int, first: int, step: int, runs: Sequence[int], out: npt.NDArray[Any]) -> None:
@@ -174,7 +189,8 @@ class RunReader:
         if self._extension is None:
             zero = np.zeros(1, np.int64)
             starts = np.array([[first + step * run for run in runs]], np.int64)
-            self.read_runs(Runs([rel], zero + size, zero, starts, zero + out.nbytes // max(1, len(runs)), zero), out)
+            share = zero + out.nbytes // max(1, len(runs))
+            self.read_runs(Runs([rel], zero + size, zero, starts, share, zero, share), out)
             return
         file = self._files.get(rel, self._open)
         _check(file, rel, size)
@@ -247,11 +263,11 @@ class PlainRows:
 
         Returns [Σ (stop - first), len(parts), width], a view of an array that holds one part after the other.
         """
-        try:
-            if len(spans) == 1:  # the quickest way to a sentence
-                first, stop = int(spans[0][0]), int(spans[0][1])
-                shard, low = divmod(first, self._shard_rows)
-                n_rows = stop - first
+        if len(spans) == 1:  # the quickest way to a sentence
+            first, stop = int(spans[0][0]), int(spans[0][1])
+            shard, low = divmod(first, self._shard_rows)
+            n_rows = stop - first
+            try:
                 known = self._blocks.get(shard, self._find_all) if n_rows > 0 else None
                 if known is not None:
                     blocks = known[0]
@@ -262,36 +278,50 @@ class PlainRows:
                         runs = [starts[part] for part in parts]
                         self._runs.read_run(blocks.rel, blocks.size, row * self._row_bytes, 1, runs, out)
                         return out.transpose(1, 0, 2)
-            return self._read_many(parts, np.asarray(spans, np.int64).reshape(-1, 2), empty)
-        except OSError:
-            with errors_name(self._root, damage=(ShortReadError,)):
-                raise
+            except OSError:  # entering errors_name each time would cost a tenth
+                with errors_name(self._root, damage=(ShortReadError,)):
+                    raise
+        together = joined(np.asarray(spans, np.int64).reshape(-1, 2))
+        offsets = offsets_of(together)
+        out = empty((len(parts), int(offsets[-1]), self._width), self._dtype)
+        places = Places(offsets[:-1], np.repeat(offsets[-1:], len(together)))
+        return out.transpose(1, 0, 2) if self.read_into(parts, together, places, out) else None
 
     def _find_all(self, shards: list[int]) -> list[tuple[Blocks, Int64] | None]:
         return [blocks and (blocks, np.array(blocks.starts, np.int64)) for blocks in self._find(shards)]
 
-    def _read_many(self, parts: Sequence[int], spans: Int64, empty: Empty) -> Array | None:
-        pieces = cut(joined(spans), self._shard_rows)
+    def read_into(self, parts: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        """Put the rows of these parts of the spans [n, 2] into places of ``out``, rows of ``width`` numbers.
+
+        False, and nothing is read, if the rows of a shard are not stored as they are. Spans that follow each other are read in
+        one request.
+        """
+        with errors_name(self._root, damage=(ShortReadError,)):
+            return self._read_into(parts, spans, places, out)
+
+    def _read_into(self, parts: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        pieces = cut(spans, self._shard_rows)
         shards, shard_of = np.unique(pieces.of, return_inverse=True)
         known = [shard for shard in self._blocks.get_all(shards.tolist(), self._find_all) if shard is not None]
         if len(known) < len(shards):
-            return None
+            return False
         blocks = [shard for shard, _ in known]
-        out = empty((len(parts), int(pieces.rows.sum()), self._width), self._dtype)
-        if out.size:
-            table = np.concatenate([starts for _, starts in known])  # [blocks of all shards, parts]
-            within, block_of = pieces, shard_of
-            if len(table) > len(blocks):  # shards of several blocks
-                block_rows = np.array([shard.rows for shard in blocks], np.int64)
-                first_block = np.cumsum([0, *(len(shard.starts) for shard in blocks)])  # of each shard, among all
-                within = cut(np.stack([pieces.first, pieces.stop], axis=1), block_rows[shard_of])
-                shard_of = shard_of[within.span]
-                block_of = first_block[shard_of] + within.of
-            starts = table[block_of[:, None], list(parts)] + (within.first * self._row_bytes)[:, None]
-            sizes = np.array([shard.size for shard in blocks], np.int64)
-            n_bytes, places = within.rows * self._row_bytes, within.place * self._row_bytes
-            self._runs.read_runs(Runs([shard.rel for shard in blocks], sizes, shard_of, starts, n_bytes, places), out)
-        return out.transpose(1, 0, 2)
+        if not blocks or not parts:
+            return True
+        table = np.concatenate([starts for _, starts in known])  # [blocks of all shards, parts]
+        within, block_of, span_of = pieces, shard_of, pieces.span
+        if len(table) > len(blocks):  # shards of several blocks
+            block_rows = np.array([shard.rows for shard in blocks], np.int64)
+            first_block = np.cumsum([0, *(len(shard.starts) for shard in blocks)])  # of each shard, among all
+            within = cut(np.stack([pieces.first, pieces.stop], axis=1), block_rows[shard_of])
+            shard_of, span_of = shard_of[within.span], span_of[within.span]
+            block_of = first_block[shard_of] + within.of
+        starts = table[block_of[:, None], list(parts)] + (within.first * self._row_bytes)[:, None]
+        sizes = np.array([shard.size for shard in blocks], np.int64)
+        to = within.place + (places.first - offsets_of(spans)[:-1])[span_of]
+        of_rows = (column * self._row_bytes for column in (within.rows, to, places.step[span_of]))
+        self._runs.read_runs(Runs([shard.rel for shard in blocks], sizes, shard_of, starts, *of_rows), out)
+        return True
 
 
 class RowReader(ABC):
@@ -310,6 +340,14 @@ class RowReader(ABC):
             return self._numbers(states, spans, empty)
         rows = self._int8(states, spans, empty)
         return rows if raw else rows.floats(empty)
+
+    def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        """Put the rows of the states of the spans [n, 2] into places of ``out``.
+
+        ``out``: [rows, channels], of which each state takes its own, or [rows, len(states), channels]. False where bytes as they
+        are stored would not do. Raises what `read` does.
+        """
+        return False
 
     @abstractmethod
     def _numbers(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:

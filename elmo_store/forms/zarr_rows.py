@@ -16,7 +16,7 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.forms import zarr_shard
-from elmo_store.forms.runs import Blocks, PlainRows, RowReader, Spans, cut, in_blocks
+from elmo_store.forms.runs import Blocks, Int64, Places, PlainRows, RowReader, Spans, cut, in_blocks
 from elmo_store.forms.zarr_shard import DamagedError, ShardIndex
 from elmo_store.storage import parquet_files
 from elmo_store.storage.ranges import Range, ShortReadError
@@ -65,6 +65,10 @@ class ShardedRows:
         """
         rows = self._plain.read(parts, spans, empty) if self._stored_as_is else None
         return self._read_chunks(parts, spans, empty) if rows is None else rows
+
+    def read_into(self, parts: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        """`PlainRows.read_into`; False where inner chunks are not stored as they are."""
+        return self._stored_as_is and self._plain.read_into(parts, spans, places, out)
 
     def index_fault(self, shard: int) -> str | None:
         """What is wrong with the index of a shard, which Zarr libraries go by; None if all is well. ShardMissingError."""
@@ -162,6 +166,14 @@ class ZarrRows(RowReader):
         self._scale = ShardedRows(root, manifest, layout.zarr_scale_shard, 1, n_states, np.float32)  # of an int8 store
         self._beside = ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix="scale")
         self._tokens: Recent[int, list[str]] = Recent(TOKEN_CHUNKS_AT_HAND)
+
+    def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        """See `RowReader.read_into`."""
+        m = self._manifest
+        side_by_side = out.ndim == 3
+        if m.is_int8 or side_by_side != (m.layout == "rows") or (side_by_side and list(states) != list(range(len(m.states)))):
+            return False
+        return self._states.read_into([0] if side_by_side else states, spans, places, out)
 
     def _numbers(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:
         m = self._manifest

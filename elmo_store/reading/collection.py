@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from elmo_store.errors import SentenceNotFoundError, ShardCorruptError
 from elmo_store.format import layout
-from elmo_store.format.numbers import Empty, Int8Rows
+from elmo_store.format.numbers import Array, Empty, Int8Rows
 from elmo_store.format.version import Inside, Member, Version
+from elmo_store.forms.runs import Places
 from elmo_store.reading.members import MemberRow
 from elmo_store.reading.rows import Int64, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord, renumbered
@@ -215,6 +216,13 @@ class CollectionReader(StoreReader):
             for whole, some in zip(out, rows, strict=True) if raw else ((out, rows),):
                 whole[to] = some
         return out
+
+    def _read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        run_of, pieces = self._pieces(spans)  # as many: none of a sentence is cut
+        return all(
+            row._read_into(states, pieces[own], Places(places.first[own], places.step[own]), out)
+            for row, own in self._slots.rows_of(run_of)
+        )
 
     def _pieces(self, spans: Int64) -> tuple[Int64, Int64]:
         """Spans of rows cut where runs meet, empty ones left out: the run of each piece, and its rows as slots [n, 2]."""

@@ -22,7 +22,7 @@ import numpy as np
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.numbers import Empty, Int8Rows
-from elmo_store.forms.runs import cut
+from elmo_store.forms.runs import Places, cut
 from elmo_store.reading.rows import Array, Int64, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import Held, StoreReader
@@ -91,6 +91,9 @@ class CachedStore(StoreReader):
         scale = np.ascontiguousarray(rows[..., self.channels :]).view("<f4")[..., 0]  # [rows, states, channels + 4] bytes
         of_bytes = Int8Rows(rows[..., : self.channels].view(np.int8), scale)
         return of_bytes if raw else of_bytes.floats()
+
+    def _read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        return False  # rows come from blocks of the folder
 
     def _read_as_kept(self, states: Sequence[int], spans: Int64) -> Array:
         pieces = cut(spans, BLOCK_ROWS)

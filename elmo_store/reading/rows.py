@@ -18,7 +18,7 @@ from elmo_store.errors import SentenceNotFoundError, StateNotFoundError, StoreEr
 from elmo_store.format import layout
 from elmo_store.format.fields import KeptField
 from elmo_store.format.numbers import Array, Empty, Int8Rows
-from elmo_store.forms.runs import Int64, Spans
+from elmo_store.forms.runs import Int64, Places, Spans, offsets_of
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.reading import scan
 from elmo_store.reading.sentences import SentenceRecord
@@ -211,6 +211,7 @@ class Readable(ABC):
     channels: int  # numbers of one state of one row
     dtype: np.dtype[Any]  # of what is read: float16 or float32
     is_int8: bool = False  # whether it is stored in 8 bits, which are read as float32
+    side_by_side: bool = False  # whether the states of a row stand beside each other where they are read from
     boundaries: bool  # whether BOS and EOS have rows
     n_sentences: int  # those without tokens too
     n_tokens: int
@@ -249,6 +250,13 @@ class Readable(ABC):
         ``raw``: of what is stored in 8 bits, `Int8Rows`. ``empty`` may be asked for the array that they are read into.
         """
 
+    def _read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        """Put rows of the spans [n, 2], each within one sentence and none of them empty, into places of ``out``.
+
+        See `RowReader.read_into`. Where it is False, ``out`` may hold anything.
+        """
+        return False
+
     def _check_raw(self, raw: bool = True) -> None:
         """StoreError if ``raw`` rows are wanted of what is not stored in 8 bits."""
         if raw and not self.is_int8:
@@ -258,6 +266,7 @@ class Readable(ABC):
         """Take over what a view of ``store`` has in common with it."""
         self.url, self.states, self.channels, self.dtype = store.url, store.states, store.channels, store.dtype
         self.is_int8, self.boundaries, self.fields = store.is_int8, store.boundaries, store.fields
+        self.side_by_side = store.side_by_side
 
     @abstractmethod
     def _tokens(self, first: int, stop: int) -> list[str]:
@@ -478,13 +487,6 @@ def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt
             numbers.append(np.full(max(0, hi - lo), record.index, np.int64))
             positions.append(np.arange(lo, max(lo, hi), dtype=np.int32))
     return tokens, np.concatenate(numbers), np.concatenate(positions)
-
-
-def offsets_of(spans: Int64) -> Int64:
-    """Where the rows of each of the spans [n, 2] begin if they follow each other, and at last how many there are: [n + 1]."""
-    offsets = np.zeros(len(spans) + 1, np.int64)
-    np.cumsum(spans[:, 1] - spans[:, 0], out=offsets[1:])
-    return offsets
 
 
 def _chosen(key: Rows, size: int, what: str, where: str) -> int | range | list[int]:

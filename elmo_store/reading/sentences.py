@@ -28,6 +28,7 @@ from elmo_store.storage.root import Root
 
 Int64 = npt.NDArray[np.int64]
 CHUNKS_AT_HAND = 4096  # of sentence_start, 8 KB each
+FEW = 128  # sentences
 FOOTERS_AT_HAND = 256
 GROUPS_AT_HAND = 64  # row groups of 1,024 sentences
 GROUPS_AT_ONCE = 16  # that a scan of tokens reads
@@ -163,7 +164,12 @@ class SentenceTable:
             low = numbers.start // size
             starts = self._chunks.get_all(range(low, numbers.stop // size + 1), self._read_chunks)
             spans: Int64 = (np.concatenate(starts) if len(starts) > 1 else starts[0])[edges - low * size]
-        else:
+        elif len(wanted) > FEW:
+            holding, inside = np.divmod(edges, size)
+            held, which = np.unique(holding, return_inverse=True)
+            starts = self._chunks.get_all(held.tolist(), self._read_chunks)
+            spans = np.concatenate(starts)[which.reshape(-1, 2) * size + inside]
+        else:  # sooner than with arrays of whole chunks
             chunks, indices = (part.tolist() for part in np.divmod(edges.reshape(-1), size))
             needed = list(dict.fromkeys(chunks))
             table = dict(zip(needed, self._chunks.get_all(needed, self._read_chunks), strict=True))

@@ -12,8 +12,8 @@ from elmo_store.errors import SentenceNotFoundError, ShardMissingError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
-from elmo_store.format.numbers import Empty
-from elmo_store.forms.runs import cut
+from elmo_store.format.numbers import Array, Empty
+from elmo_store.forms.runs import Places, cut
 from elmo_store.forms.shards import row_reader
 from elmo_store.reading.rows import Int64, Readable, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable
@@ -63,6 +63,7 @@ class StoreReader(Readable):
         self.dtype: np.dtype[Any] = np.dtype("float32" if manifest.is_int8 else manifest.dtype)
         self.is_int8 = manifest.is_int8
         self.fields = {field.name: field for field in manifest.fields}
+        self.side_by_side = manifest.layout == "rows" and form == "zarr"
         self._readers: Readers | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -147,6 +148,11 @@ class StoreReader(Readable):
         if not self.manifest.complete:
             self._check_marked(spans)
         return self._now.rows.read(states, spans, empty, raw=raw)
+
+    def _read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        if not self.manifest.complete:
+            self._check_marked(spans)
+        return self._now.rows.read_into(states, spans, places, out)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         if not self.manifest.complete:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
-from elmo_store.format.numbers import Empty, joined
+from elmo_store.format.numbers import Array, Empty, joined
+from elmo_store.forms.runs import Places
 from elmo_store.reading.rows import Int64, Readable, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord, renumbered
 from elmo_store.reading.store import StoreReader
@@ -123,6 +124,11 @@ class Selection(Readable, Generic[S]):
     def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
         own = [part for first, stop in spans for part in self._in_store(int(first), int(stop))]
         return self.store._read(states, own, raw, empty)
+
+    def _read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        numbers = np.searchsorted(self._edges, spans[:, 0], "right") - 1
+        moved = self._store_spans[numbers, 0] - self._edges[numbers]
+        return self.store._read_into(states, spans + moved[:, None], places, out)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return [token for span in self._in_store(first, stop) for token in self.store._tokens(*span)]
@@ -238,6 +244,15 @@ class Concatenation(Readable):
             return self.stores[pieces[0][0] if pieces else 0]._read(states, [span for _, span in pieces], raw, empty)
         rows = [self.stores[index]._read(states, [span], raw) for index, span in pieces]
         return joined(rows) if raw else np.concatenate(rows)
+
+    def _read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        holding = np.searchsorted(self._first_rows, spans[:, 0], "right") - 1
+        for index in np.unique(holding).tolist():
+            own = holding == index
+            to = Places(places.first[own], places.step[own])
+            if not self.stores[index]._read_into(states, spans[own] - self._first_rows[index], to, out):
+                return False
+        return True
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return [token for index, span in self._in_stores(first, stop) for token in self.stores[index]._tokens(*span)]

@@ -1,6 +1,7 @@
 """The sentences of a store as items of a map-style PyTorch dataset, and their padding."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import MutableSequence, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -8,10 +9,13 @@ import torch
 from torch.utils.data import Dataset
 
 from elmo_store.format.numbers import Array, Empty
-from elmo_store.reading.rows import Readable, offsets_of
+from elmo_store.forms.runs import Places, offsets_of
+from elmo_store.reading.rows import Int64, Readable
 from elmo_store.store import open as open_store
 
 Item = dict[str, Any]
+PADDED = frozenset(("states", "scale"))  # entries of a batch
+MOST_PADDING = 2  # times the rows of several batches that are padded together
 
 
 class SentenceDataset(Dataset[Item]):
@@ -65,82 +69,144 @@ class SentenceDataset(Dataset[Item]):
             made |= {"id": record.id, "tokens": record.tokens}
         return made
 
-    def __getitems__(self, items: Sequence[int]) -> list[Item]:
-        """The items of a batch, all of them read at once, in the order of the store."""
-        numbers = [int(self.indices[item]) for item in items]
-        sentences = ReadSentences(self.store, numbers, self.states, self.text, self.raw)
-        return PaddedItems(sentences.batch(numbers))
+    def __getitems__(self, items: Sequence[int]) -> MutableSequence[Item]:
+        """The items of a batch, all of them read at once."""
+        numbers = np.array([int(self.indices[item]) for item in items], np.int64)
+        sentences = np.column_stack([numbers, self.store._spans(numbers)])
+        return PaddedItems(ReadBatches(self.store, [sentences], self.states, self.text, self.raw).batch(0))
 
 
-class ReadSentences:
-    """Sentences that were read, each once, in the order of the store: batches of them are made without another read.
+class ReadBatches:
+    """Batches of sentences that were read together, in the order of the store; each is what `collate` gives.
 
-    Memory: their rows. ``empty`` makes arrays as numpy.empty does.
+    Numbers that are stored as they are were read to their places in the batches. What must be decoded is padded when a batch is
+    asked for; so are batches that padding makes much larger than what was read.
     """
 
     def __init__(
-        self, store: Readable, numbers: Iterable[int], states: Sequence[str], text: bool, raw: bool, empty: Empty = np.empty
+        self, store: Readable, batches: Sequence[Int64], states: Sequence[str], text: bool, raw: bool, empty: Empty = np.empty
     ) -> None:
-        self._numbers = np.unique(np.asarray(numbers, np.int64))
-        spans = store._spans(self._numbers)
-        rows: Any = store._read(store.state_indices(states), spans, raw, empty)
-        self._states: Array = rows.values if raw else rows
-        self._scale: Array | None = rows.scale if raw else None
-        self._first, self._lengths = offsets_of(spans)[:-1], spans[:, 1] - spans[:, 0]
-        self._records = store._records(self._numbers.tolist()) if text else None
+        """``batches``: int64 [B, 3] each, of each sentence its number, its first row, and the row after its last."""
+        sentences, indices = np.concatenate(batches), store.state_indices(states)
+        numbers, spans = sentences[:, 0], sentences[:, 1:]
+        sizes = np.array([len(own) for own in batches])
+        self._batches, self._ends = batches, np.cumsum(sizes)
+        self._records = store._records(numbers.tolist()) if text else None
+        self._padded = None if raw else read_padded(store, indices, spans, sizes, empty)
+        if self._padded is None:
+            _, once, place = np.unique(numbers, return_index=True, return_inverse=True)
+            rows: Any = store._read(indices, spans[once], raw, empty)
+            self._rows: tuple[Array, Array | None] = (rows.values, rows.scale) if raw else (rows, None)
+            self._firsts = np.split(offsets_of(spans[once])[place], self._ends[:-1])
 
-    def batch(self, numbers: Sequence[int], empty: Empty = np.empty) -> Item:
-        """The sentences of these numbers, of those that were read, as `collate` gives them."""
-        places = np.searchsorted(self._numbers, numbers)
-        first, lengths = self._first[places], self._lengths[places]  # [B]
-        along = np.arange(int(lengths.max(initial=0)))
+    def batch(self, number: int, empty: Empty = np.empty) -> Item:
+        """The batch of this number, counted from 0."""
+        sentences = self._batches[number]
+        lengths = sentences[:, 2] - sentences[:, 1]
+        along = np.arange(lengths.max(initial=0))
         mask = along < lengths[:, None]  # [B, n_max]
-        rows = (first[:, None] + along).reshape(-1)
-        made: Item = {"index": list(numbers), "states": _taken(self._states, rows, mask, empty)}
-        if self._scale is not None:
-            made["scale"] = _taken(self._scale, rows, mask, empty)
+        made: Item = {"index": sentences[:, 0].tolist()}
+        if self._padded is not None:
+            made["states"] = torch.from_numpy(self._padded[number])
+        else:
+            rows = (self._firsts[number][:, None] + along).reshape(-1)
+            states, scale = self._rows
+            made["states"] = _taken(states, rows, mask, empty)
+            if scale is not None:
+                made["scale"] = _taken(scale, rows, mask, empty)
         if self._records is not None:
-            records = [self._records[place] for place in places.tolist()]
+            end = self._ends[number]
+            records = self._records[end - len(sentences) : end]
             made |= {"id": [record.id for record in records], "tokens": [record.tokens for record in records]}
         return made | {"mask": torch.from_numpy(mask)}
+
+
+def read_padded(store: Readable, states: Sequence[int], spans: Int64, sizes: Int64, empty: Empty) -> list[Array] | None:
+    """Batches of so many sentences each, with these rows [n, 2]: [B, n_max, states, channels], zeros behind a sentence.
+
+    All of them are one array of ``empty``, a batch after the other, laid out in memory as the store is. None where rows must be
+    decoded, or if several batches would be much larger than their rows.
+    """
+    lengths, starts = spans[:, 1] - spans[:, 0], np.cumsum(sizes) - sizes
+    longest = np.maximum.reduceat(np.append(lengths, 0), starts)
+    part_rows = sizes * longest  # of each batch: all of its rows, or those of one state
+    if len(sizes) > 1 and part_rows.sum() > MOST_PADDING * lengths.sum():
+        return None
+    row = (len(states), store.channels) if store.side_by_side else (store.channels,)
+    parts = 1 if store.side_by_side else len(states)
+    ends = parts * np.cumsum(part_rows)
+    most, step = np.repeat(longest, sizes), np.repeat(part_rows, sizes)
+    first = np.repeat(ends - parts * part_rows - starts * longest, sizes) + np.arange(len(spans)) * most
+    order = np.argsort(spans[:, 0])
+    order = order[lengths[order] > 0]
+    out = empty((int(part_rows.sum()) * parts, *row), store.dtype)
+    if not store._read_into(states, spans[order], Places(first[order], step[order]), out):
+        return None
+    behind = most - lengths
+    zeros = np.arange(behind.sum()) + np.repeat(first + lengths - (np.cumsum(behind) - behind), behind)
+    out[zeros[:, None] + np.repeat(step, behind)[:, None] * np.arange(parts)] = 0
+    shapes = [(parts, size, n, *row) for size, n in zip(sizes.tolist(), longest.tolist(), strict=True)]
+    batches = [rows.reshape(shape) for rows, shape in zip(np.split(out, ends[:-1]), shapes, strict=True)]
+    return [batch[0] if store.side_by_side else batch.transpose(1, 2, 0, 3) for batch in batches]
 
 
 def _taken(values: Array, rows: Array, mask: Array, empty: Empty) -> torch.Tensor:
     """Rows [B × n_max] of values [rows, states, …], zeros where the mask [B, n_max] is False: [B, n_max, states, …].
 
-    One state after the other in memory, as readers give them.
+    In memory as the values are: states side by side, or one after the other.
     """
-    by_state = values.swapaxes(0, 1)
-    out = empty((len(by_state), len(rows), *by_state.shape[2:]), values.dtype)
+    axis = 0 if values.flags.c_contiguous else 1
+    ordered = values.swapaxes(0, axis)  # of another order take would copy all values
+    shape = list(ordered.shape)
+    shape[axis] = len(rows)
+    out = empty(tuple(shape), values.dtype)
     if len(values):
-        np.take(by_state, rows, axis=1, out=out, mode="clip")
-    out[:, np.flatnonzero(~mask)] = 0
-    return torch.from_numpy(out.reshape(len(by_state), *mask.shape, *by_state.shape[2:])).movedim(0, 2)
+        np.take(ordered, rows, axis=axis, out=out, mode="clip")
+    out[(slice(None),) * axis + (np.flatnonzero(~mask),)] = 0
+    return torch.from_numpy(out.swapaxes(0, axis).reshape(*mask.shape, *values.shape[1:]))
 
 
-class PaddedItems(list[Item]):
-    """Items of a batch whose `states` and `scale` are views of what `collate` gives."""
+class PaddedItems(MutableSequence[Item]):
+    """The items of a padded batch; made when they are asked for, `states` and `scale` views of the batch's."""
 
     def __init__(self, batch: Item) -> None:
-        super().__init__({} for _ in batch["index"])
-        self._batch: Item = {name: batch[name] for name in ("states", "scale", "mask") if name in batch}
+        self._batch = batch
         self._views: dict[str, list[torch.Tensor]] = {}
-        lengths = batch["mask"].numpy().sum(1).tolist()
-        for name, values in batch.items():
-            if name != "mask":
-                padded = name in self._batch
-                own = [rows[:n] for rows, n in zip(values.unbind(), lengths, strict=True)] if padded else values
-                for item, value in zip(self, own, strict=True):
-                    item[name] = value
-                if padded:
-                    self._views[name] = own
 
-    def together(self) -> Item | None:
-        """`states`, `scale` and `mask` of all; None if items were changed since."""
+    @cached_property
+    def _items(self) -> list[Item]:
+        columns = {name: values for name, values in self._batch.items() if name != "mask"}
+        lengths = self._batch["mask"].sum(1).tolist()
+        for name in PADDED & columns.keys():
+            self._views[name] = [rows[:n] for rows, n in zip(columns[name].unbind(), lengths, strict=True)]
+        columns |= self._views
+        return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._items[index]
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self._items[index] = value
+
+    def __delitem__(self, index: int | slice) -> None:
+        del self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def insert(self, index: int, value: Item) -> None:
+        """As of a list."""
+        self._items.insert(index, value)
+
+    def collated(self) -> Item | None:
+        """What `collate` gives, without a copy; None if `states` or `scale` of an item were changed, or items came or went."""
+        if "_items" not in self.__dict__:  # nobody looked
+            return dict(self._batch)
         for name, own in self._views.items():
             if len(own) != len(self) or any(item.get(name) is not value for item, value in zip(self, own, strict=True)):
                 return None
-        return self._batch
+        entries = {name: [item[name] for item in self] for name in self[0]}
+        return entries | {name: self._batch[name] for name in (*self._views, "mask")}
 
 
 def padded(items: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -160,10 +226,10 @@ def collate(items: Sequence[Item]) -> Item:
     `scale`, where there is one, is padded likewise [B, n_max, states]. Other entries become lists, so labels that a dataset of
     yours adds travel along.
     """
+    whole = items.collated() if isinstance(items, PaddedItems) else None
+    if whole is not None:
+        return whole
     batch: Item = {name: [item[name] for item in items] for name in items[0]}
-    together = items.together() if isinstance(items, PaddedItems) else None
-    if together is not None:
-        return batch | together
     batch["states"], batch["mask"] = padded(batch["states"])
     if "scale" in batch:
         batch["scale"], _ = padded(batch["scale"])

@@ -98,7 +98,7 @@ def batches(
     """A pool's sentences as batches.
 
     Args:
-        numbers: of the sentences [n].
+        numbers: of the sentences [n], or rows [n, …] that stand for them.
         lengths: rows of each [n].
         random: shuffles sentences and batches; None leaves the order.
         sentences: of a batch, at most.
@@ -108,17 +108,24 @@ def batches(
     order = np.arange(len(numbers)) if random is None else random.permutation(len(numbers))
     if bucket:
         order = order[np.argsort(lengths[order], kind="stable")]
-    made: list[Int64] = []
-    start = 0
-    while start < len(order):
-        stop, longest = start, 0
-        while stop < len(order) and stop - start < sentences:
-            longest = max(longest, int(lengths[order[stop]]))
-            if rows is not None and stop > start and longest * (stop - start + 1) > rows:
-                break
-            stop += 1
-        made.append(numbers[order[start:stop]])
-        start = stop
+    if rows is None:
+        made = [numbers[order[start : start + sentences]] for start in range(0, len(order), sentences)]
+    else:
+        made = list(_bounded(numbers[order], lengths[order].tolist(), sentences, rows))
     if random is not None and bucket:
         made = [made[i] for i in random.permutation(len(made))]
     return made
+
+
+def _bounded(numbers: Int64, lengths: Sequence[int], sentences: int, rows: int) -> Iterator[Int64]:
+    """Sentences in order as batches of at most so many sentences and rows."""
+    start = 0
+    while start < len(lengths):
+        stop, longest = start, 0
+        while stop < len(lengths) and stop - start < sentences:
+            longest = max(longest, lengths[stop])
+            if stop > start and longest * (stop - start + 1) > rows:
+                break
+            stop += 1
+        yield numbers[start:stop]
+        start = stop

@@ -11,7 +11,7 @@ from elmo_store.reading.rows import Readable
 from elmo_store.reading.scan import Memory, read_ahead
 from elmo_store.store import open as open_store
 from elmo_store.torch import order
-from elmo_store.torch.dataset import Item, ReadSentences
+from elmo_store.torch.dataset import Item, ReadBatches
 from elmo_store.torch.order import Int64, Uneven
 
 SHARD_ROWS = 16_384  # of what has no shards of its own
@@ -43,7 +43,8 @@ class SentenceStream(IterableDataset[Item]):
     `state_dict` and `load_state_dict` resume in the middle of an epoch and read nothing that was given before. With workers
     torchdata's StatefulDataLoader keeps the state of each.
 
-    Memory: ``prefetch`` + 1 pools, of the rows of ``pool_sentences`` sentences each.
+    Memory: ``prefetch`` + 1 pools, of the rows of ``pool_sentences`` sentences each, or with padding at most twice as many; a
+    batch may be a view of its pool, which is in memory as long as the batch is.
 
     Args:
         store: an open store (or a view of one: `elmo_store.cached` keeps a remote one's rows at hand), or its URL.
@@ -175,29 +176,30 @@ class SentenceStream(IterableDataset[Item]):
         given = begin.batches
         memory = Memory(self.prefetch + 2), Memory(BATCHES_HELD)
 
-        def read(batches: list[Int64]) -> ReadSentences:
-            return ReadSentences(self.store, np.concatenate(batches), self.states, self.text, self.raw, memory[0].empty)
+        def read(batches: list[Int64]) -> ReadBatches:
+            return ReadBatches(self.store, batches, self.states, self.text, self.raw, memory[0].empty)
 
-        for batches, sentences in read_ahead(read, () if begin.ended else self._pools(begin), self.prefetch):
-            for numbers in batches:
+        for batches, pool in read_ahead(read, () if begin.ended else self._pools(begin), self.prefetch):
+            for number in range(len(batches)):
                 given += 1
                 self._position = Position(begin.epoch, given, False)
-                yield sentences.batch(numbers.tolist(), memory[1].empty)
-            del sentences  # so that its memory is free for the next
+                yield pool.batch(number, memory[1].empty)
+            del pool  # so that its memory is free for the next
         self._position = Position(begin.epoch, given, True)
 
     def _pools(self, begin: Position) -> Iterator[list[Int64]]:
-        """The batches of each pool of an epoch, from the first on that is wanted."""
+        """The batches of each pool of an epoch, as `ReadBatches` takes them, from the first on that is wanted."""
         (rank, ranks), (worker, workers), epoch, skipped = self._reader(), _worker(), begin.epoch, begin.batches
         edges = self._shard_edges()
         runs = order.epoch_runs(edges, shuffle=self.shuffle, seed=self.seed, epoch=epoch, mixed_shards=self.mixed_shards)
         own = order.share(order.share(runs, rank, ranks, self.uneven), worker, workers, "keep")
         random = order.generator(self.seed, epoch, 1 + rank, worker) if self.shuffle else None
         for numbers in order.pools(own, self.pool_sentences):
-            lengths = np.diff(self.store._spans(numbers))[:, 0]
+            spans = self.store._spans(numbers)
             batches = order.batches(
-                numbers, lengths, random, sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket
-            )
+                np.column_stack([numbers, spans]), spans[:, 1] - spans[:, 0], random,
+                sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket,
+            )  # fmt: skip
             if skipped < len(batches):
                 yield batches[skipped:]
             skipped = max(0, skipped - len(batches))

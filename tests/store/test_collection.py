@@ -16,6 +16,7 @@ from elmo_store import collecting, errors
 from elmo_store.format import layout
 from elmo_store.format import version as versions
 from elmo_store.format.markers import sealed
+from elmo_store.torch import SentenceDataset, collate
 from tests.store import support
 
 SIZES = ((3, 7, 0, 21, 1, 0, 12, 5), (4, 0, 9), (0, 0, 2), (30, 1, 1, 0, 6))
@@ -55,6 +56,9 @@ def check_same(store: Any, one: Any) -> None:
     ours, theirs = store.read_sentences(order), one.read_sentences(order)
     np.testing.assert_array_equal(ours.states, theirs.states)
     np.testing.assert_array_equal(ours.spans, theirs.spans)
+    batch = collate(SentenceDataset(store, text=False).__getitems__(order.tolist()))
+    padded = collate([SentenceDataset(one, text=False)[number] for number in order])
+    assert all(np.array_equal(batch[name], padded[name]) for name in ("states", "mask"))
     rows = np.random.default_rng(1).permutation(store.n_rows)
     np.testing.assert_array_equal(store.read(["fwd1"], rows), one.read(["fwd1"], rows))
     for number in range(store.n_sentences):

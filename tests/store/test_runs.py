@@ -76,20 +76,28 @@ def test_pieces_of_files_in_c_and_in_python(root: Root, data: st.DataObject) -> 
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
     of, n_bytes = random.integers(0, len(files), n), random.integers(0, 50, n)
     starts = random.integers(0, 50, (n, k))
-    sizes, places = np.array([100 + file for file in files]), np.cumsum(n_bytes) - n_bytes
-    runs = Runs([str(file) for file in files], sizes, of, starts, n_bytes, places)
-    out, plain = np.zeros((2, k, int(n_bytes.sum())), np.uint8)
+    if data.draw(st.booleans()):  # pieces that follow each other in a file, which one request reads
+        of, n_bytes = np.sort(of), n_bytes % 3
+        ends = np.cumsum(n_bytes)
+        starts = np.arange(k) * 2 + (ends - n_bytes - (ends - n_bytes)[np.searchsorted(of, of)])[:, None] % 50
+    sizes, steps = np.array([100 + file for file in files]), n_bytes + random.integers(0, 3, n)
+    shares = n_bytes + (k - 1) * steps  # of the buffer, that each piece takes with all its runs
+    order = random.permutation(n)
+    places = np.empty(n, np.int64)
+    places[order] = np.cumsum(shares[order]) - shares[order]
+    runs = Runs([str(file) for file in files], sizes, of, starts, n_bytes, places, steps)
+    whole = [root.get(str(file)) for file in files]
+    expected, out, plain = np.zeros((3, int(shares.sum())), np.uint8)
+    for i in range(n):
+        for j in range(k):
+            at, start = places[i] + j * steps[i], starts[i, j]
+            expected[at : at + n_bytes[i]] = np.frombuffer(whole[of[i]][start : start + n_bytes[i]], np.uint8)
     RunReader(root).read_runs(runs, out)
     with pytest.MonkeyPatch.context() as patch:
         _without_extension(patch)
         RunReader(root).read_runs(runs, plain)
-    np.testing.assert_array_equal(out, plain)
-    whole = [root.get(str(file)) for file in files]
-    for j in range(k):
-        wanted = b"".join(
-            whole[o][s : s + b] for o, s, b in zip(of.tolist(), starts[:, j].tolist(), n_bytes.tolist(), strict=True)
-        )
-        assert out[j].tobytes() == wanted
+    np.testing.assert_array_equal(out, expected)
+    np.testing.assert_array_equal(plain, expected)
 
 
 @pytest.mark.parametrize("extension", [True, False])
@@ -108,14 +116,15 @@ def test_one_piece(root: Root, extension: bool, monkeypatch: pytest.MonkeyPatch)
 def test_files_that_are_short_or_gone(root: Root, extension: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not extension:
         _without_extension(monkeypatch)
-    one, two, n_bytes, places = np.array([0, 1]), np.array([[95], [95]]), np.array([20, 20]), np.array([0, 20])
+    unknown, of, starts = np.array([-1, -1]), np.array([0, 1]), np.array([[95], [95]])
+    where = np.array([20, 20]), np.array([0, 20]), np.array([0, 0])
     out = np.empty((1, 40), np.uint8)
     with pytest.raises(ShortReadError, match="3 ends before byte 115"):
-        RunReader(root).read_runs(Runs(["20", "3"], np.array([-1, -1]), one, two, n_bytes, places), out)
+        RunReader(root).read_runs(Runs(["20", "3"], unknown, of, starts, *where), out)
+    with pytest.raises(ShortReadError, match="3 ends before byte 111"):  # within pieces that one request reads
+        RunReader(root).read_runs(Runs(["3"], unknown[:1], of * 0, np.array([[71], [91]]), *where), out)
     with pytest.raises(FileNotFoundError) as missing:
-        RunReader(root).read_runs(
-            Runs(["3", "nowhere"], np.array([-1, -1]), one, two - 60, np.array([20, 20]), np.array([0, 20])), out
-        )
+        RunReader(root).read_runs(Runs(["3", "nowhere"], unknown, of, starts - 60, *where), out)
     assert str(missing.value.filename).endswith("nowhere")
     with pytest.raises(ShortReadError, match="3 ends before byte 110"):
         RunReader(root).read_run("3", -1, 100, 0, (0,), np.empty((1, 10), np.uint8))
@@ -128,16 +137,21 @@ def test_a_file_of_another_size_is_no_shard(root: Root) -> None:
 
 def test_pieces_that_do_not_fit_the_buffer(root: Root) -> None:
     extension, out = module.compiled(), np.zeros(10, np.uint8)
-    zero, ten = np.zeros(1, np.int64), np.full(1, 10)
+    zero, ten, most = np.zeros(1, np.int64), np.full(1, 10), np.full(1, np.iinfo(np.int64).max)
+    three = np.zeros(3, np.int64)
     for arrays in (
-        (zero, zero, ten, ten),  # beyond the buffer
-        (ten, zero, ten, zero),  # no such file
-        (zero, zero, -ten, zero),  # a negative length
-        (zero, np.zeros(3, np.int64), ten, zero),  # three runs in a buffer of one
-        (zero, zero, ten, np.zeros(2, np.int64)),  # two places for one piece
+        (zero, zero, ten, ten, ten),  # beyond the buffer
+        (ten, zero, ten, zero, ten),  # no such file
+        (zero, zero, -ten, zero, ten),  # a negative length
+        (zero, three, ten, zero, ten),  # three runs in a buffer of one
+        (zero, three, zero, zero, most),  # a step beyond the numbers
+        (zero, three, zero, ten, -ten),  # steps before the buffer
+        (zero, zero, zero, most, zero),
+        (zero, zero, ten, np.zeros(2, np.int64), ten),  # two places for one piece
+        (zero, zero, ten, zero, np.zeros(2, np.int64)),  # and two steps
     ):
         with pytest.raises(ValueError, match="do not fit"):
-            extension.read_runs(zero, *arrays, 10, out)
+            extension.read_runs(zero, *arrays, out)
 
 
 def test_more_ranges_than_are_announced_at_a_time_from_a_disk(tmp_path: Path) -> None:
@@ -151,8 +165,28 @@ def test_more_ranges_than_are_announced_at_a_time_from_a_disk(tmp_path: Path) ->
     starts = np.random.default_rng(1).permutation(len(whole) // 16)[:n] * 16
     out, places = np.zeros((1, n * 16), np.uint8), np.arange(n) * 16
     reader = RunReader(Root(tmp_path))
-    reader.read_runs(Runs(["large"], np.array([-1]), np.zeros(n, np.int64), starts[:, None], np.full(n, 16), places), out)
+    zero = np.zeros(n, np.int64)
+    reader.read_runs(Runs(["large"], np.array([-1]), zero, starts[:, None], np.full(n, 16), places, zero), out)
     assert out.tobytes() == b"".join(whole[start : start + 16] for start in starts.tolist())
+
+
+def test_neighbours_that_are_partly_in_memory(tmp_path: Path) -> None:
+    """What one request of many pieces leaves is read to the places where it belongs."""
+    whole = np.random.default_rng(0).bytes(1 << 20)
+    (tmp_path / "large").write_bytes(whole)
+    with open(tmp_path / "large", "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+        os.pread(file.fileno(), 300_001, 0)
+    n, size = 1 << 12, 1 << 8
+    zero, starts = np.zeros(n, np.int64), np.arange(n) * size
+    places = starts[::-1].copy()
+    out = np.zeros(len(whole), np.uint8)
+    RunReader(Root(tmp_path)).read_runs(
+        Runs(["large"], np.array([-1]), zero, starts[:, None], np.full(n, size), places, zero), out
+    )
+    assert out.reshape(n, size)[::-1].tobytes() == whole
 
 
 def test_a_file_may_leave_the_cache_while_it_is_read(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:

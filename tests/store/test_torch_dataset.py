@@ -1,6 +1,5 @@
 """Sentences of a store as PyTorch batches: the right vectors, padding that is masked, and workers in processes of their own."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import elmo_store
+from elmo_store.format import layout
+from elmo_store.forms.runs import RunReader, Runs
 from elmo_store.torch import Elmo, ScalarMix, SentenceDataset, SentenceStream, collate
 from tests.store.support import LENGTHS, Written, make_store
 
@@ -45,15 +46,83 @@ def test_a_batch_keeps_its_order_and_repeats(written: Written) -> None:
 def test_a_batch_is_one_read(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
     data = SentenceDataset(written.root.url(), indices=[0, 1, 3, 4])
     reads: list[int] = []
-    real = elmo_store.Store._read
+    real = RunReader.read_runs
 
-    def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64], *more: Any, **named: Any) -> object:
-        reads.append(len(spans))
-        return real(self, states, spans, *more, **named)
+    def counting(self: RunReader, runs: Runs, out: npt.NDArray[Any]) -> None:
+        reads.append(len(runs.of))
+        real(self, runs, out)
 
-    monkeypatch.setattr(elmo_store.Store, "_read", counting)
+    monkeypatch.setattr(RunReader, "read_runs", counting)
     data.__getitems__([3, 2, 1, 0])
-    assert reads == [4]
+    assert len(reads) == 1
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "zarr": {},
+    "float32": {"dtype": "float32"},
+    "rows": {"layout": "rows"},
+    "parquet": {"forms": ("parquet",)},
+    "int8": {"dtype": "int8"},
+    "int8 rows": {"dtype": "int8", "layout": "rows"},
+    "int8 parquet": {"dtype": "int8", "forms": ("parquet",)},
+    "blosc": {"compression": "blosc"},
+    "checked": {"checksum": "crc32c", "forms": ("parquet",)},
+    "boundaries": {"boundaries": True},
+}
+LONG = (3, 0, 40, 7, 7, 0, 1, 25, 90, 2, 0, 11)  # shards have 64 rows: two sentences lie in several
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_every_kind_of_store(kind: str, tmp_path: Path) -> None:
+    """Sentences in any order, repeated, without tokens, over the borders of shards; some states; views; batches that are kept."""
+    written = make_store(str(tmp_path / "store"), lengths=LONG, parts=(5, 7), shard_rows=64, chunk_rows=32, **KINDS[kind])
+    store = elmo_store.open(written.root.url())
+    assert store.manifest.sizes.shards > 2
+    other = make_store(str(tmp_path / "other"), lengths=LONG, parts=(5, 7), shard_rows=64, chunk_rows=32, **KINDS[kind])
+    sources: dict[str, tuple[Any, list[npt.NDArray[Any]]]] = {}
+    rows = [written.states[written.rows(i)] for i in range(len(LONG))]
+    sources["store"] = store, rows
+    sources["selection"] = store.select([8, 1, 2, 2, 0]), [rows[i] for i in (8, 1, 2, 2, 0)]
+    sources["concatenation"] = elmo_store.concat([store, elmo_store.open(other.root.url())]), rows + rows
+    sources["cache"] = elmo_store.cached(store, tmp_path / "cache", max_bytes=10**8), rows
+    kept = []
+    for source, expected in sources.values():
+        numbers = [*reversed(range(len(expected))), 2, 2]
+        for states, columns in ((None, slice(None)), (["fwd2", "x"], [3, 0])):
+            data = SentenceDataset(source, states=states, text=False)
+            wanted = [expected[number][:, columns] for number in numbers]
+            kept += [(collate(data.__getitems__(numbers)), wanted), (collate(data.__getitems__([1])), [expected[1][:, columns]])]
+            stream = SentenceStream(source, states=states, text=False, batch_sentences=3, pool_sentences=6)
+            for bucket in (True, False):
+                stream.bucket = bucket
+                kept += [(batch, [expected[number][:, columns] for number in batch["index"]]) for batch in stream]
+    for batch, wanted in kept:  # at last: nothing that was given may be written again
+        lengths = [len(own) for own in wanted]
+        assert batch["mask"].sum(1).tolist() == lengths
+        assert batch["states"].shape[1] == batch["mask"].shape[1] == max(lengths)
+        assert not batch["states"][~batch["mask"]].any()
+        for own, padded in zip(wanted, batch["states"], strict=True):
+            np.testing.assert_array_equal(padded[: len(own)].numpy(), own)
+
+
+def test_a_batch_of_a_shard_that_is_not_written(tmp_path: Path) -> None:
+    written = make_store(str(tmp_path / "store"), lengths=LONG, parts=(5, 7), shard_rows=64, chunk_rows=32, complete=False)
+    written.root.remove(layout.shard_marker(1))
+    data = SentenceDataset(elmo_store.open(written.root.url(), incomplete_ok=True), text=False)
+    assert len(data.__getitems__([0, 3])) == 2
+    with pytest.raises(elmo_store.errors.ShardMissingError, match="shard 1 is not written yet"):
+        data.__getitems__([0, 8])
+
+
+def test_items_of_a_batch_are_a_list(written: Written) -> None:
+    data = SentenceDataset(written.root.url())
+    items = data.__getitems__([3, 0, 2])
+    items[0] = data[1]
+    items.append(data[4])
+    items.insert(1, data[2])
+    assert [item["index"] for item in items] == [1, 2, 0, 2, 4]
+    assert collate(items)["mask"].sum(1).tolist() == [LENGTHS[i] for i in (1, 2, 0, 2, 4)]
+    assert list(data.__getitems__([])) == []
 
 
 def test_a_dataset_reads_nothing_to_be_made(written: Written) -> None:
