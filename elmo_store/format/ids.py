@@ -81,7 +81,14 @@ class HashTables:
 
     def find(self, pairs: UInt64) -> list[int | None]:
         """The number of the first sentence that has each hash [n, 2], None where there is none."""
-        return [numbers[0] if numbers else None for numbers in self.find_all(pairs)]
+        found: list[int | None] = [None] * len(pairs)
+        table_of = tables_of(pairs[:, 0], self._bits)
+        numbers = np.unique(table_of).tolist()
+        for number, table in zip(numbers, self._tables.get_all(numbers, self._read), strict=True):
+            own = np.flatnonzero(table_of == number)
+            for place, sentence in zip(own.tolist(), first_in(table, pairs[own]), strict=True):
+                found[place] = sentence
+        return found
 
     def find_all(self, pairs: UInt64) -> list[list[int]]:
         """The numbers of all sentences that have each hash [n, 2], in order."""
@@ -100,6 +107,19 @@ class HashTables:
         if (high[1:] < high[:-1]).any() or (len(sentence) and not 0 <= sentence.min() <= sentence.max() < self._n_sentences):
             raise ShardCorruptError(f"{self._root.url(rel)} is not a sorted table of hashes of this store: restore it")
         return high, low, sentence
+
+
+def first_in(table: tuple[UInt64, UInt64, Int64], pairs: UInt64) -> list[int | None]:
+    """The first sentence of each hash [n, 2] in a table sorted by it (high, low, sentence), None without one."""
+    highs, lows, sentences = table
+    at = np.searchsorted(highs, pairs[:, 0], "left")
+    held = np.minimum(at, len(highs) - 1)
+    same = (highs[held] == pairs[:, 0]) & (at < len(highs)) if len(highs) else np.zeros(len(pairs), bool)
+    found: list[int | None] = [None] * len(pairs)
+    for place in np.flatnonzero(same).tolist():
+        exact = lows[held[place]] == pairs[place, 1]
+        found[place] = int(sentences[held[place]]) if exact else next(iter(find_in(table, *pairs[place])), None)
+    return found
 
 
 def find_in(table: tuple[UInt64, UInt64, Int64], high: np.uint64, low: np.uint64) -> list[int]:

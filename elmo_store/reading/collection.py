@@ -20,7 +20,7 @@ from elmo_store.reading.members import MemberRow
 from elmo_store.reading.rows import Int64, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord, renumbered
 from elmo_store.reading.store import Held, StoreReader
-from elmo_store.reading.text_index import Text
+from elmo_store.reading.text_index import UInt64
 from elmo_store.reading.watched import opened_store
 from elmo_store.storage.root import Root
 
@@ -181,10 +181,10 @@ class CollectionReader(StoreReader):
         ]
         return [sorted(number for own in found for number in own) for found in zip(*of_rows, strict=True)]
 
-    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        found: list[list[int]] = [[] for _ in texts]
+    def _find_hashes(self, pairs: UInt64) -> list[int | None]:
+        found: list[list[int]] = [[] for _ in pairs]
         for place, row in enumerate(self._slots.rows):
-            for numbers, slot in zip(found, row._find_text(texts), strict=True):
+            for numbers, slot in zip(found, row._find_hashes(pairs), strict=True):
                 numbers += self._kept_numbers(place, [] if slot is None else [slot])
         return [min(numbers) if numbers else None for numbers in found]
 

@@ -26,7 +26,7 @@ from elmo_store.format.markers import PartRange
 from elmo_store.format.version import Member, Version
 from elmo_store.reading.sentences import SentenceTable, read_index
 from elmo_store.reading.store import Readers, StoreReader
-from elmo_store.reading.text_index import GatheredTexts, Text, TextIndex, Texts, check_size, cut_bytes
+from elmo_store.reading.text_index import GatheredTexts, TextIndex, Texts, UInt64, check_size, cut_bytes
 from elmo_store.storage.root import Root
 
 Int64 = npt.NDArray[np.int64]
@@ -221,14 +221,14 @@ class _RowTexts:
         self._lock = Lock()
         self._finders: list[Texts] | None = None
 
-    def find(self, texts: Sequence[Text]) -> list[int | None]:
-        """The number of the first sentence that has each text, None without one. Errors as `TextIndex.find`'s."""
+    def find(self, pairs: UInt64) -> list[int | None]:
+        """The number of the first sentence that has each hash [n, 2], None without one. Errors as `TextIndex.find`'s."""
         with self._lock:
             finders = self._finders = self._finders or self._row.of_all(self._finder)
-        matches: list[int | None] = [None] * len(texts)
+        matches: list[int | None] = [None] * len(pairs)
         for first, finder in zip(self._row.first_sentences.tolist(), finders, strict=True):
             left = [place for place, number in enumerate(matches) if number is None]
-            for place, number in zip(left, finder.find([texts[place] for place in left]), strict=True):
+            for place, number in zip(left, finder.find(pairs[left]), strict=True):
                 matches[place] = None if number is None else first + number
         return matches
 

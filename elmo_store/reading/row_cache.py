@@ -26,7 +26,7 @@ from elmo_store.forms.runs import Places, cut
 from elmo_store.reading.rows import Array, Int64, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import Held, StoreReader
-from elmo_store.reading.text_index import Text
+from elmo_store.reading.text_index import UInt64
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
 
@@ -78,8 +78,8 @@ class CachedStore(StoreReader):
     def _matches(self, ids: Sequence[str]) -> list[list[int]]:
         return self.store._matches(ids)
 
-    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        return self.store._find_text(texts)
+    def _find_hashes(self, pairs: UInt64) -> list[int | None]:
+        return self.store._find_hashes(pairs)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return self.store._tokens(first, stop)

@@ -17,7 +17,7 @@ from elmo_store.forms.runs import Places, cut
 from elmo_store.forms.shards import row_reader
 from elmo_store.reading.rows import Int64, Readable, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable
-from elmo_store.reading.text_index import Text, TextIndex, Texts
+from elmo_store.reading.text_index import Text, TextIndex, Texts, UInt64, cut_bytes, hash_texts
 from elmo_store.reading.watched import StoreRoot
 from elmo_store.storage.root import Root
 
@@ -142,7 +142,11 @@ class StoreReader(Readable):
         return self._now.sentences.find(ids)
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        return self._now.texts.find(texts)
+        return self._find_hashes(hash_texts(texts, cut_bytes(self.manifest))) if len(texts) else []
+
+    def _find_hashes(self, pairs: UInt64) -> list[int | None]:
+        """Number of the first sentence whose tokens have each hash [n, 2], None without one."""
+        return self._now.texts.find(pairs)
 
     def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
         if not self.manifest.complete:

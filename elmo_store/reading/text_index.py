@@ -91,10 +91,10 @@ def first_of_each(rows: npt.NDArray[Any]) -> Table:
 
 
 class Texts(Protocol):
-    """Finds sentences by their tokens."""
+    """Finds sentences by the hashes of their tokens."""
 
-    def find(self, texts: Sequence[Text]) -> list[int | None]:
-        """The number of the first sentence that has each text, None without one."""
+    def find(self, pairs: UInt64) -> list[int | None]:
+        """The number of the first sentence that has each hash [n, 2], None without one."""
         ...
 
 
@@ -108,12 +108,11 @@ class GatheredTexts:
         rows = [_numbered(hash_tokens(tokens, cut), first) for first, tokens in lists]
         for first, stop in without:
             rows = [own[(own[:, 2] < first) | (own[:, 2] >= stop)] for own in rows]
-        self._table, self._cut = first_of_each(np.concatenate([np.zeros((0, 3), np.uint64), *rows])), cut
+        self._table = first_of_each(np.concatenate([np.zeros((0, 3), np.uint64), *rows]))
 
-    def find(self, texts: Sequence[Text]) -> list[int | None]:
-        """The number of the first sentence that has each text, None without one."""
-        sentences = [ids.find_in(self._table, high, low) for high, low in hash_texts(texts, self._cut)]
-        return [numbers[0] if numbers else None for numbers in sentences]
+    def find(self, pairs: UInt64) -> list[int | None]:
+        """The number of the first sentence that has each hash [n, 2], None without one."""
+        return ids.first_in(self._table, pairs)
 
 
 class TextIndex:
@@ -126,8 +125,8 @@ class TextIndex:
         self._opened: ids.HashTables | GatheredTexts | None = None
         self._lock = Lock()
 
-    def find(self, texts: Sequence[Text]) -> list[int | None]:
-        """The number of the first sentence that has each text, None without one.
+    def find(self, pairs: UInt64) -> list[int | None]:
+        """The number of the first sentence that has each hash [n, 2], None without one.
 
         StoreError for an index that is damaged or of another store, or if there is none and the store is unfinished or too large
         to do without.
@@ -135,10 +134,8 @@ class TextIndex:
         with self._lock:
             if self._opened is None:
                 self._opened = self._open()
-        if isinstance(self._opened, GatheredTexts):
-            return self._opened.find(texts)
         try:
-            return self._opened.find(hash_texts(texts, cut_bytes(self._manifest))) if len(texts) else []
+            return self._opened.find(pairs)
         except (ShardMissingError, ShardCorruptError) as error:
             raise StoreError(f"{error}. Of an index: run `{REMEDY}` again") from error
 

@@ -18,7 +18,7 @@ from elmo_store.forms.runs import Places
 from elmo_store.reading.rows import Int64, Readable, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord, renumbered
 from elmo_store.reading.store import StoreReader
-from elmo_store.reading.text_index import GatheredTexts, Text, check_size, cut_bytes
+from elmo_store.reading.text_index import GatheredTexts, Text, check_size, cut_bytes, hash_texts
 from elmo_store.reading.writer import ViewSettings, write_view
 
 S = TypeVar("S", bound=StoreReader)
@@ -111,7 +111,7 @@ class Selection(Readable, Generic[S]):
         return {number: index for index, number in reversed(list(enumerate(self.numbers)))}
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        return self._texts.find(texts)
+        return self._texts.find(hash_texts(texts, cut_bytes(self.store.manifest)))
 
     @cached_property
     def _texts(self) -> GatheredTexts:
