@@ -148,6 +148,14 @@ def made(number: int, change: Change, like: Manifest, members: Sequence[Member],
     return Version(number, change, time.time(), store, tuple(members))
 
 
+def with_members(version: Version, members: Sequence[Member]) -> Version:
+    """Some members of a version, for reading; of the sums only sentences and rows are theirs."""
+    sentences = sum(one.counts.sentences - sum(run.n_sentences for run in one.removed) for one in members)
+    rows = sum(one.counts.rows - sum(run.n_rows for run in one.removed) for one in members)
+    counts = replace(version.store.sizes, sentences=sentences, rows=rows)
+    return replace(version, store=replace(version.store, counts=counts), members=tuple(members))
+
+
 def added(counts: Counts, others: Counts, sign: int = 1) -> Counts:
     """``counts`` and ``others`` together; with ``sign`` -1 the first without the second."""
     return Counts(**{name: value + sign * getattr(others, name) for name, value in vars(counts).items()})

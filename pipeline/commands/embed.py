@@ -1,12 +1,16 @@
 """``elmo-store embed``: options, the job, its progress on the terminal, the summary, the exit code."""
 
 import argparse
+from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.importing import nothing_to_collect
 from pipeline.commands import report
 from pipeline.jobs import spec
+
+if TYPE_CHECKING:
+    from elmo_store.storage.root import Root
 
 TAKES_BEAM_OPTIONS = True
 LOADS = "PyTorch and Apache Beam"
@@ -28,7 +32,7 @@ def check(args: argparse.Namespace) -> None:
 
 def touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options if args.input_storage_options is None else args.input_storage_options
-    output = [locations.output(args.output, args.storage_options)] if args.output else []
+    output = [locations.output(url, args.storage_options) for url in (args.output, args.into) if url]
     return locations.Touched([*locations.inputs(args.inputs, options), *locations.model(args.model)], output)
 
 
@@ -56,6 +60,24 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
     with preflight.opened(beam_args, wait=not options.no_wait) as runner:
         job = open_job(options, runner, loading)
         if job.settings is None or job.holder is None:
-            return complete_already(job.root)
-        running = Running("embed", job.holder, job.manifest, runner, quiet=options.quiet, wait=not options.no_wait)
-        return run_to_end(running, EmbedCorpus(job.settings))
+            code = complete_already(job.root)
+        else:
+            running = Running("embed", job.holder, job.manifest, runner, quiet=options.quiet, wait=not options.no_wait)
+            code = run_to_end(running, EmbedCorpus(job.settings))
+    if options.into and code == Exit.COMPLETE:
+        _add_member(options, job.root)
+    return code
+
+
+def _add_member(options: spec.EmbedOptions, root: "Root") -> None:
+    """Put the version that has the store which the job wrote; nothing of a job that goes on without this command."""
+    from elmo_store.collecting import add
+    from elmo_store.format.manifest import read_manifest
+    from elmo_store.storage.root import Root
+    from pipeline.progress.versions import described
+
+    if not read_manifest(root).complete:
+        print(f"{options.into} has it when the job is complete and the same command is given again")
+        return
+    name = str(root).rpartition("/")[2]
+    print(described(options.into, add(Root(options.into, options.storage_options), "embed", [name])))

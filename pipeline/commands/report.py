@@ -56,7 +56,7 @@ def after_job(code: Exit, args: argparse.Namespace) -> Exit:
     if args.report and code == Exit.COMPLETE:
         from elmo_store.storage.root import Root
 
-        print(f"report: {write_report(Root(args.output, args.storage_options))}")
+        print(f"report: {write_report(Root(getattr(args, 'into', '') or args.output, args.storage_options))}")
     return code
 
 

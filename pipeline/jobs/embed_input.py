@@ -71,7 +71,7 @@ def opened_input(options: EmbedOptions) -> Iterator[Input]:
         options.input_format,
         ReadSettings(**options.read_settings()),
         options.input_storage_options,
-        options.output,
+        options.place,
     )
     with ExitStack() as stack:
         spooled = stack.enter_context(scratch_folder()) / "stdin" if STDIN in asked.urls else None

@@ -27,6 +27,7 @@ from model.start_state import StartState
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.dry_run import check_size
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
+from pipeline.jobs.member import member_of
 from pipeline.jobs.model_loading import LoadedModel, LoadingModel
 from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, reach, standing
 from pipeline.jobs.preflight import check_input, decided, new_manifest
@@ -157,7 +158,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     loading = loading or LoadingModel(options.model, options.start_state)
     local = is_local(pipeline_options)
     terms = LeaseTerms(local, waits=not options.no_wait, take_over=options.take_over)
-    output = Location("output", options.output, options.storage_options)
+    output = Location("output", options.place, options.storage_options)
     inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
     check_reach(pipeline_options, [output, *inputs], shared_disk=options.shared_disk)
     root = Root(output.url, output.storage_options)
@@ -167,7 +168,11 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
         model = loading.result()
         options = decided(options, local)
         manifest = new_manifest(options, source, model)
+        known = None
+        if options.into:
+            root, model, known = member_of(root, manifest, model, reuse=not options.no_reuse)
         settings = job_settings(options, pipeline_options, root, source, model, manifest)
+        settings = replace(settings, embed=replace(settings.embed, known=known))
         in_process = local and n_local_processes(pipeline_options) == 1
         checked = Checked(root, source, model, manifest, settings, terms, options.overwrite, in_process)
         claimed = claim(root, terms, partial(_earlier_run, checked), partial(_begin, checked))

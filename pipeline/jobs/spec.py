@@ -55,7 +55,9 @@ class EmbedOptions:
     """One ``embed`` job as asked for. None is the default model, a default of the reader's, the engine's choice of threads."""
 
     inputs: tuple[str, ...]
-    output: str = _option("", "folder or URL of the store (required, but with --preview and --dry-run)", "", metavar="URL")
+    output: str = _option(
+        "", "folder or URL of the store (or --into; required, but with --preview and --dry-run)", "", metavar="URL"
+    )
     model: str | None = _option(
         "", "a name that `elmo-store models` lists, or a folder with options.json and weights.hdf5 or "
         "weights.safetensors (default: the packaged model `default`)", metavar="NAME|FOLDER|URL",
@@ -213,6 +215,16 @@ class EmbedOptions:
         "processes on this machine, each with a model and its share of the cores; with --dry-run: of any kind (default: 1)",
         type=int, metavar="N", least=1,
     )  # fmt: skip
+    into: str = _option(
+        "", "in place of --output: a collection, new or not, that gets the store as a member; sentences whose tokens it has "
+        "already are copied, not computed", "", metavar="URL",
+    )  # fmt: skip
+    no_reuse: bool = _option("", "with --into: compute all sentences, to the same bytes (default: off)", False)
+
+    @property
+    def place(self) -> str:
+        """What is written: the store, or the collection that it goes into."""
+        return self.into or self.output
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -318,8 +330,12 @@ def problems(options: EmbedOptions) -> Sequence[str]:
         problems.append(f"--max-reject-rate {options.max_reject_rate} is no share: give 0 to 1, such as 0.1")
     if options.sample is not None and not 0 < options.sample <= 1:
         problems.append(f"--sample {options.sample} is no share: give more than 0 and at most 1, such as 0.01")
-    if not options.output.strip() and not options.dry_run and options.preview is None:
+    if not options.place.strip() and not options.dry_run and options.preview is None:
         problems.append("--output is empty: name the folder or URL of the store to write")
+    if options.into and (options.output or options.overwrite):
+        problems.append(f"--into {options.into} adds to a collection: leave out --output and --overwrite")
+    if options.no_reuse and not options.into:
+        problems.append("--no-reuse belongs to --into: leave it out")
     return problems
 
 

@@ -55,6 +55,8 @@ def _of_this_run(sums: Mapping[str, float], all_tokens: int, seconds: float) -> 
             f"{quantity(tokens, 'token')} in {duration(seconds)} = {tokens / seconds:,.0f} tokens/s; "
             f"workers read {reading:.1f} s, computed {computing:.1f} s, wrote {writing:.1f} s"
         )
+    if known := int(sums.get("known_sentences", 0)):
+        rows["known"] = f"{known:,} sentences ({int(sums['known_rows']):,} rows) were in the collection already and were copied"
     if retries := int(sums.get("retries", 0)):
         rows["storage"] = f"{retries:,} requests failed in passing and were repeated"
     if (filled := share(sums, "engine_cells_used", "engine_cells")) is not None:

@@ -37,6 +37,7 @@ from transforms.runtime.results import NAMESPACE, ShardResult
 from transforms.runtime.work import MODEL, PLAN
 from transforms.runtime.worker import Health, ShardProgress, WorkerError, claim_device, end_where_replaced, release_memory
 from transforms.stages.durable import Begun, DurableOutcomes
+from transforms.stages.known import KnownSentences, KnownSource, merged
 from transforms.stages.plan import ShardTask, marker_of_plan
 from transforms.stages.shards import NOT_SUMMED, PartWords, ShardText, call_text, part_reader, read_shard, write_shard
 
@@ -65,6 +66,7 @@ class EmbedSettings:
     cuda_shards_at_once: int = 1  # the same of a worker that computes on a GPU: with --device auto each finds out
     cuda_writers: int = 1
     model: str | None = None  # as asked for: where the weights are if the store does not hold them
+    known: KnownSource | None = None  # what of the job a collection has already
     built: Shared = field(default_factory=Shared)  # the Future of an engine that the launcher builds for a worker of its process
 
 
@@ -88,6 +90,7 @@ class BiLMHandler(ModelHandler[ShardTask, Begun, "ShardWorker"]):
             shards_at_once=settings.cuda_shards_at_once if on_cuda else settings.shards_at_once,
             n_writers=settings.cuda_writers if on_cuda else settings.writers,
             claims_device=settings.engine.get("device") != "cpu",
+            known=settings.known,
         )
 
     def run_inference(
@@ -197,6 +200,7 @@ class ShardJob:
     read_part: Callable[[str], PartWords]
     health: Health
     progress: ShardProgress
+    known: KnownSentences | None = None
 
     def failed(self, shard: int, doing: str, error: Exception) -> ShardResult:
         self.health.failed(doing, error)
@@ -222,7 +226,7 @@ class ComputedShard:
     """A shard whose states are computed, or will be: rows ``first …`` of those of its call."""
 
     text: ShardText
-    running: Running
+    running: Running | None  # None: all rows of the call are known
     first: int
     stats: dict[str, Any]  # as far as they are known before the states
 
@@ -238,14 +242,15 @@ def read_call(job: ShardJob, tasks: Sequence[ShardTask]) -> Call:
             if marker is not None and marker.stats.get("run") == job.run_id:  # of an attempt that its runner lost
                 ended.append(ShardResult(task.shard))
             else:
-                texts.append(read_shard(job.read_part, task, job.manifest.boundaries))
+                text = read_shard(job.read_part, task, job.manifest.boundaries)
+                texts.append(text if job.known is None else job.known.of(text))
         except LeaseLostError:
             raise
         except Exception as error:  # whatever it is, it must not take the other shards down
             ended.append(job.failed(task.shard, "reading", error))
     seconds = (time.perf_counter() - began) / max(1, len(tasks))
     try:
-        prepared = job.prepare(texts) if texts else None
+        prepared = job.prepare(texts) if any(text.n_asked for text in texts) else None
     except Exception:  # which of the shards it is shows when each is computed by itself
         prepared = None
     return Call(texts, prepared, seconds, ended)
@@ -267,35 +272,45 @@ def compute(job: ShardJob, call: Call, *, once_more: bool = True) -> list[Comput
 
 
 def _ask_engine(job: ShardJob, call: Call) -> list[ComputedShard]:
-    prepared = job.prepare(call.texts) if call.prepared is None else call.prepared
+    n_asked = sum(text.n_asked for text in call.texts)
+    prepared = job.prepare(call.texts) if call.prepared is None and n_asked else call.prepared
     release_memory()
     # The whole call stands in each of its markers: progress knows what is computed before the last shard is written.
     stats: dict[str, Any] = {"call_began": time.time(), "call_tokens": sum(text.n_tokens for text in call.texts)}
     dtype, order = cast(Dtype, job.manifest.dtype), cast(Order, job.manifest.layout)  # as an uncompressed shard is stored
-    running = job.engine.run(prepared, dtype=dtype, states=job.states, order=order)
-    stats |= {"seconds_reading": call.seconds_reading, "cell": job.engine.cell, "device": "; ".join(running.computed_on)}
-    ends = itertools.accumulate(text.task.n_rows for text in call.texts)
+    running = None if prepared is None else job.engine.run(prepared, dtype=dtype, states=job.states, order=order)
+    devices = "; ".join(running.computed_on) if running else job.engine.hardware
+    stats |= {"seconds_reading": call.seconds_reading, "cell": job.engine.cell, "device": devices}
+    ends = itertools.accumulate(text.n_asked for text in call.texts)
     return [
-        ComputedShard(text, running, end - text.task.n_rows, stats | {"tokens": text.n_tokens})
+        ComputedShard(text, running, end - text.n_asked, stats | {"tokens": text.n_tokens} | _copied(text))
         for text, end in zip(call.texts, ends, strict=True)
     ]
 
 
+def _copied(text: ShardText) -> dict[str, int]:
+    known = text.known
+    return {} if known is None else {"known_sentences": known.n_sentences, "known_rows": len(known.rows)}
+
+
 def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
     """Wait for the states of ``shard``, then write them."""
-    task = shard.text.task
+    task, running, stats = shard.text.task, shard.running, shard.stats
     try:
-        call_states = shard.running.result()  # [rows of the call, kept, p]
+        call_states = running.result() if running else None  # [rows of the call, kept, p]
     except DeviceLostError:
         raise
     except Exception as error:
         return job.failed(task.shard, "computing", error)
-    # Numbers of a call are shared among its shards by rows: sums over shards stay what the engine counted.
-    share = task.n_rows / len(call_states)
-    stats = shard.stats | {f"engine_{name}": float(value) * share for name, value in vars(shard.running.stats).items()}
-    stats["seconds_computing"] = shard.running.seconds * share
+    n_asked = shard.text.n_asked
+    if running and call_states is not None:
+        # Numbers of a call are shared among its shards by rows: sums over shards stay what the engine counted.
+        share = n_asked / len(call_states)
+        stats |= {f"engine_{name}": float(value) * share for name, value in vars(running.stats).items()}
+        stats["seconds_computing"] = running.seconds * share
     try:
-        states = call_states[shard.first : shard.first + task.n_rows]  # [n_rows, kept, p]
+        computed = None if call_states is None else call_states[shard.first : shard.first + n_asked]  # [n_asked, kept, p]
+        states = merged(shard.text.known, computed)  # [n_rows, kept, p]
         marker = write_shard(job.root, job.manifest, shard.text, states, job.plan, stats)
     except LeaseLostError:
         raise
@@ -323,10 +338,11 @@ class ShardWorker:
         shards_at_once: int = 1,
         n_writers: int = 1,
         claims_device: bool = False,
+        known: KnownSource | None = None,
     ) -> None:
         self._root, self._run_id, self._engine = root, run_id, engine
         self._shards_at_once = shards_at_once
-        self._claims_device = claims_device
+        self._claims_device, self._known = claims_device, known
         self._turn = threading.Lock()  # one caller at a time reads and computes
         self._in_flight = threading.BoundedSemaphore(CALLS_IN_FLIGHT)
         self._writers = ThreadPoolExecutor(n_writers, thread_name_prefix="write")
@@ -340,9 +356,10 @@ class ShardWorker:
         plan = str(self._root.get_json(PLAN)["id"])
         names = state_names(self._engine.options.n_layers)
         states = [names.index(name) for name in manifest.states]
+        known = None if self._known is None else KnownSentences(self._known, manifest, self._engine.hardware)
         return ShardJob(
             self._root, self._run_id, plan, manifest, states,
-            self._engine, part_reader(self._root), Health(), ShardProgress(self._root),
+            self._engine, part_reader(self._root), Health(), ShardProgress(self._root), known,
         )  # fmt: skip
 
     def begin(self, tasks: Sequence[ShardTask]) -> int:

@@ -54,6 +54,11 @@ class Excerpt:
     first: Int64  # [n]
     stop: Int64  # [n]
 
+    def some(self, mask: npt.NDArray[np.bool_]) -> "Excerpt":
+        """The sentences that ``mask`` [n] chooses."""
+        words = self.words[np.repeat(mask, self.lengths)]
+        return Excerpt(self.part, words, self.lengths[mask], self.first[mask], self.stop[mask])
+
     @property
     def n_boundaries(self) -> int:
         """How many of the rows are BOS or EOS, if these are rows."""
@@ -73,6 +78,22 @@ class Excerpt:
 
 
 @dataclass(frozen=True, eq=False)
+class KnownRows:
+    """Rows of a shard that are copied.
+
+    Attributes:
+        asked: the other sentences, which are computed.
+        mask: which of the shard's rows are copied [n_rows]. rows: these rows.
+        n_sentences: that begin in the shard.
+    """
+
+    asked: list[Excerpt]
+    mask: npt.NDArray[np.bool_]
+    rows: Array | Int8Rows
+    n_sentences: int
+
+
+@dataclass(frozen=True, eq=False)
 class ShardText:
     """What the engine computes for one shard, and what the store says about each of its rows."""
 
@@ -82,6 +103,17 @@ class ShardText:
     sentence: Int64  # [n_rows] sentence of each row, counted over the corpus
     index: npt.NDArray[np.int32]  # [n_rows] row within its sentence
     n_tokens: int  # rows that are tokens (not BOS or EOS)
+    known: KnownRows | None = None
+
+    @property
+    def asked(self) -> list[Excerpt]:
+        """What the engine computes."""
+        return self.excerpts if self.known is None else self.known.asked
+
+    @property
+    def n_asked(self) -> int:
+        """Rows that the engine computes."""
+        return self.task.n_rows - (0 if self.known is None else len(self.known.rows))
 
     @cached_property
     def tokens(self) -> list[str]:
@@ -136,7 +168,7 @@ def call_text(shards: Sequence[ShardText]) -> Text:
 
     Shards of one part share its vocabulary, so that Python meets a word once a part and call.
     """
-    excerpts = [excerpt for shard in shards for excerpt in shard.excerpts]
+    excerpts = [excerpt for shard in shards for excerpt in shard.asked]
     vocabulary: list[str] = []
     numbers: dict[int, npt.NDArray[np.int32]] = {}  # id of a part → place in the call's vocabulary of its words
     for key, part in {id(excerpt.part): excerpt.part for excerpt in excerpts}.items():
