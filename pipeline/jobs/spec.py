@@ -217,7 +217,7 @@ class EmbedOptions:
     )  # fmt: skip
     into: str = _option(
         "", "in place of --output: a collection, new or not, that gets the store as a member; sentences whose tokens it has "
-        "already are copied, not computed", "", metavar="URL",
+        "already are copied, not computed (default: none)", "", metavar="URL",
     )  # fmt: skip
     no_reuse: bool = _option("", "with --into: compute all sentences, to the same bytes (default: off)", False)
 
