@@ -28,7 +28,8 @@ T = TypeVar("T")
 SHARDS_AT_HAND = 1024  # indices of 10 KB each for 16,384 rows of 5 states
 TOKEN_CHUNKS_AT_HAND = 8
 DECODE_THREADS = 4
-BLOCK_BYTES = 1 << 26  # of all states that are read at a time where some are chosen of them
+BLOCK_BYTES = 1 << 26  # of all states that are read at a time where some are chosen of them: many requests at once
+LOCAL_BLOCK_BYTES = 1 << 22  # memory that is not made anew for each
 MOST_TOKEN_BYTES, MOST_TOKEN_RATIO = 1 << 28, 250  # that a chunk of tokens decompresses to: the larger of the two
 
 
@@ -164,6 +165,7 @@ class ZarrRows(RowReader):
         parts = (n_states // chunk_states, chunk_states * manifest.channels)
         self._states = ShardedRows(root, manifest, layout.zarr_states_shard, *parts, manifest.dtype)
         self._scale = ShardedRows(root, manifest, layout.zarr_scale_shard, 1, n_states, np.float32)  # of an int8 store
+        self._block_rows = max(1, (LOCAL_BLOCK_BYTES if root.is_local else BLOCK_BYTES) // manifest.row_bytes)
         self._beside = ThreadPoolExecutor(DECODE_THREADS, thread_name_prefix="scale")
         self._tokens: Recent[int, list[str]] = Recent(TOKEN_CHUNKS_AT_HAND)
 
@@ -179,14 +181,23 @@ class ZarrRows(RowReader):
         m = self._manifest
         if m.layout == "states":
             return self._states.read(states, spans, empty)
-        shape = (-1, len(m.states), m.channels)
         if list(states) == list(range(len(m.states))):
-            return self._states.read([0], spans, empty).reshape(shape)
-        bounds = np.asarray(spans, np.int64).reshape(-1, 2)
-        chosen = empty((int((bounds[:, 1] - bounds[:, 0]).sum()), len(states), m.channels), m.dtype)
+            return self._states.read([0], spans, empty).reshape(-1, len(m.states), m.channels)
+        return self._chosen(states, spans, empty)
+
+    def _chosen(self, states: Sequence[int], spans: Spans, empty: Empty) -> Array:
+        """`_numbers` of some of the states that stand side by side: all are read, in bounded memory."""
+        m = self._manifest
+        blocks: Sequence[Spans] = [spans]
+        n_rows = int(spans[0][1]) - int(spans[0][0]) if len(spans) == 1 else self._block_rows
+        if n_rows >= self._block_rows:
+            bounds = np.asarray(spans, np.int64).reshape(-1, 2)
+            n_rows = int((bounds[:, 1] - bounds[:, 0]).sum())
+            blocks = in_blocks(bounds, self._block_rows)
+        chosen = empty((n_rows, len(states), m.channels), m.dtype)
         place = 0
-        for block in in_blocks(bounds, max(1, BLOCK_BYTES // m.row_bytes)):  # so that memory is that of what was asked for
-            rows = self._states.read([0], block).reshape(shape)
+        for block in blocks:
+            rows = self._states.read([0], block).reshape(-1, len(m.states), m.channels)
             np.take(rows, states, axis=1, out=chosen[place : place + len(rows)], mode="clip")
             place += len(rows)
         return chosen

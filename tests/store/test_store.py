@@ -241,8 +241,8 @@ def test_the_last_shard_is_no_larger_than_its_rows(tmp_path: Path) -> None:
 
 def test_a_state_of_a_layout_of_rows_is_read_in_bounded_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written = make_store(str(tmp_path / "store"), lengths=(700,) * 3, parts=(3,), shard_rows=512, layout="rows")
+    monkeypatch.setattr(zarr_rows, "LOCAL_BLOCK_BYTES", 100 * written.manifest.row_bytes)
     store = elmo_store.open(tmp_path / "store")
-    monkeypatch.setattr(zarr_rows, "BLOCK_BYTES", 100 * written.manifest.row_bytes)
     read, sizes = ShardedRows.read, list[int]()
 
     def counting(self: ShardedRows, *arguments: Any) -> Any:
