@@ -17,6 +17,7 @@ from elmo_store.format.numbers import GREATEST, GREATEST_SCALE, Int8Rows
 
 Dtype = Literal["float16", "float32", "int8"]
 Order = Literal["states", "rows"]
+CPU_ROWS_AT_ONCE = 512  # that are converted together, so that they stay in the processor's caches
 IDLE_BLOCKS = 2  # that a result may take: of a call that is computed, and one that is written
 
 
@@ -59,11 +60,11 @@ class States:
     def empty(cls, wanted: Wanted, rows: int, width: int, memory: Callable[[int], Tensor]) -> "States":
         """Rows to be filled, in one block of so many bytes (uint8) that ``memory`` gives."""
         dtype, n = getattr(torch, wanted.dtype), len(wanted.states)
-        scale_bytes = 4 * rows * n if wanted.dtype == "int8" else 0
+        scale_bytes = -(-4 * rows * n // 8) * 8 if wanted.dtype == "int8" else 0  # whole words
         block = memory(scale_bytes + rows * n * width * dtype.itemsize)
         values, scale = block[scale_bytes:].view(dtype), block[:scale_bytes].view(torch.float32)
         by_state = values.view(n, rows, width) if wanted.order == "states" else values.view(rows, n, width).transpose(0, 1)
-        return cls(wanted, by_state, scale.view(rows, n) if scale_bytes else None)
+        return cls(wanted, by_state, scale[: rows * n].view(rows, n) if wanted.dtype == "int8" else None)
 
     def __len__(self) -> int:
         return self.values.shape[1]
@@ -83,18 +84,25 @@ class States:
         if state not in self.wanted.states:
             return
         place = self.wanted.states.index(state)
-        picked = numbers.index_select(0, index)  # [n, p]
-        if self.scale is None:
-            self.values[place].index_copy_(0, row, picked.to(self.values.dtype))
-            return
-        levels, scale = quantised(picked)
-        self.values[place].index_copy_(0, row, levels)
-        self.scale[:, place].index_copy_(0, row, scale)
+        at_once = CPU_ROWS_AT_ONCE if numbers.device.type == "cpu" else max(1, len(row))
+        for to, of in zip(row.split(at_once), index.split(at_once), strict=True):
+            picked = numbers.index_select(0, of)  # [≤ at_once, p]
+            if self.scale is None:
+                converted = picked.to(self.values.dtype)
+            else:
+                converted, scale = quantised(picked)
+                self.scale[:, place].index_copy_(0, to, scale)
+            _in_words(self.values[place]).index_copy_(0, to, _in_words(converted))
 
     def result(self) -> npt.NDArray[Any] | Int8Rows:
         """Views [rows, states, p] of memory on the host."""
         values = self.values.numpy().transpose(1, 0, 2)
         return values if self.scale is None else Int8Rows(values, self.scale.numpy())
+
+
+def _in_words(rows: Tensor) -> Tensor:
+    """Rows [n, p] as words of 8 bytes, where they have whole ones: PyTorch copies rows by index a number at a time."""
+    return rows if rows.shape[1] * rows.element_size() % 8 else rows.view(torch.int64)
 
 
 def quantised(numbers: Tensor) -> tuple[Tensor, Tensor]:

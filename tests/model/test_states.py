@@ -14,6 +14,7 @@ from elmo_store.format.numbers import Int8Rows, quantized
 from elmo_store.forms import zarr_shard
 from elmo_store.storage.data import joined, pieces_of
 from model.engine import embedder
+from model.engine import states as states_module
 from model.engine.cuda import CudaDevice
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine.states import Memory, States, Wanted, quantised
@@ -56,8 +57,9 @@ def test_the_scale_of_what_is_not_finite_says_so(number: float) -> None:
 @pytest.mark.parametrize("order", ["states", "rows"])
 @pytest.mark.parametrize("states", [None, (5, 0, 3)])
 def test_a_result_holds_the_states_wanted_as_they_are_stored(
-    model: Embedder, dtype: str, order: str, states: tuple[int, ...] | None
+    model: Embedder, monkeypatch: pytest.MonkeyPatch, dtype: str, order: str, states: tuple[int, ...] | None
 ) -> None:
+    monkeypatch.setattr(states_module, "CPU_ROWS_AT_ONCE", 7)
     full = model.embed(REQUESTS, boundaries=True, dtype="float32")
     assert full.flags.c_contiguous
     kept = full[:, list(states or range(7))]
@@ -122,3 +124,18 @@ def test_memory_that_waits_is_bounded_and_fits() -> None:
     assert not len(memory._idle)
     del again
     assert len(memory.take(499)) == 499  # a small result does not hold a large block
+
+
+@pytest.mark.parametrize("width", [3, 4, 8])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+@pytest.mark.parametrize("n", [0, 5])
+def test_rows_of_any_width_are_put_where_they_belong(width: int, dtype: Any, n: int) -> None:
+    numbers = np.random.default_rng(width).standard_normal((9, width)).astype(np.float32)
+    states = States.empty(Wanted((4, 1), dtype), n, width, Memory().take)
+    row, index = torch.arange(n).flip(0), torch.arange(n) + 2
+    for state in (1, 4, 3):
+        states.put(state, row, torch.from_numpy(numbers * state), index)
+    want = (numbers[2 : 2 + n][::-1, None] * np.array([4, 1], np.float32)[:, None]).astype(np.float32)
+    found, stored = states.result(), [*quantized(want)] if dtype == "int8" else [want]
+    for one, other in zip([*found] if isinstance(found, Int8Rows) else [found], stored, strict=True):
+        np.testing.assert_array_equal(one, other.astype(one.dtype))
