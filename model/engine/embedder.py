@@ -35,6 +35,8 @@ from model.start_state import StartState
 
 __all__ = ["Embedder", "EngineSettings", "EngineStats", "Prepared", "Running", "SentenceRows", "Text"]
 
+OnProgress = Callable[[float], None]  # called with a share of a call, from 0 to 1
+
 
 @dataclass
 class EngineStats:
@@ -61,13 +63,19 @@ class EngineStats:
 class Running:
     """A call that a device has been asked for; `result` waits for its states."""
 
-    def __init__(self, states: States, stats: EngineStats) -> None:
+    def __init__(self, states: States, stats: EngineStats, on_progress: OnProgress = lambda share: None) -> None:
         self.states = states  # as they come in
         self.stats = stats  # what this call counted; seconds are there once its states are
+        self._on_progress, self._n_advanced = on_progress, 0
         self.seconds = 0.0  # from the last call's states, or from the beginning of this one, to its own states
         self.computed_on: list[str] = []  # as `Device.computes_on` says of its groups: more than one after out of memory
         self.wait: Callable[[], None] | None = None  # called once, by `result`
         self._lock = threading.Lock()
+
+    def advance(self, n_rows: int) -> None:
+        """The forward direction asked for so many rows more; the backward one is about as far."""
+        self._n_advanced += n_rows
+        self._on_progress(min(1.0, self._n_advanced / max(1, self.stats.rows)))
 
     def result(self) -> npt.NDArray[Any] | Int8Rows:
         """The states wanted [rows, states, p], in order of request, then row; nothing else is put there while anyone has them.
@@ -143,11 +151,18 @@ class Embedder:
             return self._host.prepare(text if isinstance(text, Text) else Text.of(text), boundaries=boundaries)
 
     def run(
-        self, prepared: Prepared, *, dtype: Dtype = "float16", states: Sequence[int] | None = None, order: Order = "states"
+        self,
+        prepared: Prepared,
+        *,
+        dtype: Dtype = "float16",
+        states: Sequence[int] | None = None,
+        order: Order = "states",
+        on_progress: OnProgress = lambda share: None,
     ) -> Running:
         """Compute a prepared call; on a GPU this returns when all of it has been asked for.
 
         ``states``: numbers of those wanted among x, fwd1, bwd1, …, by default all; ``dtype``, ``order``: see `Wanted`.
+        ``on_progress`` is called window by window, by a thread that computes, with the share of the rows that were asked for.
 
         Raises:
             ValueError: an unknown dtype or order.
@@ -158,12 +173,12 @@ class Embedder:
             self._x.forget()
             self._failed = False
         try:
-            return self._run(prepared, wanted)
+            return self._run(prepared, wanted, on_progress)
         except BaseException:
             self._failed = True
             raise
 
-    def _run(self, prepared: Prepared, wanted: Wanted) -> Running:
+    def _run(self, prepared: Prepared, wanted: Wanted, on_progress: OnProgress) -> Running:
         self._device.restore()
         began = time.perf_counter()
         computed_before = self._x.n_computed
@@ -177,7 +192,7 @@ class Embedder:
             words_computed=self._x.n_computed - computed_before,
             seconds_words=prepared.seconds + known - began,
         )
-        running = Running(states, stats)
+        running = Running(states, stats, on_progress)
         for group in prepared.groups:
             self._run_group(prepared, group, x, running)
         wait = self._device.delivered()
@@ -225,7 +240,7 @@ class Embedder:
             planned = [self._host.planned(side) for side in group.sides]
         try:
             buffer = device.buffer(host)
-            run = partial(self._run_direction, x=x, words=group.words, states=buffer, stats=running.stats)
+            run = partial(self._run_direction, x=x, words=group.words, states=buffer, running=running)
             device.run([partial(run, k, planned[k]) for k in (0, 1)])
             device.deliver(buffer, host)
         except RuntimeError as error:  # torch.OutOfMemoryError is one
@@ -235,15 +250,15 @@ class Embedder:
         return None
 
     def _run_direction(
-        self, k: int, planned: list[PlannedDirection], x: Tensor, words: WordArray, states: States, stats: EngineStats
+        self, k: int, planned: list[PlannedDirection], x: Tensor, words: WordArray, states: States, running: Running
     ) -> None:
         if k == 0:
             # Here and not in the calling thread, whose own threads would get in the way of the workers'.
             states.put(0, torch.arange(len(words), device=x.device), x, send(words, x.device))
         for grid in planned:
-            self._run_grid(k, grid, x, states, stats)
+            self._run_grid(k, grid, x, states, running)
 
-    def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: States, stats: EngineStats) -> None:
+    def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: States, running: Running) -> None:
         index, row, opening_row = (send(part, x.device) for part in (grid.index, grid.row, grid.opening_row))
         bounds: list[int] = grid.bounds.tolist()
 
@@ -251,11 +266,14 @@ class Embedder:
             part = slice(bounds[window], bounds[window + 1])
             for j, output in enumerate(outputs):  # [steps, B, p]
                 states.put(1 + 2 * j + k, row[part], output.flatten(0, 1), index[part])
+            if k == 0:
+                running.advance(bounds[window + 1] - bounds[window])
 
         direction = self._device.directions[k]
         opening = direction.run(grid.plan, x, self._x.generation, emit)  # [L, p]
         for j in range(len(opening)):
             states.put(1 + 2 * j + k, opening_row, opening[j : j + 1], torch.zeros_like(opening_row))
+        stats = running.stats
         with self._lock:
             stats.table_wanted += direction.table.n_wanted
             stats.table_computed += direction.table.n_computed

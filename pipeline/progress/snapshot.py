@@ -151,9 +151,10 @@ class ProgressReader:
         shard_rows = int(manifest.get("shard_rows", 1))
         shards = sum(stop - first for first, stop in ranges)
         rows = sum(min(stop * shard_rows, n_rows) - first * shard_rows for first, stop in ranges)
+        written = round(int(plan["n_tokens"]) * rows / n_rows) if n_rows else 0
         return Snapshot(
             "finishing" if n_shards and shards >= n_shards else "computing",
-            tokens_done=round(int(plan["n_tokens"]) * rows / n_rows) if n_rows else 0,
+            tokens_done=min(int(plan["n_tokens"]), written + sum(int(worker.get("unwritten_tokens", 0)) for worker in said)),
             n_tokens=int(plan["n_tokens"]),
             shards_done=shards,
             n_shards=n_shards,

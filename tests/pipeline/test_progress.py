@@ -2,6 +2,8 @@
 
 import io
 import threading
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from pipeline.progress import bars as progress
 from pipeline.progress.bars import Screen, follow, shown
 from pipeline.progress.snapshot import ProgressReader, Snapshot, union
 from transforms.runtime.work import PLAN, PROBLEM, PROGRESS, START
+from transforms.runtime.worker import ShardProgress
 
 
 class Terminal(io.StringIO):
@@ -65,6 +68,46 @@ def test_a_look_follows_the_stages(root: Root) -> None:
     assert reader.look().line() == "finishing: 10 shards written"
     root.put_json("elmo_store.json", {"complete": True, "counts": {"tokens": 1000, "shards": 10}})
     assert reader.look().line() == "complete: 1,000 tokens in 10 shards"
+
+
+def test_tokens_of_a_call_count_while_it_is_computed(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any shard of it is written, and once each when they are."""
+    monkeypatch.setattr("transforms.runtime.worker.PROGRESS_SECONDS", 0.0)
+    begin(root)
+    plan(root)
+    reader, progress = ProgressReader(root), ShardProgress(root)
+
+    def done_after(change: Callable[[], None]) -> tuple[int, int]:
+        change()
+        progress._teller.submit(lambda: None).result()  # what was to be told is told
+        look = reader.look()
+        return look.tokens_done, look.shards_done
+
+    stats = {"call_began": 100.0, "call_tokens": 500, "tokens": 100, "finished": 110.0}
+    assert done_after(lambda: progress.computing(100.0, 500, 0.1)) == (50, 0)
+    assert done_after(lambda: progress.computing(100.0, 500, 1.0)) == (500, 0)
+    assert reader.look().tokens_per_second is not None
+    assert done_after(lambda: progress.done(0, stats)) == (500, 1)
+    assert done_after(lambda: progress.computing(105.0, 500, 0.2)) == (600, 1)
+    for shard in range(1, 5):
+        assert done_after(partial(progress.done, shard, stats)) == (600, shard + 1)
+    assert done_after(lambda: progress.done(5, stats | {"call_began": 105.0})) == (600, 6)
+
+
+def test_progress_never_holds_up_what_computes(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transforms.runtime.worker.PROGRESS_SECONDS", 0.0)
+    progress, put, may_put = ShardProgress(root), threading.Event(), threading.Event()
+
+    def slow(*_: object) -> None:
+        put.set()
+        assert may_put.wait(30)
+
+    monkeypatch.setattr(Root, "put_json", slow)
+    progress.computing(100.0, 500, 0.1)
+    assert put.wait(30)
+    progress.computing(100.0, 500, 0.2)  # returns, though the put is under way
+    may_put.set()
+    progress._teller.shutdown()
 
 
 def test_reading_has_bytes_a_rate_and_time_left_too(root: Root) -> None:

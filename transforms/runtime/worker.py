@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,7 @@ from transforms.runtime.work import DEVICE, PROGRESS
 FAILURES_IN_A_ROW = 3
 BROKEN_EXIT = 70  # of a worker process that ends itself
 PROGRESS_SECONDS = 2.0  # between two puts of a process's progress
+CALLS_UNWRITTEN = 2  # calls whose tokens may be computed and not yet written
 CALLS_KEPT = 1000  # of the engine that are remembered one by one
 _log = logging.getLogger(__name__)
 
@@ -113,10 +115,12 @@ class _Progress:
         self._name = f"{PROGRESS}/{kind}-{uuid.uuid4().hex}.json"
         self._last = 0.0
 
+    def _is_due(self) -> bool:
+        return time.monotonic() - self._last >= PROGRESS_SECONDS
+
     def _put(self, value: dict[str, object], *, at_once: bool) -> None:
-        now = time.monotonic()
-        if at_once or now - self._last >= PROGRESS_SECONDS:
-            self._last = now
+        if at_once or self._is_due():
+            self._last = time.monotonic()
             self._root.put_json(self._name, value | {"said": time.time()})
 
 
@@ -142,14 +146,32 @@ class ReadProgress(_Progress):
 
 
 class ShardProgress(_Progress):
-    """Ranges of the shards that this process wrote or saw written, and what its calls of the engine came to."""
+    """Ranges of the shards that this process wrote or saw written, and how far its calls of the engine are."""
 
     def __init__(self, root: Root) -> None:
         super().__init__(root, "shards")
         self._lock = threading.Lock()  # several threads write shards
         self._ranges: list[list[int]] = []  # [first, stop], in the order in which they were done
         self._calls: dict[float, int] = {}  # begin (Unix seconds) → tokens
+        self._unwritten: dict[float, int] = {}  # begin of a call → tokens that are computed, but not yet written
         self._ended = 0.0
+        self._teller = ThreadPoolExecutor(1, thread_name_prefix="progress")  # a put must not hold up what computes
+
+    def computing(self, began: float, call_tokens: int, share: float) -> None:
+        """This share of a call of so many tokens is computed. Never waits: most of what it is told is forgotten."""
+        if not self._is_due() or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._ended = time.time()
+            self._calls[began] = round(call_tokens * share)
+            self._unwritten = dict([*self._unwritten.items(), (began, self._calls[began])][-CALLS_UNWRITTEN:])
+            self._teller.submit(self._tell)
+        finally:
+            self._lock.release()
+
+    def _tell(self) -> None:
+        with self._lock:
+            self._put(self._value(), at_once=False)
 
     def written_before(self, shards: Iterable[int]) -> None:
         with self._lock:
@@ -164,6 +186,8 @@ class ShardProgress(_Progress):
             self._ended = max(self._ended, float(stats.get("finished", time.time())))
             began = float(stats.get("call_began", self._ended))
             self._calls[began] = int(stats.get("call_tokens", stats.get("tokens", 0)))
+            if began in self._unwritten:
+                self._unwritten[began] = max(0, self._unwritten[began] - int(stats.get("tokens", 0)))
             self._put(self._value(), at_once=False)
 
     def flush(self) -> None:
@@ -181,4 +205,10 @@ class ShardProgress(_Progress):
         began = min(self._calls, default=0.0)
         if len(self._calls) > CALLS_KEPT:  # the first call's begin and the sum are all that is needed
             self._calls = {began: sum(self._calls.values())}
-        return {"ranges": self._ranges, "began": began, "ended": self._ended, "call_tokens": sum(self._calls.values())}
+        return {
+            "ranges": self._ranges,
+            "began": began,
+            "ended": self._ended,
+            "call_tokens": sum(self._calls.values()),
+            "unwritten_tokens": sum(self._unwritten.values()),
+        }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import apache_beam as beam
@@ -278,7 +278,10 @@ def _ask_engine(job: ShardJob, call: Call) -> list[ComputedShard]:
     # The whole call stands in each of its markers: progress knows what is computed before the last shard is written.
     stats: dict[str, Any] = {"call_began": time.time(), "call_tokens": sum(text.n_tokens for text in call.texts)}
     dtype, order = cast(Dtype, job.manifest.dtype), cast(Order, job.manifest.layout)  # as an uncompressed shard is stored
-    running = None if prepared is None else job.engine.run(prepared, dtype=dtype, states=job.states, order=order)
+    running = None
+    if prepared is not None:
+        on_progress = partial(job.progress.computing, stats["call_began"], stats["call_tokens"])
+        running = job.engine.run(prepared, dtype=dtype, states=job.states, order=order, on_progress=on_progress)
     devices = "; ".join(running.computed_on) if running else job.engine.hardware
     stats |= {"seconds_reading": call.seconds_reading, "cell": job.engine.cell, "device": devices}
     ends = itertools.accumulate(text.n_asked for text in call.texts)
