@@ -31,6 +31,13 @@ def of_store(store: stores.Store, states: str | None = None) -> Reader:
     )
 
 
+def for_training(store: stores.Store) -> Reader:
+    """A dataset's items and padded batches, and a stream's batches, of all states."""
+    data = SentenceDataset(store, text=False)
+    stream = SentenceStream(store, text=False, batch_sentences=STREAM_SENTENCES)
+    return Reader(data.__getitem__, lambda numbers: collate(data.__getitems__(numbers)), lambda: stream)
+
+
 def readers(folder: Path, store: stores.Store, by_row: stores.Store) -> dict[str, Reader]:
     """By name; the first is np.memmap. Files of the store's rows are written to ``folder``.
 
@@ -44,15 +51,13 @@ def readers(folder: Path, store: stores.Store, by_row: stores.Store) -> dict[str
             for batch in store.batches(SCAN_SENTENCES):
                 file.write(np.ascontiguousarray(batch.states).data)
     rows = np.memmap(path, store.dtype, "r", shape=shape)
-    data = SentenceDataset(store, text=False)
-    stream = SentenceStream(store, text=False, batch_sentences=STREAM_SENTENCES)
     return {
         "np.memmap": _memmap(rows, edges),
         "datasets' Arrow file": _arrow(folder / f"arrow-{path.stem}", rows, edges),
         "the store": of_store(store),
         "the store, layout rows": of_store(by_row),
-        "SentenceDataset": Reader(data.__getitem__, lambda numbers: collate(data.__getitems__(numbers)), None),
-        "SentenceStream": Reader(None, None, lambda: stream),
+        "SentenceDataset, Stream": for_training(store),
+        "the same, layout rows": for_training(by_row),
     }
 
 

@@ -35,7 +35,7 @@ import numpy as np
 
 import elmo_store as stores
 from benchmarks.made_stores import MEAN_TOKENS, EndlessRows, Shape, make_hdf5, make_store
-from benchmarks.row_readers import Reader, of_store, readers
+from benchmarks.row_readers import Reader, for_training, of_store, readers
 from benchmarks.support import Table, in_turns, machine, options_of, run_measured, seconds, working_folder
 from benchmarks.texts import SAMPLE
 from elmo_store.format import layout
@@ -201,13 +201,17 @@ def layouts(folder: Path, sizes: list[int]) -> None:
     title = (
         f"50,000 sentences of 5 x 128 in float16 from memory, one process: sentences/s of its CPU time, {TRAINED_BATCH} a call"
     )
-    table = Table(title, "", "states", "rows", "rows : states")
+    table = Table(title, "", "states", "rows", "rows : states", label_width=36)
     opened = {name: stores.open(make_store(folder, shape)) for name, shape in shapes.items()}
-    chosen = {"all states": None, "one state": "fwd2"}
-    compared = {f"{name} {of}": of_store(store, state) for name, store in opened.items() for of, state in chosen.items()}
+    kinds: dict[str, Callable[[stores.Store], Reader]] = {
+        "all states": of_store,
+        "one state": partial(of_store, states="fwd2"),
+        "SentenceDataset, Stream": for_training,
+    }
+    compared = {f"{name} {of}": reader(store) for name, store in opened.items() for of, reader in kinds.items()}
     n = len(opened["states"])
     taken = cpu_seconds(compared, n)
-    for of in chosen:
+    for of in kinds:
         for what, amount in (("one", TRAINED_SAMPLES), ("many", TRAINED_SAMPLES), ("scan", n)):
             rates = [amount / taken[f"{name} {of}", what] for name in layout.LAYOUTS]
             table.row(f"{of}, {WORKS[what]}", *rates, rates[1] / rates[0])
