@@ -130,7 +130,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if unknown := set(names) - {*TASKS, "senses"}:
         print(f"--tasks: no task {', '.join(sorted(unknown))}; there are {', '.join(TASKS)}, senses", file=sys.stderr)
         return 2
-    files = [file for name in names if name in TASKS for file in (TASKS[name].train_labels, TASKS[name].test_labels)]
+    tasks = [TASKS[name] for name in names if name in TASKS]
+    files = [file for task in tasks for file in (task.train_labels, task.test_labels) if file is not None]
     files += SENSE.values() if "senses" in names else []
     if missing := [name for name in files if not (args.eval_dir / name).is_file()]:
         print(

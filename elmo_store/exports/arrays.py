@@ -4,9 +4,9 @@ npz          one array [n, 2p] a sentence, in order: arr_0, arr_1, … as ``nump
 safetensors  ``layers`` [rows, K, width] (``vectors`` [rows, width] where a token has one), ``sentence_start`` int64
              [sentences + 1], ``token_start`` int64 [rows + 1] and ``token_bytes`` uint8: token i is the bytes from
              ``token_start[i]`` on in UTF-8. Metadata: ``first_sentence``, ``sentences``, ``names`` (JSON, of the K)
-datasets     Arrow streams with a row a sentence: ``sentence``, ``id``, ``tokens``, and each of the K vectors by its name
-             (layer_0 …): a list of the sentence's tokens, each a list of ``width`` numbers. Made without that library
-webdataset   tar files, two members a sentence: NUMBER.json with number, id and tokens, NUMBER.npy with its vectors
+datasets     Arrow streams with a row a sentence: ``sentence``, ``id``, ``tokens``, kept fields, and each of the K vectors by its
+             name (layer_0 …): a list of the sentence's tokens, each a list of ``width`` numbers. Made without that library
+webdataset   tar files, two members a sentence: NUMBER.json with number, id, tokens and kept fields, NUMBER.npy with its vectors
 """
 
 import hashlib
@@ -15,6 +15,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date, datetime
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -86,14 +87,22 @@ def _npy_head(shape: tuple[int, ...], dtype: str) -> bytes:
 
 def _write_tar(work: Work, path: str, sentences: range) -> None:
     with open(path, "wb") as file:
-        for block in work.blocks(sentences):
-            for record, (_, vectors) in zip(block.records, block, strict=True):
-                facts = {"sentence": record.index, "id": record.id, "tokens": record.tokens}
-                text = json.dumps(facts, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        for block in work.blocks(sentences, fields=True):
+            fields = (
+                block.fields.to_pylist() if block.fields is not None and block.fields.num_columns else [{}] * len(block.records)
+            )
+            for record, kept, (_, vectors) in zip(block.records, fields, block, strict=True):
+                facts = {"sentence": record.index, "id": record.id, "tokens": record.tokens} | kept
+                text = json.dumps(facts, ensure_ascii=False, default=_iso).encode("utf-8", "surrogatepass")
                 _put_member(file, f"{record.index:09d}.json", text)
                 _put_member(file, f"{record.index:09d}.npy", *_npy(vectors[0] if work.vectors.single else vectors))
             work.on_progress(int(block.offsets[-1]))
         file.write(bytes(2 * tarfile.BLOCKSIZE))  # the end of an archive
+
+
+def _iso(value: date | datetime) -> str:
+    """A date or a time in JSON."""
+    return value.isoformat()
 
 
 def _put_member(file: BinaryIO, name: str, *content: bytes | memoryview) -> None:
@@ -154,9 +163,10 @@ def _tensors_header(work: Work, sentences: range, offsets: Int64, sizes: Sequenc
 def _write_arrow(work: Work, path: str, sentences: range) -> None:
     vector = pa.list_(pa.list_(pa.from_numpy_dtype(work.settings.dtype), work.vectors.width))
     columns = [("sentence", pa.int64()), ("id", pa.string()), ("tokens", pa.list_(pa.string()))]
+    columns += [(name, field.column.type) for name, field in work.store.fields.items()]
     schema = pa.schema([*columns, *((name, vector) for name in work.vectors.names)])
     with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
-        for block in work.blocks(sentences):
+        for block in work.blocks(sentences, fields=True):
             stream.write_batch(_record_batch(block, schema))
             work.on_progress(int(block.offsets[-1]))
 
@@ -168,6 +178,7 @@ def _record_batch(block: Block, schema: pa.Schema) -> pa.RecordBatch:
         pa.array([record.id for record in block.records], pa.string()),
         pa.array([record.tokens for record in block.records], pa.list_(pa.string())),
     ]
+    columns += [column.combine_chunks() for column in block.fields.columns] if block.fields is not None else []
     width = block.values.shape[2]
     for values in block.values:  # [rows, width], taken as it lies
         columns.append(pa.ListArray.from_arrays(offsets, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)))
@@ -182,8 +193,19 @@ def _dataset_info(work: Work) -> dict[str, Any]:
 
     row = {"feature": value(work.settings.dtype), "length": work.vectors.width, "_type": "Sequence"}
     columns = {"sentence": value("int64"), "id": value("string"), "tokens": {"feature": value("string"), "_type": "Sequence"}}
+    fields = {name: _feature(field.column.type) for name, field in work.store.fields.items()}
     vectors = {name: {"feature": row, "_type": "Sequence"} for name in work.vectors.names}
-    return {"description": "Written by elmo-store export", "features": {**columns, **vectors}}
+    return {"description": "Written by elmo-store export", "features": {**columns, **fields, **vectors}}
+
+
+def _feature(kind: pa.DataType) -> Any:
+    """A field's type as `datasets` says it."""
+    if pa.types.is_list(kind):
+        return [_feature(kind.value_type)]  # a Sequence of objects would be an object of lists
+    if pa.types.is_struct(kind):
+        return {field.name: _feature(field.type) for field in kind}
+    names = {"double": "float64", "date32[day]": "date32"}
+    return {"dtype": names.get(str(kind), str(kind)), "_type": "Value"}
 
 
 def _dataset_state(work: Work) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
+import pyarrow as pa
 
 from elmo_store.errors import StoreError
 from elmo_store.exports.formats import FORMATS, Settings
@@ -49,7 +50,7 @@ def vectors_of(store: StoreReader, settings: Settings, weights: WeightSet | None
     names = ", ".join(vectors.names)
     if FORMATS[settings.format].one_vector and not vectors.single:
         raise StoreError(f"{settings.format} has one vector a token, the store {names}: name one of them with --weight-set")
-    if settings.format == "datasets" and (clash := {"id", "tokens"}.intersection(vectors.names)):
+    if settings.format == "datasets" and (clash := {"id", "tokens", *store.fields}.intersection(vectors.names)):
         raise StoreError(f"the weight set {min(clash)!r} would have the name of another column: export another, or mix anew")
     if FORMATS[settings.format].prefix and len(vectors.names) > 1 and (number := next(filter(str.isdigit, vectors.names), None)):
         raise StoreError(f"the file of weight set {number!r} would have layer {number}'s name: take it alone, with --weight-set")
@@ -171,6 +172,7 @@ class Block:
     records: list[SentenceRecord]  # their text, ids and places; empty unless asked for
     values: Array  # their vectors, in C order; valid until two more blocks have been taken
     axes: str  # of ``values``: a way to write K vectors ("k"), rows ("n"), width ("d"), such as "knd"
+    fields: pa.Table | None = None  # what the sentences keep of their records, where it was asked for
 
     def __iter__(self) -> Iterator[tuple[int, Array]]:
         """Number of each sentence and its part of ``values``, a view."""
@@ -222,11 +224,11 @@ class Work:
         files = {form.files.format(number, len(ranges)): sentences for number, sentences in enumerate(ranges)}
         return files | dict.fromkeys(form.tables, range(0))
 
-    def blocks(self, sentences: range, *, text: bool = True, axes: str = "knd") -> Iterator[Block]:
+    def blocks(self, sentences: range, *, text: bool = True, fields: bool = False, axes: str = "knd") -> Iterator[Block]:
         """The sentences in blocks, ``axes`` as of `Block`."""
-        return ahead(self._blocks(sentences, text, axes))
+        return ahead(self._blocks(sentences, text, fields, axes))
 
-    def _blocks(self, sentences: range, text: bool, axes: str) -> Iterator[Block]:
+    def _blocks(self, sentences: range, text: bool, fields: bool, axes: str) -> Iterator[Block]:
         # Converted by few large calls: a thread that makes many small ones waits for the interpreter before each.
         store, vectors, dtype = self.store, self.vectors, self.settings.dtype
         # Used over and over: new pages cost as much as the conversion. One is written, one is filled, one is on its way.
@@ -243,7 +245,9 @@ class Work:
             values = buffers[0][:n_numbers].reshape(shape)
             vectors.fill(batch.states, values.transpose([axes.index(axis) for axis in "knd"]))
             numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
-            yield Block(numbers.start, batch.offsets, store._records(numbers) if text else [], values, axes)
+            records = store._records(numbers) if text else []
+            kept = store._columns(numbers, list(store.fields)) if fields else None
+            yield Block(numbers.start, batch.offsets, records, values, axes, kept)
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:

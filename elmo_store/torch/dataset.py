@@ -12,6 +12,7 @@ from elmo_store.format.numbers import Array, Empty
 from elmo_store.forms.runs import Places, offsets_of
 from elmo_store.reading.rows import Int64, Readable
 from elmo_store.store import open as open_store
+from elmo_store.torch.fields import check_fields, read_fields, stacked
 
 Item = dict[str, Any]
 PADDED = frozenset(("states", "scale"))  # entries of a batch
@@ -32,6 +33,8 @@ class SentenceDataset(Dataset[Item]):
         states: names to read instead of all states; the others are not read from the store.
         indices: numbers of the sentences to take, in that order; by default every sentence, those without tokens too.
         text: False leaves out `id` and `tokens`: in random order they cost more than the vectors.
+        fields: kept fields to read too, by column: an item's `fields` has them by name. Numbers are tensors, of tokens as long as
+            `states`, int64 (null, BOS and EOS: -100, which cross_entropy ignores) or float32 (NaN); others as they are.
         raw: of an int8 store, whether 8 bits travel: `states` are int8 then, and `scale` [n_rows, states] is beside them; give
             both to `ScalarMix`, or the batch to `Elmo`. By default False: `states` are float32. StoreError of another store.
     """
@@ -43,12 +46,14 @@ class SentenceDataset(Dataset[Item]):
         states: Sequence[str] | None = None,
         indices: Sequence[int] | None = None,
         text: bool = True,
+        fields: Sequence[str] = (),
         raw: bool = False,
     ) -> None:
         self.store: Readable = open_store(store) if isinstance(store, str) else store
         self.states = tuple(states) if states is not None else self.store.states
-        self.text, self.raw = text, raw
+        self.text, self.fields, self.raw = text, tuple(fields), raw
         self.store._check_raw(raw)
+        check_fields(self.store, self.fields)
         self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
 
     def __repr__(self) -> str:
@@ -59,7 +64,8 @@ class SentenceDataset(Dataset[Item]):
 
     def __getitem__(self, item: int) -> Item:
         store, number = self.store, int(self.indices[item])
-        rows = store._read(store.state_indices(self.states), [store._span(number)], self.raw)
+        span = store._span(number)
+        rows = store._read(store.state_indices(self.states), [span], self.raw)
         states, scale = rows if self.raw else (rows, None)
         made = {"index": number, "states": torch.from_numpy(states)}
         if scale is not None:
@@ -67,24 +73,34 @@ class SentenceDataset(Dataset[Item]):
         if self.text:
             (record,) = store._records([number])
             made |= {"id": record.id, "tokens": record.tokens}
+        if self.fields:
+            (made["fields"],) = read_fields(store, [number], [span[1] - span[0]], self.fields)
         return made
 
     def __getitems__(self, items: Sequence[int]) -> MutableSequence[Item]:
         """The items of a batch, all of them read at once."""
         numbers = np.array([int(self.indices[item]) for item in items], np.int64)
         sentences = np.column_stack([numbers, self.store._spans(numbers)])
-        return PaddedItems(ReadBatches(self.store, [sentences], self.states, self.text, self.raw).batch(0))
+        return PaddedItems(ReadBatches(self.store, [sentences], self.states, self.text, self.raw, fields=self.fields).batch(0))
 
 
 class ReadBatches:
-    """Batches of sentences that were read together, in the order of the store; each is what `collate` gives.
+    """Batches of sentences that were read together, in the order of the store; each is what `collate` gives but for `fields`.
 
     Numbers that are stored as they are were read to their places in the batches. What must be decoded is padded when a batch is
     asked for; so are batches that padding makes much larger than what was read.
     """
 
     def __init__(
-        self, store: Readable, batches: Sequence[Int64], states: Sequence[str], text: bool, raw: bool, empty: Empty = np.empty
+        self,
+        store: Readable,
+        batches: Sequence[Int64],
+        states: Sequence[str],
+        text: bool,
+        raw: bool,
+        empty: Empty = np.empty,
+        *,
+        fields: Sequence[str] = (),
     ) -> None:
         """``batches``: int64 [B, 3] each, of each sentence its number, its first row, and the row after its last."""
         sentences, indices = np.concatenate(batches), store.state_indices(states)
@@ -92,6 +108,8 @@ class ReadBatches:
         sizes = np.array([len(own) for own in batches])
         self._batches, self._ends = batches, np.cumsum(sizes)
         self._records = store._records(numbers.tolist()) if text else None
+        lengths = (spans[:, 1] - spans[:, 0]).tolist()
+        self._fields = read_fields(store, numbers.tolist(), lengths, fields) if fields else None
         self._padded = None if raw else read_padded(store, indices, spans, sizes, empty)
         if self._padded is None:
             _, once, place = np.unique(numbers, return_index=True, return_inverse=True)
@@ -114,10 +132,12 @@ class ReadBatches:
             made["states"] = _taken(states, rows, mask, empty)
             if scale is not None:
                 made["scale"] = _taken(scale, rows, mask, empty)
+        own = slice(self._ends[number] - len(sentences), self._ends[number])
         if self._records is not None:
-            end = self._ends[number]
-            records = self._records[end - len(sentences) : end]
+            records = self._records[own]
             made |= {"id": [record.id for record in records], "tokens": [record.tokens for record in records]}
+        if self._fields is not None:
+            made["fields"] = self._fields[own]
         return made | {"mask": torch.from_numpy(mask)}
 
 
@@ -223,14 +243,19 @@ def padded(items: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
 def collate(items: Sequence[Item]) -> Item:
     """A batch of `SentenceDataset` items: `states` padded with zeros [B, n_max, states, channels], `mask` [B, n_max].
 
-    `scale`, where there is one, is padded likewise [B, n_max, states]. Other entries become lists, so labels that a dataset of
-    yours adds travel along.
+    `scale`, where there is one, is padded likewise [B, n_max, states]. Of `fields` numbers are one tensor, [B] or [B, n_max],
+    others lists. Other entries become lists, so labels that a dataset of yours adds travel along.
     """
     whole = items.collated() if isinstance(items, PaddedItems) else None
     if whole is not None:
-        return whole
-    batch: Item = {name: [item[name] for item in items] for name in items[0]}
+        return with_fields(whole)
+    batch: Item = with_fields({name: [item[name] for item in items] for name in items[0]})
     batch["states"], batch["mask"] = padded(batch["states"])
     if "scale" in batch:
         batch["scale"], _ = padded(batch["scale"])
     return batch
+
+
+def with_fields(batch: Item) -> Item:
+    """A batch with the `fields` of all its sentences together."""
+    return batch | {"fields": stacked(batch["fields"])} if "fields" in batch else batch

@@ -11,7 +11,8 @@ from elmo_store.reading.rows import Readable
 from elmo_store.reading.scan import Memory, read_ahead
 from elmo_store.store import open as open_store
 from elmo_store.torch import order
-from elmo_store.torch.dataset import Item, ReadBatches
+from elmo_store.torch.dataset import Item, ReadBatches, with_fields
+from elmo_store.torch.fields import check_fields
 from elmo_store.torch.order import Int64, Uneven
 
 SHARD_ROWS = 16_384  # of what has no shards of its own
@@ -52,6 +53,7 @@ class SentenceStream(IterableDataset[Item]):
         batch_rows: rows of a batch, padding counted, at most; the number of batches then differs between ranks.
         states: names to read instead of all states.
         text: False leaves out `id` and `tokens`.
+        fields: kept fields to read too, as of `SentenceDataset`, in `fields` as `collate` gives them.
         raw: of an int8 store, whether 8 bits and their scales travel, as of `SentenceDataset`.
         shuffle: False goes through the store in its order.
         seed: of all orders; `set_epoch` says which.
@@ -77,6 +79,7 @@ class SentenceStream(IterableDataset[Item]):
         batch_rows: int | None = None,
         states: Sequence[str] | None = None,
         text: bool = True,
+        fields: Sequence[str] = (),
         raw: bool = False,
         shuffle: bool = True,
         seed: int = 0,
@@ -101,7 +104,9 @@ class SentenceStream(IterableDataset[Item]):
         self.states = tuple(states) if states is not None else self.store.states
         self.store.state_indices(self.states)
         self.store._check_raw(raw)
-        self.text, self.raw, self.shuffle, self.seed, self.bucket, self.uneven = text, raw, shuffle, seed, bucket, uneven
+        check_fields(self.store, fields)
+        self.text, self.fields, self.raw = text, tuple(fields), raw
+        self.shuffle, self.seed, self.bucket, self.uneven = shuffle, seed, bucket, uneven
         self.batch_sentences, self.batch_rows, self.pool_sentences = batch_sentences, batch_rows, pool_sentences
         self.mixed_shards, self.prefetch = mixed_shards, prefetch
         self._place = _distributed() if rank is None or ranks is None else (rank, ranks)
@@ -177,13 +182,13 @@ class SentenceStream(IterableDataset[Item]):
         memory = Memory(self.prefetch + 2), Memory(BATCHES_HELD)
 
         def read(batches: list[Int64]) -> ReadBatches:
-            return ReadBatches(self.store, batches, self.states, self.text, self.raw, memory[0].empty)
+            return ReadBatches(self.store, batches, self.states, self.text, self.raw, memory[0].empty, fields=self.fields)
 
         for batches, pool in read_ahead(read, () if begin.ended else self._pools(begin), self.prefetch):
             for number in range(len(batches)):
                 given += 1
                 self._position = Position(begin.epoch, given, False)
-                yield pool.batch(number, memory[1].empty)
+                yield with_fields(pool.batch(number, memory[1].empty))
             del pool  # so that its memory is free for the next
         self._position = Position(begin.epoch, given, True)
 

@@ -31,9 +31,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         description="Train a tagger on one store's layers, alone and mixed, and score it on another store.",
     )  # fmt: skip
     tag.add_argument("--train", required=True, metavar="STORE", help="store of the training sentences (required)")
-    tag.add_argument("--train-labels", required=True, metavar="FILE", help="their labels (required)")
+    tag.add_argument("--train-labels", metavar="FILE", help="their labels (required without --label)")
     tag.add_argument("--test", required=True, metavar="STORE", help="store of the test sentences (required)")
-    tag.add_argument("--test-labels", required=True, metavar="FILE", help="their labels (required)")
+    tag.add_argument("--test-labels", metavar="FILE", help="their labels (required without --label)")
+    tag.add_argument(
+        "--label",
+        metavar="FIELD",
+        help="instead of labels in files: values of tokens that the stores keep (embed --keep-fields), such as upos",
+    )
     tag.add_argument(
         "--labels-format", choices=("conllu", "tsv"),
         help="tsv = a token a line, its word first, a blank line after a sentence (default: by file name)",
@@ -133,11 +138,13 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from pipeline.probing.tagger import FeatureError
     from pipeline.probing.tagging import TaggingTask
 
+    if args.task == "tag":
+        _check_labels(args)
     torch.set_num_threads(args.threads)
     try:
         if args.task == "tag":
             task = TaggingTask(
-                args.name or "tag", args.train, args.train_labels, args.test, args.test_labels, column=args.column,
+                args.name or "tag", args.train, args.train_labels, args.test, args.test_labels, column=args.label or args.column,
                 file_format=args.labels_format, metric=args.metric, given=args.given_column,
             )  # fmt: skip
             result = run_task(task, args)
@@ -153,6 +160,18 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
         raise CommandError(Exit.BAD_LOCATION, str(error)) from error
     report(args, result)
     return Exit.COMPLETE
+
+
+def _check_labels(args: argparse.Namespace) -> None:
+    """CommandError unless the labels come from the stores or from files."""
+    of_files = {"--train-labels": args.train_labels, "--test-labels": args.test_labels}
+    others = of_files | {"--labels-format": args.labels_format, "--column": args.column}
+    if args.label is None and (missing := [option for option, value in of_files.items() if value is None]):
+        raise CommandError(
+            Exit.BAD_USAGE, f"{missing[0]} is missing: name the file, or with --label a field that the stores keep"
+        )
+    if args.label is not None and (given := [option for option, value in others.items() if value is not None]):
+        raise CommandError(Exit.BAD_USAGE, f"--label takes the labels from the stores: leave {given[0]} out")
 
 
 def run_task(task: "TaggingTask", args: argparse.Namespace) -> "Result":

@@ -13,12 +13,14 @@ import fsspec
 import numpy as np
 import numpy.typing as npt
 
+from elmo_store.format.fields import TOKEN
 from elmo_store.format.layout import n_layers
 from elmo_store.store import Store
 from elmo_store.store import open as open_store
 
 Array = npt.NDArray[Any]
 LabelFormat = Literal["conllu", "tsv"]
+LABELS_AT_ONCE = 1 << 16  # sentences
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
@@ -99,6 +101,28 @@ def read_token_labels(url: str, column: str, file_format: LabelFormat | None = N
     end()
     if not sentences:
         raise LabelError(f"{url} holds no labelled sentence")
+    return sentences
+
+
+def kept_labels(store: Store, field: str) -> list[LabelledSentence]:
+    """The sentences of a store that have tokens, labelled by a field of their tokens that it keeps."""
+    of_tokens = [name for name, kept in store.fields.items() if kept.per == TOKEN]
+    if field not in of_tokens:
+        known = ", ".join(of_tokens) or "none"
+        raise LabelError(f"{store.url} keeps no values of tokens called {field!r} (it has {known}): embed with --keep-fields")
+    sentences = []
+    for first in range(0, len(store), LABELS_AT_ONCE):
+        stop = min(first + LABELS_AT_ONCE, len(store))
+        values = store.sentences(first, stop, columns=[field])[field].to_pylist()
+        for sentence, labels in zip(store.sentences(first, stop), values, strict=True):
+            where = f"sentence {sentence.index} ({sentence.id}) of {store.url}"
+            if not sentence.tokens:
+                continue
+            if labels is None or None in labels:
+                raise LabelError(f"{where} has a token without a {field}: probe sentences that have all")
+            sentences.append(LabelledSentence(sentence.tokens, tuple(map(str, labels)), where))
+    if not sentences:
+        raise LabelError(f"{store.url} holds no labelled sentence")
     return sentences
 
 
@@ -221,16 +245,24 @@ class Labelled:
 
 def load_labelled(
     store: str,
-    labels: str,
+    labels: str | None,
     column: str | None = None,
     file_format: LabelFormat | None = None,
     given: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Labelled:
-    """A store and its labels: of ``column`` (None = upos of CoNLL-U, 2 of columns), and of the column ``given``."""
+    """A store and its labels: of ``column`` (None = upos of CoNLL-U, 2 of columns), and of the column ``given``.
+
+    ``labels``: their file; None where the columns are fields that the store keeps.
+    """
+    opened = open_store(store, storage_options=storage_options)
+    if labels is None:
+        sentences = kept_labels(opened, column or "upos")
+        others = None if given is None else [s.labels for s in kept_labels(opened, given)]
+        return Labelled(load_states(opened), sentences, others)
     file_format = file_format or label_format(labels)
     sentences = read_token_labels(labels, column or ("upos" if file_format == "conllu" else "2"), file_format)
-    vectors = load_states(open_store(store, storage_options=storage_options))
+    vectors = load_states(opened)
     check_alignment(vectors, [len(s.labels) for s in sentences], [s.where for s in sentences])
     others = None if given is None else [s.labels for s in read_token_labels(labels, given, file_format)]
     return Labelled(vectors, sentences, others)

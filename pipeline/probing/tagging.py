@@ -33,8 +33,8 @@ class TaggingTask:
 
     Attributes:
         name: in tables.
-        train, test: stores' URLs; train_labels, test_labels: label files' URLs.
-        column: that holds the label: a number counted from 1, or, of CoNLL-U, a name; None = upos, or 2.
+        train, test: stores' URLs; train_labels, test_labels: label files' URLs, None where the stores keep the labels.
+        column: that holds the label: a number counted from 1, or, of CoNLL-U and of a store, a name; None = upos, or 2.
         file_format: of the label files; None = by their names.
         metric: None = span-f1 where all labels are IOB2, else accuracy.
         given: another column, from which alone a baseline guesses the label too.
@@ -45,9 +45,9 @@ class TaggingTask:
 
     name: str
     train: str
-    train_labels: str
+    train_labels: str | None
     test: str
-    test_labels: str
+    test_labels: str | None
     column: str | None = None
     file_format: LabelFormat | None = None
     metric: Metric | None = None

@@ -1,7 +1,8 @@
 """``embed --keep-fields``: what sentences keep of their records, in the store, through every way of reading and deriving it."""
 
 import json
-from datetime import date
+import tarfile
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import duckdb
@@ -24,12 +25,13 @@ from transforms.stages import split
 RECORDS = [
     {"doc": "a", "text": "One here. Two there.", "label": "x", "year": 2001, "day": "2024-01-05", "info": {"n": [1, 2]}},
     {"doc": "b", "text": ["three", "words", "."], "label": "y", "tags": ["D", "N", "P"], "id": 7},
-    {"doc": "d", "text": "", "label": "", "day": "2024-01-06"},
+    {"doc": "d", "text": "", "label": "", "day": "2024-01-06", "info": {"at": "2024-01-06T07:08:09Z"}},
     {"doc": "c", "text": "Late.", "label": "z", "year": "not one"},  # behind what the sample of the test has
 ]
 OPTIONS = ["--input-format", "jsonl", "--shard-rows", "64", "--id-field", "doc", "--keep-fields", "all,id=number,label=category"]
 NAMES = ["number", "category", "year", "day", "info", "tags"]
-FIRST = {"number": None, "category": "x", "year": 2001, "day": date(2024, 1, 5), "info": {"n": [1, 2]}, "tags": None}
+FIRST = {"number": None, "category": "x", "year": 2001, "day": date(2024, 1, 5), "info": {"n": [1, 2], "at": None}, "tags": None}
+AT = datetime(2024, 1, 6, 7, 8, 9, tzinfo=UTC)
 NOTHING = dict.fromkeys(NAMES)
 CONLL = "-DOCSTART-\n\none A\n\ntwo B\nwords C\n\n-DOCSTART-\n\nthree A\n\nfour D\n\n" * 3
 
@@ -64,7 +66,7 @@ def test_sentences_keep_the_fields_of_their_record(folder: Path, capsys: pytest.
     first, second, words, empty, refused = (sentence.fields for sentence in store)
     assert first == second == FIRST
     assert words == NOTHING | {"number": 7, "category": "y", "tags": ["D", "N", "P"]}
-    assert empty == NOTHING | {"category": "", "day": date(2024, 1, 6)}
+    assert empty == NOTHING | {"category": "", "day": date(2024, 1, 6), "info": {"n": None, "at": AT}}
     assert refused == NOTHING
     (reject,) = (json.loads(line) for line in (folder / "store" / layout.rejects_part(0)).read_text().splitlines())
     assert (reject["sentence"], reject["reason"]) == (4, "field 'year' does not fit its column (int64): 'not one' is no int64")
@@ -79,7 +81,7 @@ def test_sentences_keep_the_fields_of_their_record(folder: Path, capsys: pytest.
     jsonschema.validate(store.manifest.to_json(), json_schemas.manifest_schema())
     assert main(["info", str(folder / "store")]) == Exit.COMPLETE
     assert (
-        "number (int64), category (string), year (int64), day (date), info ({n: list of int64}), tags (string, one a token)"
+        "number (int64), category (string), year (int64), day (date), info ({n: list of int64, at: timestamp}), tags (string, one a token)"
         in (capsys.readouterr().out)
     )
 
@@ -87,7 +89,9 @@ def test_sentences_keep_the_fields_of_their_record(folder: Path, capsys: pytest.
 def test_the_folder_is_one_table_with_typed_columns(folder: Path) -> None:
     table = pq.read_table(folder / "store" / layout.SENTENCES)
     assert table.column_names[len(layout.SENTENCES_SCHEMA) :] == [*layout.DOCUMENT_SCHEMA.names, *NAMES]
-    assert table.schema.field("info").type == pa.struct({"n": pa.list_(pa.field("element", pa.int64()))})
+    assert table.schema.field("info").type == pa.struct(
+        {"n": pa.list_(pa.field("element", pa.int64())), "at": pa.timestamp("us", "UTC")}
+    )
     query = (
         f"select category, year + 1, info.n[2], tags[1] from '{folder / 'store' / layout.SENTENCES}/*.parquet' order by sentence"
     )
@@ -192,3 +196,67 @@ def test_a_collection_keeps_them_and_its_members_agree_in_them(folder: Path, tmp
     other = make_store(str(tmp_path / "other"))
     with pytest.raises(StoreError, match="fields"):
         collecting.collect(str(tmp_path / "all"), [elmo_store.open(other.root.url())])
+
+
+NUMBERS = [
+    {"text": ["one", "two", "three"], "year": 2001, "score": 0.5, "good": True, "label": "a", "heads": [2, None, 0]},
+    {"text": [], "year": None, "score": None, "good": None, "label": None, "heads": []},
+    {"text": ["four"], "year": 2003, "score": 2, "good": False, "label": "b", "heads": None},
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "boundaries"])
+def numbers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> elmo_store.Store:
+    folder = tmp_path_factory.mktemp("numbers")
+    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in NUMBERS))
+    command = ["embed", str(folder / "a.jsonl"), "--output", str(folder / "store"), "--model", str(tiny_model), "--quiet"]
+    assert main([*command, "--keep-fields", "all", *(["--boundaries"] if request.param else [])]) == Exit.COMPLETE
+    return elmo_store.open(folder / "store")
+
+
+def test_batches_have_tensors_of_numbers_and_lists_of_the_rest(numbers: elmo_store.Store) -> None:
+    torch = pytest.importorskip("torch")
+    from elmo_store.torch import SentenceDataset, SentenceStream, collate
+
+    names = ["year", "score", "good", "label", "heads"]
+    data = SentenceDataset(numbers, fields=names)
+    edge = [-100] * numbers.boundaries
+    assert data[0]["fields"]["heads"].tolist() == [*edge, 2, -100, 0, *edge]
+    assert data[2]["fields"]["heads"].tolist() == [-100, *edge, *edge]
+    stream = SentenceStream(numbers, fields=names, batch_sentences=3, shuffle=False, bucket=False)
+    loaded = next(iter(torch.utils.data.DataLoader(data, batch_size=3, collate_fn=collate)))
+    for batch in (loaded, collate([data[i] for i in range(3)]), next(iter(stream))):
+        fields = batch["fields"]
+        assert fields["year"].tolist() == [2001, -100, 2003]
+        assert fields["good"].tolist() == [1, -100, 0]
+        assert fields["score"].nan_to_num(-1).tolist() == [0.5, -1, 2]
+        assert (fields["score"].dtype, fields["heads"].dtype) == (torch.float32, torch.int64)
+        assert fields["label"] == ["a", None, "b"]
+        assert fields["heads"].shape == batch["mask"].shape
+        assert fields["heads"][1].eq(-100).all()
+    assert "fields" not in SentenceDataset(numbers)[0]
+    with pytest.raises(StoreError, match="keeps no field 'lable': it has year, score, good, label, heads"):
+        SentenceDataset(numbers, fields=["lable"])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_datasets_have_the_fields_in_their_types(folder: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    store = elmo_store.open(folder / "store")
+    assert main(["export", store.url, "--format", "datasets", "--output", str(tmp_path / "out"), "--quiet"]) == Exit.COMPLETE
+    found = datasets.load_from_disk(str(tmp_path / "out"))
+    columns = store.sentences(columns=NAMES)
+    assert found.select_columns(NAMES)[:] == columns.to_pydict()
+    assert found.features["day"].dtype == "date32"
+    assert found.filter(lambda row: row["category"] == "x").num_rows == 2
+
+
+def test_a_webdataset_has_the_fields_beside_the_tokens(folder: Path, tmp_path: Path) -> None:
+    store = str(folder / "store")
+    assert main(["export", store, "--format", "webdataset", "--output", str(tmp_path / "out"), "--quiet"]) == Exit.COMPLETE
+    (path,) = (tmp_path / "out").glob("*.tar")
+    with tarfile.open(path) as archive:
+        facts = [json.load(archive.extractfile(name)) for name in archive.getnames() if name.endswith(".json")]  # type: ignore[arg-type]
+    assert [fact["category"] for fact in facts] == ["x", "x", "y", "", None]
+    assert facts[3]["info"] == {"n": None, "at": "2024-01-06T07:08:09+00:00"}
+    assert facts[0] == {"sentence": 0, "id": "a:0", "tokens": ["One", "here", "."]} | FIRST | {"day": "2024-01-05"}

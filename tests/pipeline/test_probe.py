@@ -51,7 +51,8 @@ def sets(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Path:
     folder = tmp_path_factory.mktemp("probe")
     for name, n in (("train", 60), ("test", 20)):
         source = write_conllu(folder / f"{name}.conllu.xz", made_up(n, n))
-        assert main(["embed", str(source), "--output", str(folder / name), "--model", str(tiny_model), "--quiet"]) == 0
+        options = ["--model", str(tiny_model), "--keep-fields", "upos,xpos", "--quiet"]
+        assert main(["embed", str(source), "--output", str(folder / name), *options]) == 0
     rows = [f"i{i}\t{'cord' if i % 3 else 'phone,text'}\t1\tthe {'cord' if i % 3 else 'call'} ran {i}" for i in range(30)]
     (folder / "line.tsv").write_text("# id\tsense\thead\ttokens\n" + "\n".join(rows) + "\n")
     (folder / "line.lines").write_text("\n".join(row.split("\t")[3] for row in rows) + "\n")
@@ -398,6 +399,30 @@ class TestCommand:
         (learned,) = read_weight_sets(outputs["mix.json"])
         assert learned.gamma == pytest.approx(found["mix"]["gamma"]["mean"])
         assert sum(learned.s) == pytest.approx(1)
+
+    def test_labels_that_the_stores_keep_are_those_of_the_files(self, sets: Path, tmp_path: Path) -> None:
+        stores = ["--train", str(sets / "train"), "--test", str(sets / "test")]
+        options = ["--features", "x", "--seeds", "1", "--given-column", "xpos", "--quiet", *FAST]
+        files = ["--train-labels", str(sets / "train.conllu.xz"), "--test-labels", str(sets / "test.conllu.xz")]
+        for name, labels in (("kept", ["--label", "upos"]), ("files", [*files, "--column", "upos"])):
+            assert main(["probe", "tag", *stores, *labels, *options, "--json", str(tmp_path / name)]) == 0
+        kept, of_files = (json.loads((tmp_path / name).read_text())[0]["scores"] for name in ("kept", "files"))
+        assert kept == of_files
+        assert kept["x"]["accuracy"]["mean"] > 0.9
+
+    @pytest.mark.parametrize(
+        ("options", "code", "message"),
+        [
+            (("--label", "deprel"), 3, "keeps no values of tokens called 'deprel' (it has upos, xpos): embed with --keep-fields"),
+            (("--label", "upos", "--column", "upos"), 2, "--label takes the labels from the stores: leave --column out"),
+            (("--column", "upos"), 2, "--train-labels is missing: name the file, or with --label a field"),
+        ],
+    )
+    def test_labels_from_one_place(
+        self, sets: Path, options: tuple[str, ...], code: int, message: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["probe", "tag", "--train", str(sets / "train"), "--test", str(sets / "test"), *options]) == code
+        assert message in capsys.readouterr().err
 
     def test_tag_plot(self, sets: Path, tmp_path: Path) -> None:
         pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")

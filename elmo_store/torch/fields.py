@@ -1,0 +1,67 @@
+"""Kept fields of sentences as items and batches for PyTorch have them: numbers as tensors, all else as it is."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from elmo_store.errors import StoreError
+from elmo_store.format.fields import TOKEN, KeptField
+from elmo_store.reading.rows import Readable
+
+# Type of a field → of its tensor, and what stands for null, BOS, EOS, and behind a shorter sentence: cross_entropy ignores -100.
+NUMBERS: Mapping[Any, tuple[torch.dtype, float]] = {
+    "bool": (torch.int64, -100),
+    "int64": (torch.int64, -100),
+    "float64": (torch.float32, float("nan")),
+}
+Values = dict[str, Any]
+
+
+def check_fields(store: Readable, names: Sequence[str]) -> None:
+    """StoreError, naming the fields there are, for one that the store does not keep."""
+    for name in names:
+        if name not in store.fields:
+            raise StoreError(f"{store.url} keeps no field {name!r}: it has {', '.join(store.fields) or 'none'}")
+
+
+def read_fields(store: Readable, numbers: Sequence[int], lengths: Sequence[int], names: Sequence[str]) -> list[Values]:
+    """The fields of each sentence. Numbers are tensors: of a sentence [], of its tokens as long as its rows, ``lengths``."""
+    made: list[Values] = [{} for _ in numbers]
+    table = store._columns(numbers, names)
+    for name in names:
+        field = store.fields[name]
+        for item, value, n_rows in zip(made, table[name].to_pylist(), lengths, strict=True):
+            item[name] = _value(value, field, n_rows) if _is_number(field) else value
+    return made
+
+
+def stacked(items: Sequence[Values]) -> Values:
+    """The fields of a batch: tensors of sentences as one [B], of tokens as one [B, n_max], others as lists."""
+    batch: Values = {}
+    for name in items[0]:
+        values = [item[name] for item in items]
+        batch[name] = _tensor(values) if all(isinstance(value, torch.Tensor) for value in values) else values
+    return batch
+
+
+def _tensor(values: list[torch.Tensor]) -> torch.Tensor:
+    if not values[0].ndim:
+        return torch.stack(values)
+    filling = float("nan") if values[0].dtype.is_floating_point else -100.0
+    return torch.nn.utils.rnn.pad_sequence(values, batch_first=True, padding_value=filling)
+
+
+def _is_number(field: KeptField) -> bool:
+    return isinstance(field.type, str) and field.type in NUMBERS
+
+
+def _value(value: Any, field: KeptField, n_rows: int) -> torch.Tensor:
+    dtype, null = NUMBERS[field.type]
+    if field.per != TOKEN:
+        return torch.tensor(null if value is None else value, dtype=dtype)
+    made = torch.full((n_rows,), null, dtype=dtype)
+    if value:
+        edge = (n_rows - len(value)) // 2  # the rows of BOS and EOS
+        made[edge : edge + len(value)] = torch.tensor([null if one is None else one for one in value], dtype=dtype)
+    return made
