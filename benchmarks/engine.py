@@ -1,10 +1,11 @@
-"""The engine on this machine: ``python -m benchmarks.engine [engine precision scaling]`` prints tables (default: `engine`).
+"""The engine on this machine: ``python -m benchmarks.engine [engine precision scaling shapes]`` prints tables (default: engine).
 
 engine     for each precision, random weights, real text, medians: (a) the best product that libraries reach here, (b) the LSTM's
            rate counted as if it multiplied everything (151 MFLOP a token at full size), its share of (a), and what was really
            multiplied, (c) tokens/s, (d) a padded torch.nn.LSTM(proj_size) stack
 precision  how far each precision's states are from float32's, state by state; float32 is tested against float64
 scaling    is time linear in tokens? Calls of many sentences, and of one endless one
+shapes     steps by their lanes and blocks, in turns, for each precision: what `model.engine.cpu.step_shape` should choose here
 """
 
 import argparse
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -26,8 +28,11 @@ import torch.nn.functional as F
 from benchmarks.support import Table, in_turns, machine, options_of, peak_resident
 from benchmarks.texts import SHAPES, Sentences, made_up_text, running_text, take
 from elmo_store.format.layout import state_names
+from model.engine.cell import select_cell
+from model.engine.cpu import step_shape
+from model.engine.device import Direction, Layout
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.engine.products import Int8Linear, PackedLinear, onednn_problem
+from model.engine.products import Int8Linear, PackedLinear, has_amx, onednn_problem
 from model.files.registry import load_model, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
@@ -36,7 +41,9 @@ from model.start_state import StartState
 SQUARE = 4096
 PLAIN_BATCH = 64  # sentences
 SCALED, ENDLESS = (16_384, 65_536, 262_144), (1_000, 10_000, 100_000)  # tokens of a call of many sentences, of one
-TABLES = ("engine", "precision", "scaling")
+TABLES = ("engine", "precision", "scaling", "shapes")
+STEP_SHAPES = ((128, 1), (256, 1), (512, 1), (128, 8), (256, 8), (512, 8))  # lanes, blocks
+STEPS, STEP_WORDS = 3, 1024  # of a call; words whose gates are in the table
 
 
 @dataclass
@@ -204,6 +211,30 @@ def scaling(weights: BiLMWeights, settings: EngineSettings) -> None:
             table.row(name, run.tokens, run.seconds, run.seconds / run.tokens * 1e6)
 
 
+def shapes(weights: BiLMWeights, settings: EngineSettings, rounds: int) -> None:
+    """Steps of one direction in one precision, all lanes full, on one thread; processor time, which other work disturbs less."""
+    cpu, ops, generator = torch.device("cpu"), select_cell(torch.device("cpu"), settings.cell), np.random.default_rng(0)
+
+    def run(lanes: int, blocks: int) -> Callable[[], object]:
+        layout = Layout(
+            settings.dtype, cpu, lanes, STEPS, STEP_WORDS, 128, packed=True, blocks=blocks, quantised=settings.quantised
+        )
+        direction = Direction(weights, StartState.zero(weights.options), 0, layout, ops)
+        direction._rows.normal_()
+        window = generator.integers(0, STEP_WORDS, (STEPS, lanes)), generator.random((STEPS, lanes)) < 0.05
+        return partial(direction.run_window, window)
+
+    torch.set_num_threads(1)
+    works = {shape: run(*shape) for shape in STEP_SHAPES}
+    taken = in_turns(works, rounds, clock=time.process_time)
+    table = Table(f"precision {settings.precision}", "lanes × blocks", "µs a lane's step", "of the first's", "GFLOP/s")
+    flops = lstm_flops(weights.options) / 2 - 2.0 * weights.options.projection_dim * 4 * weights.options.dim
+    first = taken[STEP_SHAPES[0]] / STEP_SHAPES[0][0]
+    for (lanes, blocks), seconds in taken.items():
+        each = seconds / lanes
+        table.row(f"{lanes} × {blocks}", each / STEPS * 1e6, f"{each / first:.1%}", round(flops * STEPS / each / 1e9))
+
+
 def main() -> None:
     parser = options_of(__doc__, TABLES)
     parser.set_defaults(tables=["engine"])
@@ -223,10 +254,14 @@ def main() -> None:
         precision(weights, args, text)
     if "scaling" in args.tables:
         scaling(weights, EngineSettings(precision=(args.precision or ["float32"])[0], device=args.device))
+    if "shapes" in args.tables:
+        for name in args.precision or ["float32", "bfloat16"]:
+            shapes(weights, EngineSettings(precision=name, device="cpu"), args.repeats)
     if "engine" in args.tables:
         args.tokens = args.tokens or (1 << 20 if on_gpu else 1 << 15)
         for name in args.precision or ["float32", *(["tf32"] if on_gpu else []), "bfloat16"]:
-            settings = EngineSettings(precision=name, device=args.device, lanes=2048 if on_gpu else 128)
+            lanes = 2048 if on_gpu else step_shape(weights.options.dim, name, has_amx())[0]
+            settings = EngineSettings(precision=name, device=args.device, lanes=lanes)
             engine(weights, settings, args, text)
 
 

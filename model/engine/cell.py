@@ -23,7 +23,7 @@ NAME = "torch"
 class CellBuffers(NamedTuple):
     """What a step's cell reads and writes, for B lanes."""
 
-    gates: Tensor  # [B, 4d] products in the order i, f, g, o; biases are in them or in the table
+    gates: Tensor  # [B, 4d] products in the order i, f, g, o of d cells; biases are in them or in the table
     table: Tensor | None  # [slots, 4d], of which one row a lane is added to the gates; None = nothing
     table_row: Tensor  # int64 [B]
     c: Tensor  # [B, d] float32, updated

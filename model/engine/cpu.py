@@ -10,8 +10,8 @@ from torch import Tensor
 from model.engine.cell import select_cell
 from model.engine.device import TABLE_BYTES, Device, Direction, Layout
 from model.engine.planning.grid import Limits
-from model.engine.products import int8_problem, largest_stable
-from model.engine.settings import EngineSettings
+from model.engine.products import has_amx, int8_problem, largest_stable
+from model.engine.settings import EngineSettings, Precision
 from model.engine.word_vectors import WORDS_PER_BLOCK, WordVectors
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
@@ -20,7 +20,19 @@ from model.threads import VECTOR, whole_chunk_threads
 TABLE_ROWS = 1 << 16
 TABLE_BLOCK = 128  # words whose gates are computed in one product, always that many rows
 WINDOW = 64  # steps, at most
+BLOCK_CELLS = 512  # with 256 lanes their gates take 1 MB of the 2 MB of cache that a core with AMX has
 FEWER_LANES = (2, 4, 8, 16, 32, 64, 128, 256)
+
+
+def step_shape(dim: int, precision: Precision, amx: bool) -> tuple[int, int]:
+    """Lanes and blocks of a step of ``dim`` cells where none are asked for. They show in no byte: each gate is a sum of its own.
+
+    Measured without AMX (`python -m benchmarks.engine shapes`); with it the products are so fast that gates should not leave the
+    cache, which can be measured there only.
+    """
+    lanes = 256 if precision == "bfloat16" or dim <= 2048 else 128
+    blocks = dim // BLOCK_CELLS if amx and precision == "bfloat16" and dim % BLOCK_CELLS == 0 else 1
+    return lanes, blocks
 
 
 class CpuDevice(Device):
@@ -38,7 +50,11 @@ class CpuDevice(Device):
             )
         ops = select_cell(self.device, settings.cell)
         self.cell = ops.NAME
-        lanes = settings.lanes or (128 if options.dim > 2048 else 256)
+        lanes, blocks = step_shape(options.dim, settings.precision, has_amx())
+        lanes = settings.lanes or lanes
+        blocks = (settings.blocks or blocks) if ops.NAME == "c" else 1
+        if options.dim % blocks:
+            raise ValueError(f"blocks is {blocks}; it must divide the {options.dim} cells of the model")
         counts = sorted({lanes, *(n for n in FEWER_LANES if n < lanes)})
         if ops.NAME == "torch":  # it computes what is left of a whole vector with other instructions
             counts = [n for n in counts if n * options.dim % VECTOR == 0 or n == lanes]
@@ -54,6 +70,7 @@ class CpuDevice(Device):
             table_rows=min(TABLE_BYTES // (4 * options.dim * settings.dtype.itemsize), TABLE_ROWS),
             table_block=TABLE_BLOCK,
             packed=True,
+            blocks=blocks,
             quantised=settings.quantised,
         )
         self.directions = [Direction(weights, start, k, layout, ops) for k in (0, 1)]

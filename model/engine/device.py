@@ -8,6 +8,7 @@ is a number in an array, so that the same window computes any text.
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,7 @@ class Layout:
     table_rows: int  # slots of the gate table; it gets at least those that one step of lanes needs
     table_block: int  # words whose gates are computed in one product, always that many rows
     packed: bool = False  # see `PackedLinear`
+    blocks: int = 1  # groups of cells that are computed one after the other; see `EngineSettings`
     quantised: bool = False  # multiply in 8 bits; dtype is then bfloat16, the device a CPU
 
 
@@ -80,21 +82,31 @@ class Direction:
         def recurrent(weight: Tensor, bias: Tensor | None) -> Linear:
             return Int8Linear(weight, bias, lanes) if layout.quantised else linear(weight, bias, lanes)
 
-        self._gates: list[Linear] = []
+        def in_blocks(rows: Tensor) -> Tensor:
+            """i, f, g, o of all cells [4d, …] → those of the first block of cells, of the second, …"""
+            return rows.unflatten(0, (4, layout.blocks, -1)).transpose(0, 1).flatten(0, 2)
+
+        def gates(weight: Tensor, bias: Tensor | None) -> list[Linear]:
+            biases = [None] * layout.blocks if bias is None else in_blocks(bias).chunk(layout.blocks)
+            return [recurrent(*block) for block in zip(in_blocks(weight).chunk(layout.blocks), biases, strict=True)]
+
+        self._gates: list[list[Linear]] = []  # of each layer, one a block
         self._projections: list[Linear] = []  # d → p
         for j in range(n_layers):
             tensors = weights.direction(DIRECTIONS[k], j + 1)
             bias = tensors["bias"].clone()  # [4d]
             bias[d : 2 * d] += FORGET_BIAS
             if j == 0:
-                self.table_linear = linear(tensors["weight_ih"], bias, layout.table_block)  # p → 4d, of words
-                self._gates.append(recurrent(tensors["weight_hh"], None))  # p → 4d
+                self.table_linear = linear(
+                    in_blocks(tensors["weight_ih"]), in_blocks(bias), layout.table_block
+                )  # p → 4d, of words
+                self._gates.append(gates(tensors["weight_hh"], None))  # p → 4d
             else:
-                self._gates.append(recurrent(torch.cat([tensors["weight_ih"], tensors["weight_hh"]], dim=1), bias))  # 2p → 4d
+                self._gates.append(gates(torch.cat([tensors["weight_ih"], tensors["weight_hh"]], dim=1), bias))  # 2p → 4d
             self._projections.append(recurrent(tensors["weight_proj"], None))
 
         n_table = max(lanes, layout.table_block, layout.table_rows)
-        self._rows = torch.empty(n_table, 4 * d, dtype=dtype, device=device)  # [slots, 4d]
+        self._rows = torch.empty(n_table, 4 * d, dtype=dtype, device=device)  # [slots, 4d], in blocks
         self.table = GateTable(n_table, self._compute_rows)
         self._x = torch.empty(0, p, device=device)
 
@@ -113,7 +125,7 @@ class Direction:
     @property
     def step_linears(self) -> list[Linear]:
         """The products whose rows are lanes."""
-        return [*self._gates, *self._projections]
+        return [*chain(*self._gates), *self._projections]
 
     @torch.no_grad()
     def run(self, plan: DirectionPlan, x: Tensor, generation: int, emit: Emit) -> Tensor:
@@ -181,10 +193,12 @@ class Direction:
         for j, gates_of in enumerate(self._gates):
             h = h0 if j == 0 else xh[j - 1][:, p:]  # [B, p]
             ops.load_h(h, self._begin_h[j], begins)
-            gates = gates_of(h0 if j == 0 else xh[j - 1])  # [B, 4d]
-            table = self._rows if j == 0 else None
-            c = self._c[j][:lanes]
-            ops.cell(CellBuffers(gates, table, row, c, begins, self._begin_c[j], hidden, options.cell_clip))
+            for b, products in enumerate(gates_of):
+                part = slice(b * options.dim // len(gates_of), (b + 1) * options.dim // len(gates_of))
+                table = self._rows[:, 4 * part.start : 4 * part.stop] if j == 0 else None
+                c, begin_c = self._c[j][:lanes, part], self._begin_c[j, part]
+                gates = products(h0 if j == 0 else xh[j - 1])  # [B, 4d / blocks]
+                ops.cell(CellBuffers(gates, table, row, c, begins, begin_c, hidden[:, part], options.cell_clip))
             projected = self._projections[j](hidden)  # [B, p]
             skip = xh[j - 1][:, :p] if options.use_skip_connections and j > 0 else None
             following = xh[j][:, :p] if j + 1 < len(self._gates) else None

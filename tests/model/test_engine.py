@@ -198,6 +198,46 @@ def test_bytes_do_not_depend_on_batch_composition(
         np.testing.assert_array_equal(alone, rows[i], err_msg=f"sentence {i}")
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", pytest.param("int8", marks=NEEDS_INT8)])
+def test_neither_lanes_nor_blocks_change_a_byte(
+    small: BiLMWeights, warm: StartState, precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, sentences = replace(CPU, precision=precision), text(60, seed=14)  # type: ignore[arg-type]
+    want = embedded(Embedder(small, warm, settings), sentences)
+    for lanes, blocks in ((64, 2), (128, 1), (256, 4), (512, 8)):
+        embedder = Embedder(small, warm, replace(settings, lanes=lanes, blocks=blocks))
+        monkeypatch.setattr(embedder._device, "limits", replace(embedder._device.limits, lane_choices=[lanes]))
+        np.testing.assert_array_equal(embedded(embedder, sentences), want, err_msg=f"{lanes} lanes, {blocks} blocks")
+
+
+@pytest.mark.parametrize(
+    ("dim", "precision", "amx", "lanes", "blocks"),
+    [
+        (4096, "float32", True, 128, 1),
+        (4096, "bfloat16", False, 256, 1),
+        (4096, "bfloat16", True, 256, 8),
+        (4096, "int8", False, 128, 1),
+        (1000, "bfloat16", True, 256, 1),
+    ],
+)
+def test_the_shape_of_a_step_follows_from_the_processor(dim: int, precision: Any, amx: bool, lanes: int, blocks: int) -> None:
+    assert cpu.step_shape(dim, precision, amx) == (lanes, blocks)
+
+
+def test_an_engine_on_amx_computes_in_blocks(small: BiLMWeights, warm: StartState, monkeypatch: pytest.MonkeyPatch) -> None:
+    if select_cell(torch.device("cpu")).NAME != "c":
+        pytest.skip("the C extension was not built")
+    settings, sentences = replace(CPU, precision="bfloat16"), text(20, seed=15)
+    want = embedded(Embedder(small, warm, settings), sentences)
+    monkeypatch.setattr(cpu, "has_amx", lambda: True)
+    monkeypatch.setattr(cpu, "BLOCK_CELLS", 64)
+    embedder = Embedder(small, warm, settings)
+    assert embedder._device.directions[0]._layout.blocks == 4
+    np.testing.assert_array_equal(embedded(embedder, sentences), want)
+    with pytest.raises(ValueError, match="blocks is 3; it must divide the 256 cells"):
+        Embedder(small, warm, replace(settings, blocks=3))
+
+
 @pytest.mark.parametrize("cell", ["c", "torch"])
 def test_bytes_do_not_depend_on_batch_composition_where_no_width_is_a_multiple_of_a_vector(cell: str) -> None:
     if cell == "c" and select_cell(torch.device("cpu")).NAME != "c":
