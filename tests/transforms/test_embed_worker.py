@@ -277,7 +277,12 @@ def test_a_worker_takes_the_sizes_of_what_it_computes_on(
     settings = EmbedSettings(
         root, "run", "sha256:", "", {"device": asked}, shards_at_once=1, cuda_shards_at_once=2, writers=1, cuda_writers=3
     )
-    made = BiLMHandler(settings, asked, {}).load_model()
+    before = sys.getswitchinterval()
+    try:
+        made = BiLMHandler(settings, asked, {}).load_model()
+        assert sys.getswitchinterval() <= 1e-3  # no writer keeps the lock from who feeds the engine
+    finally:
+        sys.setswitchinterval(before)
     assert (made._shards_at_once, made._writers._max_workers) == sizes
     assert made._claims_device == (asked != "cpu")
 

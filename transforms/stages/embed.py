@@ -35,7 +35,15 @@ from model.start_state import StartState
 from transforms.runtime.job_root import is_of_the_data, retries_of
 from transforms.runtime.results import NAMESPACE, ShardResult
 from transforms.runtime.work import MODEL, PLAN
-from transforms.runtime.worker import Health, ShardProgress, WorkerError, claim_device, end_where_replaced, release_memory
+from transforms.runtime.worker import (
+    Health,
+    ShardProgress,
+    WorkerError,
+    claim_device,
+    end_where_replaced,
+    release_memory,
+    share_lock,
+)
 from transforms.stages.durable import Begun, DurableOutcomes
 from transforms.stages.known import KnownSentences, KnownSource, merged
 from transforms.stages.plan import ShardTask, marker_of_plan
@@ -83,6 +91,7 @@ class BiLMHandler(ModelHandler[ShardTask, Begun, "ShardWorker"]):
         """Sizes of calls are as what the engine computes on wants them."""
         settings, engine = self._settings, load_engine(self._settings)
         on_cuda = engine.device == "cuda"
+        share_lock()
         return ShardWorker(
             settings.root,
             settings.run_id,
