@@ -13,6 +13,7 @@ ELMO_STORE_OBSTORE=0 takes s3fs. Options that are not its own go to ``elmo-store
 """
 
 import argparse
+import gc
 import itertools
 import os
 import shutil
@@ -207,7 +208,10 @@ def _queued_seconds(file: Any) -> float:
 def _elsewhere() -> str:
     """The innermost lines of ours at which other threads are, those that wait for work left out."""
     places = []
-    for thread, frame in sys._current_frames().items():
+    gc.disable()  # a collection within the next call would stop all threads for ever (Python's issue 106883)
+    frames = sys._current_frames()
+    gc.enable()
+    for thread, frame in frames.items():
         lines = []
         while frame is not None and thread != threading.get_ident():
             lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")

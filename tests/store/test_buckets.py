@@ -15,6 +15,7 @@ import pytest
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.filesystems import OBSTORE, opened
+from elmo_store.storage.object_options import s3_settings
 from elmo_store.storage.overlap import Relation, relation, resolved
 from elmo_store.storage.ranges import Range, ShortReadError
 from elmo_store.storage.root import Root
@@ -200,6 +201,20 @@ def test_without_s3fs_what_obstore_does_not_take_is_refused_by_name(monkeypatch:
     monkeypatch.setattr("elmo_store.storage.filesystems.find_spec", lambda name: None if name == "s3fs" else name)
     with pytest.raises(StoreError, match=r"obstore is not for default_block_size; s3fs is not installed: pip install s3fs"):
         opened("s3://bucket/a", {"anon": True, "default_block_size": "1"})
+
+
+@pytest.mark.parametrize(
+    ("options", "unsigned"),
+    [
+        ({}, True),
+        ({"endpoint_url": "https://objects.example"}, True),
+        ({"endpoint_url": "http://objects.example"}, False),
+        ({"client_kwargs": {"endpoint_url": "http://objects.example"}}, False),
+    ],
+)
+def test_objects_are_hashed_for_the_signature_only_where_no_tls_guards_them(options: dict[str, Any], unsigned: bool) -> None:
+    keys = {"key": "key", "secret": "secret"}
+    assert s3_settings(keys | options, {"AWS_DEFAULT_REGION": "us-east-1"}).values["unsigned_payload"] is unsigned
 
 
 def test_profiles_and_what_they_name_are_found(
