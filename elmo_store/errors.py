@@ -3,8 +3,10 @@
 Messages name the value, the place and the remedy.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+NUMBERS_SHOWN = 5  # of sentences
 
 
 class StoreError(Exception):
@@ -59,6 +61,15 @@ class ShardCorruptError(StoreError):
 
 class SentenceNotFoundError(StoreError, KeyError):
     """No sentence has that number or id."""
+
+
+class AmbiguousIdError(StoreError, LookupError):
+    """Several sentences have that id."""
+
+    def __init__(self, where: str, sentence_id: str, numbers: Sequence[int]) -> None:
+        shown = ", ".join(map(str, numbers[:NUMBERS_SHOWN])) + (", …" if len(numbers) > NUMBERS_SHOWN else "")
+        self.message = f"{len(numbers)} sentences of {where} have the id {sentence_id!r}, {shown}: read one of them by number"
+        self.where, self.sentence_id, self.numbers = where, sentence_id, numbers
 
 
 class StateNotFoundError(StoreError, KeyError):

@@ -130,7 +130,7 @@ def _field_faults(store: StoreReader, part: PartRange, where: str, lengths: npt.
 
 def _id_faults(store: StoreReader, ids: list[str], part: PartRange, where: str) -> Iterator[str]:
     """Each id must lead to its sentence, or to an earlier one of the same id."""
-    hits = store._find(ids) if ids else []
+    hits = [numbers[0] for numbers in store._find_all(ids)] if ids else []
     other = [entry for entry in zip(ids, itertools.count(part.first_sentence), hits) if entry[1] != entry[2]]
     earlier = store._records([hit for _, _, hit in other])
     for (sentence_id, number, hit), record in zip(other, earlier, strict=True):

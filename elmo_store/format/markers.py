@@ -26,6 +26,7 @@ from elmo_store.storage.root import Root, parse_json
 Verify = Literal["none", "size", "stamp", "sha256"]
 CHECKSUM_RUN = 1024  # markers whose objects are hashed together, so that many workers can hash them
 Stats = Mapping[str, float | int | str]
+REPEATED_IDS = "repeated_ids"  # of an `IdsMarker`'s stats: sentences whose id an earlier one has
 STAMPS = "stamps"  # of a marker's stats: the stamps of its objects when they were put, one a line
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from elmo_store import notebook
-from elmo_store.errors import SentenceNotFoundError, StateNotFoundError, StoreError
+from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StateNotFoundError, StoreError
 from elmo_store.format import layout
 from elmo_store.format.fields import KeptField
 from elmo_store.format.numbers import Array, Empty, Int8Rows
@@ -237,7 +237,7 @@ class Readable(ABC):
 
     @abstractmethod
     def _find(self, ids: Sequence[str]) -> list[int]:
-        """Number of the first sentence that has each id. SentenceNotFoundError."""
+        """Number of the sentence that has each id. SentenceNotFoundError, AmbiguousIdError."""
 
     @abstractmethod
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
@@ -301,9 +301,9 @@ class Readable(ABC):
         return [Sentence(self, number, (first, stop)) for number, (first, stop) in zip(numbers, spans.tolist(), strict=True)]
 
     def sentence(self, index: int | None = None, *, id: str | None = None, text: Text | None = None) -> Sentence:
-        """Sentence number ``index`` (from 0), or the first one that has ``id``, or ``text`` as `find_text` takes it.
+        """Sentence number ``index`` (from 0), or the one that has ``id``, or the first that has ``text`` as `find_text` takes it.
 
-        SentenceNotFoundError if there is none.
+        SentenceNotFoundError if there is none; AmbiguousIdError if several sentences have the id.
         """
         if (index is not None) + (id is not None) + (text is not None) != 1:
             raise TypeError("give a sentence's number, or id=…, or text=…, and one of them only")
@@ -422,7 +422,7 @@ class Readable(ABC):
         """Sentences by number or by id, in any order, with their rows of the named states; all of them fetched at once.
 
         ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them; ``raw=True`` gives what an int8 store
-        stores, see `Batch`. SentenceNotFoundError.
+        stores, see `Batch`. SentenceNotFoundError, AmbiguousIdError.
         """
         if (numbers is None) == (ids is None):
             raise TypeError("give the sentences' numbers, or ids=…, and not both")
@@ -487,6 +487,13 @@ def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt
             numbers.append(np.full(max(0, hi - lo), record.index, np.int64))
             positions.append(np.arange(lo, max(lo, hi), dtype=np.int32))
     return tokens, np.concatenate(numbers), np.concatenate(positions)
+
+
+def the_one(where: str, sentence_id: str, numbers: Sequence[int]) -> int:
+    """The number of the sentence that has this id. AmbiguousIdError if they are several."""
+    if len(numbers) > 1:
+        raise AmbiguousIdError(where, sentence_id, numbers)
+    return numbers[0]
 
 
 def _chosen(key: Rows, size: int, what: str, where: str) -> int | range | list[int]:

@@ -15,7 +15,7 @@ from elmo_store.format.markers import read_marker
 from elmo_store.format.numbers import Array, Empty
 from elmo_store.forms.runs import Places, cut
 from elmo_store.forms.shards import row_reader
-from elmo_store.reading.rows import Int64, Readable, Span, Spans
+from elmo_store.reading.rows import Int64, Readable, Span, Spans, the_one
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable
 from elmo_store.reading.text_index import Text, TextIndex, Texts, UInt64, cut_bytes, hash_texts
 from elmo_store.reading.watched import StoreRoot
@@ -127,7 +127,7 @@ class StoreReader(Readable):
         return self._now.sentences.columns(numbers, names)
 
     def _find(self, ids: Sequence[str]) -> list[int]:
-        return [numbers[0] for numbers in self._find_all(ids)]
+        return [the_one(self.url, sentence_id, own) for sentence_id, own in zip(ids, self._find_all(ids), strict=True)]
 
     def _find_all(self, ids: Sequence[str]) -> list[list[int]]:
         """Numbers of all sentences that have each id, in order. SentenceNotFoundError naming the first id that none has."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format.numbers import Array, Empty, joined
 from elmo_store.forms.runs import Places
-from elmo_store.reading.rows import Int64, Readable, Span, Spans
+from elmo_store.reading.rows import Int64, Readable, Span, Spans, the_one
 from elmo_store.reading.sentences import SentenceRecord, renumbered
 from elmo_store.reading.store import StoreReader
 from elmo_store.reading.text_index import GatheredTexts, Text, check_size, cut_bytes, hash_texts
@@ -92,13 +92,13 @@ class Selection(Readable, Generic[S]):
         return renumbered(table, {"sentence": list(numbers), "first_row": self._edges[np.asarray(numbers, np.int64)]})
 
     def _find(self, ids: Sequence[str]) -> list[int]:
-        first_numbers = []
+        own, here = [], f"this selection of {self.url}"
         for sentence_id, numbers in zip(ids, self.store._find_all(ids), strict=True):  # the selection may be without some
-            indices = [index for number in numbers if (index := self._index_of(number)) is not None]
+            indices = sorted(index for number in numbers if (index := self._index_of(number)) is not None)
             if not indices:
-                raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in this selection of {self.url}")
-            first_numbers.append(min(indices))
-        return first_numbers
+                raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {here}")
+            own.append(the_one(here, sentence_id, indices))
+        return own
 
     def _index_of(self, number: int) -> int | None:
         """The first place in the view of one of the store's sentences; None if it is not in the view."""

@@ -9,7 +9,7 @@ import duckdb
 import numpy as np
 
 from elmo_store.embedded import EmbeddedSentence
-from elmo_store.errors import SentenceNotFoundError, StoreError
+from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StoreError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
 from elmo_store.figures.vectors import Float, pca_map
 from elmo_store.format import layout
@@ -158,7 +158,7 @@ class Service:
             else:
                 hits = self._text.find(asked, offset, HITS + 1)
                 return {"hits": hits[:HITS], "more": len(hits) > HITS}
-        except (SentenceNotFoundError, ValueError, IndexError) as error:
+        except (SentenceNotFoundError, AmbiguousIdError, ValueError, IndexError) as error:
             raise BadRequestError(str(error)) from error
         hits = [_hit(s.index, s.id, s.tokens) for s in sentences if s.tokens or asked]
         return {"hits": hits, "more": not asked and offset + HITS < total}

@@ -6,6 +6,7 @@ from typing import Any
 
 from elmo_store.format.layout import REJECTS, have_layers
 from elmo_store.format.manifest import Manifest
+from elmo_store.format.markers import REPEATED_IDS
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 
@@ -40,6 +41,8 @@ def summary(root: Root, manifest: Manifest, left: Mapping[str, Any] | None, *, s
         "size": size,
     }
     if left is not None:
+        if repeated := int(left["everything"].get(REPEATED_IDS, 0)):
+            rows["ids"] = f"{quantity(repeated, 'sentence')} repeat the id of an earlier one: read those by number"
         rows |= _of_this_run(left["this_run"], int(left["everything"].get("tokens", 0)), seconds)
     return [in_line(line) for line in (f"complete: {root}", *(f"  {name:<9} {text}" for name, text in rows.items()))]
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+import elmo_store
+from elmo_store.errors import AmbiguousIdError
 from elmo_store.format.layout import SENTENCE_INDEX, shard_marker
 from elmo_store.format.manifest import read_manifest
 from elmo_store.format.markers import ObjectRecord, ShardMarker, read_marker, total_bytes
@@ -74,6 +76,21 @@ def test_a_job_that_ends_reads_no_marker_for_its_summary(
     assert not (tmp_path / "store/_work").exists()
     assert embed(tmp_path / "store") == Exit.COMPLETE
     assert f"size      {len(markers)} shards" in capsys.readouterr().out
+
+
+def test_ids_that_documents_repeat_are_told(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two documents of coreference with one key: the job goes on, and says that their sentences are read by number."""
+    records = [{"doc_key": key, "sentences": [["a", "b"], [word]]} for key, word in (("d", "c"), ("e", "c"), ("d", "e"))]
+    (tmp_path / "in.jsonlines").write_text("".join(json.dumps(record) + "\n" for record in records))
+    command = ["embed", str(tmp_path / "in.jsonlines"), "--output", str(tmp_path / "store"), "--model", str(tiny_model)]
+    assert main(command) == Exit.COMPLETE
+    assert "ids       2 sentences repeat the id of an earlier one: read those by number" in capsys.readouterr().out
+    store = elmo_store.open(tmp_path / "store")
+    with pytest.raises(AmbiguousIdError, match=r"2 sentences of .* have the id 'd.1', 1, 5: read one of them by") as told:
+        store.sentence(id=store[5].id)
+    assert told.value.numbers == [1, 5]
+    assert store.sentence(id=store[3].id).index == 3
+    assert main(["verify", str(tmp_path / "store"), "--deep"]) == Exit.COMPLETE
 
 
 @pytest.mark.parametrize(("n", "text"), [(12, "12 bytes"), (12_345, "12.3 kB"), (3.2e15, "3,200.0 TB")])

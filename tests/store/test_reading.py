@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
-from elmo_store.errors import SentenceNotFoundError, ShardMissingError, StoreError
+from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, ShardMissingError, StoreError
 from elmo_store.format import layout
 from elmo_store.forms import runs, zarr_rows
 from elmo_store.reading import sentences
@@ -289,14 +289,20 @@ def test_a_selection_and_the_store_that_it_becomes(stored: Written, tmp_path: Pa
         chosen.write(tmp_path / "smaller")
 
 
-def test_an_id_is_that_of_the_first_sentence_in_the_selection_that_has_it(stored: Written, tmp_path: Path) -> None:
+def test_an_id_that_several_sentences_have_is_refused_by_name(stored: Written, tmp_path: Path) -> None:
     twice = elmo_store.open(stored.root.url()).select([3, 0, 3, 0]).write(tmp_path / "twice")
-    assert twice.sentence(id="doc.txt:3").index == 0
+    with pytest.raises(AmbiguousIdError, match=r"2 sentences of .*twice have the id 'doc\.txt:3', 0, 2: read one of them by num"):
+        twice.sentence(id="doc.txt:3")
+    with pytest.raises(AmbiguousIdError, match=r"the id 'doc\.txt:0', 1, 3"):
+        twice.read_sentences(ids=["doc.txt:0"])
+    assert twice.verify(deep=True).faults == ()
     assert twice.slice(1).sentence(id="doc.txt:3").index == 1
-    assert twice.slice(0, 4).sentence(id="doc.txt:0").index == 1
-    chosen = twice.select([3, 2, 1, 0])
-    assert [chosen.sentence(id=f"doc.txt:{n}").index for n in (0, 3)] == [0, 1]
+    assert twice.slice(0, 3).sentence(id="doc.txt:0").index == 1
+    chosen = twice.select([3, 2, 3, 2])
+    assert [chosen.sentence(id=f"doc.txt:{n}").index for n in (0, 3)] == [0, 1]  # one sentence, twice in the view
     assert chosen.read_sentences(ids=["doc.txt:3", "doc.txt:0"]).numbers == [1, 0]
+    with pytest.raises(AmbiguousIdError, match=r"2 sentences of this selection of .* have the id 'doc\.txt:3', 1, 2: read"):
+        twice.select([1, 0, 2]).sentence(id="doc.txt:3")
     with pytest.raises(SentenceNotFoundError, match=r"no sentence with the id 'doc\.txt:0' in this selection"):
         twice.select([0, 2]).sentence(id="doc.txt:0")
 

@@ -17,6 +17,7 @@ from elmo_store.format.layout import IDS, PART_GROUPS, REJECTS, SENTENCE_IDS, SE
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import (
     CHECKSUM_RUN,
+    REPEATED_IDS,
     IdsMarker,
     PartGroupMarker,
     ShardMarker,
@@ -176,7 +177,8 @@ def finish_job(root: Root, outcome: Outcome) -> Manifest:
     n_retries = outcome.n_retries + int(plan.get("retries", 0)) + retries_of(root).take()
     this_run = outcome.this_run + Counter(retries=n_retries)
     if waits:  # the launcher, who removes it
-        root.put_json(SUMMARY, {"bytes": outcome.n_bytes, "everything": outcome.everything, "this_run": this_run})
+        everything = outcome.everything + Counter({REPEATED_IDS: sum(int(table.stats.get(REPEATED_IDS, 0)) for table in tables)})
+        root.put_json(SUMMARY, {"bytes": outcome.n_bytes, "everything": everything, "this_run": this_run})
     _end_run(root, keep=SUMMARY if waits else "")
     return complete
 

@@ -23,9 +23,11 @@ from elmo_store.format import ids, layout
 from elmo_store.format.fields import sentences_schema
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import (
+    REPEATED_IDS,
     STAMPS,
     IdsMarker,
     PartGroupMarker,
+    Stats,
     joined_stamps,
     put_marked,
     read_ids_marker,
@@ -234,7 +236,9 @@ def merge_ids(run: int, root: Root) -> Outcome:
     rows = np.frombuffer(data, "<u8").reshape(-1, 3).astype(np.uint64)  # [n, (high, low, sentence)]
     tables = range(run * tables_of_run, (run + 1) * tables_of_run)
     records, stamps = put_marked(root, ids.encode_tables(rows[:, :2], rows[:, 2].astype(np.int64), bits, tables))
-    stats = {STAMPS: joined_stamps(stamps)}
+    in_order = rows[np.lexsort((rows[:, 1], rows[:, 0])), :2]
+    repeated = int((in_order[1:] == in_order[:-1]).all(axis=1).sum())
+    stats: Stats = {STAMPS: joined_stamps(stamps), REPEATED_IDS: repeated}
     write_marker(root, IdsMarker(run, tables.start, len(tables), tuple(records), str(plan["id"]), stats))
     with suppress(FileNotFoundError):  # a second copy of this task was faster; what it left goes with the scratch area
         root.remove_many(sources)
