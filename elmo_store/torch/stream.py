@@ -44,8 +44,8 @@ class SentenceStream(IterableDataset[Item]):
     `state_dict` and `load_state_dict` resume in the middle of an epoch and read nothing that was given before. With workers
     torchdata's StatefulDataLoader keeps the state of each.
 
-    Memory: ``prefetch`` + 1 pools, of the rows of ``pool_sentences`` sentences each, or with padding at most twice as many; a
-    batch may be a view of its pool, which is in memory as long as the batch is.
+    Memory: ``prefetch`` + 2 pools, of the rows of ``pool_sentences`` sentences each, or with padding at most twice as many, kept
+    from epoch to epoch. A batch may be a view of its pool, which is in memory as long as the batch is.
 
     Args:
         store: an open store (or a view of one: `elmo_store.cached` keeps a remote one's rows at hand), or its URL.
@@ -113,6 +113,7 @@ class SentenceStream(IterableDataset[Item]):
         self._epoch = torch.tensor([NOT_SET]).share_memory_()  # workers that live on see what the next epoch is
         self._in_workers = torch.tensor([False]).share_memory_()
         self._edges: Int64 | None = None
+        self._memory: tuple[Memory, Memory] | None = None  # of pools and of batches; kept from epoch to epoch
         self._position = Position(0, 0, False)  # of the iteration that began last, or is to begin
         self._resumed: Mapping[str, Any] | None = None  # the state that the next one begins from
 
@@ -121,7 +122,7 @@ class SentenceStream(IterableDataset[Item]):
 
     def __getstate__(self) -> dict[str, Any]:
         # A DataLoader's workers are no members of the process group: they are told who their process is.
-        return self.__dict__ | {"_place": self._place or _distributed()}
+        return self.__dict__ | {"_place": self._place or _distributed(), "_memory": None}
 
     @property
     def epoch(self) -> int:
@@ -179,7 +180,7 @@ class SentenceStream(IterableDataset[Item]):
 
     def _batches(self, begin: Position) -> Iterator[Item]:
         given = begin.batches
-        memory = Memory(self.prefetch + 2), Memory(BATCHES_HELD)
+        memory = self._memory = self._memory or (Memory(self.prefetch + 2), Memory(BATCHES_HELD))
 
         def read(batches: list[Int64]) -> ReadBatches:
             return ReadBatches(self.store, batches, self.states, self.text, self.raw, memory[0].empty, fields=self.fields)
