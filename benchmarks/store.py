@@ -52,7 +52,9 @@ WIDE = Shape(20_000, channels=512, forms=("zarr",))  # 1,024-wide layers, as of 
 TRAINED = Shape(50_000, channels=128, forms=("zarr",))
 TRAINED_SAMPLES, TRAINED_BATCH = 6_400, 64
 MEMBERS, MEMBER_SENTENCES, MEMBER_ROUNDS = 100, 450, 7  # of a collection; members are of about so many sentences
-LAYOUT_ROUNDS = 9
+CPU_ROUNDS = 9
+IN_MEMORY = "50,000 sentences of 5 x 128 in float16 from memory, one process: sentences/s of its CPU time"
+IN_MEMORY += f", medians of {CPU_ROUNDS} rounds"
 WORKS = {"one": "one by one", "many": f"{TRAINED_BATCH} a call", "scan": "scan"}
 # Few sentences, since moto reads the whole object for each range of it; wide, so that vectors outweigh the tables that lead to
 # them, and narrow as on the local disk.
@@ -170,9 +172,7 @@ def training(folder: Path, sizes: list[int]) -> None:
         for (name, what), spent in cpu_seconds(readers(folder, store, by_row), len(store)).items()
     }
     columns = ("one by one", "of memmap", f"{TRAINED_BATCH} a call", "of memmap", "scan GB/s", "of memmap")
-    table = Table(
-        "50,000 sentences of 5 x 128 in float16 from memory, one process: sentences/s of its CPU time", "reader", *columns
-    )
+    table = Table(IN_MEMORY, "reader", *columns)
     for name in dict.fromkeys(name for name, _ in rates):
         cells: list[str | float] = []
         for what in amounts:
@@ -181,7 +181,7 @@ def training(folder: Path, sizes: list[int]) -> None:
         table.row(name, *cells)
 
 
-def cpu_seconds(compared: Mapping[str, Reader], n_sentences: int, rounds: int = ROUNDS) -> dict[tuple[str, str], float]:
+def cpu_seconds(compared: Mapping[str, Reader], n_sentences: int) -> dict[tuple[str, str], float]:
     """Of each reader's random sentences one by one ("one") and several a call ("many"), and of its scan; medians of turns."""
     random, n, works = np.random.default_rng(7), TRAINED_SAMPLES, {}
     for name, (one, many, scan_all) in compared.items():
@@ -193,15 +193,13 @@ def cpu_seconds(compared: Mapping[str, Reader], n_sentences: int, rounds: int = 
             )
         if scan_all is not None:
             works[name, "scan"] = lambda scan_all=scan_all: deque(scan_all(), 0)
-    return in_turns(works, rounds, clock=time.process_time)
+    return in_turns(works, CPU_ROUNDS, clock=time.process_time)
 
 
 def layouts(folder: Path, sizes: list[int]) -> None:
     """Rows in the page cache in both layouts: random sentences and scans, of all states and of one."""
     shapes = {name: replace(TRAINED, layout=name) for name in layout.LAYOUTS}
-    title = "50,000 sentences of 5 x 128 in float16 from memory, one process: sentences/s of its CPU time"
-    title += f", medians of {LAYOUT_ROUNDS} rounds"
-    table = Table(title, "", "states", "rows", "rows : states", label_width=36)
+    table = Table(IN_MEMORY, "", "states", "rows", "rows : states", label_width=36)
     opened = {name: stores.open(make_store(folder, shape)) for name, shape in shapes.items()}
     kinds: dict[str, Callable[[stores.Store], Reader]] = {
         "all states": of_store,
@@ -210,7 +208,7 @@ def layouts(folder: Path, sizes: list[int]) -> None:
     }
     compared = {f"{name} {of}": reader(store) for name, store in opened.items() for of, reader in kinds.items()}
     n = len(opened["states"])
-    taken = cpu_seconds(compared, n, LAYOUT_ROUNDS)
+    taken = cpu_seconds(compared, n)
     for of in kinds:
         for what, amount in (("one", TRAINED_SAMPLES), ("many", TRAINED_SAMPLES), ("scan", n)):
             rates = [amount / taken[f"{name} {of}", what] for name in layout.LAYOUTS]
