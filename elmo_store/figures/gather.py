@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from elmo_store.figures.groups import BLOCK_SENTENCES, FieldGroups, field_groups
 from elmo_store.figures.text import TextFigures, text_figures
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
@@ -25,6 +26,7 @@ from elmo_store.storage.parquet_files import read_table
 from elmo_store.storage.ranges import Range
 
 PARTS = 32  # parts whose text is read
+GROUP_BLOCKS = 64  # blocks of sentences whose fields are counted
 MARKERS = 4096
 REJECT_BYTES = 1 << 20  # of each of so many parts' refused records
 BLOCKS = 24  # blocks of rows whose vectors are read …
@@ -99,6 +101,7 @@ class StoreFigures:
     n_markers_read: int
     refused: Refused
     vectors: VectorSample
+    groups: tuple[FieldGroups, ...]
 
 
 def evenly(n: int, most: int) -> list[int]:
@@ -125,6 +128,7 @@ def gather(store: StoreReader) -> StoreFigures:
         n_markers_read=len(markers),
         refused=refused(parts if manifest.sizes.rejected else []),
         vectors=sample_vectors(store),
+        groups=tuple(field_groups(store, evenly(-(-store.n_sentences // BLOCK_SENTENCES), GROUP_BLOCKS))),
     )
 
 

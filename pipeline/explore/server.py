@@ -62,7 +62,7 @@ def application(service: Service, token: str, hosts: frozenset[str]) -> Starlett
         Route("/api/search", api(lambda q: service.search(q.get("q", ""), _whole(q, "offset", 0)))),
         Route("/api/sentence", api(lambda q: service.sentence(_whole(q, "number")))),
         Route("/api/neighbours", api(neighbours)),
-        Route("/api/word", api(lambda q: service.word(q.get("word", ""), _numbers(q) or ()))),
+        Route("/api/word", api(lambda q: service.word(q.get("word", ""), _numbers(q) or (), q.get("field", "")))),
         Route("/api/embed", embed, methods=["POST"]),
         Mount("/", StaticFiles(directory=STATIC, html=True)),
     ]

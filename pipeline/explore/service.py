@@ -11,6 +11,7 @@ import numpy as np
 from elmo_store.embedded import EmbeddedSentence
 from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StoreError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
+from elmo_store.figures.groups import divided, grouped_fields, shown, values_at
 from elmo_store.figures.vectors import Float, pca_map
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
@@ -22,6 +23,7 @@ from pipeline.explore.neighbours import Index, Neighbour, Sample, layer_names, o
 SAMPLE_ROWS = 200_000
 CONTEXT = 6  # tokens shown on each side of a neighbour
 OCCURRENCES = 1500  # of a word, that its map shows
+FIELD_GROUPS = 5  # that it has a colour for
 HITS = 30
 OWN_AT_HAND = 16
 OWN_CHARACTERS = 2000
@@ -137,6 +139,7 @@ class Service:
             "rows": self._store.n_rows,
             "states": list(self._store.states),
             "layers": self._names,
+            "fields": [field.name for field in grouped_fields(self._store)],
             "sample": None if self._sample is None else len(self._sample),
             "index": None if self._index is None else len(self._index),
             "reading": self._loading.is_alive(),
@@ -175,6 +178,7 @@ class Service:
             "source": sentence.source,
             "position": sentence.position,
             "tokens": sentence.tokens,
+            "fields": {name: shown(value) for name, value in sentence.fields.items() if value is not None},
             "first_row": self._store.without_boundaries(sentence.span)[0],
             "norms": self._norms(sentence.read(boundaries=False)),
             "code": self._code(sentence),
@@ -214,8 +218,8 @@ class Service:
             answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
         return answer
 
-    def word(self, word: str, s: Sequence[float]) -> dict[str, Any]:
-        """A word's occurrences in the sample, in two dimensions and in two groups, by the mix with these weights."""
+    def word(self, word: str, s: Sequence[float], field: str = "") -> dict[str, Any]:
+        """A word's occurrences in the sample, in two dimensions, by the mix with these weights; in two groups, or by a field."""
         sample = self._ready()
         text = sample.text
         indices = np.flatnonzero(np.fromiter((token == word for token in text.token), bool, len(sample)))[:OCCURRENCES]
@@ -223,12 +227,18 @@ class Service:
             raise BadRequestError(f"{word!r} does not occur in the sample of {len(sample):,} tokens")
         weights = self._weights(s) if self._kind == "states" else [float(k == 0) for k in range(len(self._names))]
         mixed = sample.mixed(indices, weights)
-        groups, flat = two_groups(mixed), pca_map(mixed, len(mixed))
+        flat = pca_map(mixed, len(mixed))
+        names, groups = ["group 1", "group 2"], two_groups(mixed)
+        if field:
+            if field not in {one.name for one in grouped_fields(self._store)}:
+                raise BadRequestError(f"no groups can be made by {field!r}")
+            places = text.sentence[indices].tolist(), text.position[indices].tolist()
+            names, groups = divided(values_at(self._store, field, *places), FIELD_GROUPS)
         points = [
             {"row": int(text.row[i]), "x": float(x), "y": float(y), "group": int(group), **self._context(int(i))}
             for i, (x, y), group in zip(indices, flat.points, groups, strict=True)
         ]
-        return {"word": word, "of": len(sample), "points": points, "explained": list(flat.explained)}
+        return {"word": word, "of": len(sample), "points": points, "groups": names, "explained": list(flat.explained)}
 
     def _ready(self) -> Sample:
         if self._sample is None:

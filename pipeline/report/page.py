@@ -26,6 +26,7 @@ def page(figures: StoreFigures) -> str:
     sections = [
         ("job", "The job", job(figures), ("speed", "workers")),
         ("text", "The text", text(figures), ("lengths", "words", "scripts")),
+        *([("fields", "Groups by field", groups(figures), ())] if figures.groups else []),
         ("refused", "Refused records", refused(figures), ()),
         ("vectors", "The vectors", sampled(figures), ("weights", "norms", "positions", "cosines", "anisotropy", "maps")),
         ("neighbours", "Nearest neighbours in context", neighbours(figures), ()),
@@ -143,6 +144,17 @@ def text(figures: StoreFigures) -> str:
     ]
     extent = "The whole text." if whole else f"A sample: {figures.n_parts_read:,} of {counts.parts:,} parts, evenly spaced."
     return f"<p>{extent}</p>" + table(rows)
+
+
+def groups(figures: StoreFigures) -> str:
+    """Sentences and tokens by the values of each field that divides them."""
+    tables = []
+    for one in figures.groups:
+        rows = [(value, f"{n:,}", f"{tokens:,}", f"{tokens / max(1, n):.1f}") for value, n, tokens in one.groups]
+        more = f"; {one.n_values - len(rows):,} more values" if one.n_values > len(rows) else ""
+        caption = f"{visible(str(one.field))}, of {quantity(one.n_sentences, 'sentence')}{more}"
+        tables.append(table(rows, ("value", "sentences", "tokens", "tokens a sentence"), caption))
+    return "".join(tables)
 
 
 def refused(figures: StoreFigures) -> str:

@@ -52,7 +52,12 @@ async function about() {
     ...(found.problem ? [" ", words(found.problem)] : []),
   );
   $("approx-box").hidden = found.index === null;
-  if (!state.s.length) sliders(found);
+  if (!state.s.length) {
+    sliders(found);
+    $("by").append(...found.fields.map((name) => element("option", { value: name }, visible(name))));
+    $("by-box").hidden = !found.fields.length;
+    $("by").addEventListener("change", () => attempt(occurrences));
+  }
   if (found.reading) setTimeout(() => attempt(about), 700);
   else document.body.dataset.sample = "ready";
 }
@@ -117,6 +122,7 @@ async function find(more = false) {
 async function open(number, row = null) {
   const found = await ask("sentence", { number });
   $("where").replaceChildren(`#${found.number}, `, words(found.id), ", from ", words(found.source.split("/").pop()), ` (${found.position})`);
+  for (const [name, value] of Object.entries(found.fields)) $("where").append("; ", words(name), ": ", words(value));
   $("where").title = visible(found.source);
   show(found, (i) => String(found.first_row + i), row === null ? null : row - found.first_row);
 }
@@ -208,7 +214,8 @@ function drawn(tag, attributes, ...children) {
 }
 
 async function occurrences() {
-  const found = await ask("word", { word: state.word, s: state.s.join(",") }).catch((error) => ({ error: error.message }));
+  const field = $("by").value;
+  const found = await ask("word", { word: state.word, s: state.s.join(","), field }).catch((error) => ({ error: error.message }));
   $("word").hidden = false;
   $("h-word").replaceChildren("Occurrences of ", words(state.word));
   $("map").replaceChildren();
@@ -221,22 +228,22 @@ async function occurrences() {
   }
   const explained = 100 * (found.explained[0] + found.explained[1]);
   $("word-note").textContent =
-    `${found.points.length} in the sample, by the mix; two groups by 2-means, on the first two principal components ` +
+    `${found.points.length} in the sample, by the mix; groups by ${field ? `the field ${visible(field)}` : "2-means"}, on the first two principal components ` +
     `(${explained.toFixed(0)}% of the variance)`;
-  wordMap(found.points);
-  for (const group of [0, 1]) {
+  wordMap(found.points, found.groups);
+  for (const [group, name] of found.groups.entries()) {
     const members = found.points.filter((point) => point.group === group);
     if (!members.length) continue;
     const sign = drawn("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, drawn("circle", { cx: 8, cy: 8, r: 5, class: `g${group}` }));
     const list = element("ol", {}, ...members.slice(0, 6).map((one) => element("li", {}, occurrence(one, ""))));
-    $("senses").append(element("div", {}, element("h3", {}, sign, `group ${group + 1}: ${members.length}`), list));
+    $("senses").append(element("div", {}, element("h3", {}, sign, words(name), `: ${members.length}`), list));
   }
 }
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 // A word's occurrences as points. One of them is in the order of the Tab key, the chosen word's if it is there; arrow keys go on from it.
-function wordMap(points) {
+function wordMap(points, groups) {
   const range = (values) => [Math.min(...values), Math.max(...values) - Math.min(...values) || 1];
   const [left, width] = range(points.map((p) => p.x));
   const [low, height] = range(points.map((p) => p.y));
@@ -246,7 +253,7 @@ function wordMap(points) {
     const text = visible(`${point.before} ${point.word} ${point.after}`);
     const circle = drawn("circle", {
       cx: at[i][0].toFixed(1), cy: at[i][1].toFixed(1), r: 6, class: `g${point.group}${chosen ? " chosen" : ""}`, tabindex: -1,
-      role: "option", "aria-selected": String(chosen), "aria-label": `${text}, group ${point.group + 1}${chosen ? ", chosen" : ""}`,
+      role: "option", "aria-selected": String(chosen), "aria-label": `${text}, ${visible(groups[point.group])}${chosen ? ", chosen" : ""}`,
     });
     const tell = () => $("map-said").replaceChildren(words(point.before), " ", element("b", {}, words(point.word)), " ", words(point.after));
     circle.addEventListener("click", () => attempt(() => open(point.sentence, point.row)));

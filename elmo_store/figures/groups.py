@@ -1,0 +1,77 @@
+"""Groups of sentences and tokens by a kept field, from a bounded sample of a store."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.format.fields import TOKEN, KeptField
+from elmo_store.reading.store import StoreReader
+
+BLOCK_SENTENCES = 1024  # that are read together
+GROUPED = ("string", "bool", "int64", "date")  # types of which a few values come again and again
+NOTHING = "–"  # in place of null
+
+
+@dataclass(frozen=True)
+class FieldGroups:
+    """What a field divides the sample into.
+
+    Attributes:
+        groups: value, sentences, tokens; those of most tokens first, some at most.
+        n_values: how many there are. n_sentences: of the sample.
+    """
+
+    field: KeptField
+    groups: tuple[tuple[str, int, int], ...]
+    n_values: int
+    n_sentences: int
+
+
+def grouped_fields(store: StoreReader) -> list[KeptField]:
+    """The fields that groups are made by."""
+    return [field for field in store.fields.values() if isinstance(field.type, str) and field.type in GROUPED]
+
+
+def field_groups(store: StoreReader, blocks: Sequence[int], n_groups: int = 12) -> Iterator[FieldGroups]:
+    """The groups of each field that divides sentences or tokens, in these blocks of `BLOCK_SENTENCES` sentences."""
+    fields = grouped_fields(store)
+    names = [field.name for field in fields]
+    if not fields:
+        return
+    tables = [store.sentences(b * BLOCK_SENTENCES, (b + 1) * BLOCK_SENTENCES, columns=["n_tokens", *names]) for b in blocks]
+    for field in fields:
+        sentences, tokens = Counter[str](), Counter[str]()
+        for table in tables:
+            for value, n_tokens in zip(table[field.name].to_pylist(), table["n_tokens"].to_pylist(), strict=True):
+                values = Counter(map(shown, value or ())) if field.per == TOKEN else Counter({shown(value): n_tokens})
+                sentences.update(values.keys())
+                tokens.update(values)
+        commonest = sorted(tokens, key=lambda value: (-tokens[value], -sentences[value], value))[:n_groups]
+        groups = tuple((value, sentences[value], tokens[value]) for value in commonest)
+        yield FieldGroups(field, groups, len(tokens), sum(map(len, tables)))
+
+
+def values_at(store: StoreReader, name: str, sentence: Sequence[int], position: Sequence[int]) -> list[str]:
+    """The field's value of each token: of its sentence, or its own. ``position``: of its row in the sentence, BOS counted."""
+    numbers, place = np.unique(np.asarray(sentence, np.int64), return_inverse=True)
+    values, edge = store._columns(numbers.tolist(), [name])[name].to_pylist(), int(store.boundaries)
+    if store.fields[name].per != TOKEN:
+        return [shown(values[at]) for at in place.tolist()]
+    own = [values[at] or [] for at in place.tolist()]
+    return [shown(listed[at - edge] if 0 <= at - edge < len(listed) else None) for listed, at in zip(own, position, strict=True)]
+
+
+def divided(values: Sequence[str], n_groups: int) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Names of so many groups at most, the last of them of all other values; and the group of each value."""
+    commonest = [value for value, _ in Counter(sorted(values)).most_common()]
+    names = commonest if len(commonest) <= n_groups else [*commonest[: n_groups - 1], f"{len(commonest) - n_groups + 1} others"]
+    place = {value: min(i, len(names) - 1) for i, value in enumerate(commonest)}
+    return names, np.array([place[value] for value in values], np.int64)
+
+
+def shown(value: object) -> str:
+    """A value as a group's name."""
+    return NOTHING if value is None else str(value)
