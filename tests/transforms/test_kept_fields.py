@@ -10,13 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from elmo_store.format.fields import KeptField, check_fields
+from elmo_store.storage.root import Root
 from tests.transforms.reading import rejects, write
 from transforms.inputs.records import InDocument, InputError, ReadSettings, Record, Sentence
 from transforms.readers import field_sample, read_split
 from transforms.readers.field_sample import find_fields
 from transforms.readers.field_types import type_of, wider
 from transforms.readers.kept import fitted
-from transforms.stages.split import plan_splits
+from transforms.stages.split import plan_splits, read_tasks
+from transforms.stages.tokenise import first_sentences, scratch_schema, task_result, tokenise_task
 
 NEW = {"2": "pos", "4": "ner"}
 CONLL = b"-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\n-DOCSTART-\n\n1 CD\nshort JJ X Y\n"
@@ -215,3 +217,22 @@ def test_the_sample_depends_on_the_files_alone(tmp_path: Path) -> None:
 def test_types_that_are_none(kind: Any) -> None:
     with pytest.raises(ValueError, match="is no type of a field"):
         check_fields([KeptField("a", "a", kind, "sentence")])
+
+
+def test_a_task_that_is_done_is_known_by_the_fields_too_and_parts_have_their_columns(tmp_path: Path) -> None:
+    record = {"text": "One. Two.", "info": {"a": [1], "b": "x"}, "day": "2024-01-05"}
+    path = write(tmp_path / "a.jsonl", lines(record, {"text": 7, "day": "2024-01-05"}))
+    fields, _ = kept(path)
+    settings = ReadSettings(fields=fields)
+    root = Root(tmp_path / "store")
+    (task,) = read_tasks(plan_splits([str(path)], settings=settings))
+    done = tokenise_task(root, task, settings)
+    assert task_result(root, task, settings) == done
+    assert task_result(root, task, ReadSettings(fields=fields[:1])) is None
+    (part,) = (pq.read_table(root.path(part.path)) for part in done.parts)
+    assert part.schema.equals(scratch_schema(settings))
+    assert part.select(["info", "day"]).to_pylist() == [
+        *[{"info": record["info"], "day": date(2024, 1, 5)}] * 2, {"info": None, "day": None},
+    ]  # fmt: skip
+    (cut,) = first_sentences(root, [done], 1)
+    assert pq.read_table(root.path(cut.parts[0].path)).equals(part.slice(0, 1))
