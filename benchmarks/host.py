@@ -8,6 +8,9 @@ The table says which steps take the processor seconds of this process, each with
 that needs the interpreter's lock every 100 us waited for it while shards were written, less its own waits for a processor: so
 long the thread that feeds a GPU would have stood still; and what other threads were at in the longest of these waits.
 
+--sleep has writers sleep instead of hashing and writing shards, so that they need no processor while they do without the lock: as
+on a machine with a core for each. What is waited for then is the lock alone; run it without --sleep for the table.
+
 --storage memory is a folder in /dev/shm, s3 a server on loopback: moto's, or versitygw (PATH or VERSITYGW), which is fast enough.
 ELMO_STORE_OBSTORE=0 takes s3fs. Options that are not its own go to ``elmo-store embed``.
 """
@@ -23,7 +26,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from dataclasses import replace
 from functools import wraps
 from io import StringIO
@@ -42,6 +45,8 @@ from elmo_store.format import markers
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.forms import shards as forms
 from elmo_store.storage import lease
+from elmo_store.storage import root as root_module
+from elmo_store.storage.data import Data, size_of
 from elmo_store.storage.root import Root
 from model.characters import char_ids
 from model.engine import embedder
@@ -59,6 +64,7 @@ from transforms.stages import embed, finish, number, plan, shards, tokenise
 MODEL = BiLMOptions(3.0, 3.0, True, 512, 16, 2, "relu", ((1, 8), (2, 8)), 1, 4)  # rows as wide as the published models'
 ROW_BYTES = 5 * MODEL.projection_dim * 2
 OUR_PACKAGES = ("elmo_store", "model", "pipeline", "transforms")
+SLEPT_BYTES, SLEPT_BYTES_A_SECOND = 1 << 20, 2e9
 PROBE_SECONDS, LONG_SECONDS, WAITS_SHOWN = 100e-6, 1e-3, 5
 
 
@@ -255,8 +261,10 @@ def measure(args: argparse.Namespace, text: Path, model: Path, output: str) -> N
         finally:
             probe.needed_until = time.perf_counter()
 
-    with mock.patch.object(embed, "write", probed_write), timed_steps() as spent:
-        touch(output, args.tokens)
+    asleep = sleeping() if args.sleep else nullcontext()
+    with asleep, mock.patch.object(embed, "write", probed_write), timed_steps() as spent:
+        if not args.sleep:
+            touch(output, args.tokens)
         began, busy = time.perf_counter(), time.process_time()
         run_job(args, device, text, model, output)
         wall = time.perf_counter() - began
@@ -287,6 +295,29 @@ def touch(output: str, tokens: int) -> None:
 
 
 @contextmanager
+def sleeping() -> Iterator[None]:
+    """Shards are neither hashed nor written, but take as long; their files are holes of the same size."""
+    write, record = root_module._write, ObjectRecord.of
+
+    def slow_write(path: str, data: Data) -> None:
+        if size_of(data) < SLEPT_BYTES:
+            write(path, data)
+            return
+        with open(path, "wb") as file:
+            file.truncate(size_of(data))
+        time.sleep(size_of(data) / SLEPT_BYTES_A_SECOND)
+
+    def slow_record(path: str, data: Data) -> ObjectRecord:
+        if size_of(data) < SLEPT_BYTES:
+            return record(path, data)
+        time.sleep(size_of(data) / SLEPT_BYTES_A_SECOND)
+        return ObjectRecord(path, size_of(data), "0" * 64)
+
+    with mock.patch.object(root_module, "_write", slow_write), mock.patch.object(ObjectRecord, "of", slow_record):
+        yield
+
+
+@contextmanager
 def storage(name: str) -> Iterator[str]:
     """The URL of a folder that is empty, in memory where that is up to us."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if name in ("memory", "s3") else name) as folder:
@@ -309,6 +340,7 @@ def main() -> None:
     add("--call-rows", type=int, default=131_072, help="of one call of the engine (default: 131072)")
     add("--shard-rows", type=int, default=16_384, help="of a shard (default: 16384)")
     add("--shards-a-task", type=int, default=128, help="at most (default: 128, as for a GPU)")
+    add("--sleep", action="store_true", help="writers sleep instead of hashing and writing (default: off)")
     add("--input-format", default="lines", help="of the text (default: lines; text tokenises it)")
     args, options = parser.parse_known_args()
     args.options = options
