@@ -30,6 +30,7 @@ from transforms.runtime.job_root import run_of
 from transforms.stages.plan import Int64, ShardTask, cut, sentence_rows
 
 PARTS_AT_HAND = 4
+WORDS_AT_ONCE = 2048
 # Of the numbers in a marker's stats, those that are no sum over shards.
 NOT_SUMMED = frozenset({"finished", "call_began", "call_tokens"})
 
@@ -136,7 +137,9 @@ def part_words(data: bytes) -> PartWords:
     lengths = table["n_tokens"].to_numpy().astype(np.int64)
     words: pa.DictionaryArray = tokens.flatten()  # of the sentences themselves: an array may hold more
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    vocabulary = words.dictionary.to_numpy(zero_copy_only=False)
+    # Some words at a time: Arrow keeps the interpreter's lock while it makes their strings.
+    some = (words.dictionary.slice(first, WORDS_AT_ONCE) for first in range(0, max(1, len(words.dictionary)), WORDS_AT_ONCE))
+    vocabulary = np.concatenate([part.to_numpy(zero_copy_only=False) for part in some])
     return PartWords(lengths, offsets, words.indices.to_numpy().astype(np.int32, copy=False), vocabulary)
 
 

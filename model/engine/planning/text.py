@@ -103,7 +103,7 @@ class WordBook:
         if n + len(words) > len(self._truncated):
             self._truncated = np.resize(self._truncated, max(n + len(words), min(self._capacity, 2 * n)))
         self._truncated[n : n + len(words)] = truncated
-        self._ids.update(zip(words, range(n, n + len(words)), strict=True))
+        self._ids.update((word, number) for number, word in enumerate(words, n))
         self.vocabulary += words
 
     @property
@@ -113,14 +113,15 @@ class WordBook:
 
     def numbers(self, words: Sequence[str]) -> npt.NDArray[np.int32]:
         """The number of each of these words, which from now on all have one."""
-        new = [word for word in dict.fromkeys(words) if word not in self._ids]
+        # Generators, here and below: between two words another thread can have the interpreter's lock, which `map` keeps.
+        new = list(dict.fromkeys(word for word in words if word not in self._ids))
         if new and len(self._ids) + len(new) > self._capacity:
             self._empty()
-            new = [word for word in dict.fromkeys(words) if word not in self._ids]
+            new = list(dict.fromkeys(word for word in words if word not in self._ids))
         if new:
             try:
                 self._add(new)
             except BaseException:  # half of the words may have their numbers
                 self._empty()
                 raise
-        return np.fromiter(map(self._ids.__getitem__, words), np.int32, len(words))
+        return np.fromiter((self._ids[word] for word in words), np.int32, len(words))
