@@ -8,9 +8,9 @@ The table says which steps take the processor seconds of this process, each with
 that needs the interpreter's lock every 100 us waited for it while shards were written, less its own waits for a processor: so
 long the thread that feeds a GPU would have stood still; and what other threads were at in the longest of these waits.
 
---sleep has writers sleep instead of hashing and writing shards, so that they need no processor while they do without the lock: as on
-a machine with a core for each. What is waited for then is the lock alone; run it without --sleep for the table. Where other programs run, `chrt -r 1`
-before the command (root) keeps these out. --hashes compares hashes.
+--sleep has writers sleep instead of hashing and writing shards, so that they need no processor while they do without the lock: as
+on a machine with a core for each. What is waited for then is the lock alone; run it without --sleep for the table. Where other
+programs run, `chrt -r 1` before the command (root) keeps these out. --hashes compares hashes.
 
 --storage memory is a folder in /dev/shm, s3 a server on loopback: moto's, or versitygw (PATH or VERSITYGW), which is fast enough.
 ELMO_STORE_OBSTORE=0 takes s3fs. Options that are not its own go to ``elmo-store embed``.

@@ -122,9 +122,10 @@ class Root:
                 self._check_owner()
                 os.replace(temporary, path)
             return stamp
-        data = joined(data)
+        if not getattr(filesystem, "takes_pieces", False):
+            data = bytes(joined(data)) if is_azure(filesystem) else joined(data)
         if not is_file_server(filesystem):
-            filesystem.pipe_file(path, bytes(data) if is_azure(filesystem) else data)
+            filesystem.pipe_file(path, data)
             return ""
         folder, _, name = path.rpartition("/")
         temporary = f"{folder}/{_temporary_name(name)}"

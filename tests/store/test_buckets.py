@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from elmo_store.errors import StoreError
@@ -136,6 +137,18 @@ def test_large_objects_are_put_in_parts_and_in_bounded_memory(
     finally:
         tracemalloc.stop()
     assert [by_obstore.get(name) == data for name in ("parts", "file", "new")] == [True] * 3
+
+
+@pytest.mark.parametrize("most_in_one_put", [1 << 30, 6 << 20])
+def test_pieces_are_sent_as_they_lie_in_one_put_or_in_parts(
+    by_obstore: Root, monkeypatch: pytest.MonkeyPatch, most_in_one_put: int
+) -> None:
+    monkeypatch.setattr("elmo_store.storage.object_store.MOST_IN_ONE_PUT", most_in_one_put)
+    monkeypatch.setattr("elmo_store.storage.object_store.PART_BYTES", 5 << 20)
+    monkeypatch.setattr("elmo_store.storage.root.joined", None)  # a copy of a shard takes as long as sending it
+    pieces = (b"head", np.arange(4 << 20, dtype=np.uint8).data, b"", np.full(3 << 20, 7, np.uint8).data, b"index")
+    by_obstore.put("pieces", pieces)
+    assert by_obstore.get("pieces") == b"".join(pieces)
 
 
 def test_a_forked_process_reads_with_fsspec_s_library_and_obstore_refuses_to_hang(by_obstore: Root) -> None:
