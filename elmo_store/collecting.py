@@ -5,23 +5,49 @@ whenever a process ends, the newest version is whole, and the same call does wha
 """
 
 import hashlib
+import json
 import os
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from elmo_store.errors import ManifestError, StoreError, StoreNotFoundError
+import msgspec
+import numpy as np
+
+from elmo_store.errors import LeaseHeldError, ManifestError, StoreError, StoreNotFoundError
 from elmo_store.format import layout
 from elmo_store.format import version as versions
-from elmo_store.format.manifest import Manifest, read_manifest
-from elmo_store.format.version import Change, Member, Version
+from elmo_store.format.index_record import withdraw
+from elmo_store.format.manifest import Counts, Manifest, read_manifest
+from elmo_store.format.markers import checksum
+from elmo_store.format.version import Change, Member, Removed, Version
 from elmo_store.reading import text_index
+from elmo_store.reading.collection import CollectionReader
+from elmo_store.reading.rejects import rejects_of
+from elmo_store.reading.rows import Int64
 from elmo_store.reading.store import StoreReader
 from elmo_store.reading.watched import StoreRoot
+from elmo_store.reading.writer import (
+    PART_SENTENCES,
+    begin_store,
+    complete_store,
+    inputs_of,
+    more_columns,
+    n_part_groups,
+    write_ids,
+    write_part_group,
+    write_shard,
+)
 from elmo_store.storage.filesystems import kind_of
+from elmo_store.storage.lease import LEASES, LeaseHolder
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
 from elmo_store.storage.root import Root
 
+TOKEN_BYTES = 48  # of a word that is not counted as cut
+COMPACTED = "compacted_from"  # of a job: the member that was rewritten
 # What a member is without, of a store that is collected: of its last run, private to its folder, or about it.
 _LEFT_OUT = (f"{layout.WORK}/", f"{layout.VECTOR_INDEX}/", "report.html", layout.MANIFEST)
 
@@ -97,6 +123,76 @@ def add(root: Root, change: Change, names: Sequence[str]) -> Version:
     return version
 
 
+def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
+    """Put a version without the sentences that have these ids: the version, how many sentences went, ids that none had.
+
+    Their bytes stay until `compact`. StoreError if there is no collection. Nothing is put where no sentence has such an id.
+    """
+    gone = missing = 0
+
+    def without(newest: Version | None) -> Version | None:
+        nonlocal gone, missing
+        if newest is None:
+            raise StoreNotFoundError(f"no collection at {root}: is the location right?")
+        store = CollectionReader(root, newest, newest.store.forms[0])
+        matches = store._matches(ids) if ids else []
+        numbers = np.unique(np.array([number for own in matches for number in own], np.int64))
+        gone, missing = len(numbers), sum(not own for own in matches)
+        if not gone:
+            return None
+        members = _without(newest, store, numbers)
+        counts = versions.added(newest.store.sizes, _counts_of(store, numbers), -1)
+        return versions.made(newest.number + 1, "remove", newest.store, members, counts)
+
+    version = versions.publish(root, without)
+    if version is None:
+        raise StoreNotFoundError(f"no collection at {root}: is the location right?")
+    return version, gone, missing
+
+
+def _without(version: Version, store: CollectionReader, numbers: Int64) -> list[Member]:
+    """The members, with these sentences of the collection removed too."""
+    kept, spans = store.kept, store._spans(numbers)
+    run = np.searchsorted(kept.sentences, numbers, "right") - 1
+    sentences = np.array(kept.own(numbers), np.int64)
+    rows = spans[:, 0] - kept.rows[run] + kept.own_rows[run]
+    members = []
+    for number, member in enumerate(version.members):
+        own = kept.member[run] == number
+        each = zip(sentences[own].tolist(), rows[own].tolist(), np.diff(spans, axis=1)[own, 0].tolist(), strict=True)
+        runs = sorted([*member.removed, *(Removed(sentence, 1, row, n) for sentence, row, n in each)], key=lambda run: run.span)
+        members.append(msgspec.structs.replace(member, removed=tuple(_joined(runs))))
+    return members
+
+
+def _joined(runs: Sequence[Removed]) -> list[Removed]:
+    """Runs in order, those that follow each other as one."""
+    joined: list[Removed] = []
+    for run in runs:
+        before = joined[-1] if joined else None
+        if before is not None and before.span[1] == run.first_sentence:
+            joined[-1] = Removed(
+                before.first_sentence, before.n_sentences + run.n_sentences, before.first_row, before.n_rows + run.n_rows
+            )
+        else:
+            joined.append(run)
+    return joined
+
+
+def _counts_of(store: StoreReader, numbers: Int64) -> Counts:
+    """What these sentences of a store or collection add to its counts; parts and shards are 0."""
+    tokens = cut = rejected = 0
+    for first in range(0, len(numbers), 1024):
+        records = store._records(numbers[first : first + 1024].tolist())
+        tokens += sum(len(record.tokens) for record in records)
+        cut += sum(len(token.encode("utf-8", "ignore")) > TOKEN_BYTES for record in records for token in record.tokens)
+    spans = store._spans(numbers)
+    if store.manifest.sizes.rejected:
+        wanted = set(numbers.tolist())
+        rejected = sum(reject["sentence"] in wanted for held in store.held() for reject in rejects_of(held))
+    return Counts(len(numbers), tokens, int((spans[:, 1] - spans[:, 0]).sum()), rejected, cut, 0, 0)
+
+
 def _indexed(root: Root) -> Manifest:
     """The manifest of a member that is complete, once it has its index by text."""
     manifest = read_manifest(root)
@@ -104,6 +200,9 @@ def _indexed(root: Root) -> Manifest:
     if not manifest.complete:
         raise StoreError(f"{root} is not complete: the command that writes it continues it")
     text_index.ensure(store.root, manifest, store._now.sentences)
+    if root.holds(LEASES):  # of a command that was killed at its very end
+        with suppress(LeaseHeldError):
+            LeaseHolder.take(root, uuid.uuid4().hex).end()
     root.flush()
     return manifest
 
@@ -119,6 +218,8 @@ def _copy(store: StoreReader, target: Root) -> None:
     for rel, size in source.sizes().items():
         if layout.is_ours(rel) and not rel.startswith(_LEFT_OUT) and there.get(rel) != size:
             _copy_object(source, target, rel)
+    for folder in {rel.rpartition("/")[0] for rel in there} | {""}:
+        target.sweep(folder)  # what a command that was killed has half-written
     source.confirm(now=True)  # the store that was opened
     target.flush()
     target.put(layout.MANIFEST, source.get(layout.MANIFEST))
@@ -131,3 +232,117 @@ def _copy_object(source: Root, target: Root, rel: str) -> None:
         target.filesystem.cp_file(source.path(rel), target.path(rel))
     else:
         target.put(rel, source.get(rel))
+
+
+def compact(root: Root, *, keep_versions: int = 1) -> tuple[Version, list[int]]:
+    """Rewrite members without their removed sentences, put the version that has them, remove what still holds the sentences.
+
+    That is every version with a member that the newest has not, but for the newest ``keep_versions``, and those members; then
+    nothing of a removed sentence is left. Returns the newest version, and the numbers of those that went.
+
+    StoreError if there is no collection, LeaseHeldError while another one compacts it.
+    """
+    if versions.newest(root) is None:
+        raise StoreNotFoundError(f"no collection at {root}: is the location right?")
+    with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
+        version = versions.publish(root, lambda newest: _compacted(holder, newest))
+        if version is None:
+            raise StoreNotFoundError(f"the collection at {root} has gone")
+        return version, _sweep(holder, version, keep_versions)
+
+
+def _compacted(holder: LeaseHolder, newest: Version | None) -> Version | None:
+    """A version of rewritten members; None if nothing is removed in the newest."""
+    if newest is None or not any(member.removed for member in newest.members):
+        return None
+    members = []
+    for member in newest.members:
+        if member.removed:
+            name = name_of(member.name, json.dumps(msgspec.to_builtins(member.removed)))
+            manifest = _rewritten(holder, newest, member, name)
+            member = Member.of(name, manifest, newest.store)
+        members.append(member)
+    return versions.made(newest.number + 1, "compact", newest.store, members, newest.store.sizes)
+
+
+def _rewritten(holder: LeaseHolder, newest: Version, member: Member, name: str) -> Manifest:
+    """The manifest of the store ``name``, what ``member`` keeps, which is written unless it is there."""
+    target = Root(holder.root.url(layout.member(name)), holder.root.storage_options)
+    try:
+        return _indexed(target)
+    except StoreError:  # it is not there, or not complete
+        _remove_store(holder, name)
+    source = CollectionReader(holder.root, versions.with_members(newest, [member]), newest.store.forms[0])
+    (held,) = source.held()
+    spans = [np.arange(*run.span) for run in member.removed]
+    gone = _counts_of(held.store, np.concatenate(spans))
+    like = held.store.manifest
+    counts = versions.added(like.sizes, gone, -1)
+    sizes = {"parts": -(-counts.sentences // PART_SENTENCES), "shards": layout.n_shards(counts.rows, like.shard_rows)}
+    begun = replace(
+        like,
+        complete=False,
+        objects=(),
+        checksums=None,
+        chunk_rows=layout.chunk_rows(like.shard_rows),
+        sentence_chunk=layout.SENTENCE_CHUNK,
+        counts=replace(counts, **sizes),
+        job=dict(like.job) | {COMPACTED: member.name},
+    )
+    begin_store(target, begun, source, inputs_of(source))
+    more = more_columns(source)
+
+    def rejects(numbers: range) -> list[dict[str, Any]]:
+        first, last = source.kept.own([numbers[0], numbers[-1]])
+        return [reject for reject in rejects_of(held, first, last + 1) if reject["sentence"] in numbers]
+
+    groups = [write_part_group(target, begun, source, group, more, rejects) for group in range(n_part_groups(begun))]
+    tables = write_ids(target, begun, source)
+    shards = checksum(write_shard(target, begun, source, shard) for shard in range(begun.sizes.shards))
+    holder.check()
+    complete_store(target, begun, shards, groups, [tables])
+    return _indexed(target)
+
+
+def _sweep(holder: LeaseHolder, newest: Version, keep_versions: int) -> list[int]:
+    """Remove what only holds what the newest version does not; numbers of the versions that went.
+
+    Members go before the versions that name them, so that what was interrupted is found again.
+    """
+    root, here = holder.root, {member.name for member in newest.members}
+    known = [number for number in versions.numbers(root) if number <= newest.number]
+    names = {number: {member.name for member in versions.read_version(root, number).members} for number in known[:-1]}
+    older = known[: max(0, len(known) - max(1, keep_versions))]
+    gone = [number for number in older if not names[number] <= here]
+    alive = here.union(*(names[number] for number in names if number not in gone))
+    named = set().union(*(names[number] for number in gone))
+    for name in sorted(named - alive) + _left_behind(root, alive | named):
+        holder.check()
+        _remove_store(holder, name)
+    for number in gone:
+        root.remove(layout.version(number))
+    root.sweep(layout.VERSIONS)
+    if gone:  # what commands left beside the members about all of them
+        withdraw(root, layout.VECTOR_INDEX)
+        root.remove("report.html")
+    return gone
+
+
+def _left_behind(root: Root, named: Collection[str]) -> list[str]:
+    """Members that a compaction began and no version names."""
+    names = []
+    for name in root.names(layout.MEMBERS):
+        if name not in named:
+            with suppress(StoreError):
+                if COMPACTED in read_manifest(Root(root.url(layout.member(name)), root.storage_options)).job:
+                    names.append(name)
+    return names
+
+
+def _remove_store(holder: LeaseHolder, name: str) -> None:
+    """Remove a member's objects, the manifest last; what is not a store's stays."""
+    root = Root(holder.root.url(layout.member(name)), holder.root.storage_options)
+    root.remove_many([rel for rel in root.list() if layout.is_ours(rel) and rel != layout.MANIFEST])
+    root.remove(layout.MANIFEST)
+    root.remove_temporaries()
+    holder.root.remove_empty(layout.member(name))

@@ -38,6 +38,8 @@ GROUPS = {
     },
     "let them grow": {
         "collect": ("pipeline.commands.collect", "stores as one collection that more can be added to"),
+        "remove": ("pipeline.commands.remove", "a version of a collection without some sentences"),
+        "compact": ("pipeline.commands.compact", "write a collection anew without what was removed of it"),
     },
     "look at them": {
         "demo": ("pipeline.commands.demo", "a word in a few sentences: its nearest occurrences by layer, in this terminal"),

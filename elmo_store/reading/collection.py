@@ -49,6 +49,13 @@ class Kept:
         edges = [np.array([0, *accumulate(table[:, column].tolist())], np.int64) for column in (2, 4)]
         return cls(table[:, 0], table[:, 1], table[:, 3], *edges)
 
+    def own(self, numbers: Sequence[int] | Int64) -> list[int]:
+        """Numbers of sentences in their members."""
+        wanted = np.asarray(numbers, np.int64)
+        run = np.searchsorted(self.sentences, wanted, "right") - 1
+        own: list[int] = (wanted - self.sentences[run] + self.own_sentences[run]).tolist()
+        return own
+
 
 def _kept(member: Member) -> Iterator[tuple[int, int, int, int]]:
     sentence = row = 0

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,22 +144,34 @@ def write_view(
     check_apart(Location("output", os.fspath(url), storage_options), [Location("store", str(source), source.storage_options)])
     root = Root(url, storage_options)
     _check_empty(root)
-    sources = [held.store.root for held in store.held()]
-    inputs = [file for own in sources for file in read_inputs(own)]
+    inputs = inputs_of(store)
     manifest = _manifest_of(view, numbers, store.manifest, settings, len(inputs))
     with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
         _check_empty(root)  # another one may have written since
-        root.put(layout.START_STATE, sources[0].get(layout.START_STATE))
-        root.put(layout.INPUTS, encode_inputs(inputs))
-        write_manifest(root, manifest)
-        zarr_form.create(root, manifest)
-        more = [name for name in store.columns if name not in layout.SENTENCES_SCHEMA.names]
-        parts, tables = _write_parts(root, manifest, view, more), _write_ids(root, manifest, view)
-        write_marker(root, parts)
-        write_marker(root, tables)
-        shards = checksum(_write_shards(root, manifest, view))
+        begin_store(root, manifest, store, inputs)
+        tables = write_ids(root, manifest, view)
+        parts = [write_part_group(root, manifest, view, group, more_columns(store)) for group in range(n_part_groups(manifest))]
+        shards = checksum(write_shard(root, manifest, view, shard) for shard in range(manifest.sizes.shards))
         holder.check()
-        return root, complete_store(root, manifest, shards, [parts], [tables])
+        return root, complete_store(root, manifest, shards, parts, [tables])
+
+
+def inputs_of(store: StoreReader) -> list[dict[str, Any]]:
+    """The files that a store, or all members of a collection, came from."""
+    return [file for held in store.held() for file in read_inputs(held.store.root)]
+
+
+def begin_store(root: Root, manifest: Manifest, store: StoreReader, inputs: Sequence[Mapping[str, Any]]) -> None:
+    """Put what comes before sentences and rows; the start state is the store's."""
+    root.put(layout.START_STATE, store.held()[0].store.root.get(layout.START_STATE))
+    root.put(layout.INPUTS, encode_inputs(inputs))
+    write_manifest(root, manifest)
+    zarr_form.create(root, manifest)
+
+
+def more_columns(store: StoreReader) -> list[str]:
+    """Columns of sentences beside those that every store has."""
+    return [name for name in store.columns if name not in layout.SENTENCES_SCHEMA.names]
 
 
 def _check_empty(root: Root) -> None:
@@ -195,43 +207,72 @@ def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, setting
     )
 
 
-def _write_parts(root: Root, manifest: Manifest, view: Readable, more: Sequence[str]) -> PartGroupMarker:
-    """``more``: columns beside those that every part has."""
-    parts, objects, starts = [], [], []
-    for part in range(manifest.sizes.parts):
-        first = part * PART_SENTENCES
-        numbers = range(first, min(first + PART_SENTENCES, view.n_sentences))
-        records = view._records(numbers)
-        first_row = records[0].first_row
-        parts.append(PartRange(part, first, len(records), first_row, records[-1].first_row + records[-1].n_rows - first_row))
-        columns = {name: [getattr(record, name) for record in records] for name in ("id", "source", "position", "first_row")}
-        columns["sentence"] = [record.index for record in records]
-        columns["n_tokens"] = [len(record.tokens) for record in records]
-        columns["tokens"] = [record.tokens for record in records]
-        table, others = pa.table(columns, schema=layout.SENTENCES_SCHEMA), view._columns(numbers, more)
-        for name in more:
-            table = table.append_column(others.field(name), others[name])
-        objects.append((layout.sentences_part(part), encode_part(table)))
-        starts += columns["first_row"]
-    entries = np.array([*starts, view.n_rows], np.int64)
-    for chunk in range(-(-len(entries) // manifest.sentence_chunk)):
-        start = chunk * manifest.sentence_chunk
-        objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries[start : start + manifest.sentence_chunk]))
-    return PartGroupMarker(0, tuple(parts), put_recorded(root, objects))
+def n_part_groups(manifest: Manifest) -> int:
+    """Groups of a store that is written from a view: one a part, and one without a part where there is no sentence."""
+    return max(1, manifest.sizes.parts)
 
 
-def _write_ids(root: Root, manifest: Manifest, view: Readable) -> IdsMarker:
+def write_part_group(
+    root: Root,
+    manifest: Manifest,
+    view: Readable,
+    group: int,
+    more: Sequence[str],
+    rejects_of: Callable[[range], Sequence[Mapping[str, Any]]] = lambda numbers: (),
+    plan: str = "",
+) -> PartGroupMarker:
+    """Write a part of the view's sentences, the chunks of ``sentence_start`` that begin in it, and their marker.
+
+    ``more``: see `more_columns`; ``rejects_of`` sentences: their refused records. Parts are of as many chunks, all but the last.
+    """
+    last, size = group == n_part_groups(manifest) - 1, manifest.sentence_chunk
+    numbers = range(group * PART_SENTENCES, min((group + 1) * PART_SENTENCES, view.n_sentences))
+    spans = view._spans(numbers)
+    entries = np.append(spans[:, 0], [view.n_rows] * last)
+    chunks = range(numbers.start // size, -(-(numbers.start + len(entries)) // size))
+    objects: list[tuple[str, bytes | bytearray]] = []
+    parts = []
+    if len(numbers):
+        first, rows = int(spans[0, 0]), int(spans[-1, 1] - spans[0, 0])
+        parts.append(PartRange(group, numbers.start, len(numbers), first, rows))
+        objects.append((layout.sentences_part(group), encode_part(_sentences(view, numbers, more))))
+        if refused := "".join(json.dumps(reject, ensure_ascii=False) + "\n" for reject in rejects_of(numbers)):
+            objects.append((layout.rejects_part(group), refused.encode()))
+    for chunk in chunks:
+        start = chunk * size - numbers.start
+        objects.append(zarr_form.encode_sentence_chunk(manifest, chunk, entries[start : start + size]))
+    marker = PartGroupMarker(group, tuple(parts), put_recorded(root, objects), plan)
+    write_marker(root, marker)
+    return marker
+
+
+def _sentences(view: Readable, numbers: range, more: Sequence[str]) -> pa.Table:
+    records = view._records(numbers)
+    columns = {name: [getattr(record, name) for record in records] for name in ("id", "source", "position", "first_row")}
+    columns["sentence"] = [record.index for record in records]
+    columns["n_tokens"] = [len(record.tokens) for record in records]
+    columns["tokens"] = [record.tokens for record in records]
+    table, others = pa.table(columns, schema=layout.SENTENCES_SCHEMA), view._columns(numbers, more)
+    for name in more:
+        table = table.append_column(others.field(name), others[name])
+    return table
+
+
+def write_ids(root: Root, manifest: Manifest, view: Readable) -> IdsMarker:
+    """Write all id tables of the view's sentences, and their marker."""
     bits = layout.id_bits(view.n_sentences)
     pairs = ids.hashes(sentence.id for sentence in view.sentences())
     tables = ids.encode_tables(pairs, np.arange(view.n_sentences, dtype=np.int64), bits, range(1 << bits))
-    return IdsMarker(0, 0, 1 << bits, put_recorded(root, tables))
+    marker = IdsMarker(0, 0, 1 << bits, put_recorded(root, tables))
+    write_marker(root, marker)
+    return marker
 
 
-def _write_shards(root: Root, manifest: Manifest, view: Readable) -> Iterator[ShardMarker]:
-    for shard in range(manifest.sizes.shards):
-        first, stop = manifest.shard_range(shard)
-        states = rows_as(view, manifest.dtype, slice(first, stop))
-        objects = forms.encode_shard(manifest, shard, states, *text_of_rows(view, first, stop))
-        marker = ShardMarker(shard, first, stop - first, put_recorded(root, objects))
-        write_marker(root, marker)
-        yield marker
+def write_shard(root: Root, manifest: Manifest, view: Readable, shard: int) -> ShardMarker:
+    """Write a shard of the view's rows, and its marker."""
+    first, stop = manifest.shard_range(shard)
+    states = rows_as(view, manifest.dtype, slice(first, stop))
+    objects = forms.encode_shard(manifest, shard, states, *text_of_rows(view, first, stop))
+    marker = ShardMarker(shard, first, stop - first, put_recorded(root, objects))
+    write_marker(root, marker)
+    return marker

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
     from elmo_store.storage.root import Root
 
+VERSIONS_SHOWN = 20  # of a collection, the newest
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", metavar="URL", help="a store; any fsspec URL")
+    parser.add_argument("url", metavar="URL", help="a store or a collection; any fsspec URL")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: text)")
     add_storage_options(parser, "the URL")
 
@@ -26,16 +28,50 @@ def touches(args: argparse.Namespace) -> locations.Touched:
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Print what is known; 0 for a complete store, 4 for an unfinished one."""
+    from elmo_store.errors import StoreNotFoundError
+    from elmo_store.format import version as versions
     from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
     from pipeline.jobs.output import reach
 
     root = Root(args.url, args.storage_options)
     reach(root, "store")
-    manifest = read_manifest(root)
+    try:
+        manifest = read_manifest(root)
+    except StoreNotFoundError:
+        if not versions.numbers(root):
+            raise
+        return _of_collection(root, as_json=args.json)
     facts = gather(root, manifest)
     print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(lines(root, manifest, facts)))
     return Exit.COMPLETE if manifest.complete else Exit.INCOMPLETE
+
+
+def _of_collection(root: "Root", *, as_json: bool) -> Exit:
+    """The newest version as a store, and what the last ones changed."""
+    from elmo_store.format import version as versions
+    from pipeline.progress.summary import next_steps
+    from pipeline.progress.versions import described, history, history_lines
+
+    every = [versions.read_version(root, number) for number in versions.numbers(root)[-VERSIONS_SHOWN:]]
+    newest, facts = every[-1], history(every)
+    manifest = newest.store
+    if as_json:
+        names = [member.name for member in newest.members]
+        value = {"url": str(root), "version": newest.number, **manifest.to_json(), "members": names, "versions": facts}
+        print(json.dumps(value, indent=2, ensure_ascii=False))
+        return Exit.COMPLETE
+    shown = [
+        f"{described(str(root), newest)}: a collection",
+        f"model:       {manifest.model.name} ({manifest.model.fingerprint[:23]}…), start state {manifest.start_state.kind}",
+        f"states:      {', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}, {manifest.precision}",
+        "versions:",
+        *history_lines(facts),
+        "open it in Python:",
+        *(f"    {line}" for line in next_steps(root, manifest)),
+    ]
+    print("\n".join(in_line(line) for line in shown))
+    return Exit.COMPLETE
 
 
 def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:

@@ -1,5 +1,9 @@
 """What commands say of a collection's versions. Pure."""
 
+import time
+from collections.abc import Sequence
+from typing import Any
+
 from elmo_store.format.version import Version
 from pipeline.cli.terminal import in_line
 
@@ -9,3 +13,37 @@ def described(name: str, version: Version) -> str:
     counts, n = version.store.sizes, len(version.members)
     members = f"{n:,} member{'s' if n != 1 else ''}"
     return in_line(f"{name}: version {version.number}, {members}, {counts.sentences:,} sentences, {counts.tokens:,} tokens")
+
+
+def history(versions: Sequence[Version]) -> list[dict[str, Any]]:
+    """What each version changed of the one before it; the first of them, of nothing."""
+    facts = []
+    for before, version in zip([None, *versions], versions, strict=False):
+        counts, earlier = version.store.sizes, before.store.sizes if before else None
+        names = {member.name for member in version.members}
+        names_before = {member.name for member in before.members} if before else set()
+        facts.append(
+            {
+                "version": version.number,
+                "change": version.change,
+                "written": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(version.written)),
+                "members": len(names),
+                "members_added": len(names - names_before),
+                "members_gone": len(names_before - names),
+                "sentences": counts.sentences,
+                "sentences_changed": counts.sentences - (earlier.sentences if earlier else 0),
+                "sentences_held_but_removed": sum(run.n_sentences for member in version.members for run in member.removed),
+                "tokens": counts.tokens,
+            }
+        )
+    return facts
+
+
+def history_lines(facts: Sequence[dict[str, Any]]) -> list[str]:
+    """The same for people."""
+    return [
+        f"  {one['version']:>4}  {one['written']}  {one['change']:<8}{one['members']:,} members "
+        f"(+{one['members_added']:,} -{one['members_gone']:,}), {one['sentences']:,} sentences ({one['sentences_changed']:+,})"
+        + (f", bytes of {one['sentences_held_but_removed']:,} removed ones" if one["sentences_held_but_removed"] else "")
+        for one in facts
+    ]

@@ -115,6 +115,8 @@ STORE_COMMANDS = {
     "mix": ["mix", ".", "--weights", "w.json", "--output", "s3:/bucket/store"],
     "export": ["export", ".", "--format", "npz", "--output", "file:/tmp/x.npz"],
     "collect": ["collect", "s3:/bucket/all", "."],
+    "remove": ["remove", "s3:/bucket/all", "--ids", "TEXT"],
+    "compact": ["compact", "s3:/bucket/all"],
     "info": ["info", "s3:/bucket/store"],
     "verify": ["verify", "abfs:/c/store"],
     "watch": ["watch", "s3:/bucket/store"],

@@ -1,11 +1,14 @@
 """`embed --into`, `collect`, `remove`, `compact`, `info`: a collection by the commands that change it."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from numcodecs import Zstd  # type: ignore[import-untyped]
 
 import elmo_store
 from elmo_store.format import layout
@@ -15,18 +18,13 @@ from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.support import digests
+from tests.store.test_collection import check_same, opened
 
 SETTINGS = (
     pytest.param(("--dtype", "int8", "--boundaries", "--store", "both"), id="int8, boundaries, both forms"),
     pytest.param(("--states", "x,fwd2", "--dtype", "float32", "--layout", "rows"), id="some states, float32, rows"),
     pytest.param((), id="plain", marks=pytest.mark.slow),
 )
-
-
-def opened(name: Path, **options: Any) -> elmo_store.Collection:
-    collection = elmo_store.open(name, **options)
-    assert isinstance(collection, elmo_store.Collection)
-    return collection
 
 
 def write(path: Path, lines: Sequence[str]) -> str:
@@ -123,3 +121,95 @@ def test_a_job_that_can_t_be_a_member_is_refused_before_it_begins(
     for wrong in (("--overwrite",), ("--output", "x")):
         assert embed_into(name, tiny_model, first, *wrong) == Exit.BAD_USAGE
     assert main(["embed", first, "--output", str(tmp_path / "x"), "--no-reuse"]) == Exit.BAD_USAGE
+
+
+def bytes_below(folder: Path) -> dict[str, bytes]:
+    """Everything in files, what Parquet and Zarr compress decompressed as they read it."""
+    held = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            data = path.read_bytes()
+            if path.suffix == ".parquet":
+                data += repr(pq.read_table(path).to_pydict()).encode()
+            if "/token/c/" in str(path):
+                data += Zstd().decode(data)
+            held[str(path.relative_to(folder))] = data
+    return held
+
+
+def test_what_is_removed_is_gone_for_readers_and_with_compact_from_the_disk(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, ids = tmp_path / "all", tmp_path / "ids.txt"
+    for number in range(2):
+        records = [{"id": f"{number}-{i}", "text": line.split()} for i, line in enumerate(lines_of(40 * number, 30))]
+        records[7]["text"] = ["Zsecret", "w1", "w2"] if number == 0 else ["w1", "Zkept"]
+        path = tmp_path / f"{number}.jsonl"
+        lines = [json.dumps(record) for record in records]
+        bad = '{"id": "Zbad", "text": 8, "note": "Ysecret"}' if number == 0 else '{"id": "other", "text": 9}'
+        lines[9:9] = ['{"id": "bad-kept", "text": 7, "note": "Ykept"}', bad]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        command = ["embed", str(path), "--into", str(name), "--model", str(tiny_model), "--quiet", "--store", "both"]
+        assert main([*command, "--id-field", "id", "--shard-rows", "64"]) == Exit.COMPLETE
+    before = opened(name)
+    wanted = [number for number in range(len(before)) if before[number].id not in ("0-7", "0-8", "Zbad")]
+    one = before.select(wanted)
+    ids.write_text("0-7\n0-8\nZbad\nno-such\n", encoding="utf-8")
+    capsys.readouterr()
+    assert main(["remove", str(name), "--ids", str(ids)]) == Exit.COMPLETE
+    assert "3 sentences removed; 1 ids are of no sentence" in capsys.readouterr().out
+    check_same(opened(name), one)
+    check_same(opened(name, version=2), before)
+    assert main(["remove", str(name), "--ids", str(ids)]) == Exit.COMPLETE
+    assert "0 sentences removed; 4 ids are of no sentence" in capsys.readouterr().out
+    assert opened(name).version.number == 3
+    counts = opened(name).manifest.sizes
+    assert (counts.rejected, counts.tokens) == (3, one.n_tokens)
+    assert any(b"Zsecret" in data for data in bytes_below(name).values())
+    untouched = {path: data for path, data in bytes_below(name).items() if b"Zsecret" not in data}
+
+    assert main(["compact", str(name)]) == Exit.COMPLETE
+    assert "versions removed: 1, 2, 3" in capsys.readouterr().out
+    check_same(opened(name), one)
+    held = bytes_below(name)
+    for secret in (b"Zsecret", b"Ysecret", b"Zbad", b"0-7"):
+        assert [path for path, data in held.items() if secret in data] == []
+    for kept in (b"Ykept", b"Zkept", b"bad-kept"):
+        assert any(kept in data for data in held.values())
+    assert opened(name).manifest.sizes == counts
+    assert opened(name).verify(deep=True).faults == ()
+    assert {path.name for path in (name / layout.MEMBERS).iterdir()} == {one.name for one in opened(name).version.members}
+    assert len([path for path in untouched if path in held]) > 10  # the member that nothing was removed of
+    assert main(["compact", str(name)]) == Exit.COMPLETE
+    assert opened(name).version.number == 4
+    assert main(["info", str(name)]) == Exit.COMPLETE
+    said = capsys.readouterr().out
+    assert "compact" in said
+    assert "4  " in said
+    with pytest.raises(elmo_store.errors.StoreNotFoundError):
+        elmo_store.open(name, version=2)
+
+
+def test_versions_that_are_kept_keep_what_was_removed(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, ids = tmp_path / "all", tmp_path / "ids.txt"
+    assert embed_into(name, tiny_model, write(tmp_path / "first.txt", lines_of(0, 20))) == Exit.COMPLETE
+    before = opened(name)
+    ids.write_text("first.txt:3\n", encoding="utf-8")
+    assert main(["remove", str(name), "--ids", str(ids)]) == Exit.COMPLETE
+    assert main(["compact", str(name), "--keep-versions", "2"]) == Exit.COMPLETE
+    capsys.readouterr()
+    assert main(["info", str(name), "--json"]) == Exit.COMPLETE
+    facts = json.loads(capsys.readouterr().out)
+    changes = [(one["version"], one["change"], one["sentences_changed"], one["members_gone"]) for one in facts["versions"]]
+    assert changes == [(2, "remove", 19, 0), (3, "compact", 0, 1)]
+    check_same(opened(name, version=2), before.select([n for n in range(20) if n != 3]))
+    assert opened(name).version.number == 3
+    assert main(["compact", str(name)]) == Exit.COMPLETE
+    assert main(["compact", str(name), "--keep-versions", "0"]) == Exit.BAD_USAGE
+    with pytest.raises(elmo_store.errors.StoreNotFoundError):
+        elmo_store.open(name, version=2)
+    (tmp_path / "empty").mkdir()
+    for command in (["remove", str(tmp_path / "empty"), "--ids", str(ids)], ["compact", str(tmp_path / "empty")]):
+        assert main(command) == Exit.BAD_LOCATION

@@ -1,10 +1,13 @@
 """Collections: several stores as one, version by version."""
 
+import itertools
 import json
 import os
 import pickle
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from elmo_store import collecting, errors
 from elmo_store.format import layout
 from elmo_store.format import version as versions
 from elmo_store.format.markers import sealed
+from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, collate
 from tests.store import support
 
@@ -236,3 +240,78 @@ def test_what_reads_takes_a_collection(tmp_path: Path, stores: list[elmo_store.S
     figures = gather(whole)
     assert figures.manifest.sizes.sentences == len(one)
     assert sum(figures.refused.counts.values()) == sum(store.manifest.sizes.rejected for store in stores)
+
+
+class KilledError(BaseException):
+    """What ends a process, as far as its files go: nothing is written, moved or removed after it."""
+
+
+def killed_at(moment: int, work: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether ``work`` came to its ``moment``-th change of a file, at which it is killed, in the middle of it."""
+    changes = itertools.count()
+
+    def dies(change: Callable[..., Any]) -> Callable[..., Any]:
+        def call(root: Root, what: Any, *rest: Any) -> Any:
+            number = next(changes)
+            if number == moment and isinstance(what, list):
+                change(root, what[: len(what) // 2], *rest)
+            if number >= moment:
+                raise KilledError
+            return change(root, what, *rest)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("_put", "put_new", "put_link", "put_file", "remove", "remove_many", "remove_empty"):
+            patch.setattr(Root, name, dies(getattr(Root, name)))
+        try:
+            work()
+        except KilledError:
+            return True
+    return False
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """What lies there; of versions without the time."""
+    held: dict[str, Any] = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        data: Any = path.read_bytes()
+        if path.parent.name == layout.VERSIONS:
+            data = {name: one for name, one in json.loads(data).items() if name not in ("written", "sha256")}
+        held[str(path.relative_to(folder))] = data
+    return held
+
+
+@pytest.mark.parametrize("command", ["collect", "remove", "compact"])
+@pytest.mark.parametrize(("first", "step"), [(0, 29), pytest.param(0, 1, marks=pytest.mark.slow)])
+def test_killed_at_any_moment_the_newest_version_is_whole_and_the_same_command_continues(
+    command: str, first: int, step: int, tmp_path: Path, stores: list[elmo_store.Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tmp_path / "base"
+    collecting.collect(base, stores[:2])
+    ids = [stores[0][number].id for number in (1, 3, 6)]
+    if command == "compact":
+        collecting.remove(Root(base), ids)
+    works: dict[str, Callable[[Path], Any]] = {
+        "collect": lambda name: collecting.collect(name, stores[2:3]),
+        "remove": lambda name: collecting.remove(Root(name), ids),
+        "compact": lambda name: collecting.compact(Root(name)),
+    }
+    done = tmp_path / "done"
+    shutil.copytree(base, done)
+    works[command](done)
+    sentences = {elmo_store.open(name).n_sentences: elmo_store.open(name).read() for name in (base, done)}
+    for moment in itertools.count(first, step):
+        name = tmp_path / str(moment)
+        shutil.copytree(base, name)
+        killed = killed_at(moment, partial(works[command], name), monkeypatch)
+        newest = elmo_store.open(name)
+        np.testing.assert_array_equal(newest.read(), sentences[newest.n_sentences])
+        for lease in name.rglob("_lease"):
+            shutil.rmtree(lease)  # a process that died holds none
+        works[command](name)
+        assert contents(name) == contents(done), f"killed at change {moment}"
+        shutil.rmtree(name)
+        if not killed:
+            break
+    assert moment > 0
