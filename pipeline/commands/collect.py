@@ -14,7 +14,7 @@ model, start state, states, numbers, precision. The same command again continues
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="folder or URL of the collection, new or not")
+    parser.add_argument("name", metavar="NAME|URL", help="folder or URL of the collection, new or not")
     parser.add_argument("stores", nargs="+", metavar="STORE", help="complete stores, in order; any fsspec URL")
     add_storage_options(parser, "all that is read and written")
 

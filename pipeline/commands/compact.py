@@ -14,7 +14,7 @@ stay where they are, removed sentences and all. The same command again continues
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="folder or URL of the collection")
+    parser.add_argument("name", metavar="NAME|URL", help="folder or URL of the collection")
     parser.add_argument(
         "--keep-versions", type=int, default=1, metavar="N",
         help="keep the newest N versions for readers at work, though they still hold removed sentences (default: 1, the new one)",

@@ -13,7 +13,7 @@ Readers that open the collection from now on are without the sentences, and so i
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="folder or URL of the collection")
+    parser.add_argument("name", metavar="NAME|URL", help="folder or URL of the collection")
     parser.add_argument("--ids", required=True, metavar="FILE", help="ids of sentences, one a line, in UTF-8 (required)")
     add_storage_options(parser, "the collection")
 
