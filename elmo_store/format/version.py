@@ -157,7 +157,7 @@ def with_members(version: Version, members: Sequence[Member]) -> Version:
 
 
 def added(counts: Counts, others: Counts, sign: int = 1) -> Counts:
-    """``counts`` and ``others`` together; with ``sign`` -1 the first without the second, if it counted them (words that are cut)."""
+    """``counts`` and ``others`` together; with ``sign`` -1 the first without the second, where it counted them."""
     return Counts(**{name: max(0, value + sign * getattr(others, name)) for name, value in vars(counts).items()})
 
 
