@@ -44,7 +44,7 @@ from torch import Tensor
 import elmo_store as stores
 from benchmarks.planning import LIMITS
 from benchmarks.support import Table, in_turns, machine, options_of
-from benchmarks.texts import running_text, write_lines
+from benchmarks.texts import SHAPES, running_text, write_lines
 from elmo_store.format import markers
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.forms import shards as forms
@@ -58,14 +58,13 @@ from model.engine.device import Device
 from model.engine.planning.host import Host
 from model.engine.states import States, Wanted
 from model.files.registry import random_weights
-from model.options import BiLMOptions
 from pipeline.jobs import embed_job
 from pipeline.main import main as elmo_store
 from tests.s3_server import server
 from transforms.runtime import job_root, worker
 from transforms.stages import embed, finish, number, plan, shards, tokenise
 
-MODEL = BiLMOptions(3.0, 3.0, True, 512, 16, 2, "relu", ((1, 8), (2, 8)), 1, 4)  # rows as wide as the published models'
+MODEL = SHAPES["wide"]
 ROW_BYTES = 5 * MODEL.projection_dim * 2
 OUR_PACKAGES = ("elmo_store", "model", "pipeline", "transforms")
 SLEPT_BYTES, SLEPT_BYTES_A_SECOND = 1 << 20, 2e9

@@ -17,6 +17,7 @@ PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7
 SHAPES = {
     "full": BiLMOptions(3.0, 3.0, True, 512, 4096, 2, "relu", PUBLISHED_FILTERS, 2, 16),
     "small": BiLMOptions(3.0, 3.0, True, 128, 1024, 2, "relu", PUBLISHED_FILTERS, 1, 16),
+    "wide": BiLMOptions(3.0, 3.0, True, 512, 16, 2, "relu", ((1, 8), (2, 8)), 1, 4),  # of nothing but rows as wide as full ones
     "narrow": BiLMOptions(3.0, 3.0, True, 32, 64, 2, "relu", ((1, 16), (2, 16), (3, 32)), 1, 8),
     "tiny": BiLMOptions(3.0, 3.0, True, 16, 32, 2, "relu", ((1, 8), (2, 8), (3, 16)), 1, 4),
 }
