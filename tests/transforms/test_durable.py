@@ -12,6 +12,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from elmo_store.errors import LeaseLostError
 from elmo_store.storage.root import Root
 from model.engine.planning.text import Text
+from model.errors import DeviceLostError
 from tests.transforms.test_embed_worker import Call, Engine, Marker, put_job, task, worker
 from transforms.runtime.results import Outcome, ShardResult
 from transforms.stages import durable, embed
@@ -143,6 +144,26 @@ def test_a_failed_write_is_its_shard_s_result_alone_and_comes_when_its_task_has_
         (0, True),
         (1, False),
     ]
+
+
+def test_calls_that_raise_leave_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner may give the bundle of a lost device to the same process again: it must fail again, not wait for ever."""
+    put_job(Root(tmp_path))
+
+    class Lost(Engine):
+        def run(self, text: Text, **wanted: Any) -> Call:
+            raise DeviceLostError("gone")
+
+    made, raised = worker(Root(tmp_path), Lost()), threading.Semaphore(0)
+
+    def give_again() -> None:
+        for _ in range(CALLS_IN_FLIGHT + 1):
+            with pytest.raises(DeviceLostError):
+                made.begin([task(0, 0, 2)])
+            raised.release()
+
+    threading.Thread(target=give_again, daemon=True).start()
+    assert all(raised.acquire(timeout=SECONDS_AT_MOST) for _ in range(CALLS_IN_FLIGHT + 1))
 
 
 def test_what_leaves_its_bundle_waits_until_it_is_durable_and_a_look_at_its_size_does_not() -> None:

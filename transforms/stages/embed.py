@@ -420,7 +420,11 @@ class ShardWorker:
                 begun.ended.extend(call.ended)
                 job.health.check()
                 self._in_flight.acquire()
-                shards = compute(job, call)
+                try:
+                    shards = compute(job, call)
+                except BaseException:
+                    self._in_flight.release()
+                    raise
                 begun.ended.extend(shard for shard in shards if isinstance(shard, ShardResult))
                 writes = [self._writers.submit(write, job, shard) for shard in shards if isinstance(shard, ComputedShard)]
                 _when_all_done(writes, self._in_flight.release)
