@@ -13,8 +13,8 @@ states out of the windows and the fill of grids are counted; the host is not.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -22,7 +22,8 @@ import numpy as np
 from benchmarks.support import Table, options_of
 from benchmarks.texts import SHAPES, Sentences, held_out_lines, running_text, take
 from model.characters import BOS, EOS
-from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, TABLE_BLOCK, TABLE_ROWS, WINDOW, long_tokens
+from model.engine.cuda import FEWER_LANES, GROUP_ROWS, LANES, LONG_LANES, TABLE_BLOCK, TABLE_ROWS, long_tokens
+from model.engine.cuda_direction import WINDOW
 from model.engine.gates import GateTable
 from model.engine.planning.grid import Limits
 from model.engine.planning.host import Group, Host, Prepared
@@ -86,26 +87,34 @@ def number_bytes(precision: str) -> int:
     return 2 if precision == "bfloat16" else 4
 
 
-def step_kernels(options: BiLMOptions, lanes: int, precision: str) -> list[Kernel]:
-    """The kernels of one step of one direction, in order."""
+def step_kernels(options: BiLMOptions, lanes: int, precision: str, fused: bool = False) -> list[Kernel]:
+    """The kernels of one step of one direction, in order; ``fused``: those of `model.engine.step_triton`."""
     size, p, d = number_bytes(precision), options.projection_dim, options.dim
     kernels = []
     for layer in range(options.n_layers):
         gates = lanes * 4 * d * size  # bytes; the first layer adds its rows of the table
-        kernels += [
-            Kernel(f"load_h {layer}", 0, lanes * 8),
-            product(f"gates {layer}", lanes, p if layer == 0 else 2 * p, 4 * d, size),
-            Kernel(f"cell {layer}", 0, gates * (2 if layer == 0 else 1) + lanes * (d * (8 + size) + 24)),
-            product(f"projection {layer}", lanes, d, p, size),
-            # Projected in; h, output (float32) and the next layer's input out; the skip's input in.
-            Kernel(f"finish {layer}", 0, lanes * p * (3 * size + 4 + (size if layer else 0))),
-        ]
+        load = Kernel(f"load_h {layer}", 0, lanes * 8)
+        multiplied = product(f"gates {layer}", lanes, p if layer == 0 else 2 * p, 4 * d, size)
+        cell = Kernel(f"cell {layer}", 0, gates * (2 if layer == 0 else 1) + lanes * (d * (8 + size) + 24))
+        projected = product(f"projection {layer}", lanes, d, p, size)
+        # Projected in; h, output (float32) and the next layer's input out; the skip's input in.
+        finish = Kernel(f"finish {layer}", 0, lanes * p * (3 * size + 4 + (size if layer else 0)))
+        if fused:
+            both = multiplied.bytes + cell.bytes - 2 * gates, projected.bytes + finish.bytes - 2 * lanes * p * size
+            tiles = math.ceil(lanes / TILE) * math.ceil(p / (TILE // 2))
+            kernels += [
+                load,
+                Kernel(f"gates, cell {layer}", multiplied.flops, both[0], multiplied.tiles),
+                Kernel(f"projection, finish {layer}", projected.flops, both[1], tiles),
+            ]
+        else:
+            kernels += [load, multiplied, cell, projected, finish]
     return kernels
 
 
-def step_seconds(options: BiLMOptions, lanes: int, card: Card, precision: str) -> float:
+def step_seconds(options: BiLMOptions, lanes: int, card: Card, precision: str, fused: bool = False) -> float:
     """Seconds in which both directions compute a step."""
-    kernels = step_kernels(options, lanes, precision)
+    kernels = step_kernels(options, lanes, precision, fused)
     work = sum(kernel.seconds(card, precision) for kernel in kernels)
     return max(2 * work, work + len(kernels) * GAP_SECONDS)
 
@@ -119,11 +128,12 @@ class Filled:
     table_rows: int
     windows: list[tuple[list[int], list[int]]]  # lanes of each window
     used: float  # of the cells those that compute something
+    fused: bool = False
 
     def lstm_seconds(self, options: BiLMOptions, card: Card, precision: str) -> float:
         """A group ends with the direction that takes longer; a window takes as long however few of its steps are wanted."""
         windows = [max(group, key=sum) for group in self.windows]
-        return sum(WINDOW * step_seconds(options, lanes, card, precision) for lanes in chain(*windows))
+        return sum(WINDOW * step_seconds(options, lanes, card, precision, self.fused) for lanes in chain(*windows))
 
     def parts(self, options: BiLMOptions, card: Card, precision: str) -> dict[str, float]:
         """Seconds of the device by what it does."""
@@ -148,10 +158,15 @@ class Filled:
         return min(computed, card.host_gb_s * 1e9 / (options.n_states * options.projection_dim * 2))
 
 
+def fused_limits(lanes: int) -> Limits:
+    """Those of the GPU's engine with fused kernels."""
+    return Limits([lanes], WINDOW, WINDOW * lanes, [n for n in FEWER_LANES if n < lanes], True, (), 0, GROUP_ROWS)
+
+
 def limits_of(lanes: int, group_rows: int = GROUP_ROWS, long: tuple[int, int] | None = None) -> Limits:
     """Those of the GPU's engine, or with ``long`` (tokens, lanes) others."""
     tokens, long_lanes = long or (long_tokens(lanes, group_rows), LONG_LANES)
-    return Limits([lanes], WINDOW, WINDOW * lanes, (), (long_lanes,), tokens, group_rows)
+    return Limits([lanes], WINDOW, WINDOW * lanes, (), True, (long_lanes,), tokens, group_rows)
 
 
 def fill(text: Text, limits: Limits) -> Filled:
@@ -214,22 +229,23 @@ def paper_tables(options: BiLMOptions, text: Text) -> Iterator[str]:
         for lanes, laid in filled.items():
             rates = "".join(f"{laid.rate(options, card, precision) / 1e3:10,.0f}" for card in CARDS)
             yield f"{precision:10s}{lanes:6d} lanes{'':6s}{rates}"
+    fused = replace(fill(text, fused_limits(LANES)), fused=True)
+    for precision in PRECISIONS[1:]:
+        rates = "".join(f"{fused.rate(options, card, precision) / 1e3:10,.0f}" for card in CARDS)
+        yield f"{precision:10s}{LANES:6d} fused{'':6s}{rates}"
     for precision in PRECISIONS:
         parts = filled[LANES].parts(options, CARDS[1], precision)
         shares = ", ".join(f"{name} {seconds / sum(parts.values()):.1%}" for name, seconds in parts.items())
         yield f"\nH100, {precision}, {LANES} lanes: {shares}"
-        yield from kernel_lines(options, LANES, CARDS[1], precision)
+        yield from kernel_lines(step_kernels(options, LANES, precision), CARDS[1], precision, {})
 
 
-def kernel_lines(
-    options: BiLMOptions, lanes: int, card: Card, precision: str, measured: Sequence[tuple[str, float]] = ()
-) -> Iterator[str]:
-    """The kernels of a step of one direction in µs, each alone; beside ``measured`` (name, seconds)."""
-    on_paper = {kernel.name: kernel.seconds(card, precision) for kernel in step_kernels(options, lanes, precision)}
-    for name, seconds in measured or on_paper.items():
-        paper = on_paper.get(name)
-        beside = f" on paper {paper * 1e6:8.1f} µs" if measured and paper else ""
-        yield f"    {name:24s}{seconds * 1e6:9.1f} µs{beside}"
+def kernel_lines(kernels: Sequence[Kernel], card: Card, precision: str, measured: Mapping[str, float]) -> Iterator[str]:
+    """Kernels in µs on paper, each alone, beside the seconds that were measured of some."""
+    for kernel in kernels:
+        seconds = measured.get(kernel.name)
+        beside = "" if seconds is None else f"; measured {seconds * 1e6:9.1f}"
+        yield f"    {kernel.name:24s}{kernel.seconds(card, precision) * 1e6:9.1f} µs on paper{beside}"
 
 
 def main() -> None:

@@ -21,7 +21,8 @@ from benchmarks.texts import Sentences, running_text, take
 from elmo_store.format.markers import PartRange
 from elmo_store.storage.root import Root
 from model.characters import BOS, EOS, char_ids
-from model.engine.cuda import LANES, TABLE_ROWS, WINDOW
+from model.engine.cuda import LANES, TABLE_ROWS
+from model.engine.cuda_direction import WINDOW
 from model.engine.gates import GateTable
 from model.engine.planning.host import Host, Prepared
 from transforms.stages.plan import ShardTask, shard_tasks

@@ -1,10 +1,9 @@
 """Both directions on one GPU, each on a stream of its own, a window of steps being one CUDA graph.
 
-Everything that differs from step to step is a number in a fixed buffer, so that the same graph computes any text. There are two
-graphs a direction: one of thousands of lanes, and one of a few for long lines, which would set the steps of all others. The
-result of one group of requests is copied to pinned memory on a third stream while the next group is computed. On out-of-memory
-the lanes and the rows of a group halve, and the group is computed again; in the character CNN the words of a block halve. How
-many rows a product has can show in its last bits on a GPU, so the log says when that happened.
+There are two graphs a direction (`cuda_direction`): one of thousands of lanes, and one of a few for long lines, which would set
+the steps of all others. The result of one group of requests is copied to pinned memory on a third stream while the next group is
+computed. On out-of-memory the lanes and the rows of a group halve, and the group is computed again; in the character CNN the
+words of a block halve. How many rows a product has can show in its last bits on a GPU, so the log says when that happened.
 
 `device` may be the CPU: then the same code runs without streams and graphs, which is how it is tested.
 """
@@ -13,20 +12,15 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from model.engine.cell import CellOps, select_cell
-from model.engine.device import TABLE_BYTES, Device, Direction, Layout, Window, send
-from model.engine.gates import GateTable
-from model.engine.planning.grid import DirectionPlan, Limits
-from model.engine.planning.text import BOS_ID
+from model.engine.cell import select_cell
+from model.engine.cuda_direction import WINDOW, CudaDirection
+from model.engine.device import TABLE_BYTES, Device, Layout, send
+from model.engine.planning.grid import Limits
 from model.engine.products import largest_stable
 from model.engine.settings import EngineSettings
 from model.engine.states import States, Wanted
@@ -44,7 +38,7 @@ LEAST_LANES = 16
 # full grid's rate (`python -m benchmarks.gpu_model fill`).
 GROUP_ROWS = 1 << 20
 LEAST_GROUP_ROWS = 1 << 12
-WINDOW = 16  # steps in a graph
+FEWER_LANES = (128, 256, 512, 1024)  # of the end of a grid, where lanes do not show in a row's bytes
 LONG_LANES = 64  # for sequences that 2,048 lanes would wait for; a step of 64 takes about an eighth of one of 2,048
 TABLE_BLOCK = 1024  # words whose gates are computed in one product, always that many rows
 WORDS_PER_BLOCK = 1024
@@ -85,116 +79,6 @@ def matmul_precision(tf32: bool) -> Iterator[None]:
         matmul.allow_bf16_reduced_precision_reduction = before[1]
 
 
-class CudaDirection(Direction):
-    """A `Direction` whose window is a graph on `stream`; plans have ``layout.lanes`` or, of long sequences, ``long_lanes``.
-
-    All that a plan's windows need goes to the device in one copy, before the first of them is asked for: whatever other threads
-    do, the device waits for the interpreter's lock a few times a window.
-    """
-
-    def __init__(
-        self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: CellOps, long_lanes: Sequence[int] = ()
-    ) -> None:
-        self._on_gpu = layout.device.type == "cuda"
-        if self._on_gpu:
-            self.stream = torch.cuda.Stream(layout.device)
-        super().__init__(weights, start, k, replace(layout, table_rows=max(WINDOW * layout.lanes + 1, layout.table_rows)), ops)
-        # The last row is nobody's: what fills up a block of words goes there.
-        self.table = GateTable(len(self._rows) - 1, self._note_missing)
-        self._missing = np.empty((2, 0), np.int64)  # words and their slots of the window that was looked up last
-        self._grids = {n: self._grid(n) for n in (layout.lanes, *long_lanes)}
-
-    def _grid(self, lanes: int) -> "_Grid":
-        cells = torch.zeros(2, WINDOW, lanes, dtype=torch.int32, device=self._layout.device)
-        size = WINDOW * lanes * self._options.projection_dim
-        grid = _Grid(cells, [out[:size].view(WINDOW, lanes, -1) for out in self._out])
-        # Here, before there are workers: entering a capture frees PyTorch's cached memory, which it refuses to do while
-        # another thread is capturing.
-        return replace(grid, graph=self._captured(grid)) if self._on_gpu else grid
-
-    def _note_missing(self, words: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
-        self._missing = np.stack([words, slots])
-
-    def check(self, plan: DirectionPlan) -> None:
-        """ValueError for a plan of other lanes than this was made for."""
-        if plan.lanes not in self._grids:
-            made_for = " or ".join(map(str, self._grids))
-            raise ValueError(f"a plan of {plan.lanes} lanes does not fit this engine, which was made for {made_for} lanes")
-
-    @torch.no_grad()
-    def _captured(self, grid: "_Grid") -> torch.cuda.CUDAGraph:
-        """One window, recorded. Stale states do no harm: a lane begins anew before anything it computes is wanted."""
-        self.stream.wait_stream(torch.cuda.current_stream(self._layout.device))  # which filled weights and buffers
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.stream(self.stream):
-            self._all_steps(grid)  # outside a graph first: cuBLAS and Triton set themselves up
-        self.stream.synchronize()
-        with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
-            self._all_steps(grid)
-        return graph
-
-    def _ready(self, windows: Sequence[Window], generation: int) -> Iterator["_Sent"]:
-        """All windows of a plan on the device, by one copy of int32 numbers.
-
-        A short window is filled up with its last words, computed from where lanes begin: after the opening's one step, which
-        begins in every lane, h and c are therefore those of that step. After an error the table may name rows that were not
-        computed; the words' generation has ended then.
-        """
-        block, shape = self._layout.table_block, (WINDOW, windows[0][0].shape[1]) if windows else (0, 0)
-        cells = np.ones((len(windows), 2, *shape), np.int32)
-        missing = []  # a window's words and their slots, int32 [2, blocks × block]
-        for (words, begins), (row, begin) in zip(windows, cells, strict=True):
-            self._missing = self._missing[:, :0]
-            row[: len(words)] = self.table.slots(words, len(self._x), generation)
-            row[len(words) :] = row[len(words) - 1]
-            begin[: len(words)] = begins
-            n = self._missing.shape[1]
-            missing.append(np.full((2, -(-n // block) * block), [[BOS_ID], [self.table.n_slots]], np.int32))
-            missing[-1][:, :n] = self._missing
-        parts = [cells.reshape(-1), *(part[k] for k in (0, 1) for part in missing)]
-        on_device = send(np.concatenate(parts), self._layout.device)
-        words_slots = on_device[cells.size :].view(2, -1, block)  # [2, blocks, block]
-        blocks = iter(zip(words_slots[0], words_slots[1].long(), strict=True))
-        for (words, _), part, sent in zip(windows, missing, on_device[: cells.size].view(cells.shape), strict=True):
-            yield _Sent(len(words), sent, list(islice(blocks, part.shape[1] // block)))
-
-    def run_window(self, window: "_Sent") -> list[Tensor]:
-        """See `Direction.run_window`."""
-        grid = self._grids[window.cells.shape[2]]
-        for words, slots in window.blocks:
-            x = self._x.index_select(0, words).to(self._rows.dtype)  # [block, p]
-            self._rows.index_copy_(0, slots, self.table_linear(x))
-        grid.cells.copy_(window.cells)
-        if grid.graph is not None:
-            grid.graph.replay()
-        else:
-            self._all_steps(grid)
-        return [output[: window.steps] for output in grid.outputs]
-
-    def _all_steps(self, grid: "_Grid") -> None:
-        for t in range(WINDOW):
-            outputs = [output[t] for output in grid.outputs]  # [B, p] each
-            self._step(grid.cells.shape[2], grid.cells[0, t], grid.cells[1, t], outputs)
-
-
-@dataclass(frozen=True, eq=False)
-class _Grid:
-    """What a graph of so many lanes reads and writes, and the graph on a GPU."""
-
-    cells: Tensor  # int32 [2, WINDOW, B]: row of the gate table; 1 where a lane begins anew
-    outputs: list[Tensor]  # [WINDOW, B, p] a layer
-    graph: torch.cuda.CUDAGraph | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Sent:
-    """What a graph needs to compute one window, on the device."""
-
-    steps: int  # that are wanted
-    cells: Tensor  # as those of `_Grid`
-    blocks: list[tuple[Tensor, Tensor]]  # words int32, slots int64, [block] each: rows of the gate table to compute before
-
-
 class CudaDevice(Device):
     word_capacity = 1 << 18  # its calls hold as many as a CPU keeps
 
@@ -210,7 +94,7 @@ class CudaDevice(Device):
         self.directions: list[CudaDirection] = []
         self._in_flight: list[torch.cuda.Event] = []
         self._ops = select_cell(device, "auto" if self._on_gpu else "torch")
-        self.cell = self._ops.NAME
+        self.cell = "triton-fused" if settings.fused else self._ops.NAME
         tensors = {name: t.to(device) for name, t in weights.tensors.items() if not name.startswith("lstm.")}
         self._vectors = WordVectors(
             tensors,
@@ -257,10 +141,12 @@ class CudaDevice(Device):
 
     def _build(self) -> None:
         lanes, dtype = self._lanes, self._settings.dtype
-        long_lanes = [LONG_LANES] if lanes > LONG_LANES else []
-        # A row's bytes can depend on how many there are: a grid has no narrower end. A table has room for all cells of a window.
+        # Of a library's products a row's bytes can depend on how many there are: then a grid has no narrower end.
+        fewer = [n for n in FEWER_LANES if n < lanes] if self._settings.fused else []
+        long_lanes = [LONG_LANES] if lanes > LONG_LANES and not self._settings.fused else []
+        # A table has room for all cells of a window.
         long = long_tokens(lanes, self._group_rows)
-        self.limits = Limits([lanes], WINDOW, WINDOW * lanes, (), long_lanes, long, self._group_rows)
+        self.limits = Limits([lanes], WINDOW, WINDOW * lanes, fewer, True, long_lanes, long, self._group_rows)
         layout = Layout(
             dtype=dtype,
             device=self.device,
@@ -269,7 +155,12 @@ class CudaDevice(Device):
             table_rows=min(TABLE_BYTES // (4 * self._weights.options.dim * dtype.itemsize), TABLE_ROWS),
             table_block=TABLE_BLOCK,
         )
-        self.directions = [CudaDirection(self._weights, self._start, k, layout, self._ops, long_lanes) for k in (0, 1)]
+        if self._settings.fused:
+            from model.engine.cuda_fused import FusedDirection  # here: it needs Triton
+
+            self.directions = [FusedDirection(self._weights, self._start, k, layout, fewer) for k in (0, 1)]
+        else:
+            self.directions = [CudaDirection(self._weights, self._start, k, layout, self._ops, long_lanes) for k in (0, 1)]
 
     def _halve(self) -> bool:
         self.directions = []

@@ -5,6 +5,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +16,22 @@ import torch
 
 from benchmarks import gpu_model
 from benchmarks.texts import SHAPES, made_up_text, take
-from model.engine import cell, cuda, embedder
+from model.engine import cell, cuda, cuda_direction, embedder
 from model.engine import device as device_module
 from model.engine.cell import select_cell
-from model.engine.cuda import CudaDevice, CudaDirection, matmul_precision
+from model.engine.cuda import CudaDevice, matmul_precision
+from model.engine.cuda_direction import CudaDirection
 from model.engine.device import Layout
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine.planning.grid import Limits, plan_direction
 from model.engine.planning.text import Text
+from model.engine.settings import Precision
 from model.engine.states import States
 from model.engine.word_vectors import WordVectors
 from model.errors import DeviceLostError
+from model.files.registry import random_weights
 from model.files.weights import BiLMWeights
+from model.options import BiLMOptions
 from model.start_state import StartState
 from model.warm import compute_warm
 from pipeline.jobs import embed_job
@@ -306,8 +311,10 @@ def test_a_plan_goes_to_the_device_by_one_copy(tiny: BiLMWeights, monkeypatch: p
         return torch.from_numpy(values)
 
     monkeypatch.setattr(device_module, "send", counted)
-    monkeypatch.setattr(cuda, "send", counted)
-    plan = plan_direction(sequences_of([[0, *range(1, n)] for n in range(2, 90)]), 16, Limits([16], cuda.WINDOW, 1 << 12))
+    monkeypatch.setattr(cuda_direction, "send", counted)
+    plan = plan_direction(
+        sequences_of([[0, *range(1, n)] for n in range(2, 90)]), 16, Limits([16], cuda_direction.WINDOW, 1 << 12)
+    )
     assert len(plan.windows) > 10
     x, outputs = torch.randn(100, tiny.options.projection_dim), []
     for _ in range(2):
@@ -376,6 +383,66 @@ def test_triton_kernels_agree_with_plain_torch_in_the_interpreter(interpreted: C
     assert "kernels agree" in interpreted(_COMPARE_KERNELS)
 
 
+_FUSED = """
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+import numpy as np, torch
+from triton.runtime.interpreter import InterpreterBuilder
+from model.engine import cuda, cuda_direction, embedder, step_triton
+from model.engine.embedder import Embedder, EngineSettings, SentenceRows
+from model.files.registry import random_weights
+from model.options import BiLMOptions
+from model.warm import compute_warm
+from tests.model.reference import ReferenceBiLM
+
+dot = InterpreterBuilder.create_dot
+def widened(self, a, b, *others):  # it multiplies the bits of bfloat16 numbers as if they were whole ones
+    for operand in (a, b):
+        if operand.data.dtype == np.uint16:
+            operand.data = (operand.data.astype(np.uint32) << 16).view(np.float32)
+    return dot(self, a, b, *others)
+InterpreterBuilder.create_dot = widened
+
+cuda.FEWER_LANES, cuda.WINDOW, cuda_direction.WINDOW = (4,), 4, 4
+step_triton.LANES_TILE = step_triton.UNITS_TILE = step_triton.PROJECTED_TILE = 16  # as the interpreter takes its time
+torch.set_num_threads(1)
+embedder._device = lambda weights, start, settings: cuda.CudaDevice(weights, start, settings, torch.device("cpu"))
+sentences = [[f"w{(i * j) % 11}" for j in range(n)] for i, n in enumerate((11, 1, 3, 5, 2, 4, 1))]
+
+def embed(weights, start, precision, sentences, lanes):
+    settings = EngineSettings(device="cpu", precision=precision, lanes=lanes, fused=True)
+    model = Embedder(weights, start, settings)
+    model._device.pool = ThreadPoolExecutor(1)  # the interpreter is for one thread at a time
+    assert model.cell == "triton-fused"
+    states = model.embed([SentenceRows(s, 0, len(s)) for s in sentences], dtype="float32")
+    return np.split(states, np.cumsum([len(s) for s in sentences])[:-1])
+
+# Neither units nor columns nor inputs fill their last tile.
+for skip, clip, p, d, precision, tolerance in ((True, 0.5, 24, 40, "tf32", 1e-5), (False, np.inf, 72, 136, "bfloat16", 0.04)):
+    options = BiLMOptions(clip + 0.3, clip, skip, p, d, 2, "relu", ((1, 3), (2, 4)), 1, 5)
+    weights = random_weights(options, seed=7)
+    start, folder = compute_warm(weights), Path(tempfile.mkdtemp(dir=sys.argv[1]))
+    weights.save_hdf5(folder)
+    reference = ReferenceBiLM(folder / "options.json", folder / "weights.hdf5")
+    of_many = embed(weights, start, precision, sentences, 8)
+    for sentence, got in zip(sentences, of_many):
+        want = reference.states(sentence, start.h.numpy(), start.c.numpy())[1:-1]
+        np.testing.assert_allclose(got, want, rtol=0, atol=tolerance)
+turned = embed(weights, start, precision, sentences[::-1], 4)
+np.testing.assert_equal(turned[::-1], of_many)
+np.testing.assert_equal(embed(weights, start, precision, sentences[5:6], 8), of_many[5:6])
+print("fused agrees")
+"""
+
+
+@pytest.mark.slow
+def test_fused_kernels_agree_with_the_reference_whatever_the_company_order_and_lanes(
+    interpreted: Callable[[str], str], tmp_path: Path
+) -> None:
+    assert "fused agrees" in interpreted(_FUSED.replace("sys.argv[1]", repr(str(tmp_path))))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 def test_on_a_gpu_states_agree_with_the_cpu(tiny: BiLMWeights, precision: str) -> None:
@@ -384,6 +451,42 @@ def test_on_a_gpu_states_agree_with_the_cpu(tiny: BiLMWeights, precision: str) -
     gpu = Embedder(tiny, start, replace(SETTINGS, device="cuda", precision=precision, lanes=64))  # type: ignore[arg-type]
     for _ in range(2):  # the second time from the captured graph
         np.testing.assert_allclose(embed(gpu), want, rtol=0, atol=1e-5 if precision == "float32" else 0.03)
+
+
+def assert_bytes_are_a_sentences_own(new: Callable[[int], Embedder], lanes_show: bool) -> None:
+    """Whatever the company, its order and, unless ``lanes_show``, the lanes; ``new`` makes an engine of so many."""
+    few, sentences = new(64), [s for s in SENTENCES if s]
+    states = np.split(embed(few), np.cumsum([len(s) for s in sentences])[:-1])
+    turned = few.embed([SentenceRows(s, 0, len(s)) for s in sentences[::-1]], dtype="float32")
+    np.testing.assert_array_equal(turned, np.concatenate(states[::-1]))
+    for i in (0, 2, 30):
+        alone = few.embed([SentenceRows(sentences[i], 0, len(sentences[i]))], dtype="float32")
+        np.testing.assert_array_equal(alone, states[i])
+    np.testing.assert_allclose(embed(new(256)), np.concatenate(states), rtol=0, atol=0.03 if lanes_show else 0)
+
+
+OF_WHOLE_TILES = BiLMOptions(3.0, 3.0, True, 64, 512, 2, "relu", ((1, 16), (2, 16)), 1, 8)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: that bytes are a sentence's own on one is not tested")
+@pytest.mark.parametrize(("precision", "fused"), [("float32", False), *product(("tf32", "bfloat16"), (False, True))])
+def test_on_a_gpu_bytes_depend_on_the_sentence_alone(precision: Precision, fused: bool) -> None:
+    weights = random_weights(OF_WHOLE_TILES, seed=3)
+    settings = EngineSettings(device="cuda", precision=precision, fused=fused)
+    start = compute_warm(weights)
+    assert_bytes_are_a_sentences_own(lambda lanes: Embedder(weights, start, replace(settings, lanes=lanes)), lanes_show=not fused)
+
+
+@pytest.mark.usefixtures("on_cpu")
+def test_without_a_gpu_bytes_depend_on_the_sentence_alone_too() -> None:
+    weights = random_weights(OF_WHOLE_TILES, seed=3)
+    start = compute_warm(weights)
+    assert_bytes_are_a_sentences_own(lambda lanes: Embedder(weights, start, replace(SETTINGS, lanes=lanes)), lanes_show=True)
+
+
+def test_fused_kernels_are_refused_in_float32() -> None:
+    with pytest.raises(ValueError, match="tf32 or bfloat16; precision is 'float32'"):
+        EngineSettings(device="cpu", fused=True)
 
 
 def test_a_jobs_call_is_one_group_in_which_one_long_sentence_is_computed_apart() -> None:
@@ -401,5 +504,5 @@ def test_a_jobs_call_is_one_group_in_which_one_long_sentence_is_computed_apart()
 
 
 def test_the_module_constants_fit_each_other() -> None:
-    assert cuda.LANES * cuda.WINDOW <= cuda.TABLE_ROWS  # slots that the gate table may have
+    assert cuda.LANES * cuda_direction.WINDOW <= cuda.TABLE_ROWS  # slots that the gate table may have
     assert cuda.LEAST_LANES < cuda.LANES

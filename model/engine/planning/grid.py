@@ -32,6 +32,8 @@ class Limits:
     window: int  # steps of a window, at most
     window_cells: int  # lanes × steps of a window, at most, where that is a step at least
     narrower: Sequence[int] = ()  # numbers of lanes that the end of a grid may be computed with, giving the same bytes
+    # Whether every window but a grid's last has as many steps as it can: one that is cut short can't be gone on from.
+    whole_windows: bool = False
     # Numbers of lanes of a grid for sequences of more than long_tokens, so that these do not set the steps of all others; none
     # where a grid's end can be narrower.
     long_lanes: Sequence[int] = ()
@@ -118,7 +120,8 @@ def _windows(spans: list[tuple[int, int]], limits: Limits) -> list[tuple[int, in
     windows, first = [], 0
     for lanes, stop in spans:
         while first < stop:
-            steps = min(limits.window, stop - first, max(1, limits.window_cells // lanes))
+            end = spans[-1][1] if limits.whole_windows else stop
+            steps = min(limits.window, end - first, max(1, limits.window_cells // lanes))
             windows.append((first, steps, lanes))
             first += steps
     return windows
