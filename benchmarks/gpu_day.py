@@ -1,0 +1,111 @@
+"""``python -m benchmarks.gpu_day --minutes 20 --out FOLDER``: all that waits for a GPU, in twenty minutes and in this order.
+
+Each step is a process of its own with its own limit; what a step leaves of its time is the next one's. What it prints stands in
+FOLDER/NN-NAME.txt as it comes, a line of each in FOLDER/summary.txt. Ends with 0 if all went well, 1 if a step failed or was out
+of time, 3 without a GPU. --rehearse runs the same steps on the CPU with tiny sizes.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+NO_GPU = 3
+TESTS = "tests/model/test_engine_cuda.py"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command, and how many of twenty minutes it may take."""
+
+    name: str
+    minutes: float
+    arguments: tuple[str, ...]  # of `python -m`
+    environment: tuple[tuple[str, str], ...] = ()
+
+
+def steps(rehearse: bool) -> list[Step]:
+    """In their order: what matters most comes first."""
+    tests = ("pytest", "-n0", "-q", "-rs", TESTS, *(("-k", "one_copy or on_a_gpu") if rehearse else ()))
+    measured = ("benchmarks.gpu_steps",)
+    more = ("--rehearse",) if rehearse else ()
+    interpret = (("TRITON_INTERPRET", "1"),) if rehearse else ()
+    job = (*measured, "job", "--precision", "bfloat16", *more)
+    return [
+        Step("tests", 2, tests),
+        Step("stability", 3, (*measured, "stability", "--precision", "float32", "tf32", "bfloat16", *more)),
+        Step("engine", 5, (*measured, "engine", *more)),
+        Step("job", 3, job),
+        Step("job-int8", 2, (*job, "--dtype", "int8")),
+        Step("job-text", 2, (*job, "--input-format", "text")),
+        Step("fused-stability", 1, (*measured, "stability", "--fused", "--precision", "bfloat16", *more), interpret),
+        Step("fused-engine", 2, (*measured, "engine", "--fused", "--precision", "bfloat16", *more), interpret),
+    ]
+
+
+def run(step: Step, seconds: float, path: Path) -> str:
+    """Run a step into a file and say in a few words how it ended; all its processes are gone after that."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **dict(step.environment)}
+    with path.open("w", encoding="utf-8") as file:
+        file.write(f"# python -m {' '.join(step.arguments)}\n")
+        file.flush()
+        process = subprocess.Popen(
+            [sys.executable, "-m", *step.arguments],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(max(1.0, seconds))
+            return "well" if code == 0 else f"FAILED with {code}"
+        except subprocess.TimeoutExpired:
+            return f"OUT OF TIME after {seconds:.0f} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def run_all(todo: list[Step], minutes: float, folder: Path) -> bool:
+    """Whether all ended well."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scale, began, until, well = minutes * 60 / sum(step.minutes for step in todo), time.monotonic(), 0.0, True
+    with (folder / "summary.txt").open("w", encoding="utf-8") as summary:
+        for number, step in enumerate(todo, 1):
+            until += step.minutes * scale
+            start = time.monotonic()
+            ended = run(step, began + until - start, folder / f"{number:02d}-{step.name}.txt")
+            well &= ended == "well"
+            line = f"{number:02d} {step.name:16s} {time.monotonic() - start:7.1f} s  {ended}"
+            summary.write(line + "\n")
+            summary.flush()
+            print(line, flush=True)
+    return well
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=20, help="for all steps together (default: 20)")
+    parser.add_argument("--out", type=Path, required=True, help="the folder of the results")
+    parser.add_argument("--only", nargs="+", help="names of steps, of all by default")
+    parser.add_argument("--rehearse", action="store_true", help="on the CPU, with tiny sizes")
+    args = parser.parse_args()
+    todo = steps(args.rehearse)
+    if unknown := set(args.only or ()) - {step.name for step in todo}:
+        parser.error(f"no step {', '.join(sorted(unknown))}: known are {', '.join(step.name for step in todo)}")
+    if not args.rehearse:
+        import torch
+
+        if not torch.cuda.is_available():
+            print("no GPU here: PyTorch finds no CUDA device; --rehearse runs the same steps on the CPU", file=sys.stderr)
+            return NO_GPU
+    return 0 if run_all([step for step in todo if not args.only or step.name in args.only], args.minutes, args.out) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
