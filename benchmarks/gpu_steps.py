@@ -151,9 +151,9 @@ def patch_kernels(direction: CudaDirection, timed: Callable[[str, Callable[..., 
     kernels = {name: timed(name, getattr(ops, name)) for name in ("load_h", "cell", "finish")}
     patches.enter_context(mock.patch.object(direction, "_ops", SimpleNamespace(**kernels)))
     if direction.step_linears:
-        for attribute, name in (("_gates", "gates"), ("_projections", "projection")):
-            linears = [timed(name, linear) for linear in getattr(direction, attribute)]
-            patches.enter_context(mock.patch.object(direction, attribute, linears))
+        gates = [[timed("gates", linear) for linear in layer] for layer in direction._gates]
+        projections = [timed("projection", linear) for linear in direction._projections]
+        patches.enter_context(mock.patch.multiple(direction, _gates=gates, _projections=projections))
         return
     from model.engine import step_triton
 
