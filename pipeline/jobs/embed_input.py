@@ -4,16 +4,20 @@ import hashlib
 import logging
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from elmo_store.errors import StoreError
+from elmo_store.format.fields import KeptField
+from elmo_store.format.version import newest
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.terminal import in_line
 from pipeline.jobs.spec import EmbedOptions, unused_options
 from transforms.inputs.files import find_files
 from transforms.inputs.records import FileIdentity, InputError, ReadSettings, ReadTask, Split, Stream, WholeFile, split_as
@@ -97,9 +101,25 @@ def _with_fields(source: Input, options: EmbedOptions) -> Input:
     if not names and not every:
         return source
     asked = source.asked
-    fields = find_fields(source.readable_here(), asked.settings, names, every=every, storage_options=asked.storage_options)
-    _LOG.info("sentences keep %s", ", ".join(map(str, fields)) or "nothing: the sample has no other fields")
+    fields = _fields_of_collection(options) or find_fields(
+        source.readable_here(), asked.settings, names, every=every, storage_options=asked.storage_options
+    )
+    told = f"sentences keep {', '.join(map(str, fields)) or 'nothing: the sample has no other fields'}"
+    _LOG.info("%s", told)
+    if not options.quiet:
+        print(in_line(told), file=sys.stderr, flush=True)
     return replace(source, asked=replace(asked, settings=replace(asked.settings, fields=fields)))
+
+
+def _fields_of_collection(options: EmbedOptions) -> tuple[KeptField, ...]:
+    """The fields of the collection that the job's store goes into, if they are those asked for: another sample may mislead."""
+    names, every = options.kept_fields
+    version = None
+    with suppress(StoreError, OSError, ValueError):  # told when the job is to begin
+        version = newest(Root(options.into, options.storage_options)) if options.into else None
+    fields = () if version is None else version.store.fields
+    columns = {field.field: field.name for field in fields}
+    return fields if names.items() <= columns.items() and (every or len(names) == len(columns)) else ()
 
 
 def _from_stdin(asked: InputRequest, path: Path) -> Input:

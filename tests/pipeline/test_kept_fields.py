@@ -258,3 +258,21 @@ def test_a_webdataset_has_the_fields_beside_the_tokens(folder: Path, tmp_path: P
     assert [fact["category"] for fact in facts] == ["x", "x", "y", "", None]
     assert facts[3]["info"] == {"n": None, "at": "2024-01-06T07:08:09+00:00"}
     assert facts[0] == {"sentence": 0, "id": "a:0", "tokens": ["One", "here", "."]} | FIRST | {"day": "2024-01-05"}
+
+
+def test_what_is_kept_is_told_and_a_collection_s_types_are_those_of_what_comes_later(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = str(tmp_path / "whole")
+
+    def into(name: str, *options: str, n: str) -> int:
+        (tmp_path / name).write_text(f"text,n\nOne.,{n}\n")
+        return main(["embed", str(tmp_path / name), "--into", whole, "--model", str(tiny_model), *options])
+
+    assert into("a.csv", "--keep-fields", "n", n="0.5") == Exit.COMPLETE
+    assert "sentences keep n (float64)\n" in capsys.readouterr().err
+    assert into("b.csv", "--keep-fields", "all", "--quiet", n="2") == Exit.COMPLETE  # a whole number by itself
+    assert "sentences keep" not in capsys.readouterr().err
+    assert elmo_store.open(whole).sentences(columns=["n"]).to_pydict() == {"n": [0.5, 2.0]}
+    assert into("c.csv", "--keep-fields", "n=m", "--quiet", n="3") != Exit.COMPLETE
+    assert "['n (float64)'] there, ['m (int64)'] here" in capsys.readouterr().err
