@@ -9,11 +9,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
+import numpy as np
 import numpy.typing as npt
 
-from elmo_store.mixing.scalar_mix import layers_of_states
+from elmo_store.mixing.pooling import Pool, pooled
+from elmo_store.mixing.scalar_mix import ScalarMix, layers_of_states
 
 Array = npt.NDArray[Any]
 
@@ -52,24 +54,56 @@ class EmbeddedSentence:
         return layers_of_states(self.rows)
 
 
+@overload
 def embed(
     sentences: Sequence[str | Sequence[str]],
     model: str | None = "default",
     *,
+    pool: None = None,
+    mix: None = None,
     dtype: Literal["float16", "float32"] = "float16",
     precision: str = "float32",
     start_state: Literal["warm", "zero"] = "warm",
     tokenizer: str = "ptb",
     device: str = "auto",
-) -> list[EmbeddedSentence]:
+) -> list[EmbeddedSentence]: ...
+@overload
+def embed(
+    sentences: Sequence[str | Sequence[str]],
+    model: str | None = "default",
+    *,
+    pool: Pool,
+    mix: ScalarMix | None = None,
+    dtype: Literal["float16", "float32"] = "float16",
+    precision: str = "float32",
+    start_state: Literal["warm", "zero"] = "warm",
+    tokenizer: str = "ptb",
+    device: str = "auto",
+) -> npt.NDArray[np.float32]: ...
+def embed(
+    sentences: Sequence[str | Sequence[str]],
+    model: str | None = "default",
+    *,
+    pool: Pool | None = None,
+    mix: ScalarMix | None = None,
+    dtype: Literal["float16", "float32"] = "float16",
+    precision: str = "float32",
+    start_state: Literal["warm", "zero"] = "warm",
+    tokenizer: str = "ptb",
+    device: str = "auto",
+) -> list[EmbeddedSentence] | npt.NDArray[np.float32]:
     """The states of every token of ``sentences``: the same bytes as in a store that is made with the same settings.
+
+    With ``pool`` one vector a sentence, as of ``elmo-store mix --pool``: float32 [sentences, 2p], NaN of an empty sentence.
 
     The model is loaded once and kept for the next call.
 
     Args:
         sentences: strings, tokenised by ``tokenizer``, or lists of tokens, taken as they are. One that is empty has no rows.
         model: as ``elmo-store embed --model``: a name, a folder or a URL.
-        dtype: of the result.
+        pool: "mean", "max", "first" or "last" of the mixed tokens of each sentence.
+        mix: what is pooled; the layers' mean by default.
+        dtype: of the states.
         precision: float32, tf32 or bfloat16, as ``--precision``.
         start_state: what every sentence starts from, as ``--start-state``.
         tokenizer: ptb (running text), whitespace or unicode, as ``--tokenizer``.
@@ -83,7 +117,15 @@ def embed(
     embedded: list[EmbeddedSentence] = _in_memory().embed(
         sentences, model, dtype=dtype, precision=precision, start_state=start_state, tokenizer=tokenizer, device=device
     )
-    return embedded
+    if pool is None:
+        if mix is not None:
+            raise ValueError("mix is for pool: give both, or mix what comes back, mix(states=sentence.rows)")
+        return embedded
+    if not embedded:
+        raise ValueError("no sentences: give one at least to pool")
+    rows = np.concatenate([sentence.rows for sentence in embedded])  # [tokens, 2L+1, p]
+    mixed = (mix or ScalarMix(n_layers=(rows.shape[1] + 1) // 2))(states=rows)  # [tokens, 2p]
+    return pooled(mixed, np.cumsum([0, *map(len, embedded)]), pool).astype(np.float32)
 
 
 def loaded_model(

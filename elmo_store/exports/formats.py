@@ -6,9 +6,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from elmo_store.errors import StoreError
+from elmo_store.mixing.pooling import POOLS
 
 LAYERS = ("all", "top", "average")
 DOCUMENTS = ("id", "source")
+PER = ("sentence", "document")
 LAYOUTS = ("documents", "conll05", "ontonotes5")
 FILE_BYTES = 1 << 29  # of vectors in each file of a folder, about
 
@@ -71,7 +73,15 @@ _ALL = (
     ),
     _folder("webdataset", "tar files, .npy and .json a sentence", "{:06d}.tar"),
 )  # fmt: skip
-FORMATS: Mapping[str, Format] = {form.name: form for form in _ALL}
+FORMATS: Mapping[str, Format] = {form.name: form for form in _ALL}  # that `elmo-store export` offers
+POOLED = "pooled"  # what `elmo-store mix --pool` writes, as exports are written
+KNOWN: Mapping[str, Format] = {
+    **FORMATS,
+    POOLED: Format(
+        POOLED, "Parquet, a row a sentence or document", "pooled", folder=True, any_dtype=True,
+        files="vectors/part-{:05d}-of-{:05d}.parquet",
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -88,11 +98,13 @@ class Settings:
     sentence_index: bool = True  # whether `allennlp`'s sentence_to_index is written
     sentence_keys: bool = False  # whether `allennlp`'s keys are the sentences, not their numbers; then without the index
     file_bytes: int = FILE_BYTES  # of vectors in each file of a folder, about
+    pool: str | None = None  # of `POOLED`: how a unit's rows become one
+    per: str = "sentence"  # of `POOLED`: the unit, "sentence" or "document"
 
     @property
     def by_key(self) -> bool:
         """Whether datasets are named after documents or sentences (`elmo_store.exports.keys`), not numbered through."""
-        return FORMATS[self.format].by_document or self.sentence_keys
+        return KNOWN[self.format].by_document or self.sentence_keys
 
     def to_json(self) -> dict[str, Any]:
         """A JSON object."""
@@ -101,14 +113,17 @@ class Settings:
 
 def settled(settings: Settings, *, mixed: bool) -> Settings:
     """The settings with their defaults; StoreError for what can't be. ``mixed``: of a store of mixes, or with weights."""
-    form = FORMATS.get(settings.format)
+    form = KNOWN.get(settings.format)
     if form is None:
         raise StoreError(f"--format is {settings.format!r}: known are {', '.join(FORMATS)}")
-    known_values = {"layers": (*LAYERS, None), "documents": DOCUMENTS, "layout": LAYOUTS, "dtype": ("float16", "float32")}
+    known_values = {"layers": (*LAYERS, None), "documents": DOCUMENTS, "layout": LAYOUTS, "per": PER}
+    known_values["dtype"] = ("float16", "float32")
     for name, known in known_values.items():
         value = getattr(settings, name)
         if value not in known:
             raise StoreError(f"--{name} is {value!r}: known are {', '.join(map(str, filter(None, known)))}")
+    if (form.name == POOLED) is not (settings.pool in POOLS):
+        raise StoreError(f"pool is {settings.pool!r}: {POOLED} takes {', '.join(POOLS)}, every other format none")
     if settings.file_bytes < 1:
         raise StoreError(f"files of {settings.file_bytes} bytes: give 1 or more")
     of_one = {"--layout": (settings.layout != "documents", "lsgn"), "--use-sentence-keys": (settings.sentence_keys, "allennlp")}
@@ -118,7 +133,7 @@ def settled(settings: Settings, *, mixed: bool) -> Settings:
     if settings.dtype != "float32" and not form.any_dtype:
         others = ", ".join(other.name for other in _ALL if other.any_dtype)
         raise StoreError(f"{form.name} is read as float32: leave --dtype out, or take {others}")
-    if mixed:
+    if mixed or form.name == POOLED:
         if settings.layers is not None:
             raise StoreError(f"a mix says itself how much of each layer a vector has: leave --layers {settings.layers} out")
         return settings

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypedDict, Unpack
 
 from elmo_store.errors import StoreError, WeightSetError
-from elmo_store.exports.formats import FORMATS, Settings, settled
+from elmo_store.exports.formats import KNOWN, POOLED, Settings, settled
 from elmo_store.exports.keys import keys_of
 from elmo_store.exports.outputs import Output, Record
 from elmo_store.exports.work import Work, of_average, vectors_of
@@ -52,11 +52,13 @@ class Options(TypedDict, total=False):
         sentence_index: False leaves out sentence_to_index (`allennlp elmo --forget-sentences`).
         sentence_keys: allennlp's datasets have the sentences as names, not their numbers (`allennlp elmo --use-sentence-keys`).
         file_bytes: of vectors in each file of a folder, about.
+        pool: of the format "pooled", which is ``elmo-store mix --pool``: "mean", "max", "first" or "last".
+        per: of it: a row a "sentence" (default) or a "document".
         on_wait: called with a line for people when this has to wait for another run's lease to run out.
     """
 
     layers: str | None
-    weights: str | WeightSet | None
+    weights: str | WeightSet | Sequence[WeightSet] | None
     weight_set: str | None
     layer_norm: bool
     dtype: str | None
@@ -65,6 +67,8 @@ class Options(TypedDict, total=False):
     sentence_index: bool
     sentence_keys: bool
     file_bytes: int
+    pool: str
+    per: str
     on_wait: Callable[[str], None]
 
 
@@ -110,9 +114,11 @@ def export(
     check_apart(Location("output", os.fspath(output), storage_options), [read])
     on_wait = options.pop("on_wait", lambda text: None)
     weights = _chosen(options.get("weights"), options.get("weight_set"), storage_options)
+    if format != POOLED and len(weights) > 1:
+        raise WeightSetError(f"{options['weights']} has the weight sets {_names(weights)}: name one of them with --weight-set")
     settings = _settings(store, format, options, weights)
     vectors = vectors_of(store, settings, weights)
-    target = Output(output, storage_options, folder=FORMATS[format].folder, average=of_average(vectors, settings))
+    target = Output(output, storage_options, folder=KNOWN[format].folder, average=of_average(vectors, settings))
     work = Work(store, vectors, settings, target.name, on_progress, own_sha256(store.manifest.to_json()))
     names = list(work.files)
     counts = {"sentences": store.n_sentences, "tokens": store.n_tokens}
@@ -144,24 +150,25 @@ def _written(work: Work, target: Output, writing: Writing, *, overwrite: bool) -
     return _report(names, left, writing.record)
 
 
-def _settings(store: StoreReader, format: str, options: Options, weights: WeightSet | None) -> Settings:
+def _settings(store: StoreReader, format: str, options: Options, weights: Sequence[WeightSet]) -> Settings:
     """The settings that are asked for, with their defaults. StoreError for what can't be."""
     chosen: dict[str, Any] = {**options}
     layer_norm = chosen.pop("layer_norm", False)
-    if layer_norm and weights is None:
+    if layer_norm and not weights:
         raise StoreError("only layers that are mixed are normalised: give their --weights, or leave --layer-norm out")
-    if weights is not None:
+    if weights:
         chosen["weight_set"] = None
-        chosen["weights"] = {"s": list(weights.s), "gamma": weights.gamma, "name": weights.name, "layer_norm": layer_norm}
+        sets = [{"s": list(own.s), "gamma": own.gamma, "name": own.name} for own in weights]
+        chosen["weights"] = {**({"sets": sets} if format == POOLED else sets[0]), "layer_norm": layer_norm}
     if chosen.get("dtype") is None:
-        form = FORMATS.get(format)
+        form = KNOWN.get(format)
         chosen["dtype"] = str(store.dtype) if form is not None and form.any_dtype else "float32"
-    return settled(Settings(format, **chosen), mixed=store.manifest.kind == "mix" or weights is not None)
+    return settled(Settings(format, **chosen), mixed=store.manifest.kind == "mix" or bool(weights))
 
 
 def _write(work: Work, names: Sequence[str], writing: Writing) -> None:
     """Write the files of these names: those of a folder one after the other, others at once."""
-    form = FORMATS[work.settings.format]
+    form = KNOWN[work.settings.format]
     writer = importlib.import_module(f"elmo_store.exports.{form.module}")
     for group in [[name] for name in names] if form.folder else [names] if names else []:
         with ExitStack() as stack:
@@ -173,14 +180,22 @@ def _report(names: Sequence[str], written: Sequence[str], record: Record) -> Rep
     return Report(tuple(names), tuple(written), record.counts["sentences"], record.counts["tokens"], dict(record.left_out))
 
 
-def _chosen(weights: str | WeightSet | None, name: str | None, storage_options: Mapping[str, Any] | None) -> WeightSet | None:
-    """The weight set that is meant, None of none. WeightSetError unless it is one."""
-    if weights is None or isinstance(weights, WeightSet):
-        return weights
+def _chosen(
+    weights: str | WeightSet | Sequence[WeightSet] | None, name: str | None, storage_options: Mapping[str, Any] | None
+) -> tuple[WeightSet, ...]:
+    """The weight sets that are meant, those of a file called ``name`` if that is given. WeightSetError if there is none."""
+    if weights is None:
+        return ()
+    if not isinstance(weights, str):
+        return (weights,) if isinstance(weights, WeightSet) else tuple(weights)
     sets = read_weight_sets(weights, storage_options if "://" in weights else None)
-    matching = [weight_set for weight_set in sets if name in (None, weight_set.name)]
-    if len(matching) != 1:
-        names = ", ".join(weight_set.name for weight_set in sets)
-        unknown = "" if name is None else f", and none called {name!r}"
-        raise WeightSetError(f"{weights} has the weight sets {names}{unknown}: name one of them with --weight-set")
-    return matching[0]
+    matching = tuple(weight_set for weight_set in sets if name in (None, weight_set.name))
+    if not matching:
+        raise WeightSetError(
+            f"{weights} has the weight sets {_names(sets)}, and none called {name!r}: name one with --weight-set"
+        )
+    return matching
+
+
+def _names(sets: Sequence[WeightSet]) -> str:
+    return ", ".join(weight_set.name for weight_set in sets)

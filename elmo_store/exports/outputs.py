@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from elmo_store.errors import JobMismatchError, LeaseLostError, StoreError
-from elmo_store.exports.formats import FORMATS, Settings
+from elmo_store.exports.formats import KNOWN, Settings
 from elmo_store.format.layout import WORK
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import converted
@@ -32,7 +32,7 @@ from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, WORKER_H
 from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 
 RECORD = "export.json"
-JOB_FIELDS = ("store_sha256", *asdict(Settings("")))
+_DEFAULTS = asdict(Settings(""))  # of settings that a record of before does not have
 AVERAGE = ".ly-1"  # of a prefix's file of one vector that is no layer, as ELMoForManyLangs calls it
 OF_VECTORS = frozenset({"layers", "weights", "weight_set"})  # settings that the average and the layers of one prefix differ in
 _LEASE_FILES = frozenset({LEASE, LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT})
@@ -57,8 +57,8 @@ class Record:
     @classmethod
     def parse(cls, value: Any) -> "Record":
         """The record of a JSON object. KeyError, TypeError or ValueError if it is none, or names files that it can't have."""
-        job = {name: value[name] for name in JOB_FIELDS}
-        if job["format"] not in FORMATS:
+        job = {"store_sha256": value["store_sha256"]} | {name: value.get(name, default) for name, default in _DEFAULTS.items()}
+        if job["format"] not in KNOWN:
             raise ValueError(f"no format {job['format']!r}")
         lines = [converted(line, ObjectRecord) for line in value["files"]]
         left_out = {str(why): int(count) for why, count in dict(value["left_out"]).items()}
@@ -145,7 +145,7 @@ class Output:
             ExportRefusedError: a file stands here of which no record says that an export wrote it, as it is.
         """
         names = set(names)
-        if FORMATS[job["format"]].prefix:  # layers of another run, or model, beside these would pass for this export's
+        if KNOWN[job["format"]].prefix:  # layers of another run, or model, beside these would pass for this export's
             layer_files = self._layer_files()
             others = {rel for rel in layer_files if self._is_average(rel) is not self.average}
             self._check_others(job, others, deep=deep and self.root.is_local)
@@ -256,7 +256,7 @@ class Output:
                 f"{url} is no record of an export that this elmo-store reads ({error!r}): "
                 "give another output, or remove it and its files"
             ) from error
-        form = FORMATS[record.job["format"]]
+        form = KNOWN[record.job["format"]]
         for rel in record.files:
             of_this = form.names(rel, self.name) and self._is_average(rel) is average
             if form.folder is bool(self.name) or not of_this:
@@ -286,7 +286,7 @@ class Output:
         if temporary is None:
             return False
         records = {self._record_name(False), self._record_name(True)}
-        return temporary[1] in records or any(form.names(temporary[1], self.name) for form in FORMATS.values())
+        return temporary[1] in records or any(form.names(temporary[1], self.name) for form in KNOWN.values())
 
     def _sweep(self) -> None:
         """Remove what is left but the lease. The lease's owner may, nobody else."""

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from elmo_store.errors import StoreError
-from elmo_store.exports.formats import FORMATS, Settings
+from elmo_store.exports.formats import KNOWN, POOLED, Settings
 from elmo_store.format import layout
 from elmo_store.format.manifest import WeightSet
 from elmo_store.format.numbers import ROWS_AT_ONCE, assign
@@ -44,22 +44,25 @@ class Vectors:
     single: bool = False  # whether there is one by its nature (a mix, one layer), so that a file's axis of layers falls away
 
 
-def vectors_of(store: StoreReader, settings: Settings, weights: WeightSet | None) -> Vectors:
+def vectors_of(store: StoreReader, settings: Settings, sets: Sequence[WeightSet]) -> Vectors:
     """The vectors that ``settings`` and the weights of a mix ask for. StoreError for those that store or format can't have."""
+    weights = sets[0] if sets else None
+    if settings.format == POOLED and store.manifest.kind != "mix":
+        return _of_sets(store, settings, sets)
     vectors = _of_mixes(store, settings, weights) if store.manifest.kind == "mix" else _of_states(store, settings, weights)
     names = ", ".join(vectors.names)
-    if FORMATS[settings.format].one_vector and not vectors.single:
+    if KNOWN[settings.format].one_vector and not vectors.single:
         raise StoreError(f"{settings.format} has one vector a token, the store {names}: name one of them with --weight-set")
     if settings.format == "datasets" and (clash := {"id", "tokens", *store.fields}.intersection(vectors.names)):
         raise StoreError(f"the weight set {min(clash)!r} would have the name of another column: export another, or mix anew")
-    if FORMATS[settings.format].prefix and len(vectors.names) > 1 and (number := next(filter(str.isdigit, vectors.names), None)):
+    if KNOWN[settings.format].prefix and len(vectors.names) > 1 and (number := next(filter(str.isdigit, vectors.names), None)):
         raise StoreError(f"the file of weight set {number!r} would have layer {number}'s name: take it alone, with --weight-set")
     return vectors
 
 
 def of_average(vectors: Vectors, settings: Settings) -> bool:
     """Whether a prefix's only file is of one vector that is no layer: the average, or a mix."""
-    return FORMATS[settings.format].prefix and vectors.single and settings.layers != "top"
+    return KNOWN[settings.format].prefix and vectors.single and settings.layers != "top"
 
 
 def _of_mixes(store: StoreReader, settings: Settings, weights: WeightSet | None) -> Vectors:
@@ -101,6 +104,20 @@ def _of_states(store: StoreReader, settings: Settings, weights: WeightSet | None
         vector.fill(values, out[-1:])
 
     return Vectors((*layers.names, "elmo"), layers.width, states, fill_both)
+
+
+def _of_sets(store: StoreReader, settings: Settings, sets: Sequence[WeightSet]) -> Vectors:
+    layers = all_layers(store.states, store.channels)
+    if not sets or settings.weights is None:
+        raise StoreError(f"{store.url} has layers: give the --weights of the mix that is to be pooled")
+    check_layers(sets, len(layers.names) - 1)
+    mixes = [ScalarMix.of(weights, "token" if settings.weights["layer_norm"] else "none") for weights in sets]
+
+    def fill(values: Array, out: Array) -> None:
+        for vector, mix in zip(out, mixes, strict=True):
+            vector[:] = mix(states=values)
+
+    return Vectors(tuple(weights.name for weights in sets), layers.width, store.states, fill)
 
 
 def all_layers(states: tuple[str, ...], channels: int) -> Vectors:
@@ -205,7 +222,7 @@ class Work:
 
         A file of a folder has whole sentences, about ``file_bytes`` of vectors; of an empty store there is one without any.
         """
-        store, form = self.store, FORMATS[self.settings.format]
+        store, form = self.store, KNOWN[self.settings.format]
         if form.prefix:  # a layer's number, -1 (as ELMoForManyLangs) for one vector that is no layer, or a weight set's name
             labels: Sequence[str] = self.vectors.names
             if self.settings.layers in ("all", "top"):
@@ -216,13 +233,28 @@ class Work:
         if not form.folder:
             return {self.output: range(store.n_sentences)}
         rows = max(1, self.settings.file_bytes // max(1, self.row_bytes))
+        if self.settings.pool is not None:  # a row of the file is of many
+            rows *= max(1, store.n_rows // max(1, store.n_sentences))
         edges = [0]
         while edges[-1] < store.n_sentences:
             row = store._span(edges[-1])[0] + rows
-            edges.append(store.n_sentences if row >= store.n_rows else max(edges[-1] + 1, store.sentence_at(row).index))
+            edge = store.n_sentences if row >= store.n_rows else max(edges[-1] + 1, store.sentence_at(row).index)
+            edges.append(self._next_document(edge) if self.settings.per == "document" else edge)
         ranges = [range(first, stop) for first, stop in pairwise(edges)] or [range(0)]
         files = {form.files.format(number, len(ranges)): sentences for number, sentences in enumerate(ranges)}
         return files | dict.fromkeys(form.tables, range(0))
+
+    def _next_document(self, sentence: int) -> int:
+        """Number of the first sentence from this one on that begins a document, or of all sentences."""
+        of_last: tuple[str, str] | None = None
+        for first in range(sentence - 1, self.store.n_sentences, MOST_SENTENCES):
+            numbers = range(first, min(first + MOST_SENTENCES, self.store.n_sentences))
+            table = self.store._columns(numbers, ["source", "document"])
+            for number, source, document in zip(numbers, *(table[name].to_pylist() for name in table.column_names), strict=True):
+                if of_last is not None and (source, document) != of_last:
+                    return number
+                of_last = source, document
+        return self.store.n_sentences
 
     def blocks(self, sentences: range, *, text: bool = True, fields: bool = False, axes: str = "knd") -> Iterator[Block]:
         """The sentences in blocks, ``axes`` as of `Block`."""
@@ -230,7 +262,8 @@ class Work:
 
     def _blocks(self, sentences: range, text: bool, fields: bool, axes: str) -> Iterator[Block]:
         # Converted by few large calls: a thread that makes many small ones waits for the interpreter before each.
-        store, vectors, dtype = self.store, self.vectors, self.settings.dtype
+        store, vectors = self.store, self.vectors
+        dtype = self.settings.dtype if self.settings.pool is None else "float32"  # what is pooled is rounded once, at the end
         # Used over and over: new pages cost as much as the conversion. One is written, one is filled, one is on its way.
         buffers = deque(np.empty(0, dtype) for _ in range(3))
         usual = max(1, store.n_rows // max(1, store.n_sentences))

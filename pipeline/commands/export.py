@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elmo_store.exports.formats import FORMATS
 from elmo_store.storage.location import Location
@@ -30,7 +30,7 @@ how its files' names begin. HDF5 needs an extra: pip install '.[export]' in elmo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("store", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL")
+    parser.add_argument("source", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL")
     parser.add_argument("--format", required=True, choices=tuple(FORMATS), metavar="NAME", help="one of those below (required)")
     parser.add_argument("--output", required=True, metavar="URL", help="file, or folder, to write (required)")
     parser.add_argument(
@@ -102,37 +102,46 @@ def check(args: argparse.Namespace) -> None:
 def touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options
     weights = [locations.file("--weights", args.weights, options)] if args.weights else []
-    return locations.Touched([locations.store(args.store, options), *weights], [Location("output", args.output, options)])
+    return locations.Touched([locations.store(args.source, options), *weights], [Location("output", args.output, options)])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    return write_export(
+        args,
+        args.format,
+        layers=args.layers,
+        weights=args.weights,
+        weight_set=args.weight_set,
+        layer_norm=args.layer_norm,
+        dtype=args.dtype,
+        documents=args.documents,
+        layout=args.layout,
+        sentence_keys=args.use_sentence_keys,
+        sentence_index=not args.forget_sentences,
+        file_bytes=args.file_mib * MEBIBYTE,
+    )
+
+
+def write_export(args: argparse.Namespace, format: str, **options: Any) -> int:
+    """Export ``args.source`` to ``args.output`` with a bar, and say what was written. CommandError."""
     from elmo_store.errors import StoreError, WeightSetError
     from elmo_store.exports import export
     from elmo_store.exports.outputs import ExportRefusedError
 
     began = time.monotonic()
-    store = locations.open_store(args.store, args.storage_options)
+    store = locations.open_store(args.source, args.storage_options)
     try:
         with progress_bar(" tokens", quiet=args.quiet, total=store.n_tokens) as bar:
             report = export(
                 store,
                 args.output,
-                args.format,
-                layers=args.layers,
-                weights=args.weights,
-                weight_set=args.weight_set,
-                layer_norm=args.layer_norm,
-                dtype=args.dtype,
-                documents=args.documents,
-                layout=args.layout,
-                sentence_keys=args.use_sentence_keys,
-                sentence_index=not args.forget_sentences,
-                file_bytes=args.file_mib * MEBIBYTE,
+                format,
                 overwrite=args.overwrite,
                 take_over=args.take_over,
                 storage_options=args.storage_options,
                 on_progress=lambda tokens: bar.update(tokens) and None,
                 on_wait=lambda text: print(text, file=sys.stderr, flush=True),
+                **options,
             )
     except WeightSetError as error:
         raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error

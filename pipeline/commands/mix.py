@@ -5,9 +5,13 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from elmo_store.exports.formats import PER, POOLED
+from elmo_store.mixing.pooling import POOLS
+from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.commands import derive
+from pipeline.commands.export import write_export
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest, WeightSet
@@ -21,29 +25,64 @@ that are normalised already; several named sets, {"task_in": {…}, "task_out": 
 with the same names (NAME.w, NAME.gamma), and torch state dicts (.th, .pt) or safetensors with AllenNLP's
 scalar_parameters.0, … and gamma. Layer 0 is [x; x], layer j is [fwd j; bwd j].
 
+With --pool the output is a folder of Parquet files (vectors/), a row a sentence or document: its id, document, kept fields, and a
+list of numbers a weight set (float32 by default), null where there are no tokens. It is made on this machine; STORE may also be a
+store of mixes.
+
 Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
 """
-check = derive.check
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="STORE", help="the store to mix; any fsspec URL")
-    parser.add_argument("--weights", required=True, metavar="FILE", help="the learned weights, a path or URL (required)")
+    parser.add_argument(
+        "--weights", metavar="FILE", help="the learned weights, a path or URL (required; none to pool a store of mixes)"
+    )
     parser.add_argument("--output", required=True, metavar="URL", help="folder or URL of the mixed store (required)")
     parser.add_argument(
         "--layer-norm", action="store_true",
         help="first shift and scale each layer of each token over its channels to mean 0, variance 1 (default: off)",
     )  # fmt: skip
+    parser.add_argument(
+        "--pool", choices=POOLS, help="one vector a sentence or document: of its mixed tokens the mean, … (default: one a token)"
+    )
+    parser.add_argument("--per", choices=PER, help="with --pool: what has a vector (default: sentence)")
     derive.add_arguments(parser)
+
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for options that make no sense together."""
+    derive.check(args)
+    if args.pool is None:
+        if args.weights is None or args.per:
+            raise CommandError(Exit.BAD_USAGE, "give --weights" if args.weights is None else "--per is for --pool: give both")
+        return
+    given = {"--store": args.store, "--compression": args.compression, "--no-wait": args.no_wait, "--report": args.report}
+    if unused := [option for option, value in given.items() if value]:
+        raise CommandError(Exit.BAD_USAGE, f"--pool has no use for {unused[0]}: leave it out")
+    if args.dtype == "int8":
+        raise CommandError(Exit.BAD_USAGE, "--pool writes float16 or float32: give another --dtype")
+    locations.check_output(args.output)
 
 
 def touches(args: argparse.Namespace) -> locations.Touched:
     stores = derive.touches(args)
-    return locations.Touched([*stores.reads, locations.file("--weights", args.weights, args.storage_options)], stores.writes)
+    weights = [locations.file("--weights", args.weights, args.storage_options)] if args.weights else []
+    writes = [Location("output", args.output, args.storage_options)] if args.pool else stores.writes
+    return locations.Touched([*stores.reads, *weights], writes)
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+    if args.pool:
+        if beam_args:
+            raise CommandError(Exit.BAD_USAGE, f"--pool is computed on this machine, without Beam: leave {beam_args[0]} out")
+        return _pool(args)
     return derive.run(args, beam_args, lambda source: mixed_manifest(args, source))
+
+
+def _pool(args: argparse.Namespace) -> int:
+    settings = {"pool": args.pool, "per": args.per or "sentence", "dtype": args.dtype or "float32"}
+    return write_export(args, POOLED, weights=args.weights, layer_norm=args.layer_norm, **settings)
 
 
 def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":

@@ -1,0 +1,114 @@
+"""A vector a sentence or document: Parquet with a row each, its id, document and kept fields, and a list of numbers a mix.
+
+The mix of every row comes first, then the pool of a unit's rows, in float64; a unit without rows has null. The lists are all as
+long, but of no fixed size for Parquet: PyArrow does not read its own files of fixed-size lists with nulls (Arrow 25).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from elmo_store.errors import StoreError
+from elmo_store.exports.work import Work
+from elmo_store.format.fields import SENTENCE
+from elmo_store.mixing.pooling import Pool, Pooled
+
+GROUP_UNITS = 4096  # in a row group, at most
+
+
+@dataclass
+class _Units:
+    """Some consecutive units of a file."""
+
+    first: npt.NDArray[np.int64]  # number of the first sentence of each [units]
+    n_sentences: npt.NDArray[np.int64]  # [units]
+    pooled: Pooled  # [units, K, width]
+
+    def __getitem__(self, part: slice) -> "_Units":
+        pooled = Pooled(self.pooled.pool, self.pooled.values[part], self.pooled.n_rows[part])
+        return _Units(self.first[part], self.n_sentences[part], pooled)
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+def write(work: Work, paths: Mapping[str, str], sentences: range) -> None:
+    """Write a file with the units of these sentences."""
+    schema = _schema(work)
+    for path in paths.values():
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            for units in _units(work, sentences):
+                writer.write_table(_table(work, units, schema), row_group_size=GROUP_UNITS)
+
+
+def _units(work: Work, sentences: range) -> Iterator[_Units]:
+    """Whole units, in order. A document goes on from block to block."""
+    pool, by_document = cast(Pool, work.settings.pool), work.settings.per == "document"
+    held: _Units | None = None
+    held_document = ("", "")
+    for block in work.blocks(sentences, text=False, axes="nkd"):
+        n = len(block.offsets) - 1
+        starts, documents = np.arange(n), [("", "")]
+        if by_document:
+            named = work.store._columns(range(block.first, block.first + n), ["source", "document"])
+            names = list(zip(named["source"].to_pylist(), named["document"].to_pylist(), strict=True))
+            starts = np.array([i for i in range(n) if i == 0 or names[i] != names[i - 1]])
+            documents = [names[i] for i in starts]
+        ends = np.append(starts[1:], n)
+        units = _Units(block.first + starts, ends - starts, Pooled.of(block.values, block.offsets[np.append(starts, n)], pool))
+        if held is not None and held_document == documents[0]:
+            joined = held.pooled.followed_by(units[:1].pooled)
+            held, units = _Units(held.first, held.n_sentences + units.n_sentences[:1], joined), units[1:]
+        if held is not None and len(units):
+            yield held
+            held = None
+        if by_document and len(units):
+            held, held_document, units = units[-1:], documents[-1], units[:-1]
+        if len(units):
+            yield units
+        work.on_progress(int(block.offsets[-1]))
+    if held is not None:
+        yield held
+
+
+def _schema(work: Work) -> pa.Schema:
+    """The unit's own columns, kept fields, vectors."""
+    store, per = work.store, work.settings.per
+    own = [("sentence", pa.int64()), ("id", pa.string())] if per == "sentence" else [("first_sentence", pa.int64())]
+    counts = [("n_tokens", pa.int64())] if per == "sentence" else [("n_sentences", pa.int64()), ("n_tokens", pa.int64())]
+    document = [("document", pa.string())] if "document" in store.columns else []
+    kept = [field.column for field in store.fields.values() if per == "sentence" or field.per == SENTENCE]
+    number = pa.float16() if work.settings.dtype == "float16" else pa.float32()
+    vectors = [(name, pa.list_(pa.field("element", number))) for name in work.vectors.names]
+    names = [pa.field(*column) for column in (*own, *document, ("source", pa.string()), *counts)] + kept
+    if clash := {field.name for field in names}.intersection(work.vectors.names):
+        raise StoreError(f"the weight set {min(clash)!r} would have the name of another column: give it another name")
+    return pa.schema([*names, *(pa.field(*column) for column in vectors)])
+
+
+def _table(work: Work, units: _Units, schema: pa.Schema) -> pa.Table:
+    own = {
+        "sentence": units.first,
+        "first_sentence": units.first,
+        "n_sentences": units.n_sentences,
+        "n_tokens": units.pooled.n_rows,
+    }
+    names = [name for name in schema.names if name not in own and name not in work.vectors.names]
+    columns: dict[str, Any] = {name: pa.array(own[name]) for name in schema.names if name in own}
+    table = work.store._columns(units.first.tolist(), names)
+    columns |= {name: table[name] for name in names}
+    is_empty = units.pooled.n_rows == 0
+    offsets = pa.array(np.cumsum([0, *np.where(is_empty, 0, work.vectors.width)]), pa.int32())
+    with np.errstate(over="ignore"):
+        numbers = units.pooled.vectors()[~is_empty].astype(work.settings.dtype)  # [units with rows, K, width]
+    for k, name in enumerate(work.vectors.names):
+        if not np.isfinite(numbers[:, k]).all():
+            raise StoreError(f"weight set {name!r} gives a value that {work.settings.dtype} can't hold: take --dtype float32")
+        flat = pa.array(np.ascontiguousarray(numbers[:, k]).reshape(-1))
+        columns[name] = pa.ListArray.from_arrays(offsets, flat, type=schema.field(name).type, mask=pa.array(is_empty))
+    return pa.table([columns[name] for name in schema.names], schema=schema)

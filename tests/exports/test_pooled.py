@@ -1,0 +1,219 @@
+"""``elmo-store mix --pool``: a vector a sentence or document, read as feature stores read it; and the same in memory."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import elmo_store
+from elmo_store.errors import StoreError
+from elmo_store.exports import export
+from elmo_store.exports.formats import POOLED
+from elmo_store.mixing.pooling import POOLS, Pool, Pooled, pooled
+from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.mixing.weights import read_weight_sets
+from elmo_store.store import Store
+from elmo_store.torch import ScalarMix as TorchMix
+from elmo_store.torch import SentenceDataset
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
+from tests.exports.conftest import IDS, make
+
+REFERENCE: dict[str, Any] = {
+    "mean": np.mean,
+    "max": np.max,
+    "first": lambda rows, axis: rows[0],
+    "last": lambda rows, axis: rows[-1],
+}
+WEIGHTS = {"ner": {"w": [0.5, -1.0, 2.0], "gamma": 1.5}, "srl": {"s": [0.2, 0.3, 0.5], "gamma": 0.5}}
+RECORDS = [
+    {"text": "He sat on the bank. It was wet.", "label": 3, "day": "2024-01-01T00:00:00Z"},
+    {"text": "", "label": 4, "day": "2024-01-02T00:00:00Z"},
+    {"text": "Her bank lent money. The money went. Nobody came. All slept.", "label": 5, "day": "2024-01-03T00:00:00Z"},
+]
+
+
+def unit_of(rows: npt.NDArray[np.float32], pool: str) -> npt.NDArray[np.float64]:
+    return np.asarray(REFERENCE[pool](rows.astype(np.float64), axis=0))
+
+
+@given(st.data(), st.lists(st.integers(0, 4), min_size=1, max_size=6), st.sampled_from(POOLS))
+def test_units_in_pieces_are_as_in_one(data: st.DataObject, lengths: list[int], pool: Pool) -> None:
+    """Each unit's rows cut in two at any place, also before the first or behind the last."""
+    rows = np.random.default_rng(sum(lengths)).normal(size=(sum(lengths), 2, 3)).astype(np.float32)
+    bounds = np.cumsum([0, *lengths])
+    cuts = [data.draw(st.integers(0, length)) for length in lengths]
+    parts = [np.split(rows[a:b], [cut]) for a, b, cut in zip(bounds[:-1], bounds[1:], cuts, strict=True)]
+    halves = [
+        Pooled.of(np.concatenate([part[k] for part in parts]), np.cumsum([0, *(len(part[k]) for part in parts)]), pool)
+        for k in (0, 1)
+    ]
+    got = halves[0].followed_by(halves[1]).vectors()
+    for i, length in enumerate(lengths):
+        expected = unit_of(rows[bounds[i] : bounds[i + 1]], pool) if length else np.full((2, 3), np.nan)
+        np.testing.assert_allclose(got[i], expected, rtol=1e-12)
+    np.testing.assert_allclose(pooled(rows, bounds, pool), got, rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("weights") / "weights.json"
+    path.write_text(json.dumps(WEIGHTS))
+    return path
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> Store:
+    """Three documents of 2, 0 and 4 sentences, with fields."""
+    folder = tmp_path_factory.mktemp("pooled")
+    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    arguments = ["embed", str(folder / "a.jsonl"), "--output", str(folder / "store"), "--model", str(tiny_model), "--quiet"]
+    assert main([*arguments, "--keep-fields", "all", "--dtype", "float32"]) == Exit.COMPLETE
+    return elmo_store.open(folder / "store")
+
+
+def mixed_rows(store: Store, number: int, name: str) -> npt.NDArray[np.float32]:
+    return ScalarMix(gamma=WEIGHTS[name]["gamma"], **{k: v for k, v in WEIGHTS[name].items() if k != "gamma"})(  # type: ignore[arg-type]
+        states=store.sentence(number).read()
+    )
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_sentence_s_vector_is_its_mix_pooled(corpus: Store, weights: Path, pool: str, tmp_path: Path) -> None:
+    command = ["mix", corpus.url, "--weights", str(weights), "--pool", pool, "--output", str(tmp_path / "out"), "--quiet"]
+    assert main(command) == Exit.COMPLETE
+    table = pq.read_table(tmp_path / "out/vectors")
+    assert table.column_names == ["sentence", "id", "document", "source", "n_tokens", "label", "day", "ner", "srl"]
+    assert table["id"].to_pylist() == [sentence.id for sentence in corpus.sentences()]
+    assert table["label"].to_pylist() == [3, 3, 4, 5, 5, 5, 5]
+    assert table.schema.field("day").type == pa.timestamp("us", "UTC")
+    for name in WEIGHTS:
+        for number, vector in enumerate(table[name].to_pylist()):
+            if number == 2:
+                assert vector is None  # no tokens: not zero
+            else:
+                np.testing.assert_allclose(vector, unit_of(mixed_rows(corpus, number, name), pool), atol=1e-6)
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_document_s_vector_is_of_all_its_tokens_however_they_are_read(
+    corpus: Store, weights: Path, pool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out(name: str, **options: object) -> tuple[pa.Table, list[bytes]]:
+        export(corpus, tmp_path / name, POOLED, weights=str(weights), pool=pool, per="document", dtype="float32", **options)  # type: ignore[arg-type]
+        files = sorted((tmp_path / name / "vectors").iterdir())
+        return pa.concat_tables(map(pq.read_table, files)), [file.read_bytes() for file in files]
+
+    table, (at_once,) = out("whole")
+    assert table["n_sentences"].to_pylist() == [2, 1, 4]
+    assert table["first_sentence"].to_pylist() == [0, 2, 3]
+    assert table["label"].to_pylist() == [3, 4, 5]
+    for name in WEIGHTS:
+        whole = [np.concatenate([mixed_rows(corpus, i, name) for i in numbers]) for numbers in ((0, 1), (3, 4, 5, 6))]
+        vectors = table[name].to_pylist()
+        assert vectors[1] is None
+        np.testing.assert_allclose([vectors[0], vectors[2]], [unit_of(rows, pool) for rows in whole], atol=1e-6)
+    pieces, files = out("pieces", file_bytes=1)
+    assert len(files) == 3  # a document is whole in its file
+    assert pieces.equals(table)
+    monkeypatch.setattr("elmo_store.exports.work.MOST_SENTENCES", 1)
+    assert out("sentence by sentence")[0].equals(table)
+    assert at_once == (tmp_path / "whole/vectors/part-00000-of-00001.parquet").read_bytes()
+
+
+def test_everything_that_mixes_gives_the_same_numbers(corpus: Store, weights: Path, tiny_model: Path, tmp_path: Path) -> None:
+    """The mix of one sentence in NumPy and in PyTorch, a store of mixes, tfhub's default, `elmo_store.embed`."""
+    import h5py
+
+    export(corpus, tmp_path / "a", POOLED, weights=str(weights), weight_set="ner", pool="mean", dtype="float32")
+    vectors = pq.read_table(tmp_path / "a/vectors")["ner"].to_pylist()
+    (ner, _) = read_weight_sets(str(weights))
+    assert ner.w is not None
+    torch_mix = TorchMix(w=ner.w, gamma=ner.gamma)
+    for number in (0, 1, 3):
+        states = SentenceDataset(corpus)[number]["states"].float()
+        np.testing.assert_allclose(torch_mix(states=states).detach().mean(dim=0), vectors[number], atol=1e-6)
+    assert main(["mix", corpus.url, "--weights", str(weights), "--output", str(tmp_path / "mixed"), "--quiet"]) == Exit.COMPLETE
+    assert main(["mix", str(tmp_path / "mixed"), "--pool", "mean", "--output", str(tmp_path / "b"), "--quiet"]) == Exit.COMPLETE
+    again = pq.read_table(tmp_path / "b/vectors")["ner"].to_pylist()
+    for number in (0, 1, 3):
+        np.testing.assert_allclose(again[number], vectors[number], atol=1e-6)
+    export(corpus, tmp_path / "hub.hdf5", "tfhub", weights=str(weights), weight_set="ner")
+    with h5py.File(tmp_path / "hub.hdf5") as file:
+        np.testing.assert_allclose(file["0"]["default"][()], vectors[0], atol=1e-6)
+    tokens = [sentence.tokens for sentence in corpus.sentences()]
+    in_memory = elmo_store.embed(tokens, str(tiny_model), pool="mean", mix=ScalarMix.of(ner), dtype="float32")
+    assert in_memory.dtype == np.float32
+    assert np.isnan(in_memory[2]).all()
+    np.testing.assert_allclose(in_memory[[0, 1, 3]], [vectors[i] for i in (0, 1, 3)], atol=1e-5)
+    with pytest.raises(ValueError, match="mix is for pool"):
+        elmo_store.embed(tokens, str(tiny_model), mix=ScalarMix.of(ner))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int8"])
+def test_of_halves_and_int8(dtype: str, weights: Path, tmp_path: Path) -> None:
+    store = make(tmp_path / "store", dtype=dtype)
+    export(store, tmp_path / "out", POOLED, weights=str(weights), pool="mean", dtype="float32")
+    table = pq.read_table(tmp_path / "out/vectors")
+    assert table["id"].to_pylist() == IDS
+    np.testing.assert_allclose(table["ner"].to_pylist()[0], unit_of(mixed_rows(store, 0, "ner"), "mean"), atol=1e-5)
+
+
+def test_readers_of_columns_get_nulls(corpus: Store, weights: Path, tmp_path: Path) -> None:
+    duckdb, polars, pandas = (pytest.importorskip(name) for name in ("duckdb", "polars", "pandas"))
+    export(corpus, tmp_path / "out", POOLED, weights=str(weights), pool="mean", dtype="float32")
+    path = str(tmp_path / "out/vectors/part-00000-of-00001.parquet")
+    assert duckdb.sql(f"select count(*) from '{path}' where ner is null").fetchall() == [(1,)]
+    assert duckdb.sql(f"select array_cosine_similarity(ner::FLOAT[32], ner::FLOAT[32]) from '{path}' where label = 3").fetchall()
+    assert polars.read_parquet(path)["ner"].null_count() == 1
+    assert pandas.read_parquet(path)["ner"].isna().sum() == 1
+
+
+def test_an_interrupted_command_is_continued_to_the_same_bytes(corpus: Store, weights: Path, tmp_path: Path) -> None:
+    def told(tokens: int) -> None:
+        raise KeyboardInterrupt
+
+    options = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
+    export(corpus, tmp_path / "whole", POOLED, **options)  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        export(corpus, tmp_path / "out", POOLED, on_progress=told, **options)  # type: ignore[arg-type]
+    assert len(export(corpus, tmp_path / "out", POOLED, **options).written) == 3  # type: ignore[arg-type]
+    for file in (tmp_path / "whole/vectors").iterdir():
+        assert file.read_bytes() == (tmp_path / "out/vectors" / file.name).read_bytes()
+    assert export(corpus, tmp_path / "out", POOLED, **options).written == ()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "give --weights"),
+        (["--weights", "W", "--per", "document"], "--per is for --pool"),
+        (["--weights", "W", "--pool", "mean", "--dtype", "int8"], "float16 or float32"),
+        (["--weights", "W", "--pool", "mean", "--store", "zarr"], "no use for --store"),
+        (["--weights", "W", "--pool", "mean", "--no-wait"], "no use for --no-wait"),
+        (["--weights", "W", "--pool", "mean", "--runner=FlinkRunner"], "leave --runner=FlinkRunner out"),
+        (["--pool", "mean"], "give the --weights"),
+    ],
+)
+def test_options_that_make_no_sense(
+    options: list[str], says: str, corpus: Store, weights: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(weights) if option == "W" else option for option in options]
+    assert main(["mix", corpus.url, "--output", str(tmp_path / "out"), *given]) == Exit.BAD_USAGE
+    assert says in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_value_beyond_half_precision_and_a_name_that_is_taken_are_refused(corpus: Store, tmp_path: Path) -> None:
+    for name, gamma, says in (("big", 1e9, "can't hold: take --dtype float32"), ("label", 1.0, "'label' would have the name")):
+        (tmp_path / "w.json").write_text(json.dumps({name: {"w": [0, 0, 0], "gamma": gamma}}))
+        with pytest.raises(StoreError, match=says):
+            export(corpus, tmp_path / name, POOLED, weights=str(tmp_path / "w.json"), pool="mean", dtype="float16")
+        assert not list((tmp_path / name).glob("vectors/*.parquet"))
