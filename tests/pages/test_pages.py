@@ -23,8 +23,9 @@ NEEDS = {
     "pandas": ("pandas",),
     "duckdb": ("duckdb",),
     "polars": ("polars",),
+    "faiss": ("faiss", "duckdb"),
 }
-PAGES = ("pytorch", "datasets", "xarray-dask", "pandas", "duckdb", "polars", "spark", "feast")
+PAGES = ("pytorch", "datasets", "xarray-dask", "pandas", "duckdb", "polars", "faiss", "spark", "feast")
 SECONDS = 280
 
 
