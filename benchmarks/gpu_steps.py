@@ -275,7 +275,7 @@ def main() -> int:
     add("--rehearse", action="store_true", help="on the CPU, everything tiny")
     args = parser.parse_args()
     if args.rehearse:
-        args.shape, args.lanes, args.tokens = "tiny", [8, 16], 60 if args.fused else 400
+        args.shape, args.lanes, args.tokens = "tiny", [4, 8], 24 if args.fused else 400
     print(machine(), flush=True)
     if args.step == "job":
         return 0 if job(args) else 1

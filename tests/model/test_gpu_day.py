@@ -1,0 +1,45 @@
+"""`python -m benchmarks.gpu_day` without a GPU: its steps end, fail and run out of time as it says."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import gpu_day, gpu_steps
+from benchmarks.gpu_day import NO_GPU, Step, run_all, steps
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_a_gpu_it_says_so_and_writes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["gpu_day", "--out", str(tmp_path / "out")])
+    assert gpu_day.main() == NO_GPU
+    assert "no GPU here" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_step_that_fails_or_is_out_of_time_is_told_and_the_others_run(tmp_path: Path) -> None:
+    sleep = ("timeit", "-n1", "-r1", "print('begun')", "import time; time.sleep(600)")
+    todo = [Step("late", 1, sleep), Step("fails", 9, ("json.tool", "none")), Step("well", 10, ("json.tool", "--help"))]
+    assert not run_all(todo, 0.4, tmp_path)
+    summary = (tmp_path / "summary.txt").read_text(encoding="utf-8").splitlines()
+    assert ["OUT OF TIME" in summary[0], "FAILED" in summary[1], summary[2].endswith("well")] == [True] * 3
+    assert "usage" in (tmp_path / "03-well.txt").read_text(encoding="utf-8")
+
+
+def test_what_nvidia_smi_says_counts_from_the_first_busy_moment_to_the_last() -> None:
+    assert gpu_steps.busy_shares("0\n0\n50\n0\n100\n0\n") == [0.5, 0.0, 1.0]
+    assert gpu_steps.busy_shares("0\n0\n") == gpu_steps.busy_shares("") == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_all_of_it_can_be_rehearsed(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="Triton is not installed; it comes with PyTorch for CUDA")
+    well = run_all(steps(rehearse=True), 14, tmp_path)
+    assert well, "\n".join(path.read_text(encoding="utf-8")[-3000:] for path in sorted(tmp_path.iterdir()))
+    assert "tokens/s;" in (tmp_path / "03-engine.txt").read_text(encoding="utf-8")
+    assert "gates, cell 1" in (tmp_path / "08-fused-engine.txt").read_text(encoding="utf-8")
+    assert "OTHER" not in (tmp_path / "07-fused-stability.txt").read_text(encoding="utf-8")
