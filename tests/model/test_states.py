@@ -139,3 +139,17 @@ def test_rows_of_any_width_are_put_where_they_belong(width: int, dtype: Any, n: 
     found, stored = states.result(), [*quantized(want)] if dtype == "int8" else [want]
     for one, other in zip([*found] if isinstance(found, Int8Rows) else [found], stored, strict=True):
         np.testing.assert_array_equal(one, other.astype(one.dtype))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_on_a_gpu_int8_has_the_same_bytes(tiny: BiLMWeights) -> None:
+    random = np.random.default_rng(0)
+    rows = (random.standard_normal((512, 64)) * 10.0 ** random.integers(-44, 38, (512, 1))).astype(np.float32)
+    want = quantized(rows[:, None])
+    levels, scale = quantised(torch.from_numpy(rows).cuda())
+    assert levels.cpu().numpy().tobytes() == want.values.tobytes()
+    assert scale.cpu().numpy().tobytes() == want.scale.tobytes()
+    model = Embedder(tiny, StartState.zero(tiny.options), EngineSettings(device="cuda", lanes=64))
+    kept = model.embed(REQUESTS, boundaries=True, dtype="float32")[:, [5, 0]]
+    for one, other in zip(run(model, dtype="int8", states=(5, 0)), quantized(kept), strict=True):
+        np.testing.assert_array_equal(one, other)
