@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from elmo_store.format.markers import checksum
 from elmo_store.format.version import Change, Member, Removed, Version
 from elmo_store.reading import text_index
 from elmo_store.reading.collection import CollectionReader
-from elmo_store.reading.rejects import rejects_of
+from elmo_store.reading.rejects import rejects_in, rejects_of
 from elmo_store.reading.rows import Int64
 from elmo_store.reading.store import StoreReader
 from elmo_store.reading.watched import StoreRoot
@@ -291,11 +292,7 @@ def _rewritten(holder: LeaseHolder, newest: Version, member: Member, name: str) 
     )
     begin_store(target, begun, source, inputs_of(source))
     more = more_columns(source)
-
-    def rejects(numbers: range) -> list[dict[str, Any]]:
-        first, last = source.kept.own([numbers[0], numbers[-1]])
-        return [reject for reject in rejects_of(held, first, last + 1) if reject["sentence"] in numbers]
-
+    rejects = partial(rejects_in, source)
     groups = [write_part_group(target, begun, source, group, more, rejects) for group in range(n_part_groups(begun))]
     tables = write_ids(target, begun, source)
     shards = checksum(write_shard(target, begun, source, shard) for shard in range(begun.sizes.shards))

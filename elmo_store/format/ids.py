@@ -96,9 +96,10 @@ class HashTables:
         return [find_in(table, high, low) for table, (high, low) in zip(tables, pairs, strict=True)]
 
     def _read(self, numbers: list[int]) -> list[tuple[UInt64, UInt64, Int64]]:
-        return [self._read_table(number) for number in numbers]
+        return [self.read(number) for number in numbers]
 
-    def _read_table(self, number: int) -> tuple[UInt64, UInt64, Int64]:
+    def read(self, number: int) -> tuple[UInt64, UInt64, Int64]:
+        """A table: hashes, high and low, and the sentences' numbers. ShardMissingError, ShardCorruptError."""
         rel = self._path_of(number)
         if self._records is not None and rel not in self._records:
             raise ShardMissingError(f"{self._root.url(rel)} is not among the index's files")

@@ -65,6 +65,17 @@ def _kept(member: Member) -> Iterator[tuple[int, int, int, int]]:
     yield sentence, member.counts.sentences - sentence, row, member.counts.rows - row
 
 
+class VersionRoot(Root):
+    """The root of a collection of which a version is open: whoever opens it again opens that version."""
+
+    def __init__(self, root: Root, number: int) -> None:
+        super().__init__(str(root), root.storage_options)
+        self.number = number
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"number": self.number}
+
+
 class CollectionReader(StoreReader):
     """What `elmo_store.Collection` reads.
 
@@ -74,7 +85,7 @@ class CollectionReader(StoreReader):
 
     def __init__(self, root: Root, version: Version, form: str) -> None:
         self.version = version
-        self._describe(root, version.store, form)
+        self._describe(VersionRoot(root, version.number), version.store, form)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.root, self.version, self.form)

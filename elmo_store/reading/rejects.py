@@ -8,8 +8,22 @@ import numpy as np
 
 from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
+from elmo_store.reading.collection import CollectionReader
 from elmo_store.reading.sentences import read_index
 from elmo_store.reading.store import Held
+
+
+def rejects_in(store: CollectionReader, numbers: range) -> list[dict[str, Any]]:
+    """Those of some neighbours of a collection, which are one or more."""
+    edges = [numbers[0], numbers[-1]]
+    (low, high), runs = store.kept.own(edges), np.searchsorted(store.kept.sentences, edges, "right") - 1
+    first, last = store.kept.member[runs].tolist()
+    found = []
+    for member, held in enumerate(store.held()):
+        if first <= member <= last:
+            own = rejects_of(held, low if member == first else 0, high + 1 if member == last else None)
+            found += [reject for reject in own if reject["sentence"] in numbers]
+    return found
 
 
 def rejects_of(held: Held, first: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:

@@ -34,7 +34,7 @@ from elmo_store.forms import shards as forms
 from elmo_store.forms import zarr_form
 from elmo_store.reading.rows import Readable, text_of_rows
 from elmo_store.reading.sentences import encode_index, encode_part, index_fault
-from elmo_store.reading.store import StoreReader
+from elmo_store.reading.store import Held, StoreReader
 from elmo_store.storage.lease import LEASES, LeaseHolder
 from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
@@ -156,6 +156,18 @@ def write_view(
         return root, complete_store(root, manifest, shards, parts, [tables])
 
 
+def as_one(store: StoreReader) -> Manifest:
+    """The manifest of a collection, as a store of all that it holds would have it."""
+    manifest = store.manifest
+    return replace(
+        manifest,
+        chunk_rows=layout.chunk_rows(manifest.shard_rows),
+        sentence_chunk=layout.SENTENCE_CHUNK,
+        counts=replace(manifest.sizes, parts=-(-store.n_sentences // PART_SENTENCES)),
+        input=replace(manifest.input, files=len(inputs_of(store))),
+    )
+
+
 def inputs_of(store: StoreReader) -> list[dict[str, Any]]:
     """The files that a store, or all members of a collection, came from."""
     return [file for held in store.held() for file in read_inputs(held.store.root)]
@@ -266,6 +278,30 @@ def write_ids(root: Root, manifest: Manifest, view: Readable) -> IdsMarker:
     marker = IdsMarker(0, 0, 1 << bits, put_recorded(root, tables))
     write_marker(root, marker)
     return marker
+
+
+def write_kept_ids(root: Root, store: StoreReader, run: int, tables: range, bits: int, plan: str) -> IdsMarker:
+    """Write some of 2^``bits`` id tables of a store or collection, from its members' own, and their marker, the ``run``-th."""
+    rows = [_kept_ids(held, tables, bits) for held in store.held()]
+    pairs, numbers = (np.concatenate(column) for column in zip(*rows, strict=True))
+    marker = IdsMarker(run, tables.start, len(tables), put_recorded(root, ids.encode_tables(pairs, numbers, bits, tables)), plan)
+    write_marker(root, marker)
+    return marker
+
+
+def _kept_ids(held: Held, tables: range, bits: int) -> tuple[ids.UInt64, Int64]:
+    """Hashes [n, 2] and numbers [n] of the sentences that are kept and whose hashes are of these tables."""
+    n_sentences = held.store.manifest.sizes.sentences
+    reader, finer = ids.HashTables(held.store.root, n_sentences), layout.id_bits(n_sentences) - bits
+    if finer >= 0:
+        own = range(tables.start << finer, tables.stop << finer)
+    else:
+        own = range(tables.start >> -finer, ((tables.stop - 1) >> -finer) + 1)
+    high, low, sentences = (np.concatenate(column) for column in zip(*map(reader.read, own), strict=True))
+    numbers = held.numbers_of(sentences)
+    table_of = ids.tables_of(high, bits)
+    kept = (numbers >= 0) & (table_of >= tables.start) & (table_of < tables.stop)
+    return np.stack([high, low], axis=1)[kept], numbers[kept]
 
 
 def write_shard(root: Root, manifest: Manifest, view: Readable, shard: int) -> ShardMarker:

@@ -30,7 +30,7 @@ from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
-from elmo_store.store import Store
+from elmo_store.store import Collection, Store
 
 INDEX, LENGTHS = f"{FOLDER}/rows.faiss", f"{FOLDER}/lengths.npy"
 REMEDY = "elmo-store index STORE"
@@ -205,7 +205,7 @@ def _build(holder: LeaseHolder, store: Store, on_progress: Callable[[int, int], 
         units, lengths[first:stop] = layers.units(store.read(rows=slice(first, stop)))
         index.add(units)
         on_progress(stop, n)
-    identity = _identity(store.root)
+    identity = _identity(store)
     facts = {"rows": n, "lists": n_lists, "store": identity, "kind": store.manifest.kind, "states": list(store.states)}
     withdraw(store.root, FOLDER)
     objects = []
@@ -224,9 +224,11 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _identity(root: Root) -> str:
-    """Of the store that an index belongs to: its manifest's bytes."""
-    return hashlib.sha256(root.get(MANIFEST)).hexdigest()
+def _identity(store: Store) -> str:
+    """Of the store that an index belongs to: its manifest's bytes; of a collection what it holds."""
+    if isinstance(store, Collection):
+        return str(store.manifest.to_json()["sha256"])
+    return hashlib.sha256(store.root.get(MANIFEST)).hexdigest()
 
 
 class Index:
@@ -293,5 +295,5 @@ def _local(root: Root, rel: str, record: IndexRecord, folder: Path | None) -> st
 
 def open_index(store: Store) -> Index | None:
     """The index beside a store, None without one. StoreError if it is damaged or another store's."""
-    record = read_record(store.root, FOLDER, _identity(store.root), REMEDY)
+    record = read_record(store.root, FOLDER, _identity(store), REMEDY)
     return None if record is None else Index(store, record)

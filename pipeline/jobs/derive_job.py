@@ -15,8 +15,9 @@ from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import JobMismatchError, StoreError
 from elmo_store.format.layout import INPUTS, MANIFEST, START_STATE, check_scale_columns, kept_layout
-from elmo_store.format.manifest import Manifest, read_inputs, write_manifest
-from elmo_store.reading.watched import opened_store
+from elmo_store.format.manifest import Manifest, encode_inputs, write_manifest
+from elmo_store.reading.collection import VersionRoot
+from elmo_store.reading.writer import as_one, inputs_of
 from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
@@ -30,7 +31,7 @@ from pipeline.runners.beam_options import is_local
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import spread
 from transforms.runtime.work import PLAN, PROBLEM, START
-from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, copy_marked, plan_derived
+from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, opened_source, plan_derived, put_texts
 from transforms.stages.finish import finish_store, left_to_do
 
 
@@ -49,7 +50,7 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
         """Wire the stages."""
         job = begin | "Job" >> beam.Create([(*self._roots, self._resumed)])
         tasks = job | "Plan" >> beam.FlatMapTuple(plan_derived).with_outputs(PARTS, SHARDS)
-        copied = tasks[PARTS] | "Parts" >> spread(copy_marked, *self._roots)
+        copied = tasks[PARTS] | "Parts" >> spread(put_texts, *self._roots)
         shards = tasks[SHARDS]
         if self._resumed:
             shards |= "Done" >> spread(left_to_do, self._roots[1], SHARDS_PER_TASK, flat=True)
@@ -72,7 +73,7 @@ def run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Callabl
 
         def earlier_run() -> Manifest | None:
             existing = standing(target, overwrite=overwrite)
-            same = existing is not None and is_same_job(target, existing, manifest, read_inputs(source))
+            same = existing is not None and is_same_job(target, existing, manifest, inputs_of(opened_source(source)))
             return existing if same else None
 
         def begin(holder: LeaseHolder, earlier: Manifest | None) -> DeriveStore:
@@ -93,7 +94,7 @@ def run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Callabl
 def _source(url: str, storage_options: dict[str, Any] | None) -> Root:
     """The store to read; if another one takes its place, every worker notices. `source_manifest` names what is no store."""
     try:
-        return opened_store(url, storage_options)[0]
+        return open_store(url, storage_options=storage_options).root
     except (StoreError, OSError, ImportError, ValueError):
         return Root(url, storage_options)
 
@@ -101,8 +102,10 @@ def _source(url: str, storage_options: dict[str, Any] | None) -> Root:
 def source_manifest(source: Root, doing: str) -> tuple[Manifest, str]:
     """The manifest of the store to read, and the SHA-256 of its bytes. CommandError if it is none, or not complete."""
     try:
-        manifest = open_store(str(source), storage_options=source.storage_options).manifest
-        return manifest, hashlib.sha256(source.get(MANIFEST)).hexdigest()
+        store = opened_source(source)
+        if isinstance(source, VersionRoot):
+            return as_one(store), str(store.manifest.to_json()["sha256"])
+        return store.manifest, hashlib.sha256(source.get(MANIFEST)).hexdigest()
     except (StoreError, OSError, ImportError, ValueError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"the store {source} can't be {doing}: {error}") from error
 
@@ -138,8 +141,9 @@ def _put_start(source: Root, target: JobRoot, manifest: Manifest, *, waits: bool
     """Put start state and incomplete manifest into the output. CommandError if it can't be written."""
     try:
         write_manifest(target, manifest)
-        target.put(START_STATE, source.get(START_STATE))
-        target.put(INPUTS, source.get(INPUTS))
+        store = opened_source(source)
+        target.put(START_STATE, store.held()[0].store.root.get(START_STATE))
+        target.put(INPUTS, encode_inputs(inputs_of(store)) if isinstance(source, VersionRoot) else source.get(INPUTS))
         for name in (PLAN, PROBLEM):  # of an earlier run
             target.remove(name)
         target.put_json(START, {"run": target.run, "started": time.time(), "n_pieces": 0, "waits": waits})

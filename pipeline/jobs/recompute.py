@@ -59,9 +59,9 @@ def recompute(store: Store, n_sentences: int, *, model: str | None = None, seed:
     if manifest.kind != "states":
         raise RecomputeError(f"{store.url} is a mixed store: verify the store that it was mixed from with --recompute")
     weights = _weights(store, model)
-    start = StartState.from_bytes(store.root.get(START_STATE))
+    start = StartState.from_bytes(store.held()[0].store.root.get(START_STATE))
     precision = manifest.precision if manifest.precision in TOLERANCE else "float32"
-    cell = str(manifest.job.get("cell") or "auto")
+    cell = str(store.held()[0].store.manifest.job.get("cell") or "auto")
     here = "float32" if precision == "int8" and int8_problem() is not None else precision  # not every CPU multiplies so
     settings = EngineSettings(precision=cast(Any, here), device="cpu", cell=cast(Any, cell if cell in ("c", "torch") else "auto"))
     chosen = _sample(store, n_sentences, seed)

@@ -213,3 +213,40 @@ def test_versions_that_are_kept_keep_what_was_removed(
     (tmp_path / "empty").mkdir()
     for command in (["remove", str(tmp_path / "empty"), "--ids", str(ids)], ["compact", str(tmp_path / "empty")]):
         assert main(command) == Exit.BAD_LOCATION
+
+
+def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from pipeline.explore.neighbours import open_index
+    from pipeline.explore.service import Service
+
+    name, ids, weights = tmp_path / "all", tmp_path / "ids.txt", tmp_path / "w.json"
+    for number, more in enumerate(((), ("--shard-rows", "128"))):
+        text = write(tmp_path / f"{number}.txt", [*lines_of(30 * number, 30), f"needle{number} here"])
+        assert embed_into(name, tiny_model, text, *more) == Exit.COMPLETE
+    ids.write_text("0.txt:30\n1.txt:3\n", encoding="utf-8")
+    assert main(["remove", str(name), "--ids", str(ids)]) == Exit.COMPLETE
+    whole = opened(name)
+    weights.write_text('{"w": [0.1, 0.5, -0.2], "gamma": 1.0}', encoding="utf-8")
+    for command in (
+        ["convert", str(name), "--output", str(tmp_path / "converted"), "--store", "parquet", "--quiet"],
+        ["mix", str(name), "--weights", str(weights), "--output", str(tmp_path / "mixed"), "--quiet"],
+        ["verify", str(name), "--deep", "--recompute", "5", "--model", str(tiny_model), "--quiet"],
+        ["verify", str(tmp_path / "converted"), "--deep", "--quiet"],
+        ["export", str(name), "--format", "tfhub", "--output", str(tmp_path / "x.hub")],
+    ):
+        assert main(command) == Exit.COMPLETE, command
+    check_same(elmo_store.open(tmp_path / "converted"), whole)
+    mixed, mix = elmo_store.open(tmp_path / "mixed"), elmo_store.ScalarMix(w=[0.1, 0.5, -0.2])
+    np.testing.assert_allclose(mixed.read(), mix(states=whole.read())[:, None], atol=2e-3)
+    service = Service(whole)
+    assert [hit["number"] for hit in service.search("needle0")["hits"]] == []
+    assert [hit["id"] for hit in service.search("needle1")["hits"]] == ["1.txt:30"]
+    pytest.importorskip("faiss")
+    assert main(["index", str(name)]) == Exit.COMPLETE
+    assert open_index(elmo_store.open(name)) is not None
+    ids.write_text("0.txt:2\n", encoding="utf-8")
+    assert main(["remove", str(name), "--ids", str(ids)]) == Exit.COMPLETE
+    with pytest.raises(elmo_store.errors.StoreError, match="index of another store"):
+        open_index(elmo_store.open(name))
+    assert main(["compact", str(name)]) == Exit.COMPLETE
+    assert open_index(elmo_store.open(name)) is None

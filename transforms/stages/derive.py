@@ -8,9 +8,9 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import apache_beam as beam
 import numpy as np
@@ -33,15 +33,18 @@ from elmo_store.format.markers import (
 from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import zarr_form
 from elmo_store.mixing.scalar_mix import ScalarMix
+from elmo_store.reading.collection import VersionRoot
+from elmo_store.reading.rejects import rejects_in
+from elmo_store.reading.rows import text_of_rows
 from elmo_store.reading.sentences import read_index
-from elmo_store.reading.writer import rows_as
+from elmo_store.reading.writer import more_columns, n_part_groups, rows_as, write_kept_ids, write_part_group
 from elmo_store.storage.root import Root
 from transforms.runtime.job_root import retries_of, retry
 from transforms.runtime.results import Outcome, ShardResult, counted
 from transforms.runtime.work import PLAN
 from transforms.runtime.worker import Health, ShardProgress
-from transforms.stages.plan import SHARDS, ShardTask, grouped, is_planned, shard_tasks, shards_per_task, write_plan
-from transforms.stages.shards import part_reader, read_shard, write_shard
+from transforms.stages.plan import SHARDS, ShardTask, grouped, id_runs, is_planned, shard_tasks, shards_per_task, write_plan
+from transforms.stages.shards import ShardText, part_reader, read_shard, write_shard
 
 PARTS = "parts"
 SHARDS_PER_TASK = 8
@@ -61,16 +64,63 @@ def plan_derived(source: Root, target: Root, resumed: bool) -> Iterable[Any]:
     if manifest.complete:
         return
     counts = manifest.sizes
-    groups, tables = marked(source, layout.PART_GROUPS), marked(source, layout.IDS)
+    of_collection = isinstance(source, VersionRoot)
+    groups = list(range(n_part_groups(manifest))) if of_collection else marked(source, layout.PART_GROUPS)
+    tables = list(range(id_runs(counts.sentences))) if of_collection else marked(source, layout.IDS)
     if not is_planned(target, plan_id(manifest)):
         zarr_form.create(target, manifest)
         write_plan(target, plan_id(manifest), counts, n_groups=len(groups), n_id_runs=len(tables), resumed=resumed)
     yield from (TaggedOutput(PARTS, (layout.PART_GROUPS, number)) for number in groups)
     yield from (TaggedOutput(PARTS, (layout.IDS, number)) for number in tables)
-    parts = [(layout.sentences_part(part.part), part) for part in read_index(source, read_manifest(source))]
-    tasks = shard_tasks(parts, counts.rows, manifest.shard_rows)
-    for batch in grouped(tasks, shards_per_task(counts.shards, most=SHARDS_PER_TASK)):
+    for batch in grouped(_shard_tasks(source, manifest), shards_per_task(counts.shards, most=SHARDS_PER_TASK)):
         yield TaggedOutput(SHARDS, batch)
+
+
+def _shard_tasks(source: Root, manifest: Manifest) -> Iterator[ShardTask]:
+    counts, size = manifest.sizes, manifest.shard_rows
+    if isinstance(source, VersionRoot):  # whose members' parts are numbered otherwise
+        edges = map(manifest.shard_range, range(counts.shards))
+        return (ShardTask(shard, first, stop - first, ()) for shard, (first, stop) in enumerate(edges))
+    parts = [(layout.sentences_part(part.part), part) for part in read_index(source, read_manifest(source))]
+    return shard_tasks(parts, counts.rows, size)
+
+
+def opened_source(source: Root) -> elmo_store.Store:
+    """The store, or the version of a collection, that is derived from."""
+    number = source.number if isinstance(source, VersionRoot) else None
+    return elmo_store.open(str(source), storage_options=source.storage_options, version=number)
+
+
+def put_texts(task: CopyTask, source: Root, target: Root) -> Outcome:
+    """`copy_marked`, or of a collection the part group, or the run of id tables, numbered over all its members."""
+    if not isinstance(source, VersionRoot):
+        return copy_marked(task, source, target)
+    (folder, number), store = task, opened_source(source)
+    manifest, plan = read_manifest(target), str(target.get_json(PLAN)["id"])
+    if folder == layout.PART_GROUPS:
+        rejects = partial(rejects_in, cast(elmo_store.Collection, store))
+        write_part_group(target, manifest, store, number, more_columns(store), rejects, plan)
+    else:
+        bits = layout.id_bits(manifest.sizes.sentences)
+        size = (1 << bits) // id_runs(manifest.sizes.sentences)
+        write_kept_ids(target, store, number, range(number * size, (number + 1) * size), bits, plan)
+    return Outcome(n_retries=retries_of(target).take())
+
+
+@dataclass(frozen=True)
+class ViewText:
+    """What the target says about each row of a shard of a collection's rows."""
+
+    task: ShardTask
+    tokens: list[str]
+    sentence: npt.NDArray[np.int64]
+    index: npt.NDArray[np.int32]
+    boundaries: bool
+
+    @property
+    def n_tokens(self) -> int:
+        """Rows that are tokens, if the boundaries of each sentence are counted where it begins."""
+        return len(self.index) - 2 * self.boundaries * int((self.index == 0).sum())
 
 
 def copy_marked(task: CopyTask, source: Root, target: Root) -> Outcome:
@@ -100,7 +150,7 @@ class DeriveShards(beam.DoFn):
         self._source, self._target = source, target
 
     def setup(self) -> None:
-        self._store = elmo_store.open(str(self._source), storage_options=self._source.storage_options)
+        self._store = opened_source(self._source)
         self._source.confirm(now=True)  # after it was opened: it is the launcher's
         self._read_part = part_reader(self._source)
         self._progress = ShardProgress(self._target)
@@ -127,7 +177,7 @@ class DeriveShards(beam.DoFn):
 
     def _derive(self, task: ShardTask, manifest: Manifest) -> ShardResult:
         began = time.perf_counter()
-        text = read_shard(self._read_part, task, manifest.boundaries)
+        text = self._text(task, manifest)
         mix = manifest.mix if self._store.manifest.kind == "states" else None
         retries = retries_of(self._target)
         rows = retry(partial(self._read, task, manifest, mixes=mix is not None), local=self._source.is_local, count=retries)
@@ -140,6 +190,12 @@ class DeriveShards(beam.DoFn):
         write_shard(self._target, manifest, text, rows, plan_id(manifest), stats)
         stats |= {"seconds_writing": time.perf_counter() - computed, "storage_retries": retries.take()}
         return ShardResult(task.shard, None, stats)
+
+    def _text(self, task: ShardTask, manifest: Manifest) -> ShardText | ViewText:
+        if not isinstance(self._source, VersionRoot):
+            return read_shard(self._read_part, task, manifest.boundaries)
+        text = text_of_rows(self._store, task.first_row, task.first_row + task.n_rows)
+        return ViewText(task, *text, manifest.boundaries)
 
     def _read(self, task: ShardTask, manifest: Manifest, *, mixes: bool) -> Array | Int8Rows:
         """The source's rows: all states as numbers for a mix, otherwise those of the target as it stores them."""

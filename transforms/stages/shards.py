@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import BytesIO
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -189,8 +189,21 @@ def call_text(shards: Sequence[ShardText]) -> Text:
     return Text(vocabulary, np.concatenate([np.zeros(0, np.int32), *words]), offsets, first, stop)
 
 
+class RowText(Protocol):
+    """What a store says about each row of a shard; see `ShardText`."""
+
+    @property
+    def task(self) -> ShardTask: ...
+    @property
+    def tokens(self) -> list[str]: ...
+    @property
+    def sentence(self) -> Int64: ...
+    @property
+    def index(self) -> npt.NDArray[np.int32]: ...
+
+
 def write_shard(
-    root: Root, manifest: Manifest, text: ShardText, states: Array | Int8Rows, plan: str, stats: Mapping[str, Any]
+    root: Root, manifest: Manifest, text: RowText, states: Array | Int8Rows, plan: str, stats: Mapping[str, Any]
 ) -> ShardMarker:
     """Write ``states`` [n_rows, n_states, p] of one shard in every form of the store (see `forms.encode_shard`), and its marker.
 
