@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 
+import elmo_store as stores
 from benchmarks.chaos.job import Command, SmallJob, Trap, differences
 from elmo_store.exports.formats import FORMATS
 
@@ -30,7 +31,9 @@ class Case:
     arguments: tuple[str, ...]  # of the command; ``{out}`` stands for the output
     other: tuple[str, ...] = ()  # options that make it another job at the same output; () if there is none
     takes_over: bool = True  # whether it has ``--take-over``
-    in_store: bool = False  # it writes into a store, of which ``{out}`` is a copy; otherwise there is nothing at ``{out}`` before
+    begins: str = (
+        ""  # it writes into what lies in this folder of the bench, of which ``{out}`` is a copy; "": there is nothing before
+    )
 
     @property
     def kills_at_most(self) -> int:
@@ -98,18 +101,36 @@ class Bench:
             Case("convert, Parquet", ("convert", store, "--output", "{out}", "--store", "parquet"), ("--states", "x,fwd1")),
             Case("mix", ("mix", store, "--weights", str(weights), "--output", "{out}"), ("--layer-norm",)),
             *exports,
-            Case("index, vectors", ("index", "{out}"), takes_over=False, in_store=True),
-            Case("index, text", ("index", "{out}", "--by", "text"), takes_over=False, in_store=True),
-            Case("report", ("report", "{out}"), takes_over=False, in_store=True),
+            Case("index, vectors", ("index", "{out}"), takes_over=False, begins="store"),
+            Case("index, text", ("index", "{out}", "--by", "text"), takes_over=False, begins="store"),
+            Case("report", ("report", "{out}"), takes_over=False, begins="store"),
+            *self._of_collections(job, store),
         ]
         return {case.name: case for case in cases}
+
+    def _of_collections(self, job: SmallJob, store: str) -> list[Case]:
+        """Those that change a collection: an empty one, one of a member, one with removed sentences."""
+        into = [*job.arguments("", "zarr"), "--into"]
+        into[into.index("--output") : into.index("--output") + 2] = []
+        ids, log = self.folder / "ids.txt", self.folder / "log"
+        Command([*into, str(self.folder / "grown")], log).succeed()
+        ids.write_text("".join(f"{sentence.id}\n" for sentence in stores.open(self.folder / "grown")[::3]))
+        shutil.copytree(self.folder / "grown", self.folder / "shrunk")
+        Command(["remove", str(self.folder / "shrunk"), "--ids", str(ids)], log).succeed()
+        again = [*into, "{out}", "--max-sentences", "20"]
+        return [
+            Case("collect", ("collect", "{out}", store), takes_over=False),
+            Case("embed, into", tuple(again), takes_over=True, begins="grown"),
+            Case("remove", ("remove", "{out}", "--ids", str(ids)), takes_over=False, begins="grown"),
+            Case("compact", ("compact", "{out}"), takes_over=False, begins="shrunk"),
+        ]
 
     def begin(self, case: Case, name: str) -> Run:
         """A new place for ``case``."""
         run = Run(case, self.folder / re.sub(r"\W+", "-", f"{case.name} {name}"))
         run.folder.mkdir(parents=True)
-        if case.in_store:
-            shutil.copytree(self.folder / "store", run.folder / "out")
+        if case.begins:
+            shutil.copytree(self.folder / case.begins, run.folder / "out")
         return run
 
     @cache  # noqa: B019 (one bench a process)

@@ -136,7 +136,46 @@ class TinyReader:
         return range(sentence["first_row"], sentence["first_row"] + sentence["n_tokens"] + extra)
 
 
+class TinyCollection:
+    """Reads the newest version of a collection on a local disk."""
+
+    def __init__(self, folder: Path) -> None:
+        newest = max((folder / "versions").glob("*.json"), key=lambda path: int(path.stem))
+        self.version = json.loads(newest.read_text(encoding="utf-8"))
+        self.folder = folder
+        assert self.version["format_version"] == 1
+        assert int(newest.stem) == self.version["version"]
+
+    def kept(self) -> tuple[list[str], npt.NDArray[Any]]:
+        """Ids of the sentences, and all rows [rows, states, channels]."""
+        ids, rows = [], []
+        for member in self.version["members"]:
+            store = TinyReader(self.folder / "members" / member["name"])
+            assert store.manifest["sha256"] == member["sha256"]
+            assert store.manifest["counts"] == member["counts"]
+            inside = member["inside"] or {name: self.version["store"][name] for name in ("shard_rows", "chunk_rows", "layout")}
+            assert inside.items() & {"shard_rows": store.manifest["shard_rows"]}.items()
+            states = store.zarr_states()
+            for sentence in store.sentences():
+                number = sentence["sentence"]
+                runs = ((run["first_sentence"], run["n_sentences"]) for run in member["removed"])
+                if not any(first <= number < first + n for first, n in runs):
+                    ids.append(sentence["id"])
+                    rows.append(states[store.rows_of(sentence)])
+        return ids, np.concatenate(rows)
+
+
 # --- Here the independent reader ends ---
+
+
+def test_a_collection_read_by_its_page() -> None:
+    folder = Path(__file__).with_name("golden-collection")
+    collection, ours = TinyCollection(folder), elmo_store.open(folder)
+    ids, rows = collection.kept()
+    assert ids == [sentence.id for sentence in ours]
+    np.testing.assert_array_equal(rows, ours.read())
+    assert collection.version["store"]["counts"]["sentences"] == len(ids)
+    assert collection.version["store"]["counts"]["rows"] == len(rows)
 
 
 @pytest.mark.parametrize(

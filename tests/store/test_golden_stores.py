@@ -8,9 +8,10 @@ import pytest
 import elmo_store
 from elmo_store.format import layout
 from tests.store import support
-from tests.store.write_goldens import CHANNELS, LENGTHS, STORES, expected, expected_raw
+from tests.store.write_goldens import CHANNELS, COLLECTED, LENGTHS, REMOVED, STORES, expected, expected_raw
 
 FOLDER = Path(__file__).resolve().parent / "golden"
+COLLECTION = FOLDER.with_name("golden-collection")
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.iterdir()))
@@ -37,6 +38,26 @@ def test_a_golden_store(name: str) -> None:
             np.testing.assert_array_equal(sentence.read(), values[first : first + rows])
             first += rows
         assert store.verify(deep=True).faults == ()
+
+
+@pytest.mark.parametrize(("version", "n_stores", "removed"), [(1, 2, ()), (2, 3, ()), (3, 3, REMOVED)])
+def test_the_golden_collection(version: int, n_stores: int, removed: tuple[str, ...]) -> None:
+    store, ids, rows = elmo_store.open(COLLECTION, version=version), [], []
+    for lengths, _ in COLLECTED[:n_stores]:
+        values, first = expected(sum(lengths), 5), 0
+        for number, length in enumerate(lengths):
+            if f"doc.txt:{number}" not in removed:
+                ids.append(f"doc.txt:{number}")
+                rows.append(values[first : first + length])
+            first += length
+    assert [sentence.id for sentence in store] == ids
+    np.testing.assert_array_equal(store.read(), np.concatenate(rows))
+    for number, own in enumerate(rows):
+        np.testing.assert_array_equal(store[number].read(), own)
+        tokens = store[number].tokens
+        assert len(tokens) == len(own)
+        assert store.find_text([tokens])[0] is not None
+    assert store.verify(deep=True).faults == ()
 
 
 def test_there_is_a_golden_of_every_form_and_kind() -> None:

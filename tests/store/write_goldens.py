@@ -6,13 +6,17 @@ that what version 1 wrote can be read for ever. Their contents are `expected`, b
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+import elmo_store
+from elmo_store import collecting
 from elmo_store.format.manifest import MixInfo, WeightSet
 from elmo_store.format.numbers import Int8Rows
+from elmo_store.storage.root import Root
 from tests.store import support
 
 LENGTHS = (3, 0, 5, 0, 1, 2)  # sentence 1 is a blank line, sentence 3 a record that was refused
@@ -37,6 +41,8 @@ STORES: dict[str, dict[str, Any]] = {
     "rows-int8": {"store_forms": ("zarr",), "dtype": "int8", "layout": "rows", "boundaries": True, "chunk_rows": 4},
     "mix": {"store_forms": ("zarr", "parquet"), "mix": MIX, "dtype": "float32"},
 }
+COLLECTED = ((LENGTHS, SHARD_ROWS), ((4, 0, 2, 6), SHARD_ROWS), ((1, 2), 4))  # lengths and shards of the golden collection
+REMOVED = ("doc.txt:0", "doc.txt:3")  # the first store and the second have both of them
 
 
 def expected(n_rows: int, n_states: int) -> npt.NDArray[np.float32]:
@@ -63,5 +69,20 @@ def write(folder: Path) -> None:
             print(name)
 
 
+def write_collection(folder: Path) -> None:
+    """The golden collection: two stores laid out alike, in version 2 one that is not, in version 3 without `REMOVED`."""
+    shape: dict[str, Any] = {"channels": CHANNELS, "values": expected, "store_forms": ("zarr",)}
+    with TemporaryDirectory() as scratch:
+        stores = []
+        for number, (lengths, shard_rows) in enumerate(COLLECTED):
+            url = f"{scratch}/{number}"
+            support.make_store(url, lengths=lengths, parts=(len(lengths),), shard_rows=shard_rows, **shape)
+            stores.append(elmo_store.open(url))
+        collecting.collect(folder, stores[:2])
+        collecting.collect(folder, stores[2:])
+    collecting.remove(Root(folder), REMOVED)
+
+
 if __name__ == "__main__":
     write(Path(sys.argv[1]))
+    write_collection(Path(sys.argv[1]).with_name("golden-collection"))
