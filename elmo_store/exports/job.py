@@ -113,9 +113,7 @@ def export(
     read = Location("store", store.url, store.root.storage_options)
     check_apart(Location("output", os.fspath(output), storage_options), [read])
     on_wait = options.pop("on_wait", lambda text: None)
-    weights = _chosen(options.get("weights"), options.get("weight_set"), storage_options)
-    if format != POOLED and len(weights) > 1:
-        raise WeightSetError(f"{options['weights']} has the weight sets {_names(weights)}: name one of them with --weight-set")
+    weights = _chosen(options, storage_options, several=format == POOLED)
     settings = _settings(store, format, options, weights)
     vectors = vectors_of(store, settings, weights)
     target = Output(output, storage_options, folder=KNOWN[format].folder, average=of_average(vectors, settings))
@@ -180,22 +178,17 @@ def _report(names: Sequence[str], written: Sequence[str], record: Record) -> Rep
     return Report(tuple(names), tuple(written), record.counts["sentences"], record.counts["tokens"], dict(record.left_out))
 
 
-def _chosen(
-    weights: str | WeightSet | Sequence[WeightSet] | None, name: str | None, storage_options: Mapping[str, Any] | None
-) -> tuple[WeightSet, ...]:
-    """The weight sets that are meant, those of a file called ``name`` if that is given. WeightSetError if there is none."""
+def _chosen(options: Options, storage_options: Mapping[str, Any] | None, *, several: bool) -> tuple[WeightSet, ...]:
+    """The weight sets that are meant, of a file those of the name that is given. WeightSetError unless one is, or ``several``."""
+    weights, name = options.get("weights"), options.get("weight_set")
     if weights is None:
         return ()
     if not isinstance(weights, str):
         return (weights,) if isinstance(weights, WeightSet) else tuple(weights)
     sets = read_weight_sets(weights, storage_options if "://" in weights else None)
     matching = tuple(weight_set for weight_set in sets if name in (None, weight_set.name))
-    if not matching:
-        raise WeightSetError(
-            f"{weights} has the weight sets {_names(sets)}, and none called {name!r}: name one with --weight-set"
-        )
+    if not matching or (len(matching) > 1 and not several):
+        unknown = "" if matching else f", and none called {name!r}"
+        names = ", ".join(weight_set.name for weight_set in sets)
+        raise WeightSetError(f"{weights} has the weight sets {names}{unknown}: name one of them with --weight-set")
     return matching
-
-
-def _names(sets: Sequence[WeightSet]) -> str:
-    return ", ".join(weight_set.name for weight_set in sets)
