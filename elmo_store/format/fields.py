@@ -26,7 +26,7 @@ SENTENCE, TOKEN = "sentence", "token"
 MOST_DEPTH = 32  # levels of a type
 # Columns of sentences, of rows, of parts that are not numbered yet, and entries of a batch for PyTorch: fields stand beside them.
 OWN_NAMES = frozenset((*layout.SENTENCES_SCHEMA.names, *layout.DOCUMENT_SCHEMA.names, layout.TEXT.name, *layout.ROW_COLUMNS)) | {
-    "ordinal", "within", "index", "states", "scale", "mask",
+    "ordinal", "within", "document_start", "index", "states", "scale", "mask",
 }  # fmt: skip
 _NAME = re.compile(r"[^.,=\x00-\x1f]{1,200}")
 

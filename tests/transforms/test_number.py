@@ -28,7 +28,6 @@ from transforms.runtime.work import PLAN, id_hashes
 from transforms.stages import plan
 from transforms.stages.number import is_numbered, merge_ids, number_parts, runs_to_do
 from transforms.stages.plan import PartGroup, PartPlan, make_plan, part_groups
-from transforms.stages.tokenise import DOCUMENT
 
 SENTENCES = [["a", "b"], [], ["c"], []]
 N_SENTENCES, N_ROWS = 54, 203  # of the corpus, whose part 7 is `SENTENCES`
@@ -60,9 +59,9 @@ def task(root: Root, *, rejects: bool = False, ids: tuple[str, ...] = ("", "", "
             "position": [0, 1, 2, 3],
             "ordinal": [-1, 5, -1, -1],
             "within": [-1, 2, -1, -1],
-            "document": pa.array(
-                [{"number": 3, "start": -1, "name": ""}, None, None, {"number": 0, "start": 3, "name": ""}], DOCUMENT
-            ),
+            "document_sentence": [3, -1, -1, 0],
+            "document_start": [-1, -1, -1, 3],
+            "document": [""] * 4,
             "n_tokens": pa.array([len(s) for s in SENTENCES], pa.int32()),
             "tokens": pa.array(SENTENCES, pa.list_(pa.string())),
         }
@@ -205,7 +204,9 @@ def test_any_parts_give_the_same_starts_and_ids(
                 "position": list(range(len(own))),
                 "ordinal": [-1] * len(own),
                 "within": [-1] * len(own),
-                "document": pa.nulls(len(own), DOCUMENT),
+                "document_sentence": [-1] * len(own),
+                "document_start": [-1] * len(own),
+                "document": [""] * len(own),
                 "n_tokens": pa.array(own, pa.int32()),
                 "tokens": pa.array([["w"] * n for n in own], pa.list_(pa.string())),
             }

@@ -60,7 +60,9 @@ def test_parts_hold_every_record_in_order(tmp_path: Path, root: Root) -> None:
         "position": [0, 1, 2, 3, 4],
         "ordinal": [-1] * 5,
         "within": [-1] * 5,
-        "document": [{"number": i, "start": -1, "name": ""} for i in range(5)],
+        "document_sentence": [0, 1, 2, 3, 4],
+        "document_start": [-1] * 5,
+        "document": [""] * 5,
         "n_tokens": [3, 0, 0, 2, 2],
         "tokens": [["a", "b", "c"], [], [], ["ü\u2028", "d" * 49], ["last", "one"]],
     }

@@ -184,7 +184,8 @@ class InDocument(NamedTuple):
     """Where a sentence stands in a document of several records.
 
     Attributes:
-        number: its own there, from 0; where the document begins before the split, counted from the split's beginning.
+        number: its own there, from 0 (from the split's beginning, where the document begins before it); -1 if its record is the
+            document.
         start: position within the split at which the document begins; -1 before it (the file, if no document began in it).
         name: its own name, "" without one.
     """
@@ -194,7 +195,7 @@ class InDocument(NamedTuple):
     name: str = ""
 
 
-AT_FIRST = InDocument(0)
+AT_FIRST, IN_RECORD = InDocument(0), InDocument(-1)
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ class Sentence:
     ordinal: int = -1
     within: int = -1
     text: str = ""  # as it stands, where it is kept
-    document: InDocument | None = None  # None: the record is the document, and the sentence its number within
+    document: InDocument = IN_RECORD  # whose sentence is the number within
     fields: tuple[Any, ...] = ()  # a value of each of the settings' fields
 
 
@@ -225,7 +226,7 @@ class Reject:
     id: str = ""
     ordinal: int = -1
     within: int = -1
-    document: InDocument | None = None
+    document: InDocument = IN_RECORD
 
 
 Record = Sentence | Reject

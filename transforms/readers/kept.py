@@ -39,6 +39,8 @@ class KeptFields:
 
         Refused for a list that is not as long as the tokens, unless it is to be null.
         """
+        if not self._values:
+            return ()
         return tuple(
             self._of_tokens(value, field, len(tokens), within) if field.per == TOKEN else value
             for value, field in zip(self._values, self._settings.fields, strict=True)

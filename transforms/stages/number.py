@@ -151,10 +151,11 @@ def _sentence_ids(scratch: pa.Table, positions: Any, ordinal_offset: int) -> Ite
 
 def _documents(scratch: pa.Table, positions: Any, part: PartPlan) -> Iterator[tuple[str, int]]:
     """The document of each sentence and its number in it."""
-    columns = (scratch[name].to_pylist() for name in ("document", "id", "source", "ordinal", "within"))
-    for document, own, source, ordinal, within, position in zip(*columns, positions.tolist(), strict=True):
-        if document:
-            yield document_of(InDocument(**document), source, part.position_offset, part.document)
+    names = ("document_sentence", "document_start", "document", "id", "source", "ordinal", "within")
+    columns = (scratch[name].to_pylist() for name in names)
+    for *document, own, source, ordinal, within, position in zip(*columns, positions.tolist(), strict=True):
+        if document[0] >= 0:
+            yield document_of(InDocument(*document), source, part.position_offset, part.document)
         else:
             number = position if ordinal < 0 else ordinal + part.ordinal_offset
             yield sentence_id(own, source, number, -1), max(within, 0)

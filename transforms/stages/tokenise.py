@@ -48,8 +48,6 @@ from transforms.runtime.work import READ, WORK
 from transforms.runtime.worker import ReadProgress
 from transforms.text import tokenizers
 
-# Of a sentence in a document of several records, see `InDocument`; null for one that is in its record.
-DOCUMENT = pa.struct({"number": pa.int64(), "start": pa.int64(), "name": pa.string()})
 SCRATCH_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -57,7 +55,9 @@ SCRATCH_SCHEMA = pa.schema(
         pa.field("position", pa.int64(), nullable=False),
         pa.field("ordinal", pa.int64(), nullable=False),
         pa.field("within", pa.int32(), nullable=False),
-        pa.field("document", DOCUMENT),
+        pa.field("document_sentence", pa.int64(), nullable=False),  # these three are an `InDocument`
+        pa.field("document_start", pa.int64(), nullable=False),
+        pa.field("document", pa.string(), nullable=False),
         pa.field("n_tokens", pa.int32(), nullable=False),
         pa.field("tokens", pa.list_(pa.field("element", pa.string(), nullable=False)), nullable=False),
     ]
@@ -313,7 +313,7 @@ def _cut(root: Root, whole: ScratchPart, n_sentences: int) -> ScratchPart:
     fields = [name for name in table.column_names if name not in OWN_COLUMNS]
     for number, row in enumerate(table.slice(0, n_sentences).to_pylist()):
         location = {name: row[name] for name in ("id", "position", "ordinal", "within")}
-        location["document"] = InDocument(**row["document"]) if row["document"] else None
+        location["document"] = InDocument(row["document_sentence"], row["document_start"], row["document"])
         if reject := rejects.get(number):
             part.add(Reject(**location, reason=reject["reason"], raw=reject["raw"]), row["source"])
         else:
@@ -330,6 +330,7 @@ class _Part:
         self._rows: list[tuple[Any, ...]] = []
         self._keeps_text = layout.TEXT.name in schema.names
         self._n_fields = sum(name not in OWN_COLUMNS for name in schema.names)
+        self._keeps_more = self._keeps_text or self._n_fields > 0
         self._rejects: list[str] = []
         self._n_tokens = self._n_words_cut = self._n_bytes = 0
 
@@ -349,14 +350,17 @@ class _Part:
             # ASCII: no separator of any alphabet divides a line of these files.
             self._rejects.append(json.dumps(reject, ensure_ascii=True) + "\n")
             self._n_bytes += len(self._rejects[-1])
-        text, fields = (record.text, record.fields) if isinstance(record, Sentence) else ("", ())
-        document = record.document and record.document._asdict()
-        kept = (*([text] if self._keeps_text else []), *(fields or [None] * self._n_fields))
-        row = (record.id, source, record.position, record.ordinal, record.within, document, len(tokens), tokens, *kept)
-        self._rows.append(row)
+        kept = self._kept(record) if self._keeps_more else ()
+        place = (record.id, source, record.position, record.ordinal, record.within)
+        self._rows.append((*place, *record.document, len(tokens), tokens, *kept))
         self._n_tokens += len(tokens)
-        self._n_bytes += sum(map(len, tokens)) + _CELL_BYTES * (1 + len(tokens)) + len(text)
-        self._n_bytes += sum(len(str(value)) for value in fields)
+        self._n_bytes += sum(map(len, tokens)) + _CELL_BYTES * (1 + len(tokens))
+
+    def _kept(self, record: Record) -> tuple[Any, ...]:
+        """The text and the fields of a record, counted; null fields of a reject, and of a format that has none."""
+        text, fields = (record.text, record.fields) if isinstance(record, Sentence) else ("", ())
+        self._n_bytes += len(text) + sum(len(str(value)) for value in fields)
+        return (*([text] if self._keeps_text else []), *(fields or [None] * self._n_fields))
 
     def is_full(self, settings: ReadSettings) -> bool:
         return (
