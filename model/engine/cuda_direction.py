@@ -93,7 +93,7 @@ class CudaDirection(Direction):
             [part.size for part in parts]
         )
         for (words, _), cells_sent, missing_sent in zip(windows, sent[::2], sent[1::2], strict=True):
-            blocks = missing_sent.view(2, -1, block).unbind(1)
+            blocks = missing_sent.view(2, -1, block).unbind(1) if len(missing_sent) else ()
             yield _Sent(len(words), cells_sent.view(2, WINDOW, -1), blocks)
 
     def run_window(self, window: "_Sent") -> list[Tensor]:

@@ -260,14 +260,14 @@ class Embedder:
 
     def _run_grid(self, k: int, grid: PlannedDirection, x: Tensor, states: States, running: Running) -> None:
         index, row, opening_row = (send(part, x.device) for part in (grid.index, grid.row, grid.opening_row))
-        bounds: list[int] = grid.bounds.tolist()
+        wanted: list[int] = np.diff(grid.bounds).tolist()
+        rows, indexes = row.split(wanted), index.split(wanted)  # once, as each view takes the interpreter's lock
 
         def emit(window: int, outputs: list[Tensor]) -> None:
-            part = slice(bounds[window], bounds[window + 1])
             for j, output in enumerate(outputs):  # [steps, B, p]
-                states.put(1 + 2 * j + k, row[part], output.flatten(0, 1), index[part])
+                states.put(1 + 2 * j + k, rows[window], output.flatten(0, 1), indexes[window])
             if k == 0:
-                running.advance(bounds[window + 1] - bounds[window])
+                running.advance(wanted[window])
 
         direction = self._device.directions[k]
         opening = direction.run(grid.plan, x, self._x.generation, emit)  # [L, p]
