@@ -83,7 +83,7 @@ def same(a: Sequence[np.ndarray[Any, Any]], b: Sequence[np.ndarray[Any, Any]]) -
 
 def stability(weights: BiLMWeights, args: argparse.Namespace) -> bool:
     """Each precision's lines; whether what must be is."""
-    sentences, right = take(distinct_text(), args.tokens or 60_000), True
+    sentences, right = take(lines_of(args), args.tokens or 60_000), True
     few = sentences[:: max(1, len(sentences) // 40)]
     exact = states_of(Embedder(weights, StartState.zero(weights.options), EngineSettings(device="cpu")), few)
     order = np.random.default_rng(0).permutation(len(sentences))
@@ -184,6 +184,11 @@ def distinct_text() -> Iterator[list[str]]:
             yield [*sentence, str(count)]
 
 
+def lines_of(args: argparse.Namespace) -> Iterator[list[str]]:
+    """The text, of which Triton's interpreter gets beginnings."""
+    return (sentence[:4] if args.rehearse and args.fused else sentence for sentence in distinct_text())
+
+
 def run_calls(engine: Embedder, prepared: Sequence[Prepared]) -> float:
     """Seconds of calls one after another, the states of one on their way while the next is computed."""
     began, last = time.perf_counter(), None
@@ -199,7 +204,7 @@ def run_calls(engine: Embedder, prepared: Sequence[Prepared]) -> float:
 
 def engine(weights: BiLMWeights, args: argparse.Namespace) -> bool:
     """For each precision and number of lanes tokens/s of calls one after another, then the kernels."""
-    text, options = distinct_text(), weights.options
+    text, options = lines_of(args), weights.options
     texts = [Text.of([SentenceRows(s, 0, len(s)) for s in take(text, args.tokens or 835_584)]) for _ in range(CALLS + 2)]
     name = "none" if args.rehearse else torch.cuda.get_device_name()
     card = next((card for card in gpu_model.CARDS if card.name in name), gpu_model.CARDS[1])
@@ -261,6 +266,14 @@ def job(args: argparse.Namespace) -> bool:
     return True
 
 
+def shrink_kernels() -> None:
+    """Small tiles and windows: Triton's interpreter takes its time."""
+    from model.engine import cuda, cuda_direction, step_triton
+
+    step_triton.LANES_TILE = step_triton.UNITS_TILE = step_triton.PROJECTED_TILE = 16
+    cuda.WINDOW = cuda_direction.WINDOW = 4
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -275,7 +288,9 @@ def main() -> int:
     add("--rehearse", action="store_true", help="on the CPU, everything tiny")
     args = parser.parse_args()
     if args.rehearse:
-        args.shape, args.lanes, args.tokens = "tiny", [4, 8], 24 if args.fused else 400
+        args.shape, args.lanes, args.tokens = "tiny", [4, 8], 8 if args.fused else 400
+        if args.fused:
+            shrink_kernels()
     print(machine(), flush=True)
     if args.step == "job":
         return 0 if job(args) else 1
