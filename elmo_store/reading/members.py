@@ -173,7 +173,7 @@ class _RowSentences(SentenceTable):
         row = self._members
         return [HashTables(row.root_of(i), member.counts.sentences) for i, member in enumerate(row.members)]
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns that all members have, by the first part of each."""
         places: dict[int, int] = {}

@@ -6,6 +6,7 @@ row group. No part is decoded whole for one sentence. Safe for threads; not acro
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from io import BytesIO
 from threading import Lock
 from typing import Any
@@ -229,7 +230,7 @@ class SentenceTable:
         table = pa.concat_tables(tables)
         return table if taken == list(range(len(table))) else table.take(taken)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the table of sentences."""
         if not self._index()[0]:
