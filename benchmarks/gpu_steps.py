@@ -113,6 +113,7 @@ def stability(weights: BiLMWeights, args: argparse.Namespace) -> bool:
 def kernel_times(direction: CudaDirection, lanes: int) -> dict[str, float]:
     """Seconds of each kernel of a step, by name and layer: asked for `REPEATS` times in a row, outside a graph."""
     on_gpu, n_layers = direction._layout.device.type == "cuda", len(direction._gates)
+    repeats, steps = (REPEATS, STEPS) if on_gpu else (1, 1)
     calls, marks = Counter[str](), list[tuple[str, Any, Any]]()
 
     def mark() -> Any:
@@ -126,7 +127,7 @@ def kernel_times(direction: CudaDirection, lanes: int) -> dict[str, float]:
         def call(*given: Any) -> Any:
             layer, began = calls[name] % n_layers, mark()
             calls[name] += 1
-            results = [function(*given) for _ in range(REPEATS)]
+            results = [function(*given) for _ in range(repeats)]
             marks.append((f"{name} {layer}", began, mark()))
             return results[-1]
 
@@ -135,13 +136,13 @@ def kernel_times(direction: CudaDirection, lanes: int) -> dict[str, float]:
     grid = direction._grids[lanes]
     with ExitStack() as patches, torch.no_grad():
         patch_kernels(direction, timed, patches)
-        for _ in range(STEPS + 1):
+        for _ in range(steps + 1):
             direction._step(lanes, grid.cells[0, 0], grid.cells[1, 0], [output[0] for output in grid.outputs])
     if on_gpu:
         torch.cuda.synchronize()
     taken: dict[str, list[float]] = {}
     for name, began, ended in marks:
-        taken.setdefault(name, []).append((began.elapsed_time(ended) / 1e3 if on_gpu else ended - began) / REPEATS)
+        taken.setdefault(name, []).append((began.elapsed_time(ended) / 1e3 if on_gpu else ended - began) / repeats)
     return {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
 
 
