@@ -188,11 +188,11 @@ class SentenceTable:
         if isinstance(numbers, range):  # sooner than number by number
             wanted = np.arange(numbers.start, numbers.stop, numbers.step)
         else:
-            wanted = np.asarray(numbers, np.int64)
+            wanted = np.asarray(numbers)  # of Python's numbers, if one is too large for 64 bits
         outside = wanted[(wanted < 0) | (wanted >= self._n_sentences)]
         if len(outside):
             raise SentenceNotFoundError(f"no sentence {outside[0]} in {self._root}: it has {self._n_sentences}, counted from 0")
-        return wanted
+        return wanted.astype(np.int64, copy=False)
 
     def find(self, ids: Sequence[str]) -> list[list[int]]:
         """The numbers of all sentences that have each id, in order."""

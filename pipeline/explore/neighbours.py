@@ -1,7 +1,8 @@
 """Nearest rows of a store by any mix of its layers: exact over a sample in memory, approximate over all rows by an index.
 
-With m = Σ s_k q_k, the cosine of m and a row's mix is Σ_k s_k (m · h_k) / (|m| · √(sᵀ G s)), where G holds the row's products
-of its layers among themselves. So a new s costs one product of each layer's matrix with one vector, and no row is ever mixed.
+The cosine of two mixes is sᵀ P s / √(sᵀ Q s · sᵀ G s), where P holds the products of the query's layers with the row's, Q and G
+those of each one's layers among themselves. G is taken once for all rows, P once for each query: a new s then costs (L+1)²
+numbers a row, and no row is ever mixed.
 
 The index is one FAISS inverted file, kept beside the store. A row is kept as all its states side by side, each layer divided by
 its length, in 8 bits a number; the lengths stand in a file of their own. One inner product with a query that is weighed layer by
@@ -40,6 +41,7 @@ MOST_LISTS = 4096
 TRAINING_ROWS_A_LIST, TRAINING_BLOCK = 40, 64  # neighbouring rows are read together
 LISTS_LOOKED_AT = 24
 CANDIDATES = 256
+OWN_WORD = 0.9995  # cosine from which, in layer 0 and 8 bits a number, it is the query's own word
 TINY = np.float32(1e-12)  # below it a vector has no direction
 
 
@@ -111,13 +113,19 @@ class Sample:
         self._layers = Layers(n_states, channels, kind)
         rows = sample.states.reshape(n, -1)
         self._blocks = [np.ascontiguousarray(rows[:, columns], np.float32) for columns in self._layers.slices]
-        self._gram = np.empty((n, len(self._blocks), len(self._blocks)), np.float32)
+        gram = np.empty((n, len(self._blocks), len(self._blocks)), np.float32)
         for first in range(0, n, GRAM_ROWS):
             few = slice(first, first + GRAM_ROWS)
             layers = [self._layers.whole(k, block[few]) for k, block in enumerate(self._blocks)]
             for (i, layer), (j, other) in combinations_with_replacement(enumerate(layers), 2):
-                self._gram[few, i, j] = self._gram[few, j, i] = np.einsum("nd,nd->n", layer, other)
+                gram[few, i, j] = gram[few, j, i] = np.einsum("nd,nd->n", layer, other)
         self._index = {int(row): index for index, row in enumerate(sample.row)}
+        self._gram = gram.reshape(n, -1)
+        self._asked: tuple[bytes, Float] = (b"", np.empty((0, 0), np.float32))  # the last query, and its products
+        self._rows_of: dict[str, list[int]] = {}
+        for index, token in enumerate(sample.token):
+            self._rows_of.setdefault(token, []).append(index)
+        self._first_of_each = np.array([rows[0] for rows in self._rows_of.values()], np.int64)
 
     def __len__(self) -> int:
         return len(self.text.row)
@@ -133,26 +141,48 @@ class Sample:
     def cosines(self, query: Float, s: Sequence[float]) -> Float:
         """Cosine of the query's mix with every row's: [n]. ``query``: [L+1, 2p]; zero where a mix has no length."""
         weights = np.asarray(s, np.float32)
-        m = weights @ query  # [2p]
-        dots = np.zeros(len(self), np.float32)
-        for weight, block, vector in zip(weights, self._blocks, self._layers.queries(m), strict=True):
-            if weight:
-                dots += weight * (block @ vector)
-        squares = self._gram.reshape(len(self), -1) @ np.outer(weights, weights).reshape(-1)
-        return _divided(dots, np.sqrt(np.maximum(squares, 0)) * np.linalg.norm(m))
+        pairs = np.outer(weights, weights).reshape(-1)
+        lengths = np.sqrt(np.maximum(self._gram @ pairs, 0)) * np.linalg.norm(weights @ query)
+        return _divided(self._products(query) @ pairs, lengths)
 
-    def nearest(self, query: Float, s: Sequence[float], n: int, without: int | None = None) -> list[Neighbour]:
-        """The ``n`` rows nearest to the query's mix, without the row ``without`` of the store."""
+    def _products(self, query: Float) -> Float:
+        """Products of the query's layers with each row's: [n, layers²]. Those of the last query are kept."""
+        key, products = self._asked
+        if key != query.tobytes():
+            folded = [
+                np.stack(vectors) for vectors in zip(*map(self._layers.queries, query), strict=True)
+            ]  # a layer: [layers, w]
+            products = np.stack([block @ q.T for block, q in zip(self._blocks, folded, strict=True)], axis=1).reshape(
+                len(self), -1
+            )
+            self._asked = (query.tobytes(), products)
+        return products
+
+    def nearest(
+        self, query: Float, s: Sequence[float], n: int, without: int | None = None, *, types: bool = False
+    ) -> list[Neighbour]:
+        """The ``n`` rows nearest to the query's mix, without the row ``without`` of the store.
+
+        ``types``: one row of each word, without that row's word: for layer 0, where all rows of a word are one vector.
+        """
         cosines = self.cosines(query, s)
         left_out = None if without is None else self.index_of(without)
         if left_out is not None:
-            cosines[left_out] = -2
-        n = min(n, len(cosines) - (left_out is not None))
+            cosines[self._rows_of[self.text.token[left_out]] if types else left_out] = -2
+        rows = self._first_of_each if types else np.arange(len(self))
+        rows = rows[cosines[rows] > -2]
+        n = min(n, len(rows))
         if n <= 0:
             return []
-        best = np.argpartition(-cosines, n - 1)[:n]
+        best = rows[np.argpartition(-cosines[rows], n - 1)[:n]]
         best = best[np.lexsort((best, -cosines[best]))]
         return [Neighbour(int(self.text.row[index]), int(index), float(cosines[index])) for index in best]
+
+    def occurrences(self, word: str, most: int) -> tuple[npt.NDArray[np.int64], int]:
+        """Where a word is in the sample, in order: at most so many, drawn at random (the same every time), and of how many."""
+        rows = np.array(self._rows_of.get(word, ()), np.int64)
+        drawn = rows if len(rows) <= most else np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+        return drawn, len(rows)
 
     def mixed(self, indices: npt.NDArray[np.int64], s: Sequence[float]) -> Float:
         """Σ s_k h_k of some rows: [len(indices), 2p]."""
@@ -162,22 +192,6 @@ class Sample:
 def _divided(dots: Float, lengths: Float) -> Float:
     cosines: Float = np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > TINY)
     return cosines
-
-
-def two_groups(vectors: Float, rounds: int = 20) -> npt.NDArray[np.int64]:
-    """0 or 1 for each row, by 2-means on directions, begun at the row farthest from the mean and the row farthest from that."""
-    units = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), TINY)
-    group = np.zeros(len(units), np.int64)
-    if len(units) < 2:
-        return group
-    first = int(np.argmin(units @ units.mean(axis=0)))
-    centres = units[[first, int(np.argmin(units @ units[first]))]]
-    for _ in range(rounds):
-        group = np.argmax(units @ centres.T, axis=1)
-        if group.min() == group.max():
-            break
-        centres = np.stack([units[group == g].mean(axis=0) for g in (0, 1)])
-    return group
 
 
 def build(store: Store, on_progress: Callable[[int, int], None] = lambda done, total: None) -> dict[str, Any]:
@@ -262,8 +276,13 @@ class Index:
     def __len__(self) -> int:
         return int(self._index.ntotal)
 
-    def nearest(self, query: Float, s: Sequence[float], n: int, without: int | None = None) -> list[Neighbour]:
-        """About the ``n`` rows nearest to the query's mix. ``query``: [L+1, 2p], as `query_layers` gives it."""
+    def nearest(
+        self, query: Float, s: Sequence[float], n: int, without: int | None = None, *, types: bool = False
+    ) -> list[Neighbour]:
+        """About the ``n`` rows nearest to the query's mix. ``query``: [L+1, 2p], as `query_layers` gives it.
+
+        ``types``: of rows that are as near as one another the first alone, and of the query's own word none.
+        """
         weights = np.asarray(s, np.float32)
         m = weights @ query
         weighed = zip(weights, self._usual, self._layers.queries(m), strict=True)
@@ -275,7 +294,11 @@ class Index:
         blocks = [kept[:, columns] * lengths[:, k : k + 1] for k, columns in enumerate(self._layers.slices)]
         mixes = self._layers.mixed(blocks, weights)
         cosines = _divided(mixes @ m, np.linalg.norm(mixes, axis=1) * np.linalg.norm(m))
-        best = np.lexsort((rows, -cosines))[:n]
+        best = np.lexsort((rows, -cosines))
+        if types:
+            best = best[np.unique(np.round(-cosines[best], 4), return_index=True)[1]]
+            best = best[cosines[best] < OWN_WORD] if without is not None else best
+        best = best[:n]
         return [Neighbour(int(rows[i]), -1, float(cosines[i])) for i in best]
 
 

@@ -3,6 +3,9 @@
 Read-only. The page's own files hold nothing of the store and are open; everything of the store needs the token, which stands in
 the address that is printed (after #, so that it is sent nowhere) and travels in a header. Only requests that name this very
 host are answered, so that no other site's name can be pointed here. The page may load from and ask this server only.
+
+What is asked about vectors is computed one question at a time, in one thread; of those that wait, the newest of its kind is
+answered and the others are refused (429).
 """
 
 import secrets
@@ -13,7 +16,6 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
@@ -23,6 +25,7 @@ from starlette.staticfiles import StaticFiles
 
 from elmo_store.errors import StoreError
 from pipeline.explore.service import BadRequestError, Service
+from pipeline.explore.turns import NewerError, Turns
 
 STATIC = Path(__file__).parent / "static"
 TOKEN_HEADER = "x-elmo-token"
@@ -41,9 +44,11 @@ Call = Callable[[Request], Awaitable[Response]]
 def application(service: Service, token: str, hosts: frozenset[str]) -> Starlette:
     """The application. ``hosts``: what a request's Host may say, ports included."""
 
-    def api(ask: Callable[[dict[str, str]], Any]) -> Call:
+    vectors, texts, lookups, models = Turns(), Turns(), Turns(), Turns()
+
+    def api(turns: Turns, ask: Callable[[dict[str, str]], Any]) -> Call:
         async def answer(request: Request) -> Response:
-            return await _answer(ask, dict(request.query_params))
+            return await _answer(turns, request.url.path, lambda: ask(dict(request.query_params)))
 
         return answer
 
@@ -51,18 +56,21 @@ def application(service: Service, token: str, hosts: frozenset[str]) -> Starlett
         layers, approximate = q.get("layers") != "0", q.get("approximate") == "1"
         return service.neighbours(q.get("token", ""), _numbers(q), _whole(q, "n", 8), layers=layers, approximate=approximate)
 
+    def word(q: dict[str, str]) -> dict[str, Any]:
+        return service.word(q.get("word", ""), _numbers(q) or (), q.get("field", ""), layers=q.get("layers") != "0")
+
     async def embed(request: Request) -> Response:
         body = await request.body()
         if len(body) > BODY_BYTES:
             return JSONResponse({"error": "the text is too long"}, 413)
-        return await _answer(lambda _: service.embed(body.decode("utf-8", "replace")), {})
+        return await _answer(models, "embed", lambda: service.embed(body.decode("utf-8", "replace")))
 
     routes = [
-        Route("/api/about", api(lambda _: service.about())),
-        Route("/api/search", api(lambda q: service.search(q.get("q", ""), _whole(q, "offset", 0)))),
-        Route("/api/sentence", api(lambda q: service.sentence(_whole(q, "number")))),
-        Route("/api/neighbours", api(neighbours)),
-        Route("/api/word", api(lambda q: service.word(q.get("word", ""), _numbers(q) or (), q.get("field", "")))),
+        Route("/api/about", api(lookups, lambda _: service.about())),
+        Route("/api/search", api(texts, lambda q: service.search(q.get("q", ""), _whole(q, "offset", 0)))),
+        Route("/api/sentence", api(lookups, lambda q: service.sentence(_whole(q, "number")))),
+        Route("/api/neighbours", api(vectors, neighbours)),
+        Route("/api/word", api(vectors, word)),
         Route("/api/embed", embed, methods=["POST"]),
         Mount("/", StaticFiles(directory=STATIC, html=True)),
     ]
@@ -86,9 +94,11 @@ def _guard(token: str, hosts: frozenset[str]) -> Callable[[Request, Call], Await
     return dispatch
 
 
-async def _answer(ask: Callable[[dict[str, str]], Any], query: dict[str, str]) -> Response:
+async def _answer(turns: Turns, kind: str, ask: Callable[[], Any]) -> Response:
     try:
-        return JSONResponse(await run_in_threadpool(ask, query))
+        return JSONResponse(await turns.run(kind, ask))
+    except NewerError:
+        return JSONResponse({"error": "the same was asked again meanwhile"}, 429)
     except BadRequestError as error:
         return JSONResponse({"error": str(error)}, 400)
     except (StoreError, OSError) as error:

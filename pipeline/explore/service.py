@@ -1,5 +1,6 @@
 """What the page asks for, as plain functions of a store: JSON in, JSON out."""
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -7,18 +8,21 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
 
 from elmo_store.embedded import EmbeddedSentence
 from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StoreError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
 from elmo_store.figures.groups import divided, grouped_fields, shown, values_at
-from elmo_store.figures.vectors import Float, pca_map
+from elmo_store.figures.vectors import Float, unit
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.reading.store import Held, StoreReader
 from elmo_store.store import Store
-from pipeline.explore.neighbours import Index, Neighbour, Sample, layer_names, open_index, query_layers, two_groups
+from pipeline.explore.neighbours import Index, Neighbour, Sample, layer_names, open_index, query_layers
+from pipeline.explore.senses import senses, silhouette
 
 SAMPLE_ROWS = 200_000
 CONTEXT = 6  # tokens shown on each side of a neighbour
@@ -28,6 +32,8 @@ HITS = 30
 OWN_AT_HAND = 16
 OWN_CHARACTERS = 2000
 MOST_NEIGHBOURS = 50
+MIX = "the mix"
+Labels = tuple[list[str], npt.NDArray[np.int64]]
 
 
 class BadRequestError(ValueError):
@@ -55,22 +61,23 @@ class TextSearch:
             self._connection.register_filesystem(store.root.filesystem)
 
     def find(self, words: str, offset: int, limit: int) -> list[dict[str, Any]]:
-        """Sentences whose tokens, joined by spaces, hold ``words``, whatever the case; in order."""
+        """Sentences whose tokens, joined by spaces, hold ``words``, whatever the case: as whole words first; in order."""
         hits: list[dict[str, Any]] = []
-        for held in self._held:
-            if len(hits) < offset + limit:
-                hits += self._find_in(held, words, offset + limit - len(hits))
+        for whole in (True, False):
+            for held in self._held:
+                if len(hits) < offset + limit:
+                    hits += self._find_in(held, words, whole, offset + limit - len(hits))
         return hits[offset : offset + limit]
 
-    def _find_in(self, held: Held, words: str, most: int) -> list[dict[str, Any]]:
+    def _find_in(self, held: Held, words: str, whole: bool, most: int) -> list[dict[str, Any]]:
         if not held.store.manifest.sizes.parts:
             return []
         statement = (
-            "SELECT sentence, id, tokens FROM read_parquet($paths) "
-            "WHERE n_tokens > 0 AND contains(lower(array_to_string(tokens, ' ')), lower($words)) "
-            "ORDER BY sentence LIMIT $limit"
+            "SELECT sentence, id, tokens FROM (SELECT *, ' ' || lower(array_to_string(tokens, ' ')) || ' ' AS text "
+            "FROM read_parquet($paths) WHERE n_tokens > 0) WHERE contains(text, lower($words)) "
+            "AND contains(text, ' ' || lower($words) || ' ') = $whole ORDER BY sentence LIMIT $limit"
         )
-        parameters = {"paths": _paths(held.store), "words": words, "limit": most + held.n_removed}
+        parameters = {"paths": _paths(held.store), "words": words, "whole": whole, "limit": most + held.n_removed}
         with self._lock:
             try:
                 rows = self._connection.execute(statement, parameters).fetchall()
@@ -107,6 +114,8 @@ class Service:
         self._problem = self._index_problem = ""
         self._own: OrderedDict[str, EmbeddedSentence] = OrderedDict()  # those asked about last
         self._lock = threading.Lock()
+        self._labelled: tuple[tuple[str, str], Labels] = (("", ""), ([], np.empty(0, np.int64)))
+        self._threads = ThreadpoolController()
         self._names = layer_names(store.states, self._kind)
         self._n_blocks = max(1, sample_rows // BLOCK_ROWS)
         self._loading = threading.Thread(target=self._load, name="sample", daemon=True)
@@ -121,6 +130,7 @@ class Service:
             self._index = open_index(self._store)
         except Exception as error:  # shown too
             self._index_problem = f"the index can't be used: {_told(error)}"
+        self._threads = ThreadpoolController()  # those of the libraries that came with it, too
 
     def wait(self) -> None:
         """Until the sample is read, or could not be."""
@@ -154,12 +164,12 @@ class Service:
         try:
             if not asked:
                 sentences = [self._store.sentence(number) for number in range(max(0, offset), min(offset + HITS, total))]
-            elif asked.startswith("#"):
+            elif re.fullmatch("#[0-9][0-9,]*", asked):
                 sentences = [self._store.sentence(int(asked[1:].replace(",", "")))]
             elif asked.startswith("id:"):
                 sentences = [self._store.sentence(id=asked[3:])]
             else:
-                hits = self._text.find(asked, offset, HITS + 1)
+                hits = self._text.find(" ".join(asked.split()), max(0, offset), HITS + 1)
                 return {"hits": hits[:HITS], "more": len(hits) > HITS}
         except (SentenceNotFoundError, AmbiguousIdError, ValueError, IndexError) as error:
             raise BadRequestError(str(error)) from error
@@ -201,44 +211,55 @@ class Service:
     ) -> dict[str, Any]:
         """The nearest occurrences to a token: of each layer by itself, and of the mix with these weights.
 
-        ``token``: a row's number, or KEY:POSITION in an own sentence.
+        ``token``: a row's number, or KEY:POSITION in an own sentence. Of layer 0, where a word is one vector, the nearest words.
         """
         row, query = self._query(token)
         searcher = self._searcher(approximate)
         n = max(1, min(n, MOST_NEIGHBOURS))
-        size = len(self._names)
         answer: dict[str, Any] = {"layers": [], "mix": None, "of": len(searcher), "norm": None}
-        if layers:
-            for layer, name in enumerate(self._names):
-                alone = [float(k == layer) for k in range(size)]
-                answer["layers"].append({"name": name, "found": self._shown(searcher.nearest(query, alone, n, row))})
-        if s is not None and self._kind == "states":
-            weights = self._weights(s)
-            answer["mix"] = self._shown(searcher.nearest(query, weights, n, row))
-            answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
+        with self._threads.limit(limits=1):
+            if layers:
+                for layer, name in enumerate(self._names):
+                    types = layer == 0 and self._kind == "states"
+                    found = searcher.nearest(query, self._alone(layer), n, row, types=types)
+                    answer["layers"].append({"name": name, "found": self._shown(found)})
+            if s is not None and self._kind == "states":
+                weights = self._weights(s)
+                answer["mix"] = self._shown(searcher.nearest(query, weights, n, row))
+                answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
         return answer
 
-    def word(self, word: str, s: Sequence[float], field: str = "") -> dict[str, Any]:
-        """A word's occurrences in the sample, in two dimensions, by the mix with these weights; in two groups, or by a field."""
+    def word(self, word: str, s: Sequence[float], field: str = "", *, layers: bool = True) -> dict[str, Any]:
+        """A word's occurrences in the sample: a map of them by the mix with these weights, and one by each layer.
+
+        At most `OCCURRENCES` of them, drawn at random, in clusters or by a ``field``. Without ``layers`` the mix's map alone,
+        without the occurrences' text.
+        """
         sample = self._ready()
-        text = sample.text
-        indices = np.flatnonzero(np.fromiter((token == word for token in text.token), bool, len(sample)))[:OCCURRENCES]
-        if not len(indices):
+        indices, found = sample.occurrences(word, OCCURRENCES)
+        if not found:
             raise BadRequestError(f"{word!r} does not occur in the sample of {len(sample):,} tokens")
-        weights = self._weights(s) if self._kind == "states" else [float(k == 0) for k in range(len(self._names))]
-        mixed = sample.mixed(indices, weights)
-        flat = pca_map(mixed, len(mixed))
-        names, groups = ["group 1", "group 2"], two_groups(mixed)
-        if field:
+        wanted = {name: self._alone(layer) for layer, name in enumerate(self._names)} if layers else {}
+        if self._kind == "states":
+            wanted = {MIX: self._weights(s), **wanted}
+        labels = self._labels(word, field, indices) if field else None
+        with self._threads.limit(limits=1):
+            maps = [{"name": name, **_map(sample.mixed(indices, weights), labels)} for name, weights in wanted.items()]
+        points = [{"row": int(sample.text.row[i]), **self._context(int(i))} for i in indices] if layers else []
+        return {"word": word, "found": found, "of": len(sample), "points": points, "maps": maps}
+
+    def _labels(self, word: str, field: str, indices: npt.NDArray[np.int64]) -> Labels:
+        """Names of a field's groups and the group of each of a word's occurrences; those asked for last are kept."""
+        if self._labelled[0] != (word, field):
             if field not in {one.name for one in grouped_fields(self._store)}:
                 raise BadRequestError(f"no groups can be made by {field!r}")
+            text = self._ready().text
             places = text.sentence[indices].tolist(), text.position[indices].tolist()
-            names, groups = divided(values_at(self._store, field, *places), FIELD_GROUPS)
-        points = [
-            {"row": int(text.row[i]), "x": float(x), "y": float(y), "group": int(group), **self._context(int(i))}
-            for i, (x, y), group in zip(indices, flat.points, groups, strict=True)
-        ]
-        return {"word": word, "of": len(sample), "points": points, "groups": names, "explained": list(flat.explained)}
+            self._labelled = ((word, field), divided(values_at(self._store, field, *places), FIELD_GROUPS))
+        return self._labelled[1]
+
+    def _alone(self, layer: int) -> list[float]:
+        return [float(k == layer) for k in range(len(self._names))]
 
     def _ready(self) -> Sample:
         if self._sample is None:
@@ -264,8 +285,8 @@ class Service:
             if self._sample is not None and (index := self._sample.index_of(row)) is not None:
                 return row, self._sample.layers_at(index)
             return row, query_layers(self._store.read(rows=slice(row, row + 1))[0], self._kind)
-        except (ValueError, IndexError, KeyError) as error:
-            raise BadRequestError(f"there is no token {token}") from error
+        except (ValueError, IndexError, KeyError, OverflowError) as error:
+            raise BadRequestError(f"there is no token {token[:40]}") from error
 
     def _weights(self, s: Sequence[float]) -> list[float]:
         if len(s) != len(self._names) or not all(np.isfinite(share) and share >= 0 for share in s) or sum(s) <= 0:
@@ -301,6 +322,24 @@ class Service:
             "vectors = elmo_store.ScalarMix(s=S, gamma=GAMMA)(states=states)",
         ]
         return "\n".join(lines)
+
+
+def _map(vectors: Float, labels: Labels | None) -> dict[str, Any]:
+    """A map of occurrences in the clusters found, or by their labels: then with the silhouette of these, too."""
+    found = senses(vectors)
+    clusters = int(found.group.max()) + 1
+    names, group = labels or ([f"cluster {k + 1}" for k in range(clusters)], found.group)
+    of_labels = silhouette(unit(vectors), group) if labels and len(np.unique(group)) > 1 else None
+    return {
+        "x": np.round(found.points[:, 0], 4).tolist(),
+        "y": np.round(found.points[:, 1], 4).tolist(),
+        "explained": found.explained,
+        "clusters": clusters,
+        "silhouette": found.silhouette,
+        "of_labels": of_labels,
+        "groups": names,
+        "group": group.tolist(),
+    }
 
 
 def _told(error: Exception) -> str:

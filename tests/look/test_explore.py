@@ -1,5 +1,7 @@
 """What the explorer computes: neighbours against brute force, text search, the index, what it says of a sentence."""
 
+import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,13 @@ from hypothesis import strategies as st
 import elmo_store
 from elmo_store.errors import StoreReplacedError
 from elmo_store.figures.gather import VectorSample, sample_vectors
+from elmo_store.figures.vectors import unit
 from pipeline.explore import neighbours
-from pipeline.explore.neighbours import Sample, query_layers, two_groups
+from pipeline.explore import service as explorer
+from pipeline.explore.neighbours import Sample, query_layers
+from pipeline.explore.senses import senses, silhouette
 from pipeline.explore.service import BadRequestError, OwnSentenceError, Service, embed_own
+from pipeline.explore.turns import NewerError, Turns
 from pipeline.jobs.output import clear
 from tests.store.support import make_store
 
@@ -53,14 +59,90 @@ def test_neighbours_by_any_mix_are_those_of_the_mixed_vectors(
     assert np.allclose(sample.mixed(np.arange(n), s), mixed, atol=5e-2)
 
 
-def test_two_groups_are_told_apart() -> None:
+def test_clusters_are_found_where_there_are_some_and_nowhere_else() -> None:
     random = np.random.default_rng(0)
-    a, b = random.standard_normal((30, 8)) * 0.1 + np.eye(8)[0], random.standard_normal((20, 8)) * 0.1 + np.eye(8)[1]
-    groups = two_groups(np.concatenate([a, b]).astype(np.float32))
-    assert len(set(groups[:30])) == 1
-    assert len(set(groups[30:])) == 1
-    assert groups[0] != groups[-1]
-    assert two_groups(np.ones((1, 4), np.float32)).tolist() == [0]
+    scale = np.arange(1, 65, dtype=np.float32) ** -0.5
+    for n in (5, 40, 400):
+        cloud = (random.standard_normal((n, 64)) * scale + 1).astype(np.float32)
+        assert senses(cloud).silhouette is None
+        assert set(senses(cloud).group) == {0}
+    which = np.arange(200) % 4 // 2 + np.arange(200) % 4 // 3  # a half, a quarter, a quarter
+    found = senses((random.standard_normal((200, 64)) * scale + 1 + 5 * np.eye(64)[which]).astype(np.float32))
+    assert {tuple(np.unique(found.group[which == sense])) for sense in range(3)} == {(0,), (1,), (2,)}
+    assert found.silhouette is not None
+    assert found.silhouette > 0.7
+    same = senses(np.ones((20, 4), np.float32))
+    assert (set(same.group), same.silhouette, np.abs(same.points).max()) == ({0}, None, 0)
+    assert senses(np.ones((1, 4), np.float32)).group.tolist() == [0]
+
+
+def test_the_silhouette_is_that_of_cosine_distances() -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    random = np.random.default_rng(1)
+    vectors, group = unit(random.standard_normal((50, 6)).astype(np.float32)), random.integers(0, 3, 50)
+    assert silhouette(vectors, group) == pytest.approx(metrics.silhouette_score(vectors, group, metric="cosine"), abs=1e-5)
+
+
+def test_the_maps_of_a_word_follow_s(service: Service) -> None:
+    whole = service.word("river", [0, 1, 0])
+    assert [one["name"] for one in whole["maps"]] == ["the mix", "layer 0 (x)", "layer 1", "layer 2"]
+    mix, x, first, _ = whole["maps"]
+    assert (mix["x"], mix["group"]) == (first["x"], first["group"])
+    assert (x["clusters"], x["silhouette"], set(x["x"])) == (1, None, {0})  # a word has one vector there
+    moved = service.word("river", [0, 0, 1], layers=False)
+    assert [one["name"] for one in moved["maps"]] == ["the mix"]
+    assert moved["maps"][0]["x"] == whole["maps"][3]["x"] != mix["x"]
+    assert len(whole["points"]) == len(mix["x"]) == whole["found"]
+    assert all(point["word"] == "river" for point in whole["points"])
+
+
+def test_the_occurrences_shown_are_drawn_at_random_from_all(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = [point["row"] for point in service.word("river", [1, 1, 1])["points"]]
+    monkeypatch.setattr(explorer, "OCCURRENCES", 50)
+    found = service.word("river", [1, 1, 1])
+    rows = [point["row"] for point in found["points"]]
+    assert (len(rows), found["found"]) == (50, len(every))
+    assert rows == sorted(rows)
+    assert set(rows) < set(every)
+    assert max(rows) > every[len(every) // 2]
+    assert rows == [point["row"] for point in service.word("river", [1, 1, 1])["points"]]
+
+
+def test_layer_0_has_the_nearest_words_not_the_same_word_again(service: Service) -> None:
+    row = service.word("river", [1, 1, 1])["points"][0]["row"]
+    words = [one["word"] for one in service.neighbours(str(row), [1, 1, 1])["layers"][0]["found"]]
+    assert len(set(words)) == len(words) == 8
+    assert "river" not in words
+
+
+def test_of_questions_that_wait_the_newest_of_its_kind_is_answered() -> None:
+    began, go_on, computed = threading.Event(), threading.Event(), []
+
+    def first() -> str:
+        began.set()
+        assert go_on.wait(20)
+        return "first"
+
+    def work(name: str) -> str:
+        computed.append(name)
+        return name
+
+    async def asked() -> list[Any]:
+        turns = Turns()
+        running = asyncio.ensure_future(turns.run("move", first))
+        while not began.is_set():
+            await asyncio.sleep(0.01)
+        later = [asyncio.ensure_future(turns.run("move", lambda i=i: work(f"move {i}"))) for i in range(50)]  # type: ignore[misc]
+        other = asyncio.ensure_future(turns.run("map", lambda: work("map")))
+        refused = await asyncio.gather(*later[:-1], return_exceptions=True)  # while the first one is computed still
+        assert all(isinstance(one, NewerError) for one in refused)
+        other.cancel()
+        go_on.set()
+        answers = [await running, await later[-1], await turns.run("map", lambda: work("map again"))]
+        return answers
+
+    assert asyncio.run(asked()) == ["first", "move 49", "map again"]
+    assert computed == ["move 49", "map again"]
 
 
 def test_a_store_that_is_replaced_while_it_is_explored_is_said_to_be(tmp_path: Path) -> None:
@@ -120,9 +202,20 @@ def test_text_search_takes_what_is_asked_as_text(service: Service) -> None:
     assert (first["more"], second["hits"][0]["number"]) == (True, 30)
     last = service.search("", 270)
     assert (last["hits"][-1]["number"], last["more"]) == (272, False)  # the refused ones after it are blank
-    for wrong in ("#9999", "#x", "id:nobody"):
+    assert service.search("#MeToo")["hits"] == []  # words
+    assert service.search("  river   the ")["hits"][0]["number"] >= 0
+    for wrong in ("#9999", "#12345678901234567890123", "#" + "9" * 5000, "id:nobody"):
         with pytest.raises(BadRequestError):
             service.search(wrong)
+
+
+def test_a_word_is_found_as_a_word_before_it_is_found_in_others(service: Service) -> None:
+    hits = [hit for offset in range(0, 300, 30) for hit in service.search("The", offset)["hits"]]
+    whole = ["the" in hit["tokens"] for hit in hits]
+    assert set(whole) == {True, False}  # there are those with "other" only
+    assert whole == sorted(whole, reverse=True)
+    assert len({hit["number"] for hit in hits}) == len(hits)
+    assert all("the" in " ".join(hit["tokens"]) for hit in hits)
 
 
 def test_a_store_elsewhere_is_searched_and_shown(s3_url: str) -> None:
@@ -153,7 +246,16 @@ def test_a_sentence_of_ones_own_needs_the_store_s_model(service: Service, hostil
 
 
 def test_what_makes_no_sense_is_told(service: Service) -> None:
-    wrong = [("x", [1.0, 0, 0]), ("99999999", [1.0, 0, 0]), ("own:1", [1.0, 0, 0]), ("1", [0.0, 0, 0]), ("1", [1.0])]
+    with pytest.raises(BadRequestError):
+        service.sentence(10**22)
+    wrong = [
+        ("x", [1.0, 0, 0]),
+        ("1" * 23, [1.0, 0, 0]),
+        ("99999999", [1.0, 0, 0]),
+        ("own:1", [1.0, 0, 0]),
+        ("1", [0.0, 0, 0]),
+        ("1", [1.0]),
+    ]
     for token, s in (*wrong, ("1", [float("nan")] * 3)):
         with pytest.raises(BadRequestError):
             service.neighbours(token, s)

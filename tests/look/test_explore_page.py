@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,11 +108,19 @@ def test_one_can_find_look_and_mix_by_keyboard(page: Any, running: Running) -> N
     until(page, f"document.querySelector('#where').textContent.startsWith('{number},')")
     keys(page, "#tokens button:nth-child(9)", ENTER)
     until(page, "document.querySelectorAll('#lists li').length === 32 && document.querySelectorAll('#map circle').length > 20")
+    maps = "[...document.querySelectorAll('#maps button')].map(b => b.textContent + b.querySelector('svg').innerHTML)"
+    mix, *layers = page.execute_script(f"return {maps}")
+    assert [re.match("the mix|layer [012]", one) is not None for one in (mix, *layers)] == [True] * 4
+    assert "one cluster" in layers[0]  # a word's one vector
     before = page.execute_script("return document.querySelector('#mix').textContent")
     keys(page, "#sliders input", *[LEFT] * 100)  # s of layer 0 becomes 0
     until(page, "document.querySelector('output').textContent === '0.00'")
     until(page, f"(document.querySelector('#mix')?.textContent ?? {before!r}) !== {before!r}")
     assert page.execute_script("return document.activeElement.type") == "range"
+    until(page, "document.body.dataset.mapped === '0,1,1'")
+    moved, *same = page.execute_script(f"return {maps}")
+    assert moved != mix  # by the mix of now
+    assert same == layers
     norm = page.find_element("css selector", "#norm").text
     keys(page, "#sliders label:last-child input", *[RIGHT] * 50)  # γ
     until(page, f"document.querySelector('#norm').textContent !== {norm!r}")
@@ -130,7 +139,7 @@ def focused(driver: Any, attribute: str) -> str:
 def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any) -> None:
     page.execute_script("document.querySelector('#map [tabindex=\"0\"]').focus()")
     assert page.execute_script("return document.querySelectorAll('#map [tabindex=\"0\"]').length") == 1  # one stop of the Tab key
-    assert re.fullmatch(r".*\briver\b.*, group [12], chosen", focused(page, "ariaLabel"))
+    assert re.fullmatch(r".*\briver\b.*, cluster [1-5], chosen", focused(page, "ariaLabel"))
     assert focused(page, "ariaSelected") == "true"
     places = (
         "[...document.querySelectorAll('#map circle')].map(c => [Number(c.getAttribute('cx')), Number(c.getAttribute('cy'))])"
@@ -159,6 +168,110 @@ def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any) -> None:
     assert focused(page, "textContent") == "river"
     assert label.split(",")[0].split(" river")[0] in " ".join(page.find_element("css selector", "#tokens").text.split())
     assert browser.console(page) == []
+
+
+def opened(driver: Any, url: str) -> None:
+    driver.get("about:blank")
+    driver.get(url)
+    until(driver, "document.body.dataset.sample === 'ready'")
+
+
+def shown(driver: Any) -> list[str]:
+    script = """
+        const text = (id) => document.getElementById(id)?.textContent;
+        const chosen = [...document.querySelectorAll('#tokens [aria-pressed=true]')].map((b) => b.textContent).join();
+        const large = document.querySelector('#maps [aria-pressed=true] b')?.textContent;
+        return [document.querySelector('#q').value, text('where'), chosen, text('mix'), text('sliders'), large];
+    """
+    return [str(one) for one in driver.execute_script(script)]
+
+
+@pytest.mark.slow
+def test_the_address_holds_what_is_looked_at(page: Any, running: Running) -> None:
+    opened(page, f"{running.url}/#{running.token}?q=money&sentence=5&word=8&s=0.5,1,0&gamma=2&layer=layer+1")
+    until(page, "document.querySelector('#mix') && document.querySelector('#maps [aria-pressed=true]')")
+    until(page, "document.body.dataset.mapped === '0.5,1,0'")
+    first = shown(page)
+    assert first[0] == "money"
+    assert first[1].startswith("#5, doc-5")
+    assert first[2] == "river"
+    assert [value in first[4] for value in ("0.33", "0.67", "0.00", "2.00")] == [True] * 4
+    assert first[5] == "layer 1"
+    page.refresh()
+    until(page, "document.querySelector('#maps [aria-pressed=true]')")
+    assert shown(page) == first
+    keys(page, "#hits li:nth-child(2) button", ENTER)
+    until(page, "!document.querySelector('#where').textContent.startsWith('#5,')")
+    assert page.execute_script("return document.querySelector('#near').hidden && document.querySelector('#word').hidden")
+    page.back()
+    until(page, f"document.querySelector('#where').textContent === {first[1]!r}")
+    until(page, "document.querySelector('#maps [aria-pressed=true]') && !document.querySelector('#near').hidden")
+    assert shown(page) == first
+    page.execute_script("document.querySelector('#skip').focus()")
+    browser.press(page, ENTER)
+    assert focused(page, "id") == "sentence"
+    assert page.current_url.startswith(f"{running.url}/#{running.token}?")
+    keys(page, "#q", "#MeToo", ENTER)
+    assert page.execute_script("return document.querySelector('#problem').hidden")
+    assert browser.console(page) == []
+
+
+@pytest.mark.slow
+def test_what_was_found_is_marked(page: Any, running: Running) -> None:
+    opened(page, f"{running.url}/#{running.token}?q=money")
+    until(page, "document.querySelectorAll('#hits mark').length === 30")
+    assert set(page.execute_script("return [...document.querySelectorAll('#hits mark')].map(m => m.textContent)")) == {"money"}
+    until(page, "document.querySelector('#tokens .hit')?.textContent === 'money'")
+
+
+@pytest.mark.slow
+def test_the_answer_stands_above_the_fold(running: Running, tmp_path: Path) -> None:
+    with browser.chromium(tmp_path) as driver:
+        driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride", {"width": 1280, "height": 720, "deviceScaleFactor": 1, "mobile": False}
+        )
+        opened(driver, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
+        until(driver, "document.querySelectorAll('#lists li').length === 32")
+        bottoms = "[...document.querySelectorAll('#lists li:nth-child(3)')].map(li => li.getBoundingClientRect().bottom)"
+        assert max(driver.execute_script(f"return {bottoms}")) < 720
+        assert driver.execute_script("return scrollY") == 0
+        browser.keep(driver, "explore-1280")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_everything_has_contrast_with_the_pointer_on_it_too(running: Running, tmp_path: Path, dark: bool) -> None:
+    axe = pytest.importorskip("axe_core_python.selenium", reason="axe is not installed: pip install '.[test]'").Axe()
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    with browser.chromium(tmp_path, dark=dark) as driver:
+        opened(driver, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
+        until(driver, "document.querySelector('#maps button') && document.querySelectorAll('#lists li').length === 32")
+        for pointed in (
+            "#tokens [aria-pressed=true]",
+            "#tokens button",
+            "#hits button",
+            "#lists button",
+            "#maps button",
+            "#even",
+        ):
+            ActionChains(driver).move_to_element(driver.find_element("css selector", pointed)).perform()
+            assert driver.execute_script(f"return document.querySelector('{pointed}').matches(':hover')")
+            found = axe.run(driver, options={"runOnly": ["wcag2a", "wcag2aa"]})
+            told = [(one["id"], [node["html"][:150] for node in one["nodes"]]) for one in found["violations"]]
+            assert told == [], pointed
+
+
+def test_of_many_questions_at_once_each_is_answered_or_refused(running: Running) -> None:
+    token = {"X-Elmo-Token": running.token}
+
+    def asked(i: int) -> int:
+        return fetch(f"{running.url}/api/neighbours?token=5&s=1,1,{i / 50}", **token)[0]
+
+    with ThreadPoolExecutor(50) as pool:
+        statuses = list(pool.map(asked, range(50)))
+    assert set(statuses) <= {200, 429}
+    assert 200 in statuses
 
 
 @pytest.mark.slow

@@ -47,10 +47,13 @@ def test_a_word_s_occurrences_are_grouped_by_a_field(store: elmo_store.Store) ->
     service.wait()
     assert service.about()["fields"] == ["topic", "tags"]
     assert service.sentence(0)["fields"] == {"topic": "money", "tags": "['D', 'N', 'V']", "score": "0.5"}
-    assert service.word("bank", [1, 1, 1])["groups"] == ["group 1", "group 2"]
-    by_topic, by_tag = (service.word("bank", [1, 1, 1], field) for field in ("topic", "tags"))
-    assert [by_topic["groups"][point["group"]] for point in by_topic["points"]] == ["money", "<b>river</b>", "money"]
-    assert [by_tag["groups"][point["group"]] for point in by_tag["points"]] == ["N", "N", "–"]
+    assert service.word("bank", [1, 1, 1])["maps"][0]["groups"] == ["cluster 1"]
+    for field, labels in (("topic", ["money", "<b>river</b>", "money"]), ("tags", ["N", "N", "–"])):
+        for one in service.word("bank", [1, 1, 1], field)["maps"]:
+            assert [one["groups"][group] for group in one["group"]] == labels
+            assert -1 <= one["of_labels"] <= 1
+    moved = service.word("bank", [0, 0, 1], "tags", layers=False)["maps"]
+    assert moved[0]["of_labels"] == service.word("bank", [1, 1, 1], "tags")["maps"][3]["of_labels"]
     with pytest.raises(BadRequestError, match="no groups can be made by 'score'"):
         service.word("bank", [1, 1, 1], "score")
 

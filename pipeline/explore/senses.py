@@ -1,0 +1,118 @@
+"""A word's occurrences in a plane, and in as many clusters as they show: one where they are one cloud.
+
+Everything is of directions (vectors of length 1), whose squared distance is twice the cosine distance. The number of clusters is
+the one of the best silhouette, if that is better than that of a normal cloud of the same variances, cut in the same way: k-means
+finds "clusters" in any cloud.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.figures.vectors import Float, unit
+
+MOST_CLUSTERS = 5
+CUT_AXES = 10  # principal axes that k-means looks at
+ROUNDS, STARTS = 20, 2
+CLOUDS = 3  # that the silhouette is compared with …
+MARGIN = 1.15  # … and by how much it must be better
+LEAST_SHARE, LEAST_MEMBERS = 0.02, 3  # of a cluster: a few outliers are none
+SAME = 1e-5  # variance under which all are one vector
+Groups = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Senses:
+    """Occurrences of a word by one layer or mix.
+
+    Attributes:
+        points: [n, 2] along the first two principal components. explained: share of the variance in each.
+        group: [n] cluster of each, 0 the largest. silhouette: of the clusters by cosine distance, None for one cluster.
+    """
+
+    points: Float
+    explained: tuple[float, float]
+    group: Groups
+    silhouette: float | None
+
+
+def senses(vectors: Float) -> Senses:
+    """The occurrences [n, d] in a plane and in clusters; the same every time."""
+    x = _along_principal_axes(unit(vectors))
+    variances = (x * x).mean(axis=0)
+    total = float(variances.sum())
+    shares = variances / max(total, 1e-30)
+    group, best = _clusters(x) if total > SAME else (np.zeros(len(x), np.int64), None)
+    plane = x[:, :2] if total > SAME else np.zeros((len(x), 2), np.float32)
+    return Senses(plane, (float(shares[0]), float(shares[1])), group, best)
+
+
+def silhouette(vectors: Float, group: Groups) -> float:
+    """Mean silhouette of two groups or more by squared distance: for rows of length 1 by cosine distance. [n, d], [n]."""
+    member = (group[:, None] == np.unique(group)).astype(np.float32)  # [n, k]
+    counts, squares = member.sum(axis=0), (vectors * vectors).sum(axis=1)
+    sums = squares[:, None] * counts - 2 * vectors @ (member.T @ vectors).T + squares @ member  # of squared distances: [n, k]
+    size = member @ counts
+    own = (sums * member).sum(axis=1) / np.maximum(size - 1, 1)
+    other = np.where(member > 0, np.inf, sums / counts).min(axis=1)
+    worth = (other - own) / np.maximum(np.maximum(other, own), 1e-12)
+    return float(np.where(size > 1, worth, 0).mean())
+
+
+def _along_principal_axes(units: Float) -> Float:
+    """The rows, less their mean, in the system of their principal axes: [n, min(n, d)], at least 2 wide."""
+    centred = units - units.mean(axis=0)
+    n, d = centred.shape
+    if n < d:
+        values, vectors = np.linalg.eigh(centred @ centred.T)  # ascending
+        x = vectors * np.sqrt(np.maximum(values, 0))
+    else:
+        x = centred @ np.linalg.eigh(centred.T @ centred)[1]
+    x = x[:, ::-1]
+    x = x * np.where(x[np.abs(x).argmax(axis=0), np.arange(x.shape[1])] < 0, -1, 1)  # a sign is no part of the result
+    padded: Float = np.pad(x, ((0, 0), (0, max(0, 2 - x.shape[1])))).astype(np.float32)
+    return padded
+
+
+def _clusters(x: Float) -> tuple[Groups, float | None]:
+    random = np.random.default_rng(0)
+    found = _best_cut(x, random)
+    if found is not None:
+        spread = np.sqrt((x * x).mean(axis=0))
+        clouds = [_best_cut(random.standard_normal(x.shape, np.float32) * spread, random) for _ in range(CLOUDS)]
+        chance = max((cloud[1] for cloud in clouds if cloud is not None), default=0.0)
+        if found[1] > MARGIN * chance:
+            order = np.argsort(-np.bincount(found[0]), kind="stable")
+            return np.argsort(order)[found[0]], found[1]
+    return np.zeros(len(x), np.int64), None
+
+
+def _best_cut(x: Float, random: np.random.Generator) -> tuple[Groups, float] | None:
+    """The cut into 2 … MOST_CLUSTERS with the best silhouette; None if none has clusters of enough members."""
+    cuts = [_cut(x[:, :CUT_AXES], k, random) for k in range(2, MOST_CLUSTERS + 1) for _ in range(STARTS) if k < len(x)]
+    least = max(LEAST_MEMBERS, LEAST_SHARE * len(x))
+    worth = [(silhouette(x, cut), i) for i, cut in enumerate(cuts) if np.unique(cut, return_counts=True)[1].min() >= least]
+    worth = [(value, i) for value, i in worth if len(np.unique(cuts[i])) > 1]
+    if not worth:
+        return None
+    value, i = max(worth)
+    return np.unique(cuts[i], return_inverse=True)[1], value
+
+
+def _cut(x: Float, k: int, random: np.random.Generator) -> Groups:
+    """k-means, begun at rows that are far from one another with high probability (k-means++)."""
+    centres = x[random.integers(len(x))][None]
+    for _ in range(k - 1):
+        far = ((x[:, None] - centres) ** 2).sum(axis=2).min(axis=1).astype(np.float64)
+        centres = np.concatenate([centres, x[random.choice(len(x), p=far / far.sum() if far.sum() else None)][None]])
+    group = np.zeros(len(x), np.int64)
+    for _ in range(ROUNDS):
+        new = np.argmin((centres * centres).sum(axis=1) - 2 * x @ centres.T, axis=1)
+        if (new == group).all():
+            break
+        group = new
+        member = (group[:, None] == np.arange(k)).astype(np.float32)
+        counts = member.sum(axis=0)[:, None]
+        centres = np.where(counts > 0, member.T @ x / np.maximum(counts, 1), centres)
+    return group

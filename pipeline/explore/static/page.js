@@ -1,0 +1,73 @@
+// What every part of the page uses: elements, questions to the server, and the place in the address.
+
+export const token = location.hash.slice(1).split("?")[0];
+export const $ = (id) => document.getElementById(id);
+
+const TURNING = /[\u0000-\u001f\u007f-\u009f\u200e\u200f\u061c\u202a-\u202e\u2066-\u2069]/g;
+export const visible = (text) =>
+  String(text).replace(TURNING, (c) => `‹U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›`);
+
+export function element(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+export function drawn(tag, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+// Text of the store: a text node, in a direction of its own.
+export const words = (text) => element("bdi", {}, visible(text));
+export const count = (n) => n.toLocaleString("en");
+
+export async function ask(path, parameters = {}, options = {}) {
+  for (;;) {
+    const response = await fetch(`api/${path}?${new URLSearchParams(parameters)}`, { ...options, headers: { "x-elmo-token": token } });
+    if (response.status === 429) {
+      await new Promise((resolve) => setTimeout(resolve, 200)); // another page's question came first
+      continue;
+    }
+    const answer = await response.json().catch(() => ({ error: `the server said ${response.status}` }));
+    if (!response.ok) throw new Error(answer.error);
+    return answer;
+  }
+}
+
+// What fails is told in one place, and does not end the page.
+export async function attempt(work) {
+  try {
+    await work();
+    $("problem").hidden = true;
+  } catch (error) {
+    $("problem").textContent = visible(error.message);
+    $("problem").hidden = false;
+  }
+}
+
+// One run of ``work`` at a time; of what is wanted meanwhile, the newest: a slider moves faster than an answer comes.
+export function newest(work) {
+  let [running, wanted] = [false, false];
+  return async () => {
+    wanted = true;
+    if (running) return;
+    running = true;
+    while (wanted) {
+      wanted = false;
+      await attempt(work);
+    }
+    running = false;
+  };
+}
+
+// The place in the address stands behind the token: #TOKEN?q=bank&sentence=12&word=3&s=1,0,0. Nothing after # is sent anywhere.
+export const place = () => new URLSearchParams(location.hash.split("?").slice(1).join("?"));
+
+export function goTo(parameters, entry) {
+  const known = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null);
+  const hash = `#${token}${known.length ? `?${new URLSearchParams(known)}` : ""}`;
+  if (hash !== location.hash) history[entry ? "pushState" : "replaceState"](null, "", hash);
+}
