@@ -51,7 +51,7 @@ BATCH = 256  # sentences of a call of read_sentences
 WIDE = Shape(20_000, channels=512, forms=("zarr",))  # 1,024-wide layers, as of the published models
 TRAINED = Shape(50_000, channels=128, forms=("zarr",))
 TRAINED_SAMPLES, TRAINED_BATCH = 6_400, 64
-MEMBERS, MEMBER_SENTENCES, MEMBER_ROUNDS = 100, 450, 7  # of a collection; members are of about so many sentences
+MEMBERS, MEMBER_SENTENCES, MEMBER_ROUNDS = 100, 90, 9  # of a collection; members are of about so many sentences
 CPU_ROUNDS = 9
 IN_MEMORY = "50,000 sentences of 5 x 128 in float16 from memory, one process: sentences/s of its CPU time"
 IN_MEMORY += f", medians of {CPU_ROUNDS} rounds"
@@ -307,10 +307,10 @@ def members(folder: Path, sizes: list[int]) -> None:
     """A collection beside one store, in CPU time, in memory."""
     from elmo_store.collecting import collect
 
-    shapes = [Shape(MEMBER_SENTENCES + i - MEMBERS // 2, TRAINED.channels, forms=("zarr",)) for i in range(MEMBERS)]
+    shapes = [Shape(MEMBER_SENTENCES + i - MEMBERS // 2, WIDE.channels, forms=("zarr",)) for i in range(MEMBERS)]
     url = str(folder / "collection")
     collect(url, [stores.open(make_store(folder, shape)) for shape in shapes])
-    urls = {"store": make_store(folder, replace(TRAINED, sentences=sum(shape.sentences for shape in shapes))), "members": url}
+    urls = {"store": make_store(folder, replace(WIDE, sentences=sum(shape.sentences for shape in shapes))), "members": url}
     random, n = np.random.default_rng(9), SAMPLES
     works: dict[Any, Callable[[], Any]] = {}
     for name, at in urls.items():
@@ -323,7 +323,7 @@ def members(folder: Path, sizes: list[int]) -> None:
         works[name, "scan"] = partial(scan, store)
     taken = in_turns(works, MEMBER_ROUNDS, clock=time.process_time)
     table = Table(
-        f"{MEMBERS} members beside one store, {TRAINED.channels} wide",
+        f"{MEMBERS} members beside one store, 5 x {WIDE.channels} in float16, in CPU time",
         "",
         "store ms",
         "members ms",

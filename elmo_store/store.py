@@ -120,6 +120,11 @@ class Collection(CollectionReader, Store):
         members = f"version {self.version.number}, {len(self.version.members)} members"
         return super().__repr__().replace(f"{self.url}: ", f"{self.url}: {members}, ", 1)
 
+    @property
+    def urls(self) -> list[str]:
+        """Its members, in order, for programs that read stores without this package; removed sentences are in them still."""
+        return [self.root.url(layout.member(member.name)) for member in self.version.members]
+
     def index_texts(self, on_progress: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
         """`Store.index_texts` of each member that has no such index yet; returns the sum of their facts."""
         stores = [held.store for held in self.held()]
@@ -170,9 +175,11 @@ def open(
     try:
         root, manifest = opened_store(url, storage_options)
     except StoreNotFoundError:
-        if version is None and not versions.numbers(Root(url, storage_options)):
+        collection = Root(url, storage_options)
+        found = versions.newest(collection) if version is None else versions.read_version(collection, version)
+        if found is None:
             raise
-        return _open_collection(Root(url, storage_options), version, form)
+        return Collection(collection, found, _chosen(collection, found.store, form))
     if version is not None:
         raise StoreError(f"{root} is a store, which has no versions: leave version={version} out")
     if not manifest.complete and not incomplete_ok:
@@ -183,13 +190,6 @@ def open(
             "or open it with incomplete_ok=True"
         )
     return Store(root, manifest, _chosen(root, manifest, form))
-
-
-def _open_collection(root: Root, number: int | None, form: str | None) -> Collection:
-    version = versions.newest(root) if number is None else versions.read_version(root, number)
-    if version is None:
-        raise StoreNotFoundError(f"no store at {root}; is the location right?")
-    return Collection(root, version, _chosen(root, version.store, form))
 
 
 def _chosen(root: Root, manifest: Manifest, form: str | None) -> str:

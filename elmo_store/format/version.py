@@ -244,13 +244,14 @@ def _check(version: Version, number: int) -> None:
     if not names or len(names) < len(version.members) or not _NAMED.fullmatch(listed):
         raise ValueError("members are not one or more stores with different names of 32 hexadecimal digits, and hashes")
     sentences = rows = 0
+    usual_rows = version.store.shard_rows
     for member in version.members:
-        counts, inside = member.counts, member.inside
+        counts, inside, shard_rows = member.counts, member.inside, usual_rows
         if inside is not None:
+            shard_rows = inside.shard_rows
             if not set(version.store.forms) <= set(inside.forms):
                 raise ValueError(f"member {member.name} has the forms {inside.forms}, not {version.store.forms}")
             check_layout(version.manifest_of(member))
-        shard_rows = inside.shard_rows if inside else version.store.shard_rows
         if counts.shards != -(-counts.rows // shard_rows):
             raise ValueError(f"member {member.name}: {counts.rows} rows in shards of {shard_rows} are not {counts.shards} shards")
         gone = _removed(member) if member.removed else (0, 0)
@@ -278,11 +279,11 @@ def publish(root: Root, make: Callable[[Version | None], Version | None]) -> Ver
     Returns the version that stands there now: ``make`` may say None, that there is nothing to do.
     """
     while True:
+        root.sweep(layout.VERSIONS)
         before = newest(root)
         version = make(before)
         if version is None:
             return before
-        root.sweep(layout.VERSIONS)
         if root.put_new(layout.version(version.number), version.encoded()):
             root.flush()
             return version
