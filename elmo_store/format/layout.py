@@ -39,7 +39,7 @@ BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundari
 # What this version writes. A reader takes these sizes from the store; docs/development/performance.md says why they are so.
 CHUNK_ROWS = 128  # rows of an inner chunk: the least that a Zarr library reads of a state
 SENTENCE_CHUNK = 1024  # entries of a chunk of sentence_start
-ROW_GROUP_ROWS = 256  # rows of a row group of the Parquet form
+ROW_GROUP_ROWS = 256  # rows of a row group of the Parquet form: with 128 a footer outgrows the 64 KB fetched at once
 ROW_GROUP_SENTENCES = 1024  # sentences of a row group of a part
 # A manifest of more is refused, so that it can't ask for any amount of memory.
 MOST_CHANNELS = 1 << 20  # of a state
