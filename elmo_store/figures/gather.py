@@ -73,12 +73,14 @@ class JobFigures:
         hours: [n] from the first marker to each bin's end, in hours. tokens_per_second: [n] in each bin.
         shards_by_worker: worker (host:pid) → shards, most first; empty where markers don't say.
         span_seconds: from the first call's begin to the last marker, pauses between runs included.
+        engine: sums of what the markers say of the engine (``engine_cells``, …).
     """
 
     hours: npt.NDArray[np.float64]
     tokens_per_second: npt.NDArray[np.float64]
     shards_by_worker: dict[str, int]
     span_seconds: float
+    engine: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -136,8 +138,12 @@ def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
     """The figures of markers, of those that say when they were finished; a call's tokens are spread over its time."""
     calls: dict[tuple[str, float], tuple[float, float]] = {}  # worker, begin → last marker, tokens
     workers: dict[str, int] = {}
+    engine: dict[str, float] = {}
     for marker in markers:
         stats = marker.stats
+        for name, value in stats.items():
+            if name.startswith("engine_") and not isinstance(value, str):
+                engine[name] = engine.get(name, 0.0) + value
         if "finished" not in stats:
             continue
         worker, finished = str(stats.get("worker", "")), float(stats["finished"])
@@ -149,7 +155,7 @@ def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
             workers[worker] = workers.get(worker, 0) + 1
     ranked = dict(sorted(workers.items(), key=lambda item: (-item[1], item[0])))
     if not calls:
-        return JobFigures(np.zeros(0), np.zeros(0), ranked, 0.0)
+        return JobFigures(np.zeros(0), np.zeros(0), ranked, 0.0, engine)
     began, ended = min(begin for _, begin in calls), max(last for last, _ in calls.values())
     span = max(ended - began, 1e-3)
     edges = np.linspace(began, began + span, n_bins + 1)
@@ -158,7 +164,7 @@ def job_figures(markers: Iterable[ShardMarker], n_bins: int = 60) -> JobFigures:
         overlap = np.clip(np.minimum(edges[1:], max(last, begin + 1e-3)) - np.maximum(edges[:-1], begin), 0, None)
         if overlap.sum() > 0:
             tokens_in += tokens * overlap / overlap.sum()
-    return JobFigures((edges[1:] - began) / 3600, tokens_in / np.diff(edges), ranked, span)
+    return JobFigures((edges[1:] - began) / 3600, tokens_in / np.diff(edges), ranked, span, engine)
 
 
 def part_tables(parts: Sequence[Part]) -> Iterator[pa.Table]:

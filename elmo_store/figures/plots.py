@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elmo_store.figures import vectors
-from elmo_store.figures.gather import StoreFigures, gather
+from elmo_store.figures.gather import StoreFigures, evenly, gather
 from elmo_store.figures.text import LENGTH_EDGES
+from elmo_store.format.layout import have_layers
 from elmo_store.notebook import visible
 from elmo_store.reading.store import StoreReader
 
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 INK, FAINT, PAPER = "#1b1f24", "#8a94a0", "#fefefe"
 SERIES = ("#0b6fb8", "#d1600f", "#128a63", "#b0508f", "#8a6d00", "#4a55c4", "#c23a3a")
 VARIABLES = {INK: "--ink", FAINT: "--faint", PAPER: "--paper"} | {colour: f"--series-{i}" for i, colour in enumerate(SERIES)}
-WIDTH = 7.2  # inches
+WIDTH, NARROW = 7.2, 3.6  # inches: on a screen or on paper, on a phone
+ALT_ROWS = 12  # of a picture's numbers, in its label
+LENGTHS_DRAWN = 0.99  # of the sentences
 LABEL = 40  # characters of a word in a picture
 
 
@@ -54,21 +57,35 @@ class Picture:
     figure: "Figure"
     numbers: tuple[tuple[str, ...], ...]
 
-    def svg(self) -> str:
-        """The picture as an SVG element, to stand in an HTML page: its ids begin with its name, its colours are variables."""
+    def svg(self, width: float = WIDTH) -> str:
+        """The picture as an SVG element of so many inches, to stand in an HTML page.
+
+        Its ids begin with its name and width, its colours are variables, its label says its numbers.
+        """
         sink = io.StringIO()
         with _style(self.name):
+            self.figure.set_figwidth(width)  # what is in it is laid out as it is saved
             self.figure.savefig(sink, format="svg", metadata={"Date": None})
+            self.figure.set_figwidth(WIDTH)
         text = sink.getvalue()
         text = text[text.index("<svg") :]
-        text = re.sub(r'\bid="([^"]+)"', rf'id="{self.name}-\1"', text)
-        text = re.sub(r'href="#([^"]+)"', rf'href="#{self.name}-\1"', text)
-        text = re.sub(r"url\(#([^)]+)\)", rf"url(#{self.name}-\1)", text)
+        prefix = f"{self.name}-{10 * width:.0f}"
+        text = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', text)
+        text = re.sub(r'href="#([^"]+)"', rf'href="#{prefix}-\1"', text)
+        text = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", text)
         text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
         for colour, variable in VARIABLES.items():
             text = text.replace(colour, f"var({variable}, {colour})")
-        label = f'role="img" aria-label="{html.escape(self.title)}"'
-        return re.sub(r"<svg ", f"<svg {label} ", text, count=1)
+        label = f'role="img" aria-label="{html.escape(self.alt)}"'
+        return text.replace("<svg ", f"<svg {label} ", 1)
+
+    @property
+    def alt(self) -> str:
+        """What the picture says, in words: its title and its numbers, some of them where there are many."""
+        head, *rows = self.numbers
+        said = [f"{visible(row[0])}: " + ", ".join(map(" ".join, zip(head[1:], row[1:], strict=True))) for row in rows]
+        few = "; ".join(said[i] for i in evenly(len(said), ALT_ROWS))
+        return f"{self.title}. {few}" + (f"; {len(said)} rows in all, in the table." if len(said) > ALT_ROWS else ".")
 
     _repr_svg_ = svg
 
@@ -143,6 +160,14 @@ def _axes(n: int = 1, height: float = 2.6) -> tuple["Figure", "list[Axes]"]:
     return figure, list(figure.subplots(1, n, squeeze=False)[0])
 
 
+def _legend(figure: "Figure", axes: "Axes", where: Any, **options: Any) -> None:
+    """What the things in ``axes`` are called, where there are two or more to tell apart; in as many lines as a phone needs."""
+    handles, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        columns = 3 if sum(map(len, labels)) < 45 else 2 if sum(map(len, labels)) < 60 else 1
+        figure.legend(handles, labels, ncols=columns, loc=where, fontsize=8, **options)
+
+
 Drawn = tuple["Figure", list[tuple[str, ...]]]
 
 
@@ -162,12 +187,12 @@ def _speed(figures: StoreFigures) -> Drawn:
 
 
 def _bars(names: list[str], values: list[float], label: str, form: str = "{:,.0f}") -> Drawn:
-    figure, (axes,) = _axes(height=0.5 + 0.19 * max(2, len(names)))
+    figure, (axes,) = _axes(height=0.5 + 0.19 * len(names))
     rows = np.arange(len(names))
     bars = axes.barh(rows, values, color=SERIES[0], height=0.7)
     axes.bar_label(bars, [form.format(value) for value in values], padding=3, fontsize=8)
     axes.set_yticks(rows, [visible(name[:LABEL]) for name in names])
-    axes.set_ylim(max(2, len(names)) - 0.45, -0.55)
+    axes.set_ylim(len(names) - 0.45, -0.55)
     axes.spines["left"].set_bounds(-0.5, len(names) - 0.5)
     axes.tick_params(axis="y", length=0)
     axes.margins(x=0.12)
@@ -183,17 +208,24 @@ def _workers(figures: StoreFigures) -> Drawn:
 
 
 def _lengths(figures: StoreFigures) -> Drawn:
-    names = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(LENGTH_EDGES)] + [
-        f"{LENGTH_EDGES[-1]:,} +"
-    ]
+    """Sentences for each length, bin by bin; the few that are longest have no room, and are told."""
+    names = [str(low) if high == low + 1 else f"{low}-{high - 1}" for low, high in pairwise(LENGTH_EDGES)]
+    names.append(f"{LENGTH_EDGES[-1]:,} +")
+    counts, widths = figures.text.lengths, np.diff(LENGTH_EDGES)
+    n_bins = min(len(widths), int(np.searchsorted(np.cumsum(counts), LENGTHS_DRAWN * counts.sum())) + 1)
     figure, (axes,) = _axes()
-    counts = figures.text.lengths
-    axes.bar(np.arange(len(names)), counts, color=SERIES[0])
-    axes.set_xticks(np.arange(len(names)), names, rotation=45, ha="right", rotation_mode="anchor")
-    axes.yaxis.set_major_formatter("{x:,.0f}")
-    axes.set_xlabel("tokens in a sentence")
-    axes.set_ylabel("sentences")
-    return figure, [("tokens", "sentences"), *((name, f"{int(count):,}") for name, count in zip(names, counts, strict=True))]
+    axes.stairs(counts[:n_bins] / widths[:n_bins], LENGTH_EDGES[: n_bins + 1], fill=True, color=SERIES[0])
+    axes.set_xlim(0, LENGTH_EDGES[n_bins])
+    axes.set_xlabel(f"tokens in a sentence ({counts[n_bins:].sum():,} sentences are longer)")
+    axes.set_ylabel("sentences of each length")
+    return figure, [
+        ("tokens", "sentences", "of each length"),
+        *(
+            (name, f"{count:,}", f"{count / width:,.1f}" if width else "")
+            for name, count, width in zip(names, counts.tolist(), [*widths.tolist(), 0], strict=True)
+            if count
+        ),
+    ]
 
 
 def _words(figures: StoreFigures) -> Drawn:
@@ -201,9 +233,10 @@ def _words(figures: StoreFigures) -> Drawn:
 
 
 def _scripts(figures: StoreFigures) -> Drawn:
-    shown = list(figures.text.scripts.items())[:12]
     total = max(1, sum(figures.text.scripts.values()))
-    return _bars([name for name, _ in shown], [100 * count / total for _, count in shown], "% of tokens", "{:.2f}")
+    shares = {name: 100 * count / total for name, count in figures.text.scripts.items()}
+    shown = [name for name, share in shares.items() if share >= 0.005][:12]
+    return _bars(shown, [shares[name] for name in shown], "% of tokens", "{:.2f}")
 
 
 def _norms(figures: StoreFigures) -> Drawn:
@@ -217,7 +250,7 @@ def _norms(figures: StoreFigures) -> Drawn:
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(left=0)
-    axes.set_xlabel("norm of a vector: middle half (bar), 5th to 95th percentile (line), median (tick)")
+    axes.set_xlabel("norm of a vector: median (tick),\nmiddle half (bar), 5th to 95th percentile (line)")
     rows = [(name, *(f"{value:.3g}" for value in row)) for name, row in zip(names, quantiles, strict=True)]
     return figure, [("state", "5%", "25%", "50%", "75%", "95%"), *rows]
 
@@ -234,30 +267,78 @@ def _positions(figures: StoreFigures) -> Drawn:
     axes.set_ylim(bottom=0)
     axes.set_xlabel("position in the sentence, from 0")
     axes.set_ylabel("mean norm")
-    figure.legend(ncols=5, fontsize=8, loc="outside upper right")
-    rows = [(str(i), *(f"{values[i]:.3g}" for values in means.values())) for i in range(vectors.POSITIONS)]
+    _legend(figure, axes, "outside upper right")
+    there = np.flatnonzero(np.isfinite(next(iter(means.values()))))
+    rows = [(str(i), *(f"{values[i]:.3g}" for values in means.values())) for i in there.tolist()]
     return figure, [("place", *means), *rows]
 
 
-def _cosines(figures: StoreFigures) -> Drawn:
+def _similarity(figures: StoreFigures) -> Drawn:
+    """Two measures of how far a layer is of its context, each less what any two vectors have in common."""
+    sample, views = figures.vectors, _views(figures)
+    occurrences = list(vectors.occurrences(sample.token).values())
+    rows = []
+    for name, values in views.items():
+        alike, within = vectors.self_similarity(values, occurrences), vectors.intra_sentence_similarity(values, sample.sentence)
+        rows.append((name, vectors.anisotropy(values), alike, within))
+    figure, (axes,) = _axes()
+    numbers = np.array([row[1:] for row in rows])  # [views, 3]
+    for column, label in ((1, "word's occurrences"), (2, "word and sentence")):
+        axes.plot(numbers[:, column] - numbers[:, 0], "-o", color=SERIES[column - 1], label=label)
+    axes.set_xticks(np.arange(len(views)), list(views))
+    axes.set_xlim(-0.3, len(views) - 0.7)
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.set_ylabel("cosine less anisotropy")
+    _legend(figure, axes, "outside upper right")
+    head = ("", "self-similarity", "within sentences", "anisotropy", "self-similarity, less it", "within sentences, less it")
+    table = [
+        (name, *(f"{value:z.3f}" for value in (alike, within, any_two, alike - any_two, within - any_two)))
+        for name, any_two, alike, within in rows
+    ]
+    return figure, [head, *table]
+
+
+def _cka(figures: StoreFigures) -> Drawn:
     from matplotlib.colors import LinearSegmentedColormap
 
-    names, cosines = figures.manifest.states, vectors.cosines_between_states(figures.vectors.states)
-    figure, (axes,) = _axes(height=1.0 + 0.42 * len(names))
-    shades = LinearSegmentedColormap.from_list("cosine", ["#c96a2b", "#f1f1f1", "#2f7fc1"])
-    axes.imshow(cosines, vmin=-1, vmax=1, cmap=shades, aspect="auto")
-    for i in range(len(names)):
-        for j in range(len(names)):
-            axes.text(j, i, f"{cosines[i, j]:.2f}", ha="center", va="center", fontsize=8, color="#111111")
-    axes.set_xticks(np.arange(len(names)), names)
-    axes.set_yticks(np.arange(len(names)), names)
-    rows = [(name, *(f"{value:.2f}" for value in row)) for name, row in zip(names, cosines, strict=True)]
+    names, members = list(figures.manifest.states), np.eye(len(figures.manifest.states))
+    if figures.manifest.kind == "states" and have_layers(names):
+        n_layers = (len(names) + 1) // 2
+        layers = [[1.0 if (state + 1) // 2 == layer else 0.0 for state in range(len(names))] for layer in range(1, n_layers)]
+        members = np.concatenate([members, layers])  # layer 0 is x
+        names += [vectors.layer_name(layer) for layer in range(1, n_layers)]
+    similarity = vectors.linear_cka(figures.vectors.states, members)
+    figure, (axes,) = _axes(height=1.0 + 0.36 * len(names))
+    shades = LinearSegmentedColormap.from_list("cka", ["#f1f1f1", "#2f7fc1"])
+    axes.imshow(similarity, vmin=0, vmax=1, cmap=shades, aspect="auto")
+    for i, j in np.ndindex(similarity.shape):
+        axes.text(j, i, f"{similarity[i, j]:z.2f}", ha="center", va="center", fontsize=8, color="#111111")
+    axes.set_xticks(np.arange(len(names)), names, fontsize=8)
+    axes.set_yticks(np.arange(len(names)), names, fontsize=8)
+    rows = [(name, *(f"{value:z.2f}" for value in row)) for name, row in zip(names, similarity, strict=True)]
     return figure, [("", *names), *rows]
 
 
 def _anisotropy(figures: StoreFigures) -> Drawn:
-    cosines = vectors.anisotropy(_views(figures))
-    return _bars(list(cosines), list(cosines.values()), "mean cosine of random pairs of tokens", "{:.3f}")
+    """The mean cosine of each state with what a few dimensions add to it, beside their share of the variance."""
+    names, few = list(figures.manifest.states), f"{vectors.DOMINANT} dimensions"
+    shares = np.array([vectors.dominance(figures.vectors.states[:, i].astype(np.float32)) for i in range(len(names))])
+    figure, (cosines, variance) = _axes(2, height=0.9 + 0.26 * len(names))
+    rows_at = np.arange(len(names))
+    cosines.barh(rows_at, shares[:, 0], color=FAINT, label="mean cosine of all pairs")
+    cosines.barh(rows_at, shares[:, 1], color=SERIES[1], height=0.4, label=f"of it by {few}")
+    variance.barh(rows_at, 100 * shares[:, 2], color=SERIES[1], height=0.4)
+    cosines.set_xlabel("mean cosine")
+    variance.set_xlabel("% of the variance")
+    cosines.set_yticks(rows_at, names)
+    variance.set_yticks(rows_at, [""] * len(names))
+    for axes in (cosines, variance):
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        axes.locator_params(axis="x", nbins=4)
+    _legend(figure, cosines, "outside upper left")
+    rows = [(name, f"{a:z.3f}", f"{b:z.3f}", f"{100 * c:.1f}%") for name, (a, b, c) in zip(names, shares, strict=True)]
+    return figure, [("", "mean cosine of all pairs", f"of it by {few}", f"variance in {few}"), *rows]
 
 
 def _maps(figures: StoreFigures) -> Drawn:
@@ -271,13 +352,12 @@ def _maps(figures: StoreFigures) -> Drawn:
             these = plane.points[kinds[plane.rows] == kind]
             if len(these):
                 axes.plot(these[:, 0], these[:, 1], ".", markersize=3.5, color=SERIES[index], label=kind, alpha=0.75)
-        axes.set_title(f"{name}: {100 * sum(plane.explained):.0f}% of the variance", fontsize=9)
+        axes.set_title(f"{name}\n{100 * sum(plane.explained):.0f}% of variance", fontsize=9)
         axes.spines[["left", "bottom"]].set_visible(False)
         axes.set_xticks([])
         axes.set_yticks([])
         rows.append((name, *(f"{100 * share:.1f}%" for share in plane.explained)))
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, ncols=5, loc="outside lower center", fontsize=8, markerscale=2)
+    _legend(figure, panels[0], "outside lower center", markerscale=2)
     return figure, [("", "first component", "second component"), *rows]
 
 
@@ -300,7 +380,7 @@ def _weights(figures: StoreFigures) -> Drawn:
     gammas.invert_yaxis()
     gammas.margins(x=0.2)
     gammas.set_xlabel("γ")
-    figure.legend(*shares.get_legend_handles_labels(), ncols=4, loc="outside upper left", fontsize=8)
+    _legend(figure, shares, "outside upper left")
     rows = [(weight_set.name, *(f"{value:.4f}" for value in weight_set.s), f"{weight_set.gamma:.4f}") for weight_set in sets]
     n_layers = max((len(weight_set.s) for weight_set in sets), default=0)
     return figure, [("set", *(vectors.layer_name(layer) for layer in range(n_layers)), "γ"), *rows]
@@ -334,7 +414,7 @@ PICTURES: Mapping[str, Drawing] = {
     ),
     "workers": Drawing(
         "Shards by worker", "every worker wrote about as many", "one that wrote far fewer: it started late, died, or is slower",
-        _workers, lambda figures: figures.job.shards_by_worker,
+        _workers, lambda figures: len(figures.job.shards_by_worker) > 1,
     ),
     "lengths": Drawing(
         "Lengths of sentences", "one hump, for prose between 8 and 48 tokens",
@@ -353,6 +433,24 @@ PICTURES: Mapping[str, Drawing] = {
         "one layer with all of s, or a γ far from those of other tasks on the same model", _weights,
         lambda figures: figures.manifest.mix,
     ),
+    "similarity": Drawing(
+        "Self-similarity and intra-sentence similarity, corrected for anisotropy",
+        "1 less the anisotropy in layer 0, where a word has one vector; higher layers lower, as the context tells",
+        "self-similarity of higher layers as high as layer 0's (the context is not read), or near 0 (words are lost)",
+        _similarity, _has_rows,
+    ),
+    "cka": Drawing(
+        "Linear CKA between states and layers", "1 on the diagonal; neighbouring layers of one direction most alike",
+        "two different ones at 1: a layer was written twice; near 0 throughout: a layer is noise", _cka, _has_states,
+    ),
+    "anisotropy": Drawing(
+        "Anisotropy and dominant dimensions", "mean cosines well below 1, for ELMo 0.05 to 0.5, and added by many dimensions",
+        "near 1, or most of the cosine or variance from a few dimensions: cosines say little", _anisotropy, _has_rows,
+    ),
+    "maps": Drawing(
+        "Maps of a sample", "kinds of token in regions of their own, the clearer the lower the layer",
+        "a single clump with a few points far away, or two components with nearly all of the variance", _maps, _has_rows,
+    ),
     "norms": Drawing(
         "Norms by state", "bars apart from zero; states of one layer, forward and backward, alike",
         "a state at zero, one direction far from the other, or lines a hundred times as long as the bar", _norms, _has_rows,
@@ -360,17 +458,5 @@ PICTURES: Mapping[str, Drawing] = {
     "positions": Drawing(
         "Norms by position in the sentence", "level from the second or third word on, and near that at the first",
         "a first word far off the rest: the start is cold (start state zero), or belongs to another model", _positions, _has_rows,
-    ),
-    "cosines": Drawing(
-        "Cosine between the states of a token", "1 on the diagonal; forward and backward of one layer nearly unrelated",
-        "two different states at 1: a layer was written twice", _cosines, _has_states,
-    ),
-    "anisotropy": Drawing(
-        "Anisotropy", "above 0 and well below 1, for ELMo 0.05 to 0.5", "near 1: all vectors point one way, cosines say little",
-        _anisotropy, _has_rows,
-    ),
-    "maps": Drawing(
-        "Maps of a sample", "kinds of token in regions of their own, the clearer the lower the layer",
-        "a single clump with a few points far away, or two components with nearly all of the variance", _maps, _has_rows,
     ),
 }  # fmt: skip

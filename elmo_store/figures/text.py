@@ -91,13 +91,14 @@ def text_figures(tables: Iterable[pa.Table], n_commonest: int = 25) -> TextFigur
 
 
 def script_of(word: str) -> str:
-    """Script of the first letter of ``word`` (Latin, Cyrillic, Cjk, …) as its Unicode name begins; `NO_SCRIPT` without one."""
+    """Script of the first letter of ``word`` (Latin, Cyrillic, Han, …) as its Unicode name begins; `NO_SCRIPT` without one."""
     return next((_script_of_letter(character) for character in word if character.isalpha()), NO_SCRIPT)
 
 
 @cache
 def _script_of_letter(letter: str) -> str:
-    return unicodedata.name(letter, "unnamed").partition(" ")[0].partition("-")[0].capitalize()
+    first = unicodedata.name(letter, "unnamed").partition(" ")[0].partition("-")[0]
+    return "Han" if first == "CJK" else first.capitalize()
 
 
 def is_strange(word: str) -> bool:

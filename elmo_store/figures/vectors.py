@@ -3,7 +3,7 @@
 A *view* is one vector a token: a layer of a biLM, or one weight set of a mixed store: name → [n, d].
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,10 @@ from elmo_store.mixing.scalar_mix import layers_of_states
 
 Float = npt.NDArray[np.float32]
 Int = npt.NDArray[np.int64]
-PAIRS = 20_000
 MAP_POINTS = 600
 POSITIONS = 24
+OFTEN = 8  # occurrences that a word needs to be measured
+DOMINANT = 3  # dimensions
 
 
 def views_of(states: npt.NDArray[Any], names: Sequence[str], kind: str) -> dict[str, Float]:
@@ -60,27 +61,61 @@ def norms_by_position(views: Mapping[str, Float], position: Int) -> dict[str, np
     return means
 
 
-def cosines_between_states(states: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Mean cosine between the states of the same token: [n, states, p] → [states, states]."""
-    n, n_states, width = states.shape
-    flat = unit(states.reshape(n * n_states, width).astype(np.float32)).reshape(n, n_states, width)
-    return np.einsum("nip,njp->ij", flat, flat, dtype=np.float64, optimize=True) / max(1, n)
+def mean_cosine_by_dimension(units: Float) -> npt.NDArray[np.float64]:
+    """What each dimension adds to the mean cosine of all pairs of different rows: unit rows [n, d] → [d]; 0 for one."""
+    n = len(units)
+    squares = np.einsum("nd,nd->d", units, units, dtype=np.float64)
+    added: npt.NDArray[np.float64] = (units.sum(axis=0, dtype=np.float64) ** 2 - squares) / max(1, n * (n - 1))
+    return added
 
 
-def anisotropy(views: Mapping[str, Float], seed: int = 0) -> dict[str, float]:
-    """Mean cosine of random pairs of different rows, for each view; 0 for fewer than two rows."""
-    cosines = {}
-    for name, vectors in views.items():
-        n = len(vectors)
-        if n < 2:
-            cosines[name] = 0.0
-            continue
-        random = np.random.default_rng(seed)
-        left = random.integers(0, n, PAIRS)
-        right = (left + random.integers(1, n, PAIRS)) % n
-        units = unit(vectors)
-        cosines[name] = float(np.einsum("nd,nd->n", units[left], units[right]).mean())
-    return cosines
+def anisotropy(vectors: Float) -> float:
+    """Mean cosine of all pairs of different rows, 0 for fewer than two: the baseline of Ethayarajh 2019 (arXiv:1909.00512)."""
+    return float(mean_cosine_by_dimension(unit(vectors)).sum())
+
+
+def self_similarity(vectors: Float, occurrences: Iterable[Int]) -> float:
+    """Mean over words of the mean cosine of all pairs of a word's rows (Ethayarajh 2019, not corrected); NaN without words."""
+    units = unit(vectors)
+    each = [mean_cosine_by_dimension(units[rows]).sum() for rows in occurrences]
+    return float(np.mean(each)) if each else float("nan")
+
+
+def intra_sentence_similarity(vectors: Float, sentence: Int) -> float:
+    """Mean over sentences of the mean cosine of a row to the mean of its sentence's (Ethayarajh 2019, not corrected).
+
+    Sentences of one row are left out; NaN without others.
+    """
+    _, place, sizes = np.unique(sentence, return_inverse=True, return_counts=True)
+    sums = np.zeros((len(sizes), vectors.shape[1]), np.float32)
+    np.add.at(sums, place, vectors)
+    cosines = np.einsum("nd,nd->n", unit(vectors), unit(sums)[place])
+    means = np.bincount(place, cosines, len(sizes)) / sizes
+    return float(means[sizes > 1].mean()) if (sizes > 1).any() else float("nan")
+
+
+def linear_cka(states: npt.NDArray[Any], members: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Linear CKA (Kornblith et al. 2019, arXiv:1905.00414) of representations that are states side by side.
+
+    [n, states, p] and members [m, states], 1 where the representation has the state → [m, m], 0 for one that doesn't vary.
+    """
+    centred = [column - column.mean(axis=0) for column in np.moveaxis(states.astype(np.float32), 1, 0)]
+    shared = np.array([[np.square(a.T @ b, dtype=np.float64).sum() for b in centred] for a in centred])
+    shared = members @ shared @ members.T  # the squared norm of a product of blocks is the sum of theirs
+    lengths = np.sqrt(np.diag(shared))
+    similarity: npt.NDArray[np.float64] = shared / np.maximum(np.outer(lengths, lengths), 1e-30)
+    return similarity
+
+
+def dominance(vectors: Float) -> tuple[float, float, float]:
+    """Whether a few dimensions rule (Timkey and van Schijndel 2021, arXiv:2109.04404).
+
+    The mean cosine of all pairs of rows; what the `DOMINANT` dimensions that add most add to it; the share of the variance that
+    the `DOMINANT` dimensions of most variance have.
+    """
+    added, variances = mean_cosine_by_dimension(unit(vectors)), vectors.var(axis=0, dtype=np.float64)
+    of_few = np.sort(variances)[-DOMINANT:].sum() / max(float(variances.sum()), 1e-30)
+    return float(added.sum()), float(np.sort(added)[-DOMINANT:].sum()), float(of_few)
 
 
 @dataclass(frozen=True)
@@ -135,11 +170,25 @@ def kind_of_token(token: str) -> str:
 TOKEN_KINDS = ("word", "Capitalised", "number", "punctuation", "other")
 
 
-def telling_words(tokens: Sequence[str], n_words: int = 4, at_least: int = 4) -> list[str]:
-    """Words to show neighbours of: lower-case, 4 letters or more, not rare, no function words of English; commonest first."""
-    counts: dict[str, int] = {}
-    for token in tokens:
-        if len(token) >= 4 and token.isalpha() and token.islower() and token not in ENGLISH:
-            counts[token] = counts.get(token, 0) + 1
-    fit = [word for word, count in counts.items() if count >= at_least]
-    return sorted(fit, key=lambda word: (-counts[word], word))[:n_words]
+def occurrences(tokens: Iterable[str]) -> dict[str, Int]:
+    """The rows of each token that occurs `OFTEN` times or more."""
+    rows: dict[str, list[int]] = {}
+    for row, token in enumerate(tokens):
+        rows.setdefault(token, []).append(row)
+    return {token: np.array(where) for token, where in rows.items() if len(where) >= OFTEN}
+
+
+def telling_words(rows: Mapping[str, Int], vectors: Float, n_words: int = 4) -> list[str]:
+    """Words to show neighbours of: lower-case, 4 letters or more, no function words of English; those of most spread first.
+
+    The spread is the variance of a word's unit vectors along the direction of most, which senses that lie apart make large; of
+    `OFTEN` evenly chosen occurrences of each word, so that it can be compared.
+    """
+
+    def spread(word: str) -> float:
+        chosen = rows[word][np.linspace(0, len(rows[word]) - 1, OFTEN).round().astype(np.int64)]
+        units = unit(vectors[chosen])
+        return float(np.linalg.norm(units - units.mean(axis=0), ord=2))
+
+    fit = [word for word in rows if len(word) >= 4 and word.isalpha() and word.islower() and word not in ENGLISH]
+    return sorted(fit, key=lambda word: (-spread(word), word))[:n_words]

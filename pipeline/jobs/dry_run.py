@@ -38,9 +38,9 @@ SCRIPTS_OF_LANGUAGE = {
     "Greek": ("Greek",),
     "Arabic": ("Arabic",),
     "Hebrew": ("Hebrew",),
-    "Chinese": ("Cjk",),
-    "Japanese": ("Cjk", "Hiragana", "Katakana"),
-    "Korean": ("Hangul", "Cjk"),
+    "Chinese": ("Han",),
+    "Japanese": ("Han", "Hiragana", "Katakana"),
+    "Korean": ("Hangul", "Han"),
 }
 
 

@@ -14,8 +14,10 @@ from elmo_store.figures import plots, vectors
 from elmo_store.figures.gather import StoreFigures
 from elmo_store.notebook import visible
 from pipeline.cli.terminal import duration, quantity
+from pipeline.progress.summary import engine_use
 
 N_NEIGHBOURS = 4
+VECTOR_PICTURES = ("weights", "similarity", "cka", "anisotropy", "maps", "norms", "positions")
 
 STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
@@ -24,12 +26,12 @@ def page(figures: StoreFigures) -> str:
     """The whole report. ImportError without Matplotlib, naming the extra."""
     name = figures.url.rstrip("/").rpartition("/")[2] or figures.url
     sections = [
-        ("job", "The job", job(figures), ("speed", "workers")),
+        ("vectors", "The vectors", sampled(figures), VECTOR_PICTURES),
+        ("neighbours", "Nearest neighbours in context", neighbours(figures), ()),
         ("text", "The text", text(figures), ("lengths", "words", "scripts")),
         *([("fields", "Groups by field", groups(figures), ())] if figures.groups else []),
         ("refused", "Refused records", refused(figures), ()),
-        ("vectors", "The vectors", sampled(figures), ("weights", "norms", "positions", "cosines", "anisotropy", "maps")),
-        ("neighbours", "Nearest neighbours in context", neighbours(figures), ()),
+        ("job", "The job", job(figures), ("speed", "workers")),
     ]
     nav = "\n".join(f'<a href="#{anchor}">{title}</a>' for anchor, title, *_ in sections)
     body = "\n".join(
@@ -97,9 +99,10 @@ def pictures(figures: StoreFigures, names: Iterable[str]) -> str:
             continue
         picture = plots.draw(name, figures)
         numbers = table(picture.numbers[1:], picture.numbers[0])
-        half = " half" if name in ("words", "cosines") else ""  # tall ones
+        half = " half" if name in ("words", "cka") else ""  # tall ones
+        drawings = f'<div class="plot{half}">{picture.svg()}</div><div class="plot phone">{picture.svg(plots.NARROW)}</div>'
         drawn.append(
-            f'<figure><h3>{html.escape(picture.title)}</h3><div class="plot{half}">{picture.svg()}</div>'
+            f"<figure><h3>{html.escape(picture.title)}</h3>{drawings}"
             f"<figcaption><p><b>Expected:</b> {html.escape(picture.expected)}.</p>"
             f"<p><b>A bad sign:</b> {html.escape(picture.bad_sign)}.</p></figcaption>"
             f"<details><summary>the numbers</summary>{numbers}</details></figure>"
@@ -121,6 +124,8 @@ def job(figures: StoreFigures) -> str:
     ]
     if span:
         rows.append(("from first to last shard", f"{duration(span)}, pauses included"))
+    if engine := engine_use(figures.job.engine):
+        rows.append(("engine", engine))
     rows.append(("software", ", ".join(f"{name} {version}" for name, version in manifest.software.items())))
     return table(rows)
 
@@ -183,11 +188,12 @@ def sampled(figures: StoreFigures) -> str:
 def neighbours(figures: StoreFigures) -> str:
     """For a few words, the nearest occurrences of any word, view by view."""
     sample = figures.vectors
-    words = vectors.telling_words(sample.token)
+    views = vectors.views_of(sample.states, figures.manifest.states, figures.manifest.kind)
+    words = vectors.telling_words(vectors.occurrences(sample.token), list(views.values())[-1])
     if not words:
         return "<p>No word occurs often enough in the sample.</p>"
-    views = vectors.views_of(sample.states, figures.manifest.states, figures.manifest.kind)
     expected = (
+        "<p>Words whose occurrences differ most.</p>"
         "<p><b>Expected:</b> in layer 0 the same word everywhere; higher up words in a like role and sense. "
         "<b>A bad sign:</b> the same few neighbours for every word, or punctuation.</p>"
     )
@@ -201,7 +207,7 @@ def _neighbours_of(word: str, figures: StoreFigures, views: Mapping[str, vectors
     groups = []
     for name, values in views.items():
         near = vectors.nearest(values, index, N_NEIGHBOURS, np.asarray(same_sentence))
-        rows = [f"<td>{cosine:.3f}</td><td>{_in_context(figures, other)}</td>" for other, cosine in near]
+        rows = [f"<td>{cosine:z.3f}</td><td>{_in_context(figures, other)}</td>" for other, cosine in near]
         if rows:
             rows[0] = f'<th scope="rowgroup" rowspan="{len(rows)}">{shown(name)}</th>{rows[0]}'
         groups.append("<tbody>" + "".join(f"<tr>{row}</tr>" for row in rows) + "</tbody>")

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from elmo_store.figures import gather, text, vectors
 from elmo_store.format.markers import ShardMarker
 from tests.store.support import LENGTHS, make_store
 
+Row = npt.NDArray[np.float64]
 WORDS = st.sampled_from(["the", "The", ",", "東京", "Москва", "x" * 49, "a\ufffdb", "7", "naïve", ""])
 
 
@@ -35,7 +37,7 @@ def test_text_is_counted_as_by_hand(parts: list[list[list[str]]]) -> None:
 
 @pytest.mark.parametrize(
     ("word", "script"),
-    [("naïve", "Latin"), ("Москва", "Cyrillic"), ("東京", "Cjk"), ("3rd", "Latin"), ("…", "none"), ("", "none")],
+    [("naïve", "Latin"), ("Москва", "Cyrillic"), ("東京", "Han"), ("3rd", "Latin"), ("…", "none"), ("", "none")],
 )
 def test_scripts(word: str, script: str) -> None:
     assert text.script_of(word) == script
@@ -53,7 +55,18 @@ def test_even_choices_are_ends_and_no_more_than_asked_for(n: int, most: int) -> 
 def test_rates_give_all_tokens_back_and_workers_are_counted() -> None:
     markers = [
         ShardMarker(
-            i, 0, 1, (), "", {"tokens": 100, "finished": 110.0 + 10 * i, "worker": f"h:{i % 2}", "call_began": 100.0 + 10 * i}
+            i,
+            0,
+            1,
+            (),
+            "",
+            {
+                "tokens": 100,
+                "finished": 110.0 + 10 * i,
+                "worker": f"h:{i % 2}",
+                "call_began": 100.0 + 10 * i,
+                "engine_cells": 10.0,
+            },
         )
         for i in range(6)
     ]
@@ -62,6 +75,7 @@ def test_rates_give_all_tokens_back_and_workers_are_counted() -> None:
     assert float((found.tokens_per_second * seconds).sum()) == pytest.approx(600)
     assert found.shards_by_worker == {"h:0": 3, "h:1": 3}
     assert found.span_seconds == pytest.approx(60)
+    assert found.engine == {"engine_cells": 60.0}
     assert gather.job_figures([]).span_seconds == 0
 
 
@@ -82,16 +96,76 @@ def test_vectors_against_plain_numpy() -> None:
     assert list(views) == ["layer 0 (x)", "layer 1", "layer 2"]
     layer = np.concatenate([states[:, 1], states[:, 2]], axis=1).astype(np.float32)
     assert np.array_equal(views["layer 1"], layer)
-    cosine = vectors.cosines_between_states(states)
-    assert np.allclose(np.diag(cosine), 1, atol=1e-3)
-    a, b = states[:, 0].astype(np.float64), states[:, 3].astype(np.float64)
-    by_hand = ((a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)).mean()
-    assert cosine[0, 3] == pytest.approx(by_hand, abs=1e-4)
     same = vectors.nearest(layer, 7, 3, np.zeros(50, bool))
     cosines = layer @ layer[7] / np.linalg.norm(layer, axis=1) / np.linalg.norm(layer[7])
     assert [row for row, _ in same] == [int(i) for i in np.argsort(-cosines) if i != 7][:3]
-    assert vectors.anisotropy({"v": np.ones((9, 4), np.float32)})["v"] == pytest.approx(1)
-    assert vectors.anisotropy({"v": np.ones((1, 4), np.float32)})["v"] == 0
+
+
+def cosine(a: Row, b: Row) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 5))
+def test_measures_of_contextual_vectors_are_their_definitions(seed: int, n: int, width: int) -> None:
+    """Pair by pair as Ethayarajh 2019 writes them, where the code has closed forms."""
+    random = np.random.default_rng(seed)
+    rows = (random.standard_normal((n, width)) + 0.5).astype(np.float32)
+    wide = rows.astype(np.float64)
+
+    def of_pairs(chosen: list[int]) -> float:
+        pairs = [cosine(wide[i], wide[j]) for i in chosen for j in chosen if i != j]
+        return float(np.mean(pairs)) if pairs else 0.0
+
+    assert vectors.anisotropy(rows) == pytest.approx(of_pairs([*range(n)]), abs=1e-5)
+    groups = [[*range(0, n, 2)], [*range(n // 2, n)]]
+    alike = vectors.self_similarity(rows, map(np.array, groups))
+    assert alike == pytest.approx(np.mean([of_pairs(group) for group in groups]), abs=1e-5)
+    sentence = np.sort(random.integers(0, 4, n))
+    within = [
+        np.mean([cosine(row, wide[sentence == number].mean(axis=0)) for row in wide[sentence == number]])
+        for number in set(sentence.tolist())
+        if (sentence == number).sum() > 1
+    ]
+    found = vectors.intra_sentence_similarity(rows, sentence)
+    assert np.isnan(found) if not within else found == pytest.approx(np.mean(within), abs=1e-3)
+    units = wide / np.linalg.norm(wide, axis=1, keepdims=True)
+    added = [
+        sum(units[i, d] * units[j, d] for i in range(n) for j in range(n) if i != j) / max(1, n * (n - 1)) for d in range(width)
+    ]
+    variances = wide.var(axis=0)
+    mean, by_few, share = vectors.dominance(rows)
+    assert mean == pytest.approx(sum(added), abs=1e-5)
+    assert by_few == pytest.approx(sum(sorted(added)[-vectors.DOMINANT :]), abs=1e-5)
+    assert share == pytest.approx(sum(sorted(variances)[-vectors.DOMINANT :]) / variances.sum() if n > 1 else 0, abs=1e-4)
+
+
+def test_linear_cka_against_gram_matrices() -> None:
+    """As Kornblith et al. 2019 define it, over rows; a turned and scaled layer is the same, one that doesn't vary is none."""
+    random = np.random.default_rng(3)
+    states = random.standard_normal((40, 5, 6))
+    states[:, 3] = 7 * states[:, 1] @ np.linalg.qr(random.standard_normal((6, 6)))[0] + 2
+    states[:, 4] = 1
+    members = np.array([*np.eye(5), [0, 1, 1, 0, 0]])
+    found = vectors.linear_cka(states, members)
+    centre = np.eye(40) - 1 / 40
+    layers = [*np.moveaxis(states, 1, 0), np.concatenate([states[:, 1], states[:, 2]], axis=1)]
+    grams = [centre @ layer @ layer.T @ centre for layer in layers]
+    for i, j in np.ndindex(found.shape):
+        lengths = np.linalg.norm(grams[i]) * np.linalg.norm(grams[j])
+        assert found[i, j] == pytest.approx((grams[i] * grams[j]).sum() / lengths if 4 not in (i, j) else 0, abs=1e-4)
+    assert found[1, 3] == pytest.approx(1, abs=1e-4)
+    assert found[0, 1] < 0.5
+
+
+def test_words_of_two_senses_come_before_commoner_ones() -> None:
+    random = np.random.default_rng(5)
+    tokens = ["bank"] * 10 + ["tree"] * 40 + ["the"] * 50 + ["rare"] * 4
+    rows = (random.standard_normal((len(tokens), 16)) * 0.1 + 1).astype(np.float32)
+    rows[5:10] *= -1  # the other bank
+    rows[50:100] = random.standard_normal((50, 16))
+    occurrences = vectors.occurrences(tokens)
+    assert {word: len(found) for word, found in occurrences.items()} == {"bank": 10, "tree": 40, "the": 50}
+    assert vectors.telling_words(occurrences, rows) == ["bank", "tree"]
 
 
 def test_a_map_finds_the_plane_that_the_points_lie_in() -> None:
