@@ -21,7 +21,7 @@ from fsspec.spec import AbstractBufferedFile
 from obstore import exceptions
 from obstore.store import AzureStore, S3Store
 
-from elmo_store.storage.data import size_of
+from elmo_store.storage.data import pieces_of, size_of
 from elmo_store.storage.object_options import Settings, abfs_settings, botocore_credentials, s3_settings
 
 AT_ONCE = 32  # requests of one call
@@ -101,7 +101,8 @@ class ObjectStoreFileSystem(AbstractFileSystem):
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
         """Put an object whole; FileExistsError with ``mode`` create if there is one."""
-        self._put(self._strip_protocol(path), value, size_of(value), mode)
+        pieces = [memoryview(piece).cast("B") for piece in pieces_of(value)]  # PyArrow's have signed bytes, which obstore refuses
+        self._put(self._strip_protocol(path), pieces, size_of(value), mode)
 
     def put_file(self, lpath: str, rpath: str, callback: Any = None, mode: str = "overwrite", **_: Any) -> None:
         """Put what a local file holds, in bounded memory; ``mode`` as of `pipe_file`, for which 5 GiB are the most."""
