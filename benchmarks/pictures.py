@@ -1,12 +1,14 @@
 """The pages' pictures.
 
-    python -m benchmarks.pictures store STORE FOLDER        the README's report.png and explore.png, of the sample's store
+    python -m benchmarks.pictures store STORE FOLDER        the README's report.png and explore.png, of the sample's store, and
+                                                            their data, which a test compares with what is drawn today
     python -m benchmarks.pictures curve RUN/training FILE   a training run's curve, .svg, .png or .pdf
 
 STORE is made by ``elmo-store embed examples/sample --output STORE``. The first needs a headless Chromium (apt-get install
 chromium chromium-driver) and the extras plot, explore and test, the second Matplotlib.
 """
 
+import json
 import sys
 import threading
 import time
@@ -18,12 +20,16 @@ import numpy.typing as npt
 
 import elmo_store
 from benchmarks.support import options_of, working_folder
+from elmo_store.figures.plots import PICTURES
+from elmo_store.figures.plots import draw as draw_picture
 from model.training.run import CURVE, POINTS
 from pipeline.commands.report import write_report
 from pipeline.explore.server import bound, server
 from pipeline.explore.service import Service
+from pipeline.report.page import VECTOR_PICTURES
 from tests.look.browser import WIDTH, chromium
 
+Data = dict[str, Any]
 WORD = "states"
 DIRECTIONS = (("forward", "#0b6fb8", "-", "o"), ("backward", "#d1600f", "--", "s"))
 EXPLORER_HEIGHT = 1350  # pixels: down to the neighbours
@@ -47,15 +53,39 @@ def main() -> int:
 
 
 def report(driver: Any, store: elmo_store.Store, page: Path, picture: Path) -> None:
+    keep(picture, report_data(store))
     write_report(store.root, str(page))
     driver.get(page.as_uri())
     driver.execute_script("document.querySelector('#vectors').scrollIntoView()")
     driver.save_screenshot(str(picture))
 
 
+def keep(picture: Path, data: Data) -> None:
+    """A picture's data beside it, a thing of it a line."""
+    lines = (f"{json.dumps(name)}: {json.dumps(value, ensure_ascii=False)}" for name, value in data.items())
+    picture.with_suffix(".json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+def report_data(store: elmo_store.Store) -> Data:
+    """The numbers of the report's pictures of vectors: each one's title → rows of cells; and whose they are."""
+    figures = store.plot.figures
+    drawn = [draw_picture(name, figures) for name in VECTOR_PICTURES if PICTURES[name].applies(figures)]
+    return {"model": store.manifest.model.fingerprint, **{one.title: [list(row) for row in one.numbers] for one in drawn}}
+
+
+def explore_data(service: Service, store: elmo_store.Store) -> Data:
+    """The nearest occurrences to the first occurrence of `WORD` by layer: cosine and word; and whose they are."""
+    sentence = service.sentence(service.search(WORD)["hits"][0]["number"])
+    place = [token.lower() for token in sentence["tokens"]].index(WORD)
+    layers = service.neighbours(str(sentence["first_row"] + place), None)["layers"]
+    near = {layer["name"]: [[f"{one['cosine']:.3f}", one["word"]] for one in layer["found"]] for layer in layers}
+    return {"model": store.manifest.model.fingerprint, **near}
+
+
 def explore(driver: Any, store: elmo_store.Store, picture: Path) -> None:
     service = Service(store)
     service.wait()
+    keep(picture, explore_data(service, store))
     listener = bound("127.0.0.1", 0)
     serving = server(service, "token", listener, "127.0.0.1")
     thread = threading.Thread(target=serving.run, kwargs={"sockets": [listener]}, daemon=True)

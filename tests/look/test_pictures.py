@@ -1,0 +1,62 @@
+"""The README's pictures are of the model that ships: their data, kept beside them, is what is drawn of the sample today."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import elmo_store
+from pipeline.main import main
+
+pytest.importorskip("matplotlib", reason="Matplotlib is not installed: pip install '.[plot]'")
+pytest.importorskip("duckdb", reason="the explorer's packages are not installed: pip install '.[explore]'")
+from benchmarks.pictures import explore_data, report_data
+from pipeline.explore.service import Service
+
+REMEDY = "draw the pictures again: python -m benchmarks.pictures store"
+
+
+def kept(repo_dir: Path, name: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((repo_dir / "docs" / f"{name}.json").read_text(encoding="utf-8"))
+    assert (repo_dir / "docs" / f"{name}.png").is_file()
+    return data
+
+
+def close(cell: str, other: str) -> bool:
+    """Whether two cells are one, as far as processors agree."""
+    number = r"-?[\d,]*\.?\d+%?"
+    if not (re.fullmatch(number, cell) and re.fullmatch(number, other)):
+        return cell == other
+    a, b = (float(text.rstrip("%").replace(",", "")) / (100 if text.endswith("%") else 1) for text in (cell, other))
+    return a == pytest.approx(b, rel=0.02, abs=0.02)
+
+
+def test_the_pictures_are_of_the_packaged_model_and_of_what_is_drawn_today(named_store: Path, repo_dir: Path) -> None:
+    """Their numbers are compared below; what they are called, here."""
+    store = elmo_store.open(named_store)
+    today = report_data(store)
+    assert {name: rows if name == "model" else rows[0] for name, rows in kept(repo_dir, "report").items()} == {
+        name: rows if name == "model" else rows[0] for name, rows in today.items()
+    }, REMEDY
+    assert kept(repo_dir, "explore")["model"] == store.manifest.model.fingerprint, REMEDY
+
+
+@pytest.mark.slow
+def test_the_pictures_numbers_are_those_of_the_sample(tmp_path: Path, repo_dir: Path) -> None:
+    assert main(["embed", str(repo_dir / "examples/sample"), "--output", str(tmp_path / "sample"), "--quiet"]) == 0
+    store = elmo_store.open(tmp_path / "sample")
+    today, then = report_data(store), kept(repo_dir, "report")
+    assert today.keys() == then.keys()
+    for title, rows in then.items():
+        cells = [(cell, other) for row, now in zip(rows, today[title], strict=True) for cell, other in zip(row, now, strict=True)]
+        assert not [(cell, other) for cell, other in cells if not close(cell, other)], f"{title}: {REMEDY}"
+    service = Service(store)
+    service.wait()
+    near, before = explore_data(service, store), kept(repo_dir, "explore")
+    assert near.keys() == before.keys()
+    for layer in near.keys() - {"model"}:
+        assert all(close(a, b) for (a, _), (b, _) in zip(near[layer], before[layer], strict=True)), f"{layer}: {REMEDY}"
+        same = {word for _, word in near[layer]} & {word for _, word in before[layer]}
+        assert len(same) >= len({word for _, word in before[layer]}) / 2, f"{layer}: {REMEDY}"
