@@ -2,6 +2,7 @@
 
 neighbours   nearest rows by any mix: exact over a sample, approximate by an index kept beside the store
 senses       a word's occurrences in a plane and in clusters
+lists        an index that grows on disk
 service      what the page asks for, as plain functions
 turns        one computation at a time, the newest question first
 server       the routes, the token, the headers

@@ -32,13 +32,14 @@ from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from elmo_store.store import Collection, Store
+from pipeline.explore.lists import Lists
 
 INDEX, LENGTHS = f"{FOLDER}/rows.faiss", f"{FOLDER}/lengths.npy"
 REMEDY = "elmo-store index STORE"
-BLOCK_ROWS = 32_768
+BLOCK_BYTES = 64 << 20  # of rows in float32, added at a time
 GRAM_ROWS = 1024
 MOST_LISTS = 4096
-TRAINING_ROWS_A_LIST, TRAINING_BLOCK = 40, 64  # neighbouring rows are read together
+TRAINING_ROWS_A_LIST, TRAINING_BLOCK, TRAINING_BYTES = 40, 64, 1 << 30  # neighbouring rows are read together
 LISTS_LOOKED_AT = 24
 CANDIDATES = 256
 OWN_WORD = 0.9995  # cosine from which, in layer 0 and 8 bits a number, it is the query's own word
@@ -204,33 +205,49 @@ def build(store: Store, on_progress: Callable[[int, int], None] = lambda done, t
 
 
 def _build(holder: LeaseHolder, store: Store, on_progress: Callable[[int, int], None]) -> dict[str, Any]:
+    n, root = store.n_rows, store.root
+    layers = Layers(len(store.states), store.channels, store.manifest.kind)
+    index = _trained(store, layers)
+    block_rows = max(1, BLOCK_BYTES // (index.d * 4))
+    with scratch_folder() as folder:
+        index_path, lengths_path = (folder / Path(name).name for name in (INDEX, LENGTHS))
+        lengths = np.lib.format.open_memmap(lengths_path, "w+", np.float16, (n, len(layers.slices)))
+        lists = Lists(index, folder)
+        for first in range(0, n, block_rows):
+            stop = min(first + block_rows, n)
+            units, lengths[first:stop] = layers.units(store.read(rows=slice(first, stop)))
+            lists.add(units, first)
+            on_progress(stop, n)
+        lengths.flush()
+        lists.write(index_path)
+        facts = {
+            "rows": n,
+            "lists": index.nlist,
+            "store": _identity(store),
+            "kind": store.manifest.kind,
+            "states": list(store.states),
+        }
+        withdraw(root, FOLDER)
+        objects = []
+        for name, path in ((INDEX, index_path), (LENGTHS, lengths_path)):
+            objects.append(ObjectRecord(name, path.stat().st_size, _sha256(path)))
+            root.put_file(name, str(path))
+    publish(holder, FOLDER, facts, objects)
+    return facts
+
+
+def _trained(store: Store, layers: Layers) -> Any:
+    """An empty index whose lists are those of a sample of the rows, of `TRAINING_BYTES` at most in float32."""
     import faiss
 
     n, width = store.n_rows, len(store.states) * store.channels
-    layers = Layers(len(store.states), store.channels, store.manifest.kind)
-    n_lists = int(max(1, min(MOST_LISTS, n // TRAINING_ROWS_A_LIST, round(n**0.5))))
+    most_rows = min(n, TRAINING_BYTES // (4 * width))
+    n_lists = int(max(1, min(MOST_LISTS, most_rows // TRAINING_ROWS_A_LIST, round(n**0.5))))
     index = faiss.index_factory(width, f"IVF{n_lists},SQ8", faiss.METRIC_INNER_PRODUCT)
     blocks = evenly(-(-n // TRAINING_BLOCK), max(1, n_lists * TRAINING_ROWS_A_LIST // TRAINING_BLOCK))
     rows = np.concatenate([np.arange(b * TRAINING_BLOCK, min((b + 1) * TRAINING_BLOCK, n)) for b in blocks])
     index.train(layers.units(store.read(rows=rows))[0])
-    lengths = np.empty((n, len(layers.slices)), np.float16)
-    for first in range(0, n, BLOCK_ROWS):
-        stop = min(first + BLOCK_ROWS, n)
-        units, lengths[first:stop] = layers.units(store.read(rows=slice(first, stop)))
-        index.add(units)
-        on_progress(stop, n)
-    identity = _identity(store)
-    facts = {"rows": n, "lists": n_lists, "store": identity, "kind": store.manifest.kind, "states": list(store.states)}
-    withdraw(store.root, FOLDER)
-    objects = []
-    with scratch_folder() as folder:
-        for name, write in ((INDEX, lambda p: faiss.write_index(index, p)), (LENGTHS, lambda p: np.save(p, lengths))):
-            path = folder / Path(name).name
-            write(str(path))
-            objects.append(ObjectRecord(name, path.stat().st_size, _sha256(path)))
-            store.root.put_file(name, str(path))
-    publish(holder, FOLDER, facts, objects)
-    return facts
+    return index
 
 
 def _sha256(path: Path) -> str:

@@ -5,6 +5,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -17,6 +18,7 @@ from elmo_store.figures.gather import VectorSample, sample_vectors
 from elmo_store.figures.vectors import unit
 from pipeline.explore import neighbours
 from pipeline.explore import service as explorer
+from pipeline.explore.lists import Lists
 from pipeline.explore.neighbours import Sample, query_layers
 from pipeline.explore.senses import senses, silhouette
 from pipeline.explore.service import BadRequestError, OwnSentenceError, Service, embed_own
@@ -178,6 +180,26 @@ def test_the_index_finds_what_exact_search_finds(tmp_path: Path, form: str) -> N
             same += len({one.row for one in exact} & {one.row for one in near})
             total += 10
     assert same / total > 0.5  # random vectors are the hardest case: nothing is near anything
+
+
+def test_an_index_that_grew_on_disk_is_the_one_that_memory_would_hold(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((500, 16)).astype(np.float32)
+    whole, empty = (faiss.index_factory(16, "IVF8,SQ8", faiss.METRIC_INNER_PRODUCT) for _ in range(2))
+    whole.train(rows)
+    whole.add(rows)
+    faiss.write_index(whole, str(tmp_path / "whole"))
+    empty.train(rows)
+    lists = Lists(empty, tmp_path)
+    for first in range(0, 500, 90):
+        lists.add(rows[first : first + 90], first)
+        assert empty.ntotal == 0
+    lists.write(tmp_path / "grown")
+    assert (tmp_path / "grown").read_bytes() == (tmp_path / "whole").read_bytes()
+    few = rows[:3]  # most lists are empty
+    one = Lists(empty, tmp_path)
+    one.add(few, 7)
+    one.write(tmp_path / "few")
+    assert faiss.read_index(str(tmp_path / "few"), faiss.IO_FLAG_MMAP).search(few, 1)[1].size == 3
 
 
 def test_an_index_of_another_store_is_refused(tmp_path: Path) -> None:
