@@ -6,6 +6,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import elmo_store
@@ -138,6 +139,15 @@ def test_a_single_series_has_no_legend_and_a_single_bar_no_empty_row(mixed_store
     assert plot.draw("positions", figures).figure.legends
     bottom, top = plot.draw("scripts", only).figure.axes[0].get_ylim()
     assert bottom - top < 1.2  # a bar's room
+
+
+def test_what_is_next_to_nothing_has_no_sign(hostile_store: Path) -> None:
+    figures = gather.gather(elmo_store.open(hostile_store))
+    opposite = np.ones_like(figures.vectors.states)
+    opposite[::2] = -1  # pairs are as often alike as opposite: a mean cosine just below 0
+    sample = dataclasses.replace(figures.vectors, states=opposite)
+    rows = plot.draw("anisotropy", dataclasses.replace(figures, vectors=sample)).numbers[1:]
+    assert {row[1] for row in rows} == {"0.000"}
 
 
 @pytest.mark.slow
