@@ -305,6 +305,8 @@ def test_settings_that_can_not_be(store: Store, tmp_path: Path, settings: Settin
 def test_settings_that_a_mix_can_not_have(store: Store, mixed: Store, tmp_path: Path) -> None:
     weights = tmp_path / "weights.json"
     weights.write_text('{"a": {"w": [0, 0, 0], "gamma": 1}, "b": {"w": [0, 0, 0], "gamma": 1}}')
+    named = tmp_path / "named.json"
+    named.write_text('{"tokens": {"w": [0, 0, 0], "gamma": 1}}')
     some = make_store(str(tmp_path / "some"), states=("x", "fwd1", "bwd1", "fwd2"))
     wrong: list[tuple[Callable[[], Any], str]] = [
         (lambda: export(store, tmp_path / "o", "bilm", weights=str(weights)), "sets a, b: name one of them with --weight-set"),
@@ -313,12 +315,14 @@ def test_settings_that_a_mix_can_not_have(store: Store, mixed: Store, tmp_path: 
         (lambda: export(mixed, tmp_path / "o", "bilm", weight_set="c"), "has the weight sets ner, srl"),
         (lambda: export(mixed, tmp_path / "o", "bilm", weights=str(weights), weight_set="a"), "mixed already"),
         (lambda: export(mixed, tmp_path / "o", "tfhub"), "holds mixes"),
+        (lambda: export(store, tmp_path / "o", "datasets", weights=str(named)), "vectors 'tokens' would have the name of another column"),
         (lambda: export(elmo_store.open(some.root.url()), tmp_path / "o", "bilm"), "no layers can be made"),
     ]
     for call, says in wrong:
         with pytest.raises(StoreError, match=says):
             call()
     assert not (tmp_path / "o.export.json").exists()
+    assert not (tmp_path / "o").exists()
 
 
 def test_the_top_layer_of_a_store_that_has_no_other(tmp_path: Path) -> None:
