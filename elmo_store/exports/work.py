@@ -55,8 +55,8 @@ def vectors_of(store: StoreReader, settings: Settings, sets: Sequence[WeightSet]
         raise StoreError(f"{settings.format} has one vector a token, the store {names}: name one of them with --weight-set")
     if settings.format == "datasets" and (clash := {"id", "tokens", *store.fields}.intersection(vectors.names)):
         raise StoreError(
-            f"{store.url}: the vectors {min(clash)!r} would have the name of another column of datasets: name the weight set, or the "
-            "field in --keep-fields, otherwise"
+            f"{store.url}: the vectors {min(clash)!r} would have the name of another column of datasets: "
+            "name the weight set, or the field in --keep-fields, otherwise"
         )
     if KNOWN[settings.format].prefix and len(vectors.names) > 1 and (number := next(filter(str.isdigit, vectors.names), None)):
         raise StoreError(f"the file of weight set {number!r} would have layer {number}'s name: take it alone, with --weight-set")
