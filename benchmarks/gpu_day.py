@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,9 +69,9 @@ def run(step: Step, seconds: float, path: Path) -> str:
         except subprocess.TimeoutExpired:
             return f"OUT OF TIME after {seconds:.0f} s"
         finally:
-            if process.poll() is None:
+            with suppress(ProcessLookupError):  # a step that ended may have left processes that hold the GPU
                 os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            process.wait()
 
 
 def run_all(todo: list[Step], minutes: float, folder: Path) -> bool:

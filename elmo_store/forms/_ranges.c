@@ -2,8 +2,8 @@
 //
 // Built by setup.py where there is a C compiler on a POSIX system; without it the same is read in Python, several times slower
 // (tests/store/test_runs.py compares them). Python's lock is released while bytes are read. Pieces that follow each other in a
-// file are one request, wherever they go. What the page cache holds is copied at once; the rest is announced to the kernel first, all of it, and read after that, so that a disk which serves many requests
-// together gets them together.
+// file are one request, wherever they go. What the page cache holds is copied at once; the rest is announced to the kernel first,
+// all of it, and read after that, so that a disk which serves many requests together gets them together.
 #define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -54,7 +54,8 @@ static int64_t read_cached(Range *r, int64_t n) {
     const ssize_t got = preadv2(r->fd, into, (int)n, (off_t)r->offset, RWF_NOWAIT);
     if (got == wanted) return n;
     int64_t left = got > 0 ? got : 0;
-    if (got > 0 || (got < 0 && errno == EAGAIN)) posix_fadvise(r->fd, (off_t)(r->offset + left), (off_t)(wanted - left), POSIX_FADV_WILLNEED);
+    if (got > 0 || (got < 0 && errno == EAGAIN))
+        posix_fadvise(r->fd, (off_t)(r->offset + left), (off_t)(wanted - left), POSIX_FADV_WILLNEED);
     while (left >= r[whole].length) left -= r[whole++].length;
     r[whole].to += left, r[whole].offset += left, r[whole].length -= left;
     return whole;

@@ -59,8 +59,8 @@ def resolve_precision(asked: str, device: str) -> str:
         return asked
     chosen = "tf32" if device == "cuda" else "float32"
     faster = {
-        "cuda": "bfloat16 is faster on a GPU",
-        "cpu": "bfloat16 is up to 1.8 × as fast where a CPU has it",
+        "cuda": "bfloat16 is, on paper, 1.8 × as fast",
+        "cpu": "bfloat16 is twice as fast where a CPU has it",
         "auto": "tf32 and bfloat16 are faster on GPUs, and --device cuda takes tf32",
     }[device]
     _LOG.info("precision %s (device %s); %s: docs/development/performance.md says what it costs", chosen, device, faster)

@@ -157,7 +157,7 @@ class EmbedOptions:
         "while it gives signs of life)", False,
     )  # fmt: skip
     precision: str = _compute(
-        "of products: float32, tf32 (GPU), bfloat16 (up to 1.8 × as fast where a CPU has it; cosine to float32 0.9999), "
+        "of products: float32, tf32 (GPU), bfloat16 (twice as fast where a CPU has it; cosine to float32 0.9999), "
         "int8 (CPUs with VNNI and without AMX: faster and rougher, see docs/development/performance.md); "
         "auto = float32 on a CPU, tf32 on a GPU (default: auto)", "auto", choices=PRECISIONS, job=True,
     )  # fmt: skip

@@ -1,5 +1,6 @@
 """`python -m benchmarks.gpu_day` without a GPU: its steps end, fail and run out of time as it says."""
 
+import socket
 import sys
 from pathlib import Path
 
@@ -27,6 +28,17 @@ def test_a_step_that_fails_or_is_out_of_time_is_told_and_the_others_run(tmp_path
     summary = (tmp_path / "summary.txt").read_text(encoding="utf-8").splitlines()
     assert ["OUT OF TIME" in summary[0], "FAILED" in summary[1], summary[2].endswith("well")] == [True] * 3
     assert "usage" in (tmp_path / "03-well.txt").read_text(encoding="utf-8")
+
+
+def test_a_step_that_ended_leaves_no_process_behind(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        child = f"import socket, time; s = socket.create_connection({server.getsockname()}); print(flush=True); time.sleep(600)"
+        leave = f"import subprocess as p, sys; p.Popen([sys.executable, '-c', {child!r}], stdout=p.PIPE).stdout.readline()"
+        assert gpu_day.run(Step("leaves", 1, ("timeit", "-n1", "-r1", leave)), 60, tmp_path / "out.txt") == "well"
+        connection, _ = server.accept()
+    with connection:
+        connection.settimeout(20)
+        assert connection.recv(1) == b""  # its end is closed: the child is gone
 
 
 def test_what_nvidia_smi_says_counts_from_the_first_busy_moment_to_the_last() -> None:
