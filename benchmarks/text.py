@@ -3,7 +3,8 @@
     python -m benchmarks.text [--megabytes 6] [--rounds 3]
 
 Kinds take turns, medians are shown; tables of words are cold at each start. The text is the data folder's, of several genres,
-none of it twice, or else the repository's sample, repeated.
+none of it twice, or else the repository's sample, repeated. Running text is read by the rules over whole sentences too, without a
+table of words, and so are addresses, none of which comes twice.
 """
 
 import json
@@ -12,6 +13,7 @@ import statistics
 import time
 from io import BytesIO
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,7 +25,7 @@ from tests.data import data_folder
 from transforms.inputs.records import ReadSettings
 from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.tokenise import tokenise_task
-from transforms.text import tokenizers
+from transforms.text import ptb, tokenizers
 
 GENRES = ("wikipedia.00", "gutenberg.00", "us_gov_web.00", "us_presidential_speeches.00", "masc.00", "openstax.00")
 
@@ -40,11 +42,12 @@ def running_text(characters: int) -> list[str]:
 
 
 def write_kinds(folder: Path, characters: int) -> dict[str, Path]:
-    """The same paragraphs as running text, as documents of JSON lines, and as lines of tokens."""
+    """The same paragraphs as running text, as documents of JSON lines, and as lines of tokens; and addresses."""
     paragraphs = running_text(characters)
     texts = {
         "text": "\n\n".join(paragraphs),
         "jsonl": "\n".join(json.dumps({"text": paragraph}, ensure_ascii=False) for paragraph in paragraphs),
+        "addresses": addresses(characters // 6),
         "lines": "\n".join(" ".join(tokenizers.get("ptb", "text").record(paragraph)) for paragraph in paragraphs),
     }
     for kind, text in texts.items():
@@ -55,13 +58,25 @@ def write_kinds(folder: Path, characters: int) -> dict[str, Path]:
 def read(path: Path, kind: str, store: Path) -> tuple[int, float]:
     """Tokens, and seconds of processor of this process."""
     settings = ReadSettings()
-    tasks = list(read_tasks(plan_splits([str(path)], kind, settings)))
+    tasks = list(read_tasks(plan_splits([str(path)], "text" if kind == "addresses" else kind, settings)))
     began = time.process_time()
     results = [tokenise_task(Root(store), task, settings) for task in tasks]
     return sum(part.n_tokens for result in results for part in result.parts), time.process_time() - began
 
 
-def limit(path: Path) -> tuple[int, float]:
+def read_by_rules(path: Path, kind: str, store: Path) -> tuple[int, float]:
+    """`read` without tables of words."""
+    with mock.patch.object(ptb.PennTreebank, "sentence", staticmethod(ptb.tokens_by_rules)):
+        return read(path, kind, store)
+
+
+def addresses(characters: int) -> str:
+    """About so many characters of paragraphs of addresses that differ, ten in each."""
+    many = [f"https://example.org/{i:x}?q={i * i:x}&page={i}" for i in range(characters // 43)]
+    return "\n\n".join(" ".join(many[first : first + 10]) for first in range(0, len(many), 10))
+
+
+def limit(path: Path, kind: str, store: Path) -> tuple[int, float]:
     """The least that reading does, for lines: split them, make Arrow lists, write one Parquet file in memory."""
     began = time.process_time()
     rows = [line.split(" ") for line in path.read_text("utf-8").split("\n")]
@@ -78,17 +93,18 @@ def main() -> None:
     table = Table("read, tokenise, write scratch parts", "kind", "MB", "tokens", "CPU seconds", "tokens/s")
     with working_folder() as folder:
         paths = write_kinds(folder, round(args.megabytes * 1e6))  # imports what reading needs
-        kinds = {**paths, "lines, the least": paths["lines"]}
-        taken: dict[str, list[float]] = {kind: [] for kind in kinds}
+        kinds = {kind: (path, kind, read) for kind, path in paths.items()}
+        kinds |= {f"{kind}, by the rules": (paths[kind], kind, read_by_rules) for kind in ("text", "addresses")}
+        kinds["lines, the least"] = (paths["lines"], "lines", limit)
+        taken: dict[str, list[float]] = {name: [] for name in kinds}
         tokens: dict[str, int] = {}
         for number in range(args.rounds):
-            for kind, path in kinds.items():
-                store = folder / f"store-{kind}-{number}"
-                tokens[kind], spent = read(path, kind, store) if kind in paths else limit(path)
-                taken[kind].append(spent)
-        for kind, path in kinds.items():
-            spent = statistics.median(taken[kind])
-            table.row(kind, path.stat().st_size / 1e6, tokens[kind], spent, tokens[kind] / spent)
+            for name, (path, kind, work) in kinds.items():
+                tokens[name], spent = work(path, kind, folder / f"store-{name}-{number}")
+                taken[name].append(spent)
+        for name, (path, _, _) in kinds.items():
+            spent = statistics.median(taken[name])
+            table.row(name, path.stat().st_size / 1e6, tokens[name], spent, tokens[name] / spent)
 
 
 if __name__ == "__main__":
