@@ -76,17 +76,16 @@ def neighbours(store: stores.Store, title: str, sample_rows: int, approximate: b
     asked = np.random.default_rng(0).integers(0, store.n_rows, ASKED).tolist()
     about = service.about()
 
-    def median_ms(mix: list[float] | None) -> float:
-        service.neighbours(str(asked[0]), mix, approximate=approximate, layers=mix is None)
-        times = [
-            seconds(lambda row=row: service.neighbours(str(row), mix, approximate=approximate, layers=mix is None))  # type: ignore[misc]
-            for row in asked
-        ]
-        return statistics.median(times) * 1e3
+    def ms(row: int, mix: list[float] | None = None) -> float:
+        return 1e3 * seconds(lambda: service.neighbours(str(row), mix, approximate=approximate, layers=mix is None))
+
+    def median_ms(mixes: list[list[float]] | None = None) -> float:
+        """Of other tokens by layer, or of one token by a mix that moves."""
+        return statistics.median([ms(row) for row in asked] if mixes is None else [ms(asked[0], mix) for mix in mixes])
 
     rows = about["index"] if approximate else about["sample"]
     table = Table(f"{title}: median ms of {ASKED}", "rows", "a layer", "a move of a slider")
-    table.row(f"{rows:,}", median_ms(None) / LAYERS, median_ms([0.2, 0.5, 0.3]))
+    table.row(f"{rows:,}", median_ms() / LAYERS, median_ms([[0.2, 0.5, step / ASKED] for step in range(ASKED)]))
 
 
 def index(folder: Path) -> None:

@@ -1,5 +1,6 @@
 """The explorer's door, and its page in a real browser: by keyboard, with hostile text, asking nothing of anyone else."""
 
+import json
 import re
 import signal
 import subprocess
@@ -126,6 +127,7 @@ def test_one_can_find_look_and_mix_by_keyboard(page: Any, running: Running) -> N
     until(page, f"document.querySelector('#norm').textContent !== {norm!r}")
     keys(page, "#even", ENTER)
     until(page, "[...document.querySelectorAll('output')].map(o => o.textContent).join() === '0.33,0.33,0.33,1.00'")
+    until(page, "document.body.dataset.mapped === '1,1,1'")
     browser.keep(page, "explore")
     assert browser.console(page) == []
     assert all(url.startswith((running.url, "data:")) for url in browser.requested(page))
@@ -213,6 +215,30 @@ def test_the_address_holds_what_is_looked_at(page: Any, running: Running) -> Non
     assert page.current_url.startswith(f"{running.url}/#{running.token}?")
     keys(page, "#q", "#MeToo", ENTER)
     assert page.execute_script("return document.querySelector('#problem').hidden")
+    assert browser.console(page) == []
+
+
+@pytest.mark.slow
+def test_a_group_is_left_out_by_its_button_and_what_is_shown_is_saved(page: Any, running: Running, tmp_path: Path) -> None:
+    opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&layer=layer+1")
+    until(page, "document.querySelector('#senses button')")
+    page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    n = page.execute_script("return document.querySelectorAll('#map circle').length")
+    for kept, pressed in ((n, "true"), (0, "false")):
+        assert page.execute_script("return document.querySelector('#senses h3 button').ariaPressed") == pressed
+        assert page.execute_script("return document.querySelectorAll('#map circle:not(.off)').length") == kept
+        for kind in ("tsv", "json"):
+            keys(page, f"#save-{kind}", ENTER)
+            end, file = time.monotonic() + 20, tmp_path / f"occurrences.{kind}"
+            while not file.exists():
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            lines = file.read_text(encoding="utf-8").splitlines()
+            rows = json.loads(lines[0]) if kind == "json" else lines[1:]
+            assert len(rows) == kept
+            file.unlink()
+        for button in page.find_elements("css selector", "#senses h3 button"):
+            button.send_keys(ENTER)
     assert browser.console(page) == []
 
 

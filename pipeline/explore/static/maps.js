@@ -8,6 +8,7 @@ const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], Arrow
 // ``asked()``: {word, s, row}; ``chosen()`` and ``choose(name)``: which map is the large one; ``open(sentence, row)``.
 export function wordMaps({ asked, chosen, choose, open }) {
   let [found, kept, whole] = [null, [], true];
+  const off = new Set(); // groups that are left out
 
   const refresh = newest(async () => {
     const { word, s } = asked();
@@ -43,6 +44,7 @@ export function wordMaps({ asked, chosen, choose, open }) {
     const map = large();
     big(map);
     $("senses").replaceChildren(...map.groups.map((name, group) => sense(map, group, name)));
+    filter();
     $("keep").hidden = found.maps.length === 1;
   }
 
@@ -71,7 +73,30 @@ export function wordMaps({ asked, chosen, choose, open }) {
     const members = found.points.filter((_, i) => map.group[i] === group);
     const sign = drawn("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, drawn("circle", { cx: 8, cy: 8, r: 5, class: `g${group}` }));
     const list = element("ol", {}, ...members.slice(0, 5).map((point) => element("li", {}, occurrence(point, "", open))));
-    return element("div", {}, element("h3", {}, sign, words(name), `: ${count(members.length)}`), list);
+    const button = element("button", { type: "button", ariaPressed: "true" }, sign, words(name), `: ${count(members.length)}`);
+    button.addEventListener("click", () => {
+      off.has(name) ? off.delete(name) : off.add(name);
+      filter();
+    });
+    return element("div", {}, element("h3", {}, button), list);
+  }
+
+  // A group whose button is not pressed is left out of the large map, and of what is saved.
+  function filter() {
+    const map = large();
+    [...$("map").children].forEach((circle, i) => circle.classList.toggle("off", off.has(map.groups[map.group[i]])));
+    [...$("senses").children].forEach((box, group) => (box.querySelector("button").ariaPressed = String(!off.has(map.groups[group]))));
+  }
+
+  function save(kind) {
+    const map = large();
+    const rows = found.points.map((point, i) => ({ ...point, x: map.x[i], y: map.y[i], group: map.groups[map.group[i]] })).filter((row) => !off.has(row.group));
+    const names = ["row", "sentence", "group", "x", "y", "before", "word", "after"];
+    const plain = (value) => String(value).replace(/[\t\r\n]/g, " ");
+    const text = kind === "json" ? JSON.stringify(rows) : [names, ...rows.map((row) => names.map((name) => plain(row[name])))].map((line) => line.join("\t")).join("\n");
+    const address = URL.createObjectURL(new Blob([text + "\n"], { type: "text/plain" }));
+    element("a", { href: address, download: `occurrences.${kind}` }).click();
+    setTimeout(() => URL.revokeObjectURL(address), 1000);
   }
 
   // Points of which one is in the order of the Tab key, the chosen word's if it is there; arrow keys go on from it.
@@ -111,7 +136,7 @@ export function wordMaps({ asked, chosen, choose, open }) {
         if (event.key === "Enter" || event.key === " ") enter(here);
         else if (event.key === "Home") stand(here, 0);
         else if (event.key === "End") stand(here, circles.length - 1);
-        else if (event.key in ARROWS) stand(here, towards(at, here, ARROWS[event.key]));
+        else if (event.key in ARROWS) stand(here, towards(at, here, ARROWS[event.key], (i) => !circles[i].classList.contains("off")));
         else return;
         event.preventDefault();
       },
@@ -121,6 +146,7 @@ export function wordMaps({ asked, chosen, choose, open }) {
     if (focused >= 0) stand(mine, Math.min(focused, circles.length - 1));
   }
 
+  for (const kind of ["tsv", "json"]) $(`save-${kind}`).addEventListener("click", () => save(kind));
   $("keep").addEventListener("click", () => {
     const name = `s ${asked().shares}`;
     if (!all().some((map) => map.name === name)) kept = [...kept, { ...found.maps[0], name }];
@@ -152,12 +178,12 @@ function places(map, width, height) {
 }
 
 // The nearest point in a direction, what lies aside of it counting twice; the same point if none lies there.
-function towards(at, from, [dx, dy]) {
+function towards(at, from, [dx, dy], shown) {
   let [best, least] = [from, Infinity];
   at.forEach(([x, y], i) => {
     const along = (x - at[from][0]) * dx + (y - at[from][1]) * dy;
     const aside = Math.abs((x - at[from][0]) * dy + (y - at[from][1]) * dx);
-    if (along > 0 && along + 2 * aside < least) [best, least] = [i, along + 2 * aside];
+    if (shown(i) && along > 0 && along + 2 * aside < least) [best, least] = [i, along + 2 * aside];
   });
   return best;
 }
