@@ -14,7 +14,8 @@ from typing import Any, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.mixing.pooling import Pool, pooled
+from elmo_store.mixing import Pool
+from elmo_store.mixing.pooling import pooled
 from elmo_store.mixing.scalar_mix import ScalarMix, layers_of_states
 
 Array = npt.NDArray[Any]

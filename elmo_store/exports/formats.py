@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from elmo_store.errors import StoreError
-from elmo_store.mixing.pooling import POOLS
+from elmo_store.mixing import POOLS
 
 LAYERS = ("all", "top", "average")
 DOCUMENTS = ("id", "source")

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from elmo_store.errors import StoreError
 from elmo_store.exports.work import Work
 from elmo_store.format.fields import SENTENCE
-from elmo_store.mixing.pooling import Pool, Pooled
+from elmo_store.mixing import Pool
+from elmo_store.mixing.pooling import Pooled
 
 GROUP_UNITS = 4096  # in a row group, at most
 

@@ -1,14 +1,14 @@
 """One vector of several rows: their mean, greatest numbers, first or last row; of sentences, or of documents in pieces."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from elmo_store.mixing import POOLS, Pool
+
 Array = npt.NDArray[Any]
-Pool = Literal["mean", "max", "first", "last"]
-POOLS: tuple[Pool, ...] = ("mean", "max", "first", "last")
 
 
 @dataclass

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from elmo_store.exports.formats import PER, POOLED
-from elmo_store.mixing.pooling import POOLS
+from elmo_store.mixing import POOLS
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.exit_codes import CommandError, Exit

@@ -5,6 +5,7 @@ import argparse
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.terminal import quantity
 
 EPILOG = """\
 Readers that open the collection from now on are without the sentences, and so is every command. Their bytes stay until
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     root = Root(args.name, args.storage_options)
     reach(root, "collection")
     version, gone, missing = remove(root, [line for line in text.split("\n") if line])
-    print(f"{gone:,} sentences removed" + (f"; {missing:,} ids are of no sentence" if missing else ""))
+    print(f"{quantity(gone, 'sentence')} removed" + (f"; {quantity(missing, 'id')} of no sentence" if missing else ""))
     if gone:
         print(f"elmo-store compact {args.name}   # removes their bytes")
     print(described(args.name, version))

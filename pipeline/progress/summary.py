@@ -59,7 +59,9 @@ def _of_this_run(sums: Mapping[str, float], all_tokens: int, seconds: float) -> 
             f"workers read {reading:.1f} s, computed {computing:.1f} s, wrote {writing:.1f} s"
         )
     if known := int(sums.get("known_sentences", 0)):
-        rows["known"] = f"{known:,} sentences ({int(sums['known_rows']):,} rows) were in the collection already and were copied"
+        rows["known"] = (
+            f"{quantity(known, 'sentence')} ({quantity(int(sums['known_rows']), 'row')}), in the collection already, copied"
+        )
     if retries := int(sums.get("retries", 0)):
         rows["storage"] = f"{retries:,} requests failed in passing and were repeated"
     if engine := engine_use(sums):

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from elmo_store.format.version import Version
-from pipeline.cli.terminal import in_line
+from pipeline.cli.terminal import in_line, quantity
 
 
 def described(name: str, version: Version) -> str:
     """The line that ends a command which changed a collection."""
-    counts, n = version.store.sizes, len(version.members)
-    members = f"{n:,} member{'s' if n != 1 else ''}"
-    return in_line(f"{name}: version {version.number}, {members}, {counts.sentences:,} sentences, {counts.tokens:,} tokens")
+    counts, members = version.store.sizes, quantity(len(version.members), "member")
+    held = f"{quantity(counts.sentences, 'sentence')}, {quantity(counts.tokens, 'token')}"
+    return in_line(f"{name}: version {version.number}, {members}, {held}")
 
 
 def history(versions: Sequence[Version]) -> list[dict[str, Any]]:
@@ -42,8 +42,8 @@ def history(versions: Sequence[Version]) -> list[dict[str, Any]]:
 def history_lines(facts: Sequence[dict[str, Any]]) -> list[str]:
     """The same for people."""
     return [
-        f"  {one['version']:>4}  {one['written']}  {one['change']:<8}{one['members']:,} members "
-        f"(+{one['members_added']:,} -{one['members_gone']:,}), {one['sentences']:,} sentences ({one['sentences_changed']:+,})"
+        f"  {one['version']:>4}  {one['written']}  {one['change']:<8}{quantity(one['members'], 'member')} "
+        f"(+{one['members_added']:,} -{one['members_gone']:,}), {quantity(one['sentences'], 'sentence')} ({one['sentences_changed']:+,})"
         + (f", bytes of {one['sentences_held_but_removed']:,} removed ones" if one["sentences_held_but_removed"] else "")
         for one in facts
     ]

@@ -16,7 +16,8 @@ import elmo_store
 from elmo_store.errors import StoreError
 from elmo_store.exports import export
 from elmo_store.exports.formats import POOLED
-from elmo_store.mixing.pooling import POOLS, Pool, Pooled, pooled
+from elmo_store.mixing import POOLS, Pool
+from elmo_store.mixing.pooling import Pooled, pooled
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.store import Store

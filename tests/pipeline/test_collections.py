@@ -70,7 +70,7 @@ def test_what_is_known_is_copied_to_the_same_bytes(
     stats, n_filled = sums(copied), sum(bool(line) for line in lines_of(0, 40))
     assert (stats["known_sentences"], sums(computed)["known_rows"]) == (n_filled, 0)
     assert stats["known_rows"] == opened(name).held()[0].store.n_rows
-    assert f"{n_filled} sentences ({stats['known_rows']:,} rows) were in the collection already" in said
+    assert f"{n_filled} sentences ({stats['known_rows']:,} rows), in the collection already" in said
     np.testing.assert_array_equal(opened(name).read(), np.concatenate([held.store.read() for held in opened(name).held()]))
     assert opened(name).verify(deep=True).faults == ()
 
@@ -157,11 +157,11 @@ def test_what_is_removed_is_gone_for_readers_and_with_compact_from_the_disk(
     ids.write_text("0-7\n0-8\nZbad\nno-such\n", encoding="utf-8")
     capsys.readouterr()
     assert main(["remove", str(name), "--ids", str(ids)]) == Exit.COMPLETE
-    assert "3 sentences removed; 1 ids are of no sentence" in capsys.readouterr().out
+    assert "3 sentences removed; 1 id of no sentence" in capsys.readouterr().out
     check_same(opened(name), one)
     check_same(opened(name, version=2), before)
     assert main(["remove", str(name), "--ids", str(ids)]) == Exit.COMPLETE
-    assert "0 sentences removed; 4 ids are of no sentence" in capsys.readouterr().out
+    assert "0 sentences removed; 4 ids of no sentence" in capsys.readouterr().out
     assert opened(name).version.number == 3
     counts = opened(name).manifest.sizes
     assert (counts.rejected, counts.tokens) == (3, one.n_tokens)
