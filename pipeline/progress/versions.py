@@ -41,9 +41,11 @@ def history(versions: Sequence[Version]) -> list[dict[str, Any]]:
 
 def history_lines(facts: Sequence[dict[str, Any]]) -> list[str]:
     """The same for people."""
-    return [
-        f"  {one['version']:>4}  {one['written']}  {one['change']:<8}{quantity(one['members'], 'member')} "
-        f"(+{one['members_added']:,} -{one['members_gone']:,}), {quantity(one['sentences'], 'sentence')} ({one['sentences_changed']:+,})"
-        + (f", bytes of {one['sentences_held_but_removed']:,} removed ones" if one["sentences_held_but_removed"] else "")
-        for one in facts
-    ]
+    lines = []
+    for one in facts:
+        members = f"{quantity(one['members'], 'member')} (+{one['members_added']:,} -{one['members_gone']:,})"
+        sentences = f"{quantity(one['sentences'], 'sentence')} ({one['sentences_changed']:+,})"
+        held = one["sentences_held_but_removed"]
+        removed = f", bytes of {held:,} removed ones" if held else ""
+        lines.append(f"  {one['version']:>4}  {one['written']}  {one['change']:<8}{members}, {sentences}{removed}")
+    return lines
