@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
+from elmo_store.storage.typed_values import convert
+
 Json = str | int | float | bool | None
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Size = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -28,7 +30,7 @@ def converted(value: Any, kind: type[T]) -> T:
     """
     try:
         json.dumps(value, ensure_ascii=False).encode()
-        result = msgspec.convert(value, kind)
+        result = convert(value, kind)
     except UnicodeEncodeError as error:  # JSON's escapes can make strings that UTF-8 has not
         before = error.object[max(0, error.start - SHOWN_CHARACTERS) : error.start]
         raise ValueError(f"half a surrogate pair, which is no text, follows {before!r}") from error

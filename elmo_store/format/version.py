@@ -20,6 +20,7 @@ from elmo_store.format.manifest import Checksums, Counts, Form, InputInfo, Manif
 from elmo_store.format.markers import is_sealed, sealed
 from elmo_store.format.typed import Count, Size
 from elmo_store.storage.root import MOST_JSON_BYTES, Root
+from elmo_store.storage.typed_values import decode
 
 _NAMED = re.compile("(?:[0-9a-f]{32} [0-9a-f]{64} )*")  # all members at once: a pattern of each would take half of the opening
 Change = Literal["collect", "embed", "remove", "compact"]
@@ -222,7 +223,7 @@ def read_version(root: Root, number: int) -> Version:
     if len(data) > MOST_JSON_BYTES or not is_sealed(data):
         raise ManifestError(f"{where}: its sha256 is that of other bytes: it was changed or damaged; restore it")
     try:
-        stored = msgspec.json.decode(data, type=_Stored)
+        stored = decode(data, _Stored)
         if stored.format_version != layout.FORMAT_VERSION:
             raise StoreVersionError(where, stored.format_version, layout.FORMAT_VERSION)
         store = Manifest.parse(stored.store, f"{where}: store")

@@ -19,11 +19,10 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Self
 
-import msgspec
-
 from elmo_store.errors import LeaseHeldError, LeaseLostError, StoreError
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import SETTLE_SECONDS, Root, encoded_json
+from elmo_store.storage.typed_values import convert
 
 LEASES = "_lease"  # the folder; gone when nobody writes
 LEASE = f"{LEASES}/owner.json"
@@ -67,7 +66,7 @@ class Heartbeats:
 def read_lease(root: Root) -> Lease | None:
     """The lease that stands at ``root``; None without one, and for one that can't be read."""
     try:
-        return msgspec.convert(root.get_json(LEASE), Lease)
+        return convert(root.get_json(LEASE), Lease)
     except _UNREADABLE:
         return None
 

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
+from elmo_store.storage.typed_values import convert, decode_lines
 from transforms.inputs.boundaries import BGZIP, SEEKABLE, UNITS, Fetch, cuts, frame_starts, is_bgzip, last_boundary, unit_of
 from transforms.inputs.byte_source import UTF8, ByteSource
 from transforms.inputs.decompress import Chunks, checked_compression, decompressed
@@ -301,7 +302,7 @@ def write_tasks(root: Root, tasks: Iterable[ReadTask]) -> None:
 
 def listed_tasks(root: Root) -> list[ReadTask]:
     """The tasks of the job as they were listed, in input order."""
-    return msgspec.json.Decoder(ReadTask).decode_lines(root.get(TASK_LIST))
+    return decode_lines(root.get(TASK_LIST), ReadTask)
 
 
 def all_tasks(root: Root) -> Iterator[ReadTask]:
@@ -346,7 +347,7 @@ def unpack_local(path: str, identity: FileIdentity, task: ReadTask, root: Root, 
 def unpacked(root: Root, task: ReadTask) -> list[ReadTask] | None:
     """The tasks of the blobs of ``task``; None unless all of it is unpacked."""
     try:
-        whole, *blobs = msgspec.convert(root.get_json(_marker(task)), list[ReadTask])
+        whole, *blobs = convert(root.get_json(_marker(task)), list[ReadTask])
     except (StoreError, OSError, ValueError):
         return None
     return blobs if whole == task else None

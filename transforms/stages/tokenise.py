@@ -27,6 +27,7 @@ from apache_beam.utils.windowed_value import WindowedValue
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.storage.root import Root
+from elmo_store.storage.typed_values import convert
 from model.characters import n_truncated_words
 from transforms.inputs.records import (
     DamagedInputError,
@@ -203,7 +204,7 @@ def task_marker(task: ReadTask) -> str:
 def marked_result(root: Root, task: ReadTask, settings: ReadSettings) -> TaskResult | None:
     """What the marker of ``task`` says; None unless it is of this very task, read in this way."""
     try:
-        result = msgspec.convert(root.get_json(task_marker(task)), TaskResult)
+        result = convert(root.get_json(task_marker(task)), TaskResult)
     except (StoreError, OSError, ValueError):
         return None
     same = result.task == task and result.settings == settings and result.tokenizer == _tokenizer(task, settings)
