@@ -165,6 +165,24 @@ def test_collections_in_memory_and_in_eight_bits(form: str, dtype: str) -> None:
     assert whole.verify(deep=True).faults == ()
 
 
+@pytest.mark.slow
+def test_a_collection_on_s3_grows_forgets_and_is_compacted(s3_url: str, stores: list[elmo_store.Store]) -> None:
+    root = Root(f"{s3_url}/collections/{os.urandom(8).hex()}")
+    for store in stores:
+        collecting.collect(str(root), [store])
+    whole = elmo_store.open(str(root))
+    check_same(whole, elmo_store.concat(stores))
+    gone, kept = whole.sentence(1).id, [sentence.id for sentence in whole.sentences()]
+    collecting.remove(root, [gone])
+    left = elmo_store.open(str(root))
+    assert [sentence.id for sentence in left.sentences()] == [name for name in kept if name != gone]
+    rows = left.read()
+    collecting.compact(root)
+    compacted = elmo_store.open(str(root))
+    np.testing.assert_array_equal(compacted.read(), rows)
+    assert compacted.verify(deep=True).faults == ()
+
+
 def test_to_xarray(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
     collecting.collect(tmp_path / "all", stores)
     whole = elmo_store.open(tmp_path / "all")
