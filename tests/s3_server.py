@@ -84,7 +84,7 @@ def counted(filesystem: Any) -> Traffic:
     """Count from now on what this filesystem is asked for by `cat_file`, `cat` and `cat_ranges`; of obstore all of its kind."""
     traffic = Traffic()
     if hasattr(filesystem, "_call"):
-        _count_obstore(type(filesystem), traffic)
+        _count_obstore(traffic)
         return traffic
     fetch = filesystem._cat_file
 
@@ -101,7 +101,11 @@ def counted(filesystem: Any) -> Traffic:
     return traffic
 
 
-def _count_obstore(kind: Any, traffic: Traffic) -> None:
+def _count_obstore(traffic: Traffic) -> None:
+    """In the class of all, as `tests.job_stages.count_requests`: a subclass's own would hide what that puts there."""
+    from elmo_store.storage.object_store import ObjectStoreFileSystem
+
+    kind: Any = ObjectStoreFileSystem
     request = kind._call
 
     def counting_request(*args: Any, **kwargs: Any) -> Any:
