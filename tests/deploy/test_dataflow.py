@@ -157,5 +157,5 @@ def test_a_local_output_is_refused_because_workers_are_elsewhere(
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apache_beam.runners.dataflow.internal.apiclient", None)
-    with pytest.raises(CommandError, match=r"elmo-store\[dataflow\]"), door.opened(["--runner=DataflowRunner"]):
+    with pytest.raises(CommandError, match=r"pip install '\.\[dataflow\]'"), door.opened(["--runner=DataflowRunner"]):
         pass
