@@ -10,6 +10,8 @@ import re
 import secrets
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +22,16 @@ from pathlib import Path
 
 ABANDONED_SECONDS = 86_400.0  # a temporary file so old is nobody's, whichever machine it is of
 _FOLDER_PREFIX = "elmo-store-"
+# Run by a process that outlives a SIGKILL of this one; its input ends when this one does.
+_GUARD = """
+import os, signal, sys, time
+group, seconds = int(sys.argv[1]), float(sys.argv[2])
+sys.stdin.read()
+os.killpg(group, signal.SIGTERM)
+time.sleep(seconds)
+os.killpg(group, signal.SIGKILL)
+"""
+GUARD_SECONDS = 10.0  # between the two
 _TAG = re.compile(r"([0-9a-f]{8})\.([0-9]{1,10})\.([0-9]{0,20})-")
 
 
@@ -87,6 +99,20 @@ def scratch_folder() -> Iterator[Path]:
                     shutil.rmtree(entry.path, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f"{_FOLDER_PREFIX}{temporary_tag()}") as folder:
         yield Path(folder)
+
+
+@contextmanager
+def ended_with_this_process(group: int) -> Iterator[None]:
+    """Within the block the process group ``group`` is asked to end, then killed, once this process ends, even by SIGKILL."""
+    guard = subprocess.Popen(
+        [sys.executable, "-ISc", _GUARD, str(group), str(GUARD_SECONDS)],
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        guard.kill()
+        guard.communicate()
 
 
 @lru_cache(1)

@@ -29,7 +29,7 @@ from apache_beam.runners.portability.flink_runner import FlinkJarJobServer
 from apache_beam.runners.portability.prism_runner import PrismJobServer
 from apache_beam.runners.portability.spark_runner import SparkJarJobServer
 
-from elmo_store.storage.process import scratch_folder
+from elmo_store.storage.process import ended_with_this_process, scratch_folder
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import runner_name
 
@@ -124,8 +124,9 @@ def _started(name: str, options: PipelineOptions) -> Iterator[str]:
             )
 
     try:
-        _wait_for(endpoint, check, START_SECONDS)
-        yield endpoint
+        with ended_with_this_process(process.pid):
+            _wait_for(endpoint, check, START_SECONDS)
+            yield endpoint
     finally:
         end()
         atexit.unregister(end)

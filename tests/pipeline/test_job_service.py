@@ -1,0 +1,42 @@
+"""A job service is ended with the command that started it, however that ends."""
+
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+SERVICE = """#!{python}
+import os, socket, sys, time
+listener = socket.create_server(("localhost", int(sys.argv[sys.argv.index("--job_port") + 1])))
+open({pid!r}, "w").write(str(os.getpid()))
+time.sleep(600)
+"""
+LAUNCHER = """
+import sys, time
+from pipeline.runners.beam_options import pipeline_options
+from pipeline.runners.job_service import job_service
+with job_service(pipeline_options(["--runner=PrismRunner", "--prism_location=" + sys.argv[1]])):
+    print("answers", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_command_leaves_no_job_service_behind(tmp_path: Path) -> None:
+    program, pid = tmp_path / "prism", tmp_path / "pid"
+    program.write_text(SERVICE.format(python=sys.executable, pid=str(pid)))
+    program.chmod(0o755)
+    with subprocess.Popen([sys.executable, "-c", LAUNCHER, str(program)], stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        said = launcher.stdout.readline()
+        service = psutil.Process(int(pid.read_text()))
+        launcher.kill()
+    try:
+        assert said == "answers\n"
+        service.wait(timeout=30)
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            service.kill()
