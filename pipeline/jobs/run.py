@@ -20,7 +20,7 @@ from pipeline.cli.signals import name_of, say
 from pipeline.jobs.output import LeaseHolder, differences, tidy
 from pipeline.progress.bars import shown
 from pipeline.progress.summary import next_commands, next_steps, summary
-from pipeline.runners.beam_options import quiet_workers
+from pipeline.runners.beam_options import name_job, quiet_workers
 from pipeline.runners.submission import SubmittedJob, only_prepares, pipeline_of, submit, worker_error
 from transforms.runtime.job_root import retry
 from transforms.runtime.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY, WORK
@@ -86,6 +86,7 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
 def _submitted(running: Running, transform: beam.PTransform[Any, Any]) -> bool:
     """Hand the job to its runner, and wait for its end; False if it goes on, or begins, without this command."""
     options = running.options
+    name_job(options, running.command, str(running.root), running.holder.run)
     pipeline = pipeline_of(transform, options)
     try:
         with quiet_workers(options):
@@ -96,7 +97,7 @@ def _submitted(running: Running, transform: beam.PTransform[Any, Any]) -> bool:
                 return False
             if job.id:
                 running.holder.say_job(job.id, job.console)
-            if job.id and not (running.quiet and running.wait):
+            if job.id and not running.quiet:
                 stream = sys.stderr if running.wait else sys.stdout
                 print(f"job {job.id}" + (f"\n{job.console}" if job.console else ""), file=stream)
                 print(f"elmo-store watch {running.root}   # follows it from any terminal", file=stream, flush=True)

@@ -7,6 +7,7 @@ is bad usage and not an option that silently does nothing.
 
 import argparse
 import os
+import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from apache_beam.options.pipeline_options import (
     DebugOptions,
     DirectOptions,
     FlinkRunnerOptions,
+    GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
     PrismRunnerOptions,
@@ -35,6 +37,7 @@ ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunne
 ENVIRONMENT_CACHE_MILLIS = 60_000
 ONE_WORKER = "no_use_multiple_sdk_containers"  # Dataflow: one process a machine, not one a vCPU
 MANY_WORKERS = "use_multiple_sdk_containers"
+NAME_LENGTH = 32  # of an output in its job's name
 
 
 class _Parser(argparse.ArgumentParser):
@@ -128,6 +131,18 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
         prism = options.view_as(PrismRunnerOptions)
         prism.prism_location = prism.prism_location or shutil.which("prism")
     return options
+
+
+def name_job(options: PipelineOptions, command: str, output: str, run: str) -> None:
+    """Call a job without a name by its output, as an engine's console lists it: letters, digits and dashes, Dataflow's rule.
+
+    ``run``: the output's lease names it too.
+    """
+    google = options.view_as(GoogleCloudOptions)  # whose name every runner takes
+    if google.job_name is None:
+        words = re.findall("[a-z0-9]+", "/".join(output.lower().split("/")[-2:]))
+        place = "-".join(words)[:NAME_LENGTH].strip("-")
+        google.job_name = "-".join(filter(None, ("elmo-store", command, place, run[:8])))
 
 
 @contextmanager

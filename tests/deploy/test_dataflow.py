@@ -49,9 +49,11 @@ def cloud() -> Iterator[Cloud]:
 @pytest.fixture(scope="module")
 def submitted(cloud: Cloud, embed_arguments: Arguments, tmp_path_factory: pytest.TempPathFactory) -> tuple[Cloud, int, str]:
     """A job with a GPU, submitted and left: what the services got, the exit code, what was printed."""
-    home = tmp_path_factory.mktemp("home")
+    home = tmp_path_factory.mktemp("home") / "Of_the user"
+    home.mkdir()
     gpu = ["--device", "cuda", "--accelerator", ACCELERATOR, "--shared-disk", "--no-wait"]
-    process = run(cloud, home, embed_arguments(home / "store", *gpu))
+    arguments = [argument for argument in embed_arguments(home / "store", *gpu) if argument != "--quiet"]
+    process = run(cloud, home, arguments)
     out, err = process.communicate(timeout=240)
     assert process.returncode == Exit.COMPLETE, err
     return cloud, process.returncode, out
@@ -97,8 +99,9 @@ def test_one_process_a_machine_nothing_but_descriptions_staged_and_no_secret(sub
 
 
 @pytest.mark.slow
-def test_no_wait_prints_the_jobs_id_and_its_console_address(submitted: tuple[Cloud, int, str]) -> None:
-    _, _, out = submitted
+def test_a_job_is_called_by_its_output_and_no_wait_prints_its_id_and_console_address(submitted: tuple[Cloud, int, str]) -> None:
+    cloud, _, out = submitted
+    assert re.fullmatch("elmo-store-embed-of-the-user-store-[0-9a-f]{8}", cloud.jobs[0]["name"])
     assert f"job {JOB_ID}\n" in out
     assert f"https://console.cloud.google.com/dataflow/jobs/europe-west1/{JOB_ID}?project=my-project" in out
     assert "elmo-store watch" in out

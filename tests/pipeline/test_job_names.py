@@ -1,0 +1,53 @@
+"""What an engine calls a job, and who is told its id."""
+
+import re
+from pathlib import Path
+
+import pytest
+from apache_beam.options.pipeline_options import GoogleCloudOptions
+from apache_beam.options.pipeline_options_validator import PipelineOptionsValidator
+
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
+from pipeline.runners import preflight
+from pipeline.runners.beam_options import name_job, pipeline_options
+from pipeline.runners.submission import SubmittedJob
+from tests.pipeline.conftest import Command
+
+RUN = "0123456789abcdef0123456789abcdef"
+
+
+def named(output: str, *beam_args: str) -> str:
+    options = pipeline_options(beam_args)
+    name_job(options, "embed", output, RUN)
+    return str(options.view_as(GoogleCloudOptions).job_name)
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        ("gs://bucket/news/States_v2", "elmo-store-embed-news-states-v2-01234567"),
+        ("s3://bucket/store", "elmo-store-embed-bucket-store-01234567"),
+        ("/東京/東京", "elmo-store-embed-01234567"),
+        (f"/home/{'a' * 31}/store", f"elmo-store-embed-{'a' * 31}-01234567"),
+    ],
+)
+def test_a_job_is_called_by_its_output_as_dataflow_allows(output: str, name: str) -> None:
+    assert named(output) == name
+    assert re.fullmatch(PipelineOptionsValidator.JOB_PATTERN, name)
+
+
+def test_a_name_that_was_given_stays() -> None:
+    assert named("gs://bucket/store", "--job_name=mine") == "mine"
+
+
+def test_quiet_prints_no_id_though_the_job_is_left(
+    embed: Command, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(SubmittedJob, "id", "job-7")
+    monkeypatch.setattr(preflight, "check_leaving", lambda name, options: None)  # the local runner runs it to its end
+    assert embed(tmp_path / "quiet", "--no-wait") == Exit.COMPLETE
+    said = capsys.readouterr()
+    assert said.out + said.err == ""
+    assert main(["embed", str(corpus), "--output", str(tmp_path / "loud"), "--no-wait"]) == Exit.COMPLETE
+    assert "job job-7" in capsys.readouterr().out
