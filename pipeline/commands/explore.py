@@ -11,6 +11,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
+    from pipeline.explore.labels import Labels
 
 EPILOG = """\
 The page is read-only and for this machine: it is served on 127.0.0.1, answers only to whoever has the address with its token, and
@@ -33,11 +34,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model", metavar="MODEL",
         help="the store's model, for sentences of your own (default: the packaged one, or one in this folder, of its name)",
     )  # fmt: skip
-    add_storage_options(parser, "the store")
+    parser.add_argument(
+        "--labels", metavar="FILE",
+        help="labels to group a word's occurrences by, between tabs: the first line names the columns, id (or sentence, its "
+        "number), token (its number from 0, where tokens are labelled), then the labels",
+    )  # fmt: skip
+    add_storage_options(parser, "the store, and labels at a URL")
 
 
 def touches(args: argparse.Namespace) -> locations.Touched:
-    return locations.Touched([locations.store(args.store, args.storage_options), *locations.model(args.model)])
+    labels = [locations.file("--labels", args.labels, args.storage_options)] if args.labels else []
+    return locations.Touched([locations.store(args.store, args.storage_options), *locations.model(args.model), *labels])
 
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
@@ -47,6 +54,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
 
     store = locations.open_store(args.store, args.storage_options)
     check_layers(store)
+    labels = _labels(args, store)
     try:
         listener = bound(args.host, args.port)
     except OSError as error:
@@ -54,7 +62,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     token = secrets.token_urlsafe(24)
     host = f"[{args.host}]" if ":" in args.host else args.host
     with listener:
-        service = Service(store, args.sample_rows, args.model)
+        service = Service(store, args.sample_rows, args.model, labels)
         serving = server(service, token, listener, args.host)
         print(f"exploring {store.url}: http://{host}:{listener.getsockname()[1]}/#{token}", flush=True)
         print("Ctrl-C ends it.", flush=True)
@@ -62,8 +70,20 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
             with suppress(KeyboardInterrupt):  # which is how it ends
                 serving.run(sockets=[listener])
         finally:
-            service.wait()  # an interpreter that ends under a thread that reads may abort
+            service.close()
     return Exit.COMPLETE
+
+
+def _labels(args: argparse.Namespace, store: "Store") -> "Labels | None":
+    """The labels that are to be shown. CommandError (bad location) if they can't be used."""
+    from pipeline.explore.labels import LabelError, read_labels
+
+    if args.labels is None:
+        return None
+    try:
+        return read_labels(args.labels, store, args.storage_options if locations.is_url(args.labels) else None)
+    except (LabelError, OSError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"--labels: {error}") from error
 
 
 def check_layers(store: "Store") -> None:

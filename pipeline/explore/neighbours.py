@@ -55,10 +55,15 @@ class Neighbour:
     cosine: float
 
 
-def query_layers(states: npt.NDArray[Any], kind: str) -> Float:
-    """The layers of one token's states [S, p]: [L+1, 2p]; of a mixed store the weight sets as they are, [S, channels]."""
+def layers_of(states: npt.NDArray[Any], kind: str) -> Float:
+    """The layers of tokens' states [n, S, p]: [n, L+1, 2p]; of a mixed store the weight sets as they are, [n, S, channels]."""
     values = states.astype(np.float32)
-    return values if kind == "mix" else layers_of_states(values[None])[0]
+    return values if kind == "mix" else layers_of_states(values)
+
+
+def query_layers(states: npt.NDArray[Any], kind: str) -> Float:
+    """`layers_of` one token: [S, p] → [L+1, 2p]."""
+    return layers_of(states[None], kind)[0]
 
 
 def layer_names(states: Sequence[str], kind: str) -> list[str]:

@@ -44,8 +44,12 @@ def senses(vectors: Float) -> Senses:
     total = float(variances.sum())
     shares = variances / max(total, 1e-30)
     group, best = _clusters(x) if total > SAME else (np.zeros(len(x), np.int64), None)
-    plane = x[:, :2] if total > SAME else np.zeros((len(x), 2), np.float32)
-    return Senses(plane, (float(shares[0]), float(shares[1])), group, best)
+    return Senses(_plane(x), (float(shares[0]), float(shares[1])), group, best)
+
+
+def principal_plane(vectors: Float) -> Float:
+    """The vectors' directions along their first two principal components: [n, d] → [n, 2]; zeros where all are one."""
+    return _plane(_along_principal_axes(unit(vectors)))
 
 
 def silhouette(vectors: Float, group: Groups) -> float:
@@ -73,6 +77,11 @@ def _along_principal_axes(units: Float) -> Float:
     x = x * np.where(x[np.abs(x).argmax(axis=0), np.arange(x.shape[1])] < 0, -1, 1)  # a sign is no part of the result
     padded: Float = np.pad(x, ((0, 0), (0, max(0, 2 - x.shape[1])))).astype(np.float32)
     return padded
+
+
+def _plane(x: Float) -> Float:
+    varies = float((x * x).mean(axis=0).sum()) > SAME
+    return x[:, :2] if varies else np.zeros((len(x), 2), np.float32)
 
 
 def _clusters(x: Float) -> tuple[Groups, float | None]:

@@ -5,7 +5,7 @@ the address that is printed (after #, so that it is sent nowhere) and travels in
 host are answered, so that no other site's name can be pointed here. The page may load from and ask this server only.
 
 What is asked about vectors is computed one question at a time, in one thread; of those that wait, the newest of its kind is
-answered and the others are refused (429).
+answered and the others are refused (429). A plane by UMAP, which takes seconds, has a place and a process of its own.
 """
 
 import secrets
@@ -24,7 +24,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from elmo_store.errors import StoreError
-from pipeline.explore.service import BadRequestError, Service
+from pipeline.explore.errors import BadRequestError
+from pipeline.explore.service import Service
 from pipeline.explore.turns import NewerError, Turns
 
 STATIC = Path(__file__).parent / "static"
@@ -44,7 +45,7 @@ Call = Callable[[Request], Awaitable[Response]]
 def application(service: Service, token: str, hosts: frozenset[str]) -> Starlette:
     """The application. ``hosts``: what a request's Host may say, ports included."""
 
-    vectors, texts, lookups, models = Turns(), Turns(), Turns(), Turns()
+    vectors, texts, lookups, models, planes = (Turns() for _ in range(5))
 
     def api(turns: Turns, ask: Callable[[dict[str, str]], Any]) -> Call:
         async def answer(request: Request) -> Response:
@@ -57,7 +58,7 @@ def application(service: Service, token: str, hosts: frozenset[str]) -> Starlett
         return service.neighbours(q.get("token", ""), _numbers(q), _whole(q, "n", 8), layers=layers, approximate=approximate)
 
     def word(q: dict[str, str]) -> dict[str, Any]:
-        return service.word(q.get("word", ""), _numbers(q) or (), q.get("field", ""), layers=q.get("layers") != "0")
+        return service.word(q.get("word", ""), _numbers(q) or (), q.get("by", ""), layers=q.get("layers") != "0")
 
     async def embed(request: Request) -> Response:
         body = await request.body()
@@ -71,6 +72,8 @@ def application(service: Service, token: str, hosts: frozenset[str]) -> Starlett
         Route("/api/sentence", api(lookups, lambda q: service.sentence(_whole(q, "number")))),
         Route("/api/neighbours", api(vectors, neighbours)),
         Route("/api/word", api(vectors, word)),
+        Route("/api/umap", api(planes, lambda q: service.umap(q.get("word", ""), _numbers(q) or ()))),
+        Route("/api/pair", api(vectors, lambda q: service.pair(q.get("first", ""), q.get("second", ""), _numbers(q)))),
         Route("/api/embed", embed, methods=["POST"]),
         Mount("/", StaticFiles(directory=STATIC, html=True)),
     ]

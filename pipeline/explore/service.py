@@ -6,7 +6,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
@@ -14,98 +13,39 @@ from threadpoolctl import ThreadpoolController
 from elmo_store.embedded import EmbeddedSentence
 from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StoreError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
-from elmo_store.figures.groups import divided, grouped_fields, shown, values_at
-from elmo_store.figures.vectors import Float, unit
-from elmo_store.format import layout
-from elmo_store.format.manifest import Manifest
+from elmo_store.figures.groups import shown
+from elmo_store.figures.vectors import Float
 from elmo_store.reading.rows import Sentence
-from elmo_store.reading.store import Held, StoreReader
-from elmo_store.store import Store
-from pipeline.explore.neighbours import Index, Neighbour, Sample, layer_names, open_index, query_layers
-from pipeline.explore.senses import senses, silhouette
+from elmo_store.store import Collection, Store
+from pipeline.explore.errors import BadRequestError
+from pipeline.explore.labels import Labels
+from pipeline.explore.neighbours import Index, Neighbour, Sample, layer_names, layers_of, open_index, query_layers
+from pipeline.explore.own import embed_own
+from pipeline.explore.pairs import cosines
+from pipeline.explore.search import TextSearch, hit
+from pipeline.explore.senses import principal_plane
+from pipeline.explore.umap_plane import UmapError, UmapProcess
+from pipeline.explore.words import Groupings, coordinates, word_map
 
 SAMPLE_ROWS = 200_000
 CONTEXT = 6  # tokens shown on each side of a neighbour
 OCCURRENCES = 1500  # of a word, that its map shows
-FIELD_GROUPS = 5  # that it has a colour for
 HITS = 30
 OWN_AT_HAND = 16
-OWN_CHARACTERS = 2000
 MOST_NEIGHBOURS = 50
+PAIR_TOKENS = 100  # of each of two sentences, that are compared
 MIX = "the mix"
-Labels = tuple[list[str], npt.NDArray[np.int64]]
-
-
-class BadRequestError(ValueError):
-    """What was asked for makes no sense, or is not there; the message is for the page."""
-
-
-class OwnSentenceError(BadRequestError):
-    """A sentence of the user's can't be embedded as the store's were; says why."""
-
-
-class TextSearch:
-    """Sentences by their words: DuckDB over the parts, where they lie. For several threads, one after the other.
-
-    What is looked for is always a bound parameter, never part of the statement; DuckDB may neither install nor load extensions,
-    so that nothing is asked of the network: objects elsewhere are read through the store's own filesystem.
-    """
-
-    def __init__(self, store: StoreReader) -> None:
-        self._lock = threading.Lock()
-        self._connection = duckdb.connect(
-            config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false", "threads": "2"}
-        )
-        self._held = store.held()
-        if not store.root.is_local:
-            self._connection.register_filesystem(store.root.filesystem)
-
-    def find(self, words: str, offset: int, limit: int) -> list[dict[str, Any]]:
-        """Sentences whose tokens, joined by spaces, hold ``words``, whatever the case: as whole words first; in order."""
-        hits: list[dict[str, Any]] = []
-        for whole in (True, False):
-            for held in self._held:
-                if len(hits) < offset + limit:
-                    hits += self._find_in(held, words, whole, offset + limit - len(hits))
-        return hits[offset : offset + limit]
-
-    def _find_in(self, held: Held, words: str, whole: bool, most: int) -> list[dict[str, Any]]:
-        if not held.store.manifest.sizes.parts:
-            return []
-        statement = (
-            "SELECT sentence, id, tokens FROM (SELECT *, ' ' || lower(array_to_string(tokens, ' ')) || ' ' AS text "
-            "FROM read_parquet($paths) WHERE n_tokens > 0) WHERE contains(text, lower($words)) "
-            "AND contains(text, ' ' || lower($words) || ' ') = $whole ORDER BY sentence LIMIT $limit"
-        )
-        parameters = {"paths": _paths(held.store), "words": words, "whole": whole, "limit": most + held.n_removed}
-        with self._lock:
-            try:
-                rows = self._connection.execute(statement, parameters).fetchall()
-            finally:  # DuckDB opens the parts by itself
-                held.store.root.confirm()
-        own = held.numbers_of(np.array([row[0] for row in rows], np.int64)).tolist()
-        return [_hit(number, *row[1:]) for number, row in zip(own, rows, strict=True) if number >= 0]
-
-
-def _paths(store: StoreReader) -> list[str]:
-    """The parts as DuckDB names them."""
-    root = store.root
-    paths = [root.path(layout.sentences_part(part)) for part in range(store.manifest.sizes.parts)]
-    if root.is_local:
-        return paths
-    protocol = root.filesystem.protocol
-    first = protocol if isinstance(protocol, str) else protocol[0]
-    return [f"{first}://{path.removeprefix(f'{first}://')}" for path in paths]
-
-
-def _hit(number: int, sentence_id: str, tokens: Sequence[str]) -> dict[str, Any]:
-    return {"number": number, "id": sentence_id, "tokens": tokens}
 
 
 class Service:
-    """One store being looked at. The sample is read in the background: until it is there, questions about it say so."""
+    """One store being looked at. The sample is read in the background: until it is there, questions about it say so.
 
-    def __init__(self, store: Store, sample_rows: int = SAMPLE_ROWS, model: str | None = None) -> None:
+    `close` it at the end.
+    """
+
+    def __init__(
+        self, store: Store, sample_rows: int = SAMPLE_ROWS, model: str | None = None, labels: Labels | None = None
+    ) -> None:
         self._store, self._model = store, model
         self._kind = store.manifest.kind
         self._text = TextSearch(store)
@@ -114,7 +54,8 @@ class Service:
         self._problem = self._index_problem = ""
         self._own: OrderedDict[str, EmbeddedSentence] = OrderedDict()  # those asked about last
         self._lock = threading.Lock()
-        self._labelled: tuple[tuple[str, str], Labels] = (("", ""), ([], np.empty(0, np.int64)))
+        self._groupings = Groupings(store, labels)
+        self._umap = UmapProcess()
         self._threads = ThreadpoolController()
         self._names = layer_names(store.states, self._kind)
         self._n_blocks = max(1, sample_rows // BLOCK_ROWS)
@@ -136,6 +77,11 @@ class Service:
         """Until the sample is read, or could not be."""
         self._loading.join()
 
+    def close(self) -> None:
+        """Wait, and end what was started: an interpreter that ends under a thread that reads may abort."""
+        self.wait()
+        self._umap.close()
+
     def about(self) -> dict[str, Any]:
         """What the page's head says."""
         counts, manifest = self._store.manifest.sizes, self._store.manifest
@@ -149,7 +95,8 @@ class Service:
             "rows": self._store.n_rows,
             "states": list(self._store.states),
             "layers": self._names,
-            "fields": [field.name for field in grouped_fields(self._store)],
+            "fields": self._groupings.names,
+            "code": self._opening(),
             "sample": None if self._sample is None else len(self._sample),
             "index": None if self._index is None else len(self._index),
             "reading": self._loading.is_alive(),
@@ -173,7 +120,7 @@ class Service:
                 return {"hits": hits[:HITS], "more": len(hits) > HITS}
         except (SentenceNotFoundError, AmbiguousIdError, ValueError, IndexError) as error:
             raise BadRequestError(str(error)) from error
-        hits = [_hit(s.index, s.id, s.tokens) for s in sentences if s.tokens or asked]
+        hits = [hit(s.index, s.id, s.tokens) for s in sentences if s.tokens or asked]
         return {"hits": hits, "more": not asked and offset + HITS < total}
 
     def sentence(self, number: int) -> dict[str, Any]:
@@ -229,34 +176,70 @@ class Service:
                 answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
         return answer
 
-    def word(self, word: str, s: Sequence[float], field: str = "", *, layers: bool = True) -> dict[str, Any]:
+    def word(self, word: str, s: Sequence[float], by: str = "", *, layers: bool = True) -> dict[str, Any]:
         """A word's occurrences in the sample: a map of them by the mix with these weights, and one by each layer.
 
-        At most `OCCURRENCES` of them, drawn at random, in clusters or by a ``field``. Without ``layers`` the mix's map alone,
-        without the occurrences' text.
+        At most `OCCURRENCES` of them, drawn at random, in clusters or ``by`` a field or label. Without ``layers`` the mix's map
+        alone, without the occurrences' text.
         """
+        sample, indices, found = self._occurrences(word)
+        wanted = {name: self._alone(layer) for layer, name in enumerate(self._names)} if layers else {}
+        if self._kind == "states":
+            wanted = {MIX: self._weights(s), **wanted}
+        groups = self._groupings.of(by, word, sample.text, indices) if by else None
+        with self._threads.limit(limits=1):
+            maps = [{"name": name, **word_map(sample.mixed(indices, weights), groups)} for name, weights in wanted.items()]
+        points = [self._point(int(i)) for i in indices] if layers else []
+        return {"word": word, "found": found, "of": len(sample), "points": points, "maps": maps}
+
+    def umap(self, word: str, s: Sequence[float]) -> dict[str, Any]:
+        """The same occurrences in a plane by UMAP of one mix."""
+        sample, indices, _ = self._occurrences(word)
+        vectors = sample.mixed(indices, self._weights(s))
+        try:
+            return coordinates(self._umap.plane(vectors, principal_plane(vectors)))
+        except UmapError as error:
+            raise BadRequestError(str(error)) from error
+
+    def pair(self, first: str, second: str, s: Sequence[float] | None = None) -> dict[str, Any]:
+        """Cosines between the tokens of two sentences, each a number or an own sentence's key: by the mix and by each layer."""
+        (own, layers), (other, others) = self._tokens_of(first), self._tokens_of(second)
+        wanted = {name: self._alone(layer) for layer, name in enumerate(self._names)}
+        if s is not None and self._kind == "states":
+            wanted = {MIX: self._weights(s), **wanted}
+        with self._threads.limit(limits=1):
+            found = cosines(layers, others, np.array(list(wanted.values()), np.float32))
+        maps = [{"name": name, "cosines": np.round(one, 3).tolist()} for name, one in zip(wanted, found, strict=True)]
+        return {"tokens": [own[:PAIR_TOKENS], other[:PAIR_TOKENS]], "of": [len(own), len(other)], "maps": maps}
+
+    def _tokens_of(self, key: str) -> tuple[Sequence[str], Float]:
+        """Tokens and their layers [n, L+1, 2p], of `PAIR_TOKENS` at most."""
+        try:
+            if key.startswith("own"):
+                own = self._own_sentence(key)
+                tokens, rows = own.tokens, own.rows[:PAIR_TOKENS]
+            else:
+                sentence = self._store.sentence(int(key))
+                first, stop = self._store.without_boundaries(sentence.span)
+                tokens, rows = sentence.tokens, self._store.read(rows=slice(first, min(stop, first + PAIR_TOKENS)))
+        except (SentenceNotFoundError, ValueError, IndexError, KeyError, OverflowError) as error:
+            raise BadRequestError(f"there is no sentence {key[:40]}") from error
+        if not tokens:
+            raise BadRequestError(f"sentence {key} has no words")
+        return tokens, layers_of(rows, self._kind)
+
+    def _occurrences(self, word: str) -> tuple[Sample, npt.NDArray[np.int64], int]:
+        """The sample, where a word stands in it, and how often it does."""
         sample = self._ready()
         indices, found = sample.occurrences(word, OCCURRENCES)
         if not found:
             raise BadRequestError(f"{word!r} does not occur in the sample of {len(sample):,} tokens")
-        wanted = {name: self._alone(layer) for layer, name in enumerate(self._names)} if layers else {}
-        if self._kind == "states":
-            wanted = {MIX: self._weights(s), **wanted}
-        labels = self._labels(word, field, indices) if field else None
-        with self._threads.limit(limits=1):
-            maps = [{"name": name, **_map(sample.mixed(indices, weights), labels)} for name, weights in wanted.items()]
-        points = [{"row": int(sample.text.row[i]), **self._context(int(i))} for i in indices] if layers else []
-        return {"word": word, "found": found, "of": len(sample), "points": points, "maps": maps}
+        return sample, indices, found
 
-    def _labels(self, word: str, field: str, indices: npt.NDArray[np.int64]) -> Labels:
-        """Names of a field's groups and the group of each of a word's occurrences; those asked for last are kept."""
-        if self._labelled[0] != (word, field):
-            if field not in {one.name for one in grouped_fields(self._store)}:
-                raise BadRequestError(f"no groups can be made by {field!r}")
-            text = self._ready().text
-            places = text.sentence[indices].tolist(), text.position[indices].tolist()
-            self._labelled = ((word, field), divided(values_at(self._store, field, *places), FIELD_GROUPS))
-        return self._labelled[1]
+    def _point(self, index: int) -> dict[str, Any]:
+        text = self._ready().text
+        token = int(text.position[index]) - int(self._store.boundaries)
+        return {"row": int(text.row[index]), "token": token, **self._context(index)}
 
     def _alone(self, layer: int) -> list[float]:
         return [float(k == layer) for k in range(len(self._names))]
@@ -277,16 +260,19 @@ class Service:
         key, colon, position = token.partition(":")
         try:
             if colon:
-                with self._lock:
-                    self._own.move_to_end(key)
-                    own = self._own[key]
-                return None, query_layers(own.rows[int(position)], self._kind)
+                return None, query_layers(self._own_sentence(key).rows[int(position)], self._kind)
             row = int(key)
             if self._sample is not None and (index := self._sample.index_of(row)) is not None:
                 return row, self._sample.layers_at(index)
             return row, query_layers(self._store.read(rows=slice(row, row + 1))[0], self._kind)
         except (ValueError, IndexError, KeyError, OverflowError) as error:
             raise BadRequestError(f"there is no token {token[:40]}") from error
+
+    def _own_sentence(self, key: str) -> EmbeddedSentence:
+        """KeyError for one that is no longer at hand."""
+        with self._lock:
+            self._own.move_to_end(key)
+            return self._own[key]
 
     def _weights(self, s: Sequence[float]) -> list[float]:
         if len(s) != len(self._names) or not all(np.isfinite(share) and share >= 0 for share in s) or sum(s) <= 0:
@@ -313,8 +299,14 @@ class Service:
         """[tokens][layers]."""
         return [[round(float(norm), 3) for norm in np.linalg.norm(query_layers(row, self._kind), axis=1)] for row in states]
 
+    def _opening(self) -> str:
+        """Code that opens this store, from wherever it is run."""
+        root = self._store.root
+        version = f", version={self._store.version.number}" if isinstance(self._store, Collection) else ""
+        return f"import elmo_store\n\nstore = elmo_store.open({root.path() if root.is_local else root.url()!r}{version})"
+
     def _code(self, sentence: Sentence) -> str:
-        lines = ["import elmo_store", f"store = elmo_store.open({self._store.url!r})"]
+        lines = [self._opening()]
         if self._kind == "mix":
             return "\n".join([*lines, f"vectors = store.sentence({sentence.index})[{self._store.states[0]!r}]"])
         lines += [
@@ -324,51 +316,6 @@ class Service:
         return "\n".join(lines)
 
 
-def _map(vectors: Float, labels: Labels | None) -> dict[str, Any]:
-    """A map of occurrences in the clusters found, or by their labels: then with the silhouette of these, too."""
-    found = senses(vectors)
-    clusters = int(found.group.max()) + 1
-    names, group = labels or ([f"cluster {k + 1}" for k in range(clusters)], found.group)
-    of_labels = silhouette(unit(vectors), group) if labels and len(np.unique(group)) > 1 else None
-    return {
-        "x": np.round(found.points[:, 0], 4).tolist(),
-        "y": np.round(found.points[:, 1], 4).tolist(),
-        "explained": found.explained,
-        "clusters": clusters,
-        "silhouette": found.silhouette,
-        "of_labels": of_labels,
-        "groups": names,
-        "group": group.tolist(),
-    }
-
-
 def _told(error: Exception) -> str:
     """An error of ours by what it says, any other with its kind."""
     return str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
-
-
-def embed_own(text: str, manifest: Manifest, model: str | None = None) -> EmbeddedSentence:
-    """The states of ``text``, by the store's own model. OwnSentenceError if it is too long, or the model is not to be had here.
-
-    ``model``: where the user says that the store's model is. What the store names is loaded only if it is on this machine.
-    """
-    if manifest.kind != "states":
-        raise OwnSentenceError("a mixed store holds no states to compare with")
-    if len(text) > OWN_CHARACTERS:
-        raise OwnSentenceError(f"{len(text):,} characters are too many for this box: at most {OWN_CHARACTERS:,}")
-    try:
-        from model.files.registry import local_spec
-        from pipeline.jobs import in_memory
-    except ModuleNotFoundError as error:
-        raise OwnSentenceError(f"this needs {error.name}: pip install '.[embed]' in elmo-store's checkout") from error
-    try:
-        where = model or local_spec(manifest.model.name)
-        embedder = in_memory.embedder(where, manifest.precision, manifest.start_state.kind, "cpu")
-    except Exception as error:  # not to be found, not readable: whatever it is, the rest of the page goes on
-        raise OwnSentenceError(f"the store's model {manifest.model.name} can't be loaded here: {error}") from error
-    if embedder.fingerprint != manifest.model.fingerprint:
-        raise OwnSentenceError(f"the model {model or manifest.model.name} of this machine is not the one that made the store")
-    tokens = in_memory.tokenised(text, "ptb")
-    if not tokens:
-        raise OwnSentenceError("there are no words in it")
-    return embedder.embed([tokens], "float16" if manifest.dtype == "float16" else "float32")[0]

@@ -21,7 +21,9 @@ from elmo_store.storage.root import Root
 from model.errors import UnknownModelError
 from model.files.registry import local_spec
 from pipeline.explore import neighbours
-from pipeline.explore.service import BadRequestError, OwnSentenceError, Service, embed_own
+from pipeline.explore.errors import BadRequestError, OwnSentenceError
+from pipeline.explore.own import embed_own
+from pipeline.explore.service import Service
 from tests.store.support import Written, make_store
 
 FOLDERS = (layout.TEXT_INDEX, layout.VECTOR_INDEX)

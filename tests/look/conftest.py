@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,10 +71,11 @@ def mixed_store(hostile_store: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def service(hostile_store: Path) -> "Service":
+def service(hostile_store: Path) -> "Iterator[Service]":
     """The explorer's service over `hostile_store`, its sample read."""
     from pipeline.explore.service import Service
 
     made = Service(elmo_store.open(hostile_store))
     made.wait()
-    return made
+    yield made
+    made.close()

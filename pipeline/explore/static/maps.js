@@ -12,11 +12,11 @@ export function wordMaps({ asked, chosen, choose, open }) {
 
   const refresh = newest(async () => {
     const { word, s } = asked();
-    const field = $("by").value;
+    const by = $("by").value;
     if (word === null) return;
     const layers = whole || found?.word !== word;
     whole = false;
-    const answer = await ask("word", { word, s, field, layers: layers ? "1" : "0" }).catch((error) => ({ error: error.message }));
+    const answer = await ask("word", { word, s, by, layers: layers ? "1" : "0" }).catch((error) => ({ error: error.message }));
     if (asked().word !== word) return;
     $("word").hidden = false;
     $("h-word").replaceChildren("Occurrences of ", words(word));

@@ -1,0 +1,136 @@
+"""Labels of sentences or tokens from a file between tabs: checked against the store before anything is shown.
+
+The first line names the columns: ``id`` (a sentence's id) or ``sentence`` (its number), then ``token`` (its number in the
+sentence, from 0) where tokens are labelled, then one label or more. Nothing is quoted; an empty label is none.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+import numpy as np
+import numpy.typing as npt
+
+from elmo_store.figures.groups import shown
+from elmo_store.store import Store
+
+Int = npt.NDArray[np.int64]
+SENTENCE_COLUMNS, TOKEN_COLUMN = ("id", "sentence"), "token"
+IDS_AT_ONCE = 1 << 16
+
+
+class LabelError(ValueError):
+    """A file of labels that can't be used; names the file and the line."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a file says of sentences or tokens.
+
+    Attributes:
+        sentence, token: int64 [n] in the order of both; ``token`` is all 0 where sentences are labelled.
+        of_tokens: whether tokens are. values: a label's name → [n].
+    """
+
+    sentence: Int
+    token: Int
+    of_tokens: bool
+    values: Mapping[str, Sequence[str]]
+
+    def at(self, name: str, sentence: Sequence[int], token: Sequence[int]) -> list[str]:
+        """The label of each token; `shown` of None where it has none."""
+        values = self.values[name]
+        wanted = np.stack([sentence, token if self.of_tokens else np.zeros(len(sentence), np.int64)], axis=1)
+        width = int(self.token.max(initial=0)) + 1
+        within = (wanted[:, 1] >= 0) & (wanted[:, 1] < width)
+        have, keys = self.sentence * width + self.token, wanted[:, 0] * width + wanted[:, 1]
+        places = np.minimum(np.searchsorted(have, keys), len(have) - 1)
+        found = within & (have[places] == keys)
+        return [shown(values[place] or None if ok else None) for place, ok in zip(places.tolist(), found.tolist(), strict=True)]
+
+
+def read_labels(url: str, store: Store, storage_options: Mapping[str, Any] | None = None) -> Labels:
+    """The labels of a file, which may be compressed and on any fsspec URL. LabelError, OSError."""
+    lines = _lines(url, storage_options)
+    columns = next(lines, (0, [""]))[1]
+    names = _label_names(url, columns, store)
+    of_tokens = len(columns) - len(names) == 2
+    numbers, rows = [], []
+    for number, cells in lines:
+        if len(cells) != len(columns):
+            raise LabelError(f"{url}, line {number}: {len(cells)} columns between tabs, the first line names {len(columns)}")
+        numbers.append(number)
+        rows.append(cells)
+    if not rows:
+        raise LabelError(f"{url}: there is no label after the first line, which names the columns")
+    where = [f"{url}, line {number}" for number in numbers]
+    sentence = _sentences(columns[0], [cells[0] for cells in rows], where, store)
+    token = _tokens(sentence, [cells[1] for cells in rows], where, store) if of_tokens else np.zeros(len(rows), np.int64)
+    order = np.lexsort((token, sentence))
+    pairs = np.stack([sentence, token], axis=1)[order]
+    for place in np.flatnonzero((pairs[1:] == pairs[:-1]).all(axis=1))[:1]:
+        earlier, later = order[place], order[place + 1]
+        raise LabelError(f"{where[later]}: labelled before, by line {numbers[earlier]}: keep one of them")
+    first = len(columns) - len(names)
+    values = {name: [sys.intern(rows[i][first + k]) for i in order.tolist()] for k, name in enumerate(names)}
+    return Labels(pairs[:, 0].copy(), pairs[:, 1].copy(), of_tokens, values)
+
+
+def _label_names(url: str, columns: Sequence[str], store: Store) -> Sequence[str]:
+    names = columns[2:] if columns[1:2] == [TOKEN_COLUMN] else columns[1:]
+    if columns[0] not in SENTENCE_COLUMNS or not names:
+        raise LabelError(
+            f"{url}, line 1: it must name the columns: id or sentence, then token where tokens are labelled, then a label or "
+            f"more, with tabs between them; it says {' '.join(columns)[:80]!r}"
+        )
+    for i, name in enumerate(names):
+        if not name.strip():
+            raise LabelError(f"{url}, line 1: column {len(columns) - len(names) + i + 1} has no name")
+        if name in names[:i] or name in store.fields:
+            other = "a field that the store keeps" if name in store.fields else "another column"
+            raise LabelError(f"{url}, line 1: {name!r} is the name of {other}, too: name it differently")
+    return names
+
+
+def _sentences(kind: str, cells: Sequence[str], where: Sequence[str], store: Store) -> Int:
+    """The numbers of the sentences that the cells name."""
+    if kind == "sentence":
+        return _whole(cells, [store.n_sentences] * len(cells), where, "a sentence's number")
+    known: dict[str, list[int]] = {}
+    ids = list(dict.fromkeys(cells))
+    for first in range(0, len(ids), IDS_AT_ONCE):
+        few = ids[first : first + IDS_AT_ONCE]
+        known.update(zip(few, store._matches(few), strict=True))
+    for cell, line in zip(cells, where, strict=True):
+        if len(known[cell]) != 1:
+            many = f"{len(known[cell])} sentences have the id {cell[:80]!r}: name them by number, in a column sentence"
+            raise LabelError(f"{line}: {many if known[cell] else f'no sentence of {store.url} has the id {cell[:80]!r}'}")
+    return np.array([known[cell][0] for cell in cells], np.int64)
+
+
+def _tokens(sentence: Int, cells: Sequence[str], where: Sequence[str], store: Store) -> Int:
+    numbers, place = np.unique(sentence, return_inverse=True)
+    lengths = store._columns(numbers.tolist(), ["n_tokens"])["n_tokens"].to_numpy()
+    return _whole(cells, lengths[place].tolist(), where, "a token's number in this sentence")
+
+
+def _whole(cells: Sequence[str], below: Sequence[int], where: Sequence[str], what: str) -> Int:
+    """Cells as whole numbers under these."""
+    for cell, most, line in zip(cells, below, where, strict=True):
+        if not (cell.isascii() and cell.isdecimal() and len(cell) < 19 and int(cell) < most):
+            raise LabelError(f"{line}: {cell[:40]!r} is not {what}: a whole number from 0 to {most - 1:,}")
+    return np.array([int(cell) for cell in cells], np.int64)
+
+
+def _lines(url: str, storage_options: Mapping[str, Any] | None) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each line that is not blank, numbered from 1."""
+    number = 0
+    try:
+        with fsspec.open(url, "rt", encoding="utf-8-sig", compression="infer", newline="\n", **(storage_options or {})) as file:
+            for number, line in enumerate(file, 1):
+                if line.strip():
+                    yield number, line.rstrip("\r\n").split("\t")
+    except UnicodeDecodeError as error:
+        raise LabelError(f"{url}, after line {number}: not UTF-8 ({error.reason}): convert the file") from error
