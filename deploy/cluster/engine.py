@@ -200,7 +200,8 @@ def run_on_engine(prog: str, description: str | None, options_for: OptionsFor, c
         except ClusterError as error:
             print(f"{parser.prog}: {error}", file=sys.stderr)
             return NO_ENGINE
-        return run_command([*args.command, *options])
+        name, *given = args.command
+        return run_command([name, *options, *given])  # what the user gives stands last, and wins
 
 
 def run_command(arguments: Sequence[str]) -> int:

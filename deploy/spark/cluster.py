@@ -14,11 +14,10 @@ from deploy.cluster.processes import Service, free_port
 MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 WORKER_MEMORY, EXECUTOR_MEMORY = "1g", "768m"  # an executor must fit into its worker
-# Spark's own settings are the job server's: the driver runs there. How soon an executor that is gone is noticed, and how often
-# a task may be lost before the job ends.
+# Of a cluster of this machine: small, without a page of each job's own, quick to notice an executor that is gone. They are the
+# job server's: the driver runs there.
 SETTINGS = {
     "spark.executor.memory": EXECUTOR_MEMORY,
-    "spark.task.maxFailures": "8",
     "spark.executor.heartbeatInterval": "2s",
     "spark.network.timeout": "30s",
     "spark.network.timeoutInterval": "10s",
@@ -33,7 +32,7 @@ class SparkCluster(Cluster):
         name="Spark", member="worker", pom=Path(__file__).resolve().parent / "pom.xml", master_option="--spark_master_url",
         address="spark://HOST:PORT", members_option="--workers",
         job_server="org.apache.beam.runners.spark.SparkJobServerDriver",
-        properties=tuple(f"-D{key}={value}" for key, value in SETTINGS.items()),
+        properties=("-Dspark.task.maxFailures=8",),  # how often a task may be lost before the job ends
     )  # fmt: skip
 
     @property
@@ -57,7 +56,8 @@ class SparkCluster(Cluster):
     def beam_options(self) -> list[str]:
         """With a thread for each worker's one core."""
         n_workers = sum(worker.process.poll() is None for worker in self.members)
-        return [*super().beam_options(), f"--parallelism={n_workers}", "--threads=1"]
+        own = [f"--job_server_jvm_properties=-D{name}={value}" for name, value in SETTINGS.items()]
+        return [*super().beam_options(), *own, f"--parallelism={n_workers}", "--threads=1"]
 
     def _start(self, name: str, main_class: str, arguments: list[str]) -> Service:
         # A worker starts its executors with the jars of SPARK_HOME and the Scala version of this variable.
