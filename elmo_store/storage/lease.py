@@ -202,6 +202,7 @@ class LeaseHolder:
         self.root, self.run = root, run
         self._ended = threading.Event()
         self._job = ("", "")
+        self._cancel: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._keep_beating, name="lease", daemon=True)
 
     @classmethod
@@ -239,9 +240,9 @@ class LeaseHolder:
             return None
         return None if current is None or current.run == self.run else described(current)
 
-    def say_job(self, job: str, console: str | None) -> None:
-        """From now on heartbeats name the job that an engine knows."""
-        self._job = (job, console or "")
+    def say_job(self, job: str, console: str | None, cancel: Callable[[], None]) -> None:
+        """From now on heartbeats name the job that an engine knows; once another run has the lease, ``cancel`` is called."""
+        self._job, self._cancel = (job, console or ""), cancel
         self._beat()
 
     def leave(self) -> None:
@@ -268,11 +269,23 @@ class LeaseHolder:
 
     def _keep_beating(self) -> None:
         while not self._ended.wait(HEARTBEAT_SECONDS):
-            self._beat()
+            if not self._beat() and self.lost_to is not None:
+                self._give_up()
+                return
 
-    def _beat(self) -> None:
+    def _give_up(self) -> None:
+        """Spare the engine a job whose every write fails from now on."""
+        try:
+            self._cancel()
+        except Exception as error:  # an engine's client raises what it likes
+            _log.warning("another run took %s over, and the job of this one can't be cancelled: %r", self.root, error)
+
+    def _beat(self) -> bool:
+        """Say that this run lives; whether it could be said."""
         try:
             self.check()
             put_heartbeat(self.root, LAUNCHER_HEARTBEAT, self.run, *self._job)
         except Exception as error:  # a look that fails must not end the job; a lease that is lost ends it where it writes
             _log.info("no heartbeat put for %s: %s", self.root, error)
+            return False
+        return True

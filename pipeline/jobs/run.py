@@ -96,7 +96,7 @@ def _submitted(running: Running, transform: beam.PTransform[Any, Any]) -> bool:
                 print(f"{made}. The store's start stands at {running.root}.")
                 return False
             if job.id:
-                running.holder.say_job(job.id, job.console)
+                running.holder.say_job(job.id, job.console, job.cancel)
             if job.id and not running.quiet:
                 stream = sys.stderr if running.wait else sys.stdout
                 print(f"job {job.id}" + (f"\n{job.console}" if job.console else ""), file=stream)

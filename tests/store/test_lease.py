@@ -20,6 +20,7 @@ from elmo_store.storage.lease import (
     LAUNCHER_HEARTBEAT,
     LEASE,
     Lease,
+    LeaseHolder,
     acquire,
     check,
     put_heartbeat,
@@ -206,3 +207,13 @@ def test_without_a_put_on_a_condition_the_owner_that_stays_has_it(monkeypatch: p
     check(root, "first")
     with pytest.raises(LeaseHeldError):
         acquire(root, of("second"))
+
+
+def test_a_run_whose_lease_another_one_has_cancels_its_job(disk: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.01)
+    cancelled = threading.Event()
+    with LeaseHolder.take(disk, "first") as first:
+        first.say_job("job", None, cancelled.set)
+        assert not cancelled.wait(0.1)
+        acquire(disk, of("second"), take_over=True)
+        assert cancelled.wait(10)
