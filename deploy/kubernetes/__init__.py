@@ -1,1 +1,1 @@
-"""Kubernetes: a Flink cluster by its operator with Beam workers beside the TaskManagers, and a plain Job for one machine."""
+"""Kubernetes, by kustomize: a plain Job for one machine, and a Flink cluster by its operator with Beam workers beside it."""

@@ -79,3 +79,4 @@ def test_the_build_stages_steps_run_in_a_fresh_folder(repo_dir: Path, tmp_path: 
     (package,) = (target / "lib").glob("python3*/site-packages/deploy")
     assert (package / "flink" / "config.yaml").is_file()  # what users copy is in the installed package too
     assert (package / "dataflow" / "metadata.json").is_file()
+    assert (package / "kubernetes" / "overlays" / "gke" / "kustomization.yaml").is_file()
