@@ -68,6 +68,7 @@ class Running:
         self.stats = stats  # what this call counted; seconds are there once its states are
         self._on_progress, self._n_advanced = on_progress, 0
         self.seconds = 0.0  # from the last call's states, or from the beginning of this one, to its own states
+        self.seconds_idle = 0.0  # from the last call's states to the beginning of this one
         self.computed_on: list[str] = []  # as `Device.computes_on` says of its groups: more than one after out of memory
         self.wait: Callable[[], None] | None = None  # called once, by `result`
         self._lock = threading.Lock()
@@ -206,6 +207,7 @@ class Embedder:
             ended = time.perf_counter()
             with self._lock:
                 running.seconds = ended - max(began, self._last_end)
+                running.seconds_idle = max(0.0, began - (self._last_end or began))
                 stats.seconds_lstm = ended - max(known, self._last_end)
                 stats.seconds = stats.seconds_words + stats.seconds_lstm
                 self._last_end = ended

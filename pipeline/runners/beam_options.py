@@ -6,6 +6,8 @@ is bad usage and not an option that silently does nothing.
 """
 
 import argparse
+import json
+import logging
 import os
 import re
 import shutil
@@ -147,7 +149,7 @@ def name_job(options: PipelineOptions, command: str, output: str, run: str) -> N
 
 @contextmanager
 def quiet_workers(options: PipelineOptions) -> Iterator[None]:
-    """Keep the chat of worker processes off the screen that they share with this one, unless a level was asked for.
+    """Keep the chat of worker processes off the screen that they share with this one, unless a level or all of it was asked for.
 
     FnApiRunner gives its processes no options (2.77: ``Pipeline_options: {}``); this file is the way that they read.
     """
@@ -157,7 +159,8 @@ def quiet_workers(options: PipelineOptions) -> Iterator[None]:
         return
     with scratch_folder() as folder:
         file = folder / "options.json"
-        file.write_text('{"options": {"default_sdk_harness_log_level": "ERROR"}}')
+        level = "INFO" if logging.getLogger().isEnabledFor(logging.INFO) else "ERROR"
+        file.write_text(json.dumps({"options": {"default_sdk_harness_log_level": level}}))
         os.environ[name] = str(file)
         try:
             yield

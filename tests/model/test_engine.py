@@ -386,6 +386,13 @@ def test_a_call_tells_how_far_it_is_window_by_window(small: BiLMWeights, warm: S
     assert shares[-1] > 0.9  # rows after a boundary that all sentences share are not asked for again
 
 
+def test_a_call_tells_how_long_the_device_waited_for_it(small: BiLMWeights, warm: StartState) -> None:
+    embedder = Embedder(small, warm)
+    first, second = (embedder.run(embedder.prepare(whole(text(3, seed)))) for seed in (1, 2))
+    assert first.seconds_idle == 0.0
+    assert second.seconds_idle > 0.0  # while it was prepared
+
+
 def test_nothing_in_nothing_out(tiny: BiLMWeights) -> None:
     embedder = Embedder(tiny, StartState.zero(tiny.options), CPU)
     for boundaries in (False, True):

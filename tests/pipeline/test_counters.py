@@ -1,15 +1,19 @@
 """What a job counts on its runner, and that its graph is small and holds no text."""
 
+import re
 from pathlib import Path
 
 import apache_beam as beam
 import pytest
 
 import elmo_store
+from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import embed_job
 from pipeline.jobs.embed_job import EmbedCorpus
 from pipeline.jobs.spec import EmbedOptions
+from pipeline.main import main
 from pipeline.runners.beam_options import pipeline_options
+from tests.pipeline.conftest import Command
 from transforms.runtime.results import NAMESPACE
 
 
@@ -35,8 +39,24 @@ def test_beam_counts_what_the_summary_says(options: EmbedOptions) -> None:
     assert counters["sentences_read"] == counts.sentences
     assert counters["shards_written"] == counts.shards
     assert counters["engine_cells"] >= counters["engine_cells_used"] > 0
-    assert {"milliseconds_reading", "milliseconds_computing", "milliseconds_writing"} <= set(counters)
+    assert {f"milliseconds_{name}" for name in ("tokenising", "reading", "computing", "idle", "writing")} <= set(counters)
     assert "shards_failed" not in counters
+
+
+def test_workers_log_a_line_a_call_and_the_screen_stays_quiet(
+    embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = r"\S+:\d+: shards 0 to \d+, \d+ tokens, [\d,]+ tokens/s; read .* s, computed .* s, wrote .* s, device idle .* s"
+    assert embed(tmp_path / "a", "--log-file", str(tmp_path / "log")) == Exit.COMPLETE
+    said = capsys.readouterr()
+    assert not re.search(line, said.out + said.err)
+    assert re.search(f"INFO .*{line}", (tmp_path / "log").read_text())
+    assert embed(tmp_path / "b", "--verbose") == Exit.COMPLETE
+    said = capsys.readouterr()
+    assert re.search(line, said.err)
+    assert re.search(r"\S+:\d+: reading task \S+, \d+ tokens, [\d,]+ tokens/s, 0 records rejected", said.err)
+    assert main(["convert", str(tmp_path / "a"), "--output", str(tmp_path / "c"), "--dtype", "int8", "--quiet", "--verbose"]) == 0
+    assert re.search(line, capsys.readouterr().err)
 
 
 def test_the_graph_holds_pointers_only_however_large_the_input(options: EmbedOptions, corpus: Path) -> None:

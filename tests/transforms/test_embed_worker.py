@@ -42,6 +42,7 @@ class Call:
     """What the engine below gives back."""
 
     seconds = 1.0
+    seconds_idle = 0.0
 
     def __init__(self, rows: int, dtype: str, error: Exception | None, computed_on: str) -> None:
         self._rows, self._dtype, self._error = rows, dtype, error

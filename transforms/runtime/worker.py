@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 from elmo_store.storage.root import Root
 from transforms.inputs.records import TaskResult
 from transforms.runtime.job_root import JobRoot, is_of_the_data
+from transforms.runtime.results import ShardResult
 from transforms.runtime.work import DEVICE, PROGRESS
 
 FAILURES_IN_A_ROW = 3
@@ -28,6 +30,7 @@ PROGRESS_SECONDS = 2.0  # between two puts of a process's progress
 CALLS_UNWRITTEN = 2  # calls whose tokens may be computed and not yet written
 LOCK_SECONDS = 1e-4  # that a thread keeps the interpreter's lock while others want it; Python's own 5 ms are long for a GPU
 CALLS_KEPT = 1000  # of the engine that are remembered one by one
+SECONDS = ("seconds_reading", "seconds_computing", "seconds_idle", "seconds_writing")  # of a shard, in its marker
 _log = logging.getLogger(__name__)
 
 
@@ -37,6 +40,25 @@ class WorkerError(RuntimeError):
 
 class WorkerBrokenError(WorkerError):
     """Shard after shard failed here for reasons that are not the data's: the bundle fails, the runner is to try elsewhere."""
+
+
+def this_worker() -> str:
+    """Host and process."""
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def log_pace(results: Sequence[ShardResult]) -> None:
+    """A line about shards that are done: engines collect what workers log."""
+    if not results:
+        return
+    shards, n_failed = sorted(result.shard for result in results), sum(result.error is not None for result in results)
+    sums = {name: sum(result.stats.get(name, 0.0) for result in results) for name in ("tokens", *SECONDS)}
+    reading, computing, idle, writing = (sums[name] for name in SECONDS)
+    _log.info(
+        "%s: shards %d to %d%s, %s tokens%s; read %.1f s, computed %.1f s, wrote %.1f s, device idle %.1f s",
+        this_worker(), shards[0], shards[-1], f" ({n_failed} failed)" if n_failed else "", f"{sums['tokens']:,.0f}",
+        f", {sums['tokens'] / computing:,.0f} tokens/s" if computing else "", reading, computing, writing, idle,
+    )  # fmt: skip
 
 
 class Health:
@@ -68,8 +90,7 @@ class Health:
                 return
             n, self._n = self._n, 0
         raise WorkerBrokenError(
-            f"{n} shards in a row failed on {socket.gethostname()} (process {os.getpid()}) for reasons that are not theirs, "
-            f"the last one {self._last}"
+            f"{n} shards in a row failed on {this_worker()} for reasons that are not theirs, the last one {self._last}"
         )
 
 
@@ -137,19 +158,22 @@ class ReadProgress(_Progress):
     def __init__(self, root: Root) -> None:
         super().__init__(root, "read")
         self._bytes = self._tokens = self._tasks = 0
+        self._sums: Counter[str] = Counter()
 
     def reading(self, n_bytes: int) -> None:
         self._put(self._value(n_bytes), at_once=False)
 
-    def done(self, result: TaskResult) -> None:
-        """A task is done, now or by an earlier run."""
+    def done(self, result: TaskResult, seconds: float = 0.0, n_retries: int = 0) -> None:
+        """A task is done, in so many seconds of this run, or by an earlier one."""
         self._bytes += result.bytes_read
         self._tokens += result.n_tokens
         self._tasks += 1
+        of_task: dict[str, Any] = {"records_rejected": result.n_rejected, "seconds_tokenising": seconds}
+        self._sums.update(of_task | {"storage_retries": n_retries})
         self._put(self._value(0), at_once=False)
 
     def _value(self, n_bytes: int) -> dict[str, object]:
-        return {"bytes": self._bytes + n_bytes, "tokens": self._tokens, "tasks": self._tasks}
+        return {"bytes": self._bytes + n_bytes, "tokens": self._tokens, "tasks": self._tasks, "sums": self._sums}
 
 
 class ShardProgress(_Progress):
@@ -162,6 +186,7 @@ class ShardProgress(_Progress):
         self._calls: dict[float, int] = {}  # begin (Unix seconds) → tokens
         self._unwritten: dict[float, int] = {}  # begin of a call → tokens that are computed, but not yet written
         self._ended = 0.0
+        self._sums: Counter[str] = Counter()
         self._teller = ThreadPoolExecutor(1, thread_name_prefix="progress")  # a put must not hold up what computes
 
     def computing(self, began: float, call_tokens: int, share: float) -> None:
@@ -186,16 +211,22 @@ class ShardProgress(_Progress):
                 self._add(shard)
             self._put(self._value(), at_once=False)
 
-    def done(self, shard: int, stats: Mapping[str, Any]) -> None:
+    def done(self, shard: int, stats: Mapping[str, Any], n_retries: int = 0) -> None:
         """Shard ``shard`` is written; ``stats`` are those of its marker."""
         with self._lock:
             self._add(shard)
+            self._sums.update({name: stats.get(name, 0) for name in SECONDS} | {"storage_retries": n_retries})
             self._ended = max(self._ended, float(stats.get("finished", time.time())))
             began = float(stats.get("call_began", self._ended))
             self._calls[began] = int(stats.get("call_tokens", stats.get("tokens", 0)))
             if began in self._unwritten:
                 self._unwritten[began] = max(0, self._unwritten[began] - int(stats.get("tokens", 0)))
             self._put(self._value(), at_once=False)
+
+    def failed(self, n_retries: int) -> None:
+        """A shard is not written, for a reason that its result tells."""
+        with self._lock:
+            self._sums.update(shards_failed=1, storage_retries=n_retries)
 
     def flush(self) -> None:
         """Put what was not put yet; when a task ends."""
@@ -218,4 +249,5 @@ class ShardProgress(_Progress):
             "ended": self._ended,
             "call_tokens": sum(self._calls.values()),
             "unwritten_tokens": sum(self._unwritten.values()),
+            "sums": self._sums,
         }

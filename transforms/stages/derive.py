@@ -42,7 +42,7 @@ from elmo_store.storage.root import Root
 from transforms.runtime.job_root import retries_of, retry
 from transforms.runtime.results import Outcome, ShardResult, counted
 from transforms.runtime.work import PLAN
-from transforms.runtime.worker import Health, ShardProgress
+from transforms.runtime.worker import Health, ShardProgress, log_pace
 from transforms.stages.plan import SHARDS, ShardTask, grouped, id_runs, is_planned, shard_tasks, shards_per_task, write_plan
 from transforms.stages.shards import ShardText, part_reader, read_shard, write_shard
 
@@ -160,6 +160,7 @@ class DeriveShards(beam.DoFn):
     def process(self, element: list[ShardTask]) -> Iterator[Outcome]:
         if self._manifest is None:
             self._manifest = read_manifest(self._target)
+        results = []
         for task in element:
             try:
                 result = self._derive(task, self._manifest)
@@ -167,13 +168,17 @@ class DeriveShards(beam.DoFn):
                 raise
             except Exception as error:  # whatever it is, it must not take the other shards down
                 self._health.failed("deriving", error)
-                result = ShardResult.failed(task.shard, "deriving", error, retries_of(self._target).take())
+                n_retries = retries_of(self._target).take()
+                self._progress.failed(n_retries)
+                result = ShardResult.failed(task.shard, "deriving", error, n_retries)
                 self._health.check()
             else:
                 self._health.succeeded()
-                self._progress.done(task.shard, result.stats)
+                self._progress.done(task.shard, result.stats, int(result.stats["storage_retries"]))
+            results.append(result)
             yield counted(result)
         self._progress.flush()
+        log_pace(results)
 
     def _derive(self, task: ShardTask, manifest: Manifest) -> ShardResult:
         began = time.perf_counter()

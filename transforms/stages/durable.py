@@ -15,6 +15,7 @@ from apache_beam.transforms.window import GlobalWindow
 from apache_beam.utils.windowed_value import WindowedValue
 
 from transforms.runtime.results import Outcome, ShardResult, counted
+from transforms.runtime.worker import log_pace
 
 
 class Writer(Protocol):
@@ -77,9 +78,14 @@ class DurableOutcomes(beam.DoFn):
     def process(self, element: Begun) -> Iterator[Outcome]:
         self._begun.append(element)
         while self._begun and self._begun[0].is_durable():
-            yield from map(counted, self._begun.popleft().results())
+            yield from map(counted, self._results())
 
     def finish_bundle(self) -> Iterator[Any]:
         while self._begun:
-            for result in self._begun.popleft().results():
+            for result in self._results():
                 yield WindowedValue(counted(result), GlobalWindow().max_timestamp(), (GlobalWindow(),))
+
+    def _results(self) -> Sequence[ShardResult]:
+        results = self._begun.popleft().results()
+        log_pace(results)
+        return results

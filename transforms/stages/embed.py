@@ -213,7 +213,9 @@ class ShardJob:
 
     def failed(self, shard: int, doing: str, error: Exception) -> ShardResult:
         self.health.failed(doing, error)
-        return ShardResult.failed(shard, doing, error, retries_of(self.root).take())
+        n_retries = retries_of(self.root).take()
+        self.progress.failed(n_retries)
+        return ShardResult.failed(shard, doing, error, n_retries)
 
     def prepare(self, texts: Sequence[ShardText]) -> Prepared:
         """What the host can do for a call beforehand."""
@@ -319,7 +321,7 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
         # Numbers of a call are shared among its shards by rows: sums over shards stay what the engine counted.
         share = n_asked / len(call_states)
         stats |= {f"engine_{name}": float(value) * share for name, value in vars(running.stats).items()}
-        stats["seconds_computing"] = running.seconds * share
+        stats |= {"seconds_computing": running.seconds * share, "seconds_idle": running.seconds_idle * share}
     try:
         computed = None if call_states is None else call_states[shard.first : shard.first + n_asked]  # [n_asked, kept, p]
         states = merged(shard.text.known, computed)  # [n_rows, kept, p]
@@ -329,9 +331,10 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
     except Exception as error:
         return job.failed(task.shard, "writing", error)
     job.health.succeeded()
-    job.progress.done(task.shard, marker.stats)
+    n_retries = retries_of(job.root).take()
+    job.progress.done(task.shard, marker.stats, n_retries)
     sums = {name: value for name, value in marker.stats.items() if name not in NOT_SUMMED and not isinstance(value, str)}
-    return ShardResult(task.shard, None, sums | {"storage_retries": retries_of(job.root).take()})
+    return ShardResult(task.shard, None, sums | {"storage_retries": n_retries})
 
 
 class ShardWorker:

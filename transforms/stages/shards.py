@@ -4,8 +4,6 @@ Words are read in Arrow's dictionary encoding, which is how Parquet keeps them: 
 comes last: whatever happens before it, the shard counts as not done, and doing it again overwrites the same objects.
 """
 
-import os
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +25,7 @@ from elmo_store.storage.root import Root
 from model.engine.planning.sequences import bounded, ranges
 from model.engine.planning.text import Text
 from transforms.runtime.job_root import run_of
+from transforms.runtime.worker import this_worker
 from transforms.stages.plan import Int64, ShardTask, cut, sentence_rows
 
 PARTS_AT_HAND = 4
@@ -217,7 +216,7 @@ def write_shard(
     timed: dict[str, float | str] = {
         "seconds_writing": time.perf_counter() - began,
         "finished": time.time(),
-        "worker": f"{socket.gethostname()}:{os.getpid()}",
+        "worker": this_worker(),
         "run": run_of(root),
         STAMPS: joined_stamps(stamps),
     }

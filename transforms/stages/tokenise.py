@@ -6,6 +6,7 @@ it again puts the same bytes under the same names. `TokeniseTasks` spreads tasks
 
 import hashlib
 import json
+import logging
 import multiprocessing
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -46,7 +47,7 @@ from transforms.readers import cut_short, open_split
 from transforms.runtime.job_root import is_transient, retries_of, retry
 from transforms.runtime.results import add, note_bad_files
 from transforms.runtime.work import READ, WORK
-from transforms.runtime.worker import ReadProgress
+from transforms.runtime.worker import ReadProgress, this_worker
 from transforms.text import tokenizers
 
 SCRATCH_SCHEMA = pa.schema(
@@ -65,6 +66,7 @@ SCRATCH_SCHEMA = pa.schema(
 )
 OWN_COLUMNS = (*SCRATCH_SCHEMA.names, layout.TEXT.name)  # that are no fields
 _CELL_BYTES = 8  # what a token or a sentence costs beside its text, so that empty ones fill a part too
+_log = logging.getLogger(__name__)
 _WAITING = 4  # tasks that wait for a process, a process
 
 
@@ -148,6 +150,11 @@ def _counted(finished: FinishedTask) -> int:
         add("records_rejected", result.n_rejected)
         add("words_cut", sum(part.n_words_cut for part in result.parts))
         add("milliseconds_tokenising", 1000 * seconds)
+        pace = result.n_tokens / seconds if seconds else 0.0
+        _log.info(
+            "%s: reading task %s, %s tokens, %s tokens/s, %d records rejected",
+            this_worker(), result.task.name, f"{result.n_tokens:,}", f"{pace:,.0f}", result.n_rejected,
+        )  # fmt: skip
     return n_retries
 
 
@@ -163,16 +170,17 @@ def finished_task(
     """``task``, done now if it was not. ``progress`` is that of all tasks of this process."""
     began = time.perf_counter()
     result, seconds = task_result(root, task, settings), None
-    if result is not None:
-        progress.done(result)
-    else:
+    if result is None:
         work = partial(tokenise_task, root, task, settings, storage_options, progress)
         try:
             result = retry(work, local="://" not in task.splits[0].url, count=retries_of(root), transient=_is_transient)
             seconds = time.perf_counter() - began
         except InputError as error:
             note_bad_files(root, task.name, error)
-    return FinishedTask(result, seconds, retries_of(root).take())
+    n_retries = retries_of(root).take()
+    if result is not None:
+        progress.done(result, seconds or 0.0, n_retries)
+    return FinishedTask(result, seconds, n_retries)
 
 
 def _is_transient(error: BaseException) -> bool:
@@ -274,7 +282,6 @@ def tokenise_task(
         n_positions, n_ordinals, ends_in = 0, 0, InDocument(0)
     result = TaskResult(task, settings, tuple(parts), n_positions, n_ordinals, bytes_read, _tokenizer(task, settings), ends_in)
     root.put_json(task_marker(task), msgspec.to_builtins(result))
-    progress.done(result)
     return result
 
 
