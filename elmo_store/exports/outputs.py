@@ -28,14 +28,14 @@ from elmo_store.format.layout import WORK
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import converted
 from elmo_store.storage.filesystems import is_file_server
-from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, WORKER_HEARTBEAT, LeaseHolder
+from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, LeaseHolder
 from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 
 RECORD = "export.json"
 _DEFAULTS = asdict(Settings(""))  # of settings that a record of before does not have
 AVERAGE = ".ly-1"  # of a prefix's file of one vector that is no layer, as ELMoForManyLangs calls it
 OF_VECTORS = frozenset({"layers", "weights", "weight_set"})  # settings that the average and the layers of one prefix differ in
-_LEASE_FILES = frozenset({LEASE, LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT})
+_LEASE_FILES = frozenset({LEASE, LAUNCHER_HEARTBEAT})
 
 
 class ExportRefusedError(StoreError):

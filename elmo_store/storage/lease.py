@@ -2,8 +2,10 @@
 
 One object, `LEASE`, names the run that owns the output; its content alone decides. It is put on the condition that there is none,
 and replaced only where its owner is dead, silent for longer than it promised, or pushed aside by the user. Heartbeats are objects
-of their own, so that a late one can't bring back a lease that is lost. A writer checks that the lease is still its own (`check`):
-a worker of a run that lost it, however late it wakes, finds another name there and stops.
+of their own, so that a late one can't bring back a lease that is lost: the launcher's, and one for each group of workers, which
+are read by listing. A writer checks that the lease is still its own (`check`): a worker of a run that lost it, however late it
+wakes, finds another name there and stops. What it finds counts for `look_seconds`, and whoever replaces a lease waits as long
+before it changes anything, so that by then nobody begins a write on the word of the old one.
 """
 
 import getpass
@@ -13,7 +15,8 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from types import TracebackType
@@ -26,8 +29,10 @@ from elmo_store.storage.typed_values import convert
 
 LEASES = "_lease"  # the folder; gone when nobody writes
 LEASE = f"{LEASES}/owner.json"
-LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT = f"{LEASES}/launcher.json", f"{LEASES}/worker.json"
+LAUNCHER_HEARTBEAT = f"{LEASES}/launcher.json"
+WORKER_GROUPS = 16  # object stores take about one write a second of an object
 HEARTBEAT_SECONDS = 10.0
+LOCAL_LOOK_SECONDS, LOOK_SECONDS = SETTLE_SECONDS, 10.0
 # How long a run of this machine's processes may be silent before another machine may begin one.
 LOCAL_PATIENCE_SECONDS = 45.0
 CLOCKS_DIFFER_SECONDS = 300.0  # at most; a heartbeat that is older is old by any machine's clock
@@ -71,17 +76,37 @@ def read_lease(root: Root) -> Lease | None:
         return None
 
 
+def look_seconds(root: Root) -> float:
+    """How long a look at a lease counts, from before it was made; a request is dearer than a file."""
+    return LOCAL_LOOK_SECONDS if root.is_local else LOOK_SECONDS
+
+
+def worker_heartbeat(process: Process) -> str:
+    """The object by which the group of a worker's process says that it lives."""
+    return f"{LEASES}/worker-{zlib.crc32(process.tag.encode()) % WORKER_GROUPS:02d}.json"
+
+
 def read_heartbeats(root: Root, run: str) -> Heartbeats:
-    """The heartbeats of ``run``."""
-    beats = [beat for name in (LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT) if (beat := _heartbeat(root, name)).get("run") == run]
+    """The heartbeats of ``run``: a listing, and a read of each."""
+    return _summed(_heartbeats_of(root, run))
+
+
+def _summed(by_name: Mapping[str, Mapping[str, Any]]) -> Heartbeats:
+    beats = list(by_name.values())
     if not beats:
         return Heartbeats()
     job = next((beat for beat in beats if beat.get("job")), {})
     return Heartbeats(max(float(beat["said"]) for beat in beats), str(job.get("job", "")), str(job.get("console", "")))
 
 
+def was_heard(root: Root, name: str, run: str, seconds: float) -> bool:
+    """Whether the heartbeat ``name`` of ``run`` is of the last ``seconds``; one of a clock that differs by more is not."""
+    beat = _heartbeat(root, name)
+    return beat.get("run") == run and abs(time.time() - float(beat["said"])) < seconds
+
+
 def put_heartbeat(root: Root, name: str, run: str, job: str = "", console: str = "") -> None:
-    """Say that ``run`` lives. ``name``: `LAUNCHER_HEARTBEAT` or `WORKER_HEARTBEAT`."""
+    """Say that ``run`` lives. ``name``: `LAUNCHER_HEARTBEAT` or a `worker_heartbeat`."""
     root.put_json(name, {"run": run, "said": time.time(), "job": job, "console": console})
 
 
@@ -131,7 +156,8 @@ def acquire(
             if current is not None and not take_over:
                 _wait_until_abandoned(root, current, wait_seconds, on_progress, sleep)
             root.put(LEASE, data)
-            sleep(SETTLE_SECONDS)  # of two who replace it at once, both read what the later one wrote
+            # Of two who replace it at once, both read what the later one wrote; and no look at the one before counts any more.
+            sleep(look_seconds(root))
             replaced = True
         now = read_lease(root)
         if now is not None and now.run == lease.run:
@@ -148,8 +174,7 @@ def release(root: Root, run: str) -> None:
     current = read_lease(root)
     if current is not None and current.run != run:
         return
-    beats = [name for name in (LAUNCHER_HEARTBEAT, WORKER_HEARTBEAT) if _heartbeat(root, name).get("run") == run]
-    for name in [*beats, *([LEASE] if current else [])]:
+    for name in [*_heartbeats_of(root, run), *([LEASE] if current else [])]:
         root.remove_many([name])
 
 
@@ -157,7 +182,8 @@ def _wait_until_abandoned(
     root: Root, current: Lease, wait_seconds: float, on_progress: Callable[[str], None], sleep: Callable[[float], None]
 ) -> None:
     """Return when the run of ``current`` is known or believed to be dead. LeaseHeldError if it lives, or the wait is too long."""
-    beats = read_heartbeats(root, current.run)
+    by_name = _heartbeats_of(root, current.run)
+    beats = _summed(by_name)
     if current.process.is_of_this_machine():
         if current.process.alive():
             raise LeaseHeldError(str(root), described(current, beats))
@@ -177,8 +203,14 @@ def _wait_until_abandoned(
         now = read_lease(root)
         if now is None:
             return
-        if now.run != current.run or read_heartbeats(root, now.run).last != beats.last:
+        if now.run != current.run or _heartbeats_of(root, now.run) != by_name:  # the last may be of a clock that is ahead
             raise LeaseHeldError(str(root), described(now, read_heartbeats(root, now.run)))
+
+
+def _heartbeats_of(root: Root, run: str) -> dict[str, dict[str, Any]]:
+    """Name → what it says, of each heartbeat of ``run``, the launcher's first."""
+    beats = {name: _heartbeat(root, name) for name in root.list(LEASES) if name != LEASE}
+    return {name: beat for name, beat in beats.items() if beat.get("run") == run}
 
 
 def _heartbeat(root: Root, name: str) -> dict[str, Any]:

@@ -85,23 +85,22 @@ def standing(root: Root, *, overwrite: bool) -> Manifest | None:
 
 
 def clear(root: Root) -> None:
-    """Remove the store that stands at the output, object by object; what is not ours stays.
+    """Remove the store that stands at the output, whose lease this process has, object by object; what is not ours stays.
 
     The manifest stays too, to be written over, incomplete: whenever this ends, what is left is known as a store.
     CommandError if something can't be removed.
     """
     try:
-        changed = 0.0  # a manifest that can't be read promises nothing
+        pause = REPLACE_SECONDS  # readers may have looked just before: see elmo_store.reading.watched
         try:
             write_manifest(root, replace(read_manifest(root), complete=False))
-            changed = time.monotonic()
         except StoreNotFoundError:
             return
         except (ManifestError, StoreVersionError, StoreFeatureError):
-            pass
+            pause = 0.0  # it promised nothing
+        if not root.is_local and (own := lease.read_lease(root)) is not None:  # so may workers of a run that ended
+            time.sleep(max(pause, own.since + lease.look_seconds(root) - time.time()))
         root.remove_many([rel for rel in root.list() if is_ours(rel) and rel != MANIFEST])
-        if changed and not root.is_local:  # readers may have looked just before: see elmo_store.reading.watched
-            time.sleep(max(0.0, changed + REPLACE_SECONDS - time.monotonic()))
         for folder in FOLDERS:  # one that was killed here before left empty ones
             root.remove_empty(folder)
     except Exception as error:  # filesystems raise what they like

@@ -63,7 +63,7 @@ def main() -> None:
     settings = {"format": sys.argv[3], "file_bytes": int(sys.argv[4])}
     whole, output = folder / "whole" / "out", folder / "killed" / "out"
     # Nobody competes, and there is no loss of power: what makes the test wait for the disk and the clock stays out.
-    lease.SETTLE_SECONDS = 0.0
+    lease.LOCAL_LOOK_SECONDS = 0.0
     Root.flush = lambda self: None  # type: ignore[method-assign]
     for module in {form.module for form in FORMATS.values()}:  # once, not in every process
         importlib.import_module(f"elmo_store.exports.{module}")

@@ -19,13 +19,13 @@ from elmo_store.format.layout import MANIFEST, WORK, shard_marker, zarr_states_s
 from elmo_store.format.manifest import read_manifest, write_manifest
 from elmo_store.format.markers import PartRange, read_marker
 from elmo_store.storage.data import Data
-from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, Lease, acquire, read_lease, release
+from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, Lease, acquire, look_seconds, read_lease, release
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.commands import info as info_command
 from pipeline.jobs import run as job_run
-from pipeline.jobs.output import is_same_job
+from pipeline.jobs.output import clear, is_same_job
 from pipeline.main import main
 from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
@@ -96,7 +96,7 @@ def test_a_run_that_is_pushed_aside_stops_and_says_so(
     def overtaken(root: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:
         if text.task.shard == 2:
             Root(out).put_json(LEASE, asdict(Lease("theirs", "them@there", Process("x", 1, "1"), 4e9, 900.0, True)))
-            monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
+            monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.0)
         return sound(root, manifest, text, states, plan, stats)
 
     monkeypatch.setattr(embed_stage, "write_shard", overtaken)
@@ -143,7 +143,7 @@ def run_of_a_job(made: Made, out: Path, monkeypatch: pytest.MonkeyPatch) -> JobR
     shutil.copytree(made.interrupted, out)
     root = JobRoot(Root(out), Root(out).get_json(START)["run"])
     Root(out).put_json(LEASE, asdict(Lease.of_this_process(root.run, local=True, patience_seconds=9.0)))
-    monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
+    monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.0)
     return root
 
 
@@ -346,6 +346,25 @@ def test_overwrite_that_may_not_remove_says_so(
     assert "can't be" in capsys.readouterr().err
 
 
+def test_overwrite_removes_nothing_while_a_look_of_an_ended_run_may_count(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease is given back, but a worker of it may have looked just before: what it puts by then is removed with the rest."""
+    root, late, slept = Root("memory://overwritten"), "states.zarr/states/c/99/0/0", 0.0
+    for rel in Root(made.zarr).list():
+        root.put(rel, Root(made.zarr).get(rel))
+    acquire(root, Lease.of_this_process("second", local=False, patience_seconds=9.0))
+
+    def stands_still(seconds: float) -> None:
+        nonlocal slept
+        slept += seconds
+        root.put(late, b"by a worker of the first")
+
+    monkeypatch.setattr("pipeline.jobs.output.time.sleep", stands_still)
+    clear(JobRoot(root, "second"))
+    assert look_seconds(root) - 2 < slept <= look_seconds(root)
+    assert root.list() == [LEASES + "/launcher.json", LEASE, MANIFEST]
+    root.remove_tree()
+
+
 @pytest.mark.parametrize("moment", ["before it looks at the lease", "before it gets its name"])
 @pytest.mark.parametrize("protocol", ["", "chaos-files://"])
 def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothing(
@@ -355,7 +374,7 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
     register(0, str(tmp_path / "counts"))
     url = f"{protocol}{tmp_path}/store"
     options = {"rate": 0.0} if protocol else {}
-    monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.05)
+    monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.05)
     root = JobRoot(Root(url, options), "first")
     theirs = Root(url, options)
     acquire(theirs, Lease.of_this_process("first", local=True, patience_seconds=9.0))
@@ -366,7 +385,7 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
         acquire(theirs, Lease.of_this_process("second", local=True, patience_seconds=9.0), take_over=True, sleep=lambda _: None)
         theirs.put("states/part-00000.parquet", b"by the second")
         time.sleep(0.1)  # longer than a look at the lease counts
-        monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.05)
+        monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.05)
 
     sound = os.replace
 
@@ -393,7 +412,7 @@ def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothin
 
 def test_a_late_writer_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the new run removed at its end, such as the scratch area, does not come back."""
-    monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 1e9)
+    monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 1e9)
     root = JobRoot(Root(tmp_path / "store"), "first")
     acquire(Root(tmp_path / "store"), Lease.of_this_process("first", local=True, patience_seconds=9.0))
     root.put(MANIFEST, b"{}")
@@ -401,7 +420,7 @@ def test_a_late_writer_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.Monk
 
     def stands_still(self: Root, path: str) -> AbstractContextManager[str]:
         release(Root(tmp_path / "store"), "first")
-        monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
+        monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.0)
         return sound(self, path)
 
     monkeypatch.setattr(Root, "_temporary", stands_still)

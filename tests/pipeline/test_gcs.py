@@ -31,7 +31,7 @@ def test_a_job_from_and_to_gs_is_the_same_as_on_disk(
 def test_a_second_run_is_refused_on_gs_and_an_old_workers_late_put_is_not_taken(
     embed: Command, gcs: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transforms.runtime.job_root.FENCE_SECONDS", 0.0)
+    monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.0)
     root = Root("gs://elmo/store", gcs)
     options = ["--storage-options", json.dumps(gcs)]
     acquire(root, Lease("theirs", "them@there", Process("another machine", 1, "1"), time.time(), 900.0, False))

@@ -35,7 +35,7 @@ def names(folder: Path) -> set[str]:
 def test_whatever_operation_a_job_is_killed_at_its_end_nothing_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
-    monkeypatch.setattr(lease, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(lease, "LOCAL_LOOK_SECONDS", 0.0)
     store = tmp_path / "store"
     make_store(str(store))
     clean = names(store)

@@ -150,7 +150,28 @@ def test_nobody_waits_for_a_long_silence(disk: Root) -> None:
 def test_a_launcher_of_an_engine_may_die_and_its_workers_live(disk: Root) -> None:
     acquire(disk, of("engine", ended(), local=False))
     with pytest.raises(LeaseHeldError):
-        acquire(disk, of("next"), sleep=Clock(lambda: put_heartbeat(disk, leases.WORKER_HEARTBEAT, "engine")))
+        acquire(disk, of("next"), sleep=Clock(lambda: put_heartbeat(disk, leases.worker_heartbeat(Process.here()), "engine")))
+
+
+def test_a_heartbeat_of_a_clock_that_is_ahead_hides_no_other(disk: Root) -> None:
+    acquire(disk, of("engine", ended(), local=False))
+    names = [leases.worker_heartbeat(Process("there", pid, "1")) for pid in range(9)]
+    disk.put_json(names[0], {"run": "engine", "said": time.time() + 200})
+    other = next(name for name in names if name != names[0])
+    with pytest.raises(LeaseHeldError):
+        acquire(disk, of("next"), sleep=Clock(lambda: put_heartbeat(disk, other, "engine")))
+    assert not leases.was_heard(disk, names[0], "engine", 20.0)
+    release(disk, "engine")
+    assert disk.list() == []
+
+
+def test_who_replaces_a_lease_waits_as_long_as_a_look_at_it_counts() -> None:
+    root = Root("memory://replaced")
+    acquire(root, of("first"))
+    clock = Clock()
+    acquire(root, of("second"), take_over=True, sleep=clock)
+    assert clock.slept >= leases.look_seconds(root) > leases.LOCAL_LOOK_SECONDS
+    root.remove_tree()
 
 
 def test_an_old_sign_needs_no_wait(disk: Root) -> None:

@@ -11,22 +11,25 @@ from typing import Any
 import pytest
 
 from elmo_store.errors import LeaseLostError
+from elmo_store.format.layout import MANIFEST
+from elmo_store.storage import lease
 from elmo_store.storage.lease import Lease, acquire, read_heartbeats, release
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from transforms.runtime import job_root
 from transforms.runtime.job_root import JobRoot, RetryCount, retries_of, retry
+from transforms.runtime.work import PLAN
 
 
-def held(folder: Path, run: str = "run") -> JobRoot:
-    root = Root(folder)
+def held(place: Path | str, run: str = "run") -> JobRoot:
+    root = Root(place)
     acquire(root, Lease.of_this_process(run, local=True, patience_seconds=9.0))
     return JobRoot(root, run)
 
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_root, "FENCE_SECONDS", 0.0)
+    monkeypatch.setattr(job_root, "look_seconds", lambda _: 0.0)
 
 
 def test_whoever_lost_the_lease_writes_and_removes_nothing(tmp_path: Path) -> None:
@@ -55,15 +58,113 @@ def test_whoever_lost_the_lease_writes_and_removes_nothing(tmp_path: Path) -> No
     assert Root(tmp_path).list() == ["a", "b"]
 
 
-def test_workers_put_heartbeats_while_they_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_put_heartbeats_while_they_write_and_no_two_of_a_group_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = held(tmp_path)
+    put: list[str] = []
+    sound = lease.put_heartbeat
+
+    def noted(root: Root, name: str, run: str) -> None:
+        put.append(name)
+        sound(root, name, run)
+
+    monkeypatch.setattr(lease, "put_heartbeat", noted)
     before = read_heartbeats(root, "run").last
-    monkeypatch.setattr(job_root, "HEARTBEAT_SECONDS", 0.0)
-    root.put("a", b"")
+    for worker in range(200):
+        root._here.beats_at = 0.0
+        monkeypatch.setattr(job_root.Process, "here", lambda pid=worker: Process("a machine", pid, "1"))
+        root.put("a", b"")
+    assert len(put) == len(set(put)) == lease.WORKER_GROUPS
     after = read_heartbeats(Root(tmp_path), "run").last
     assert before is not None
     assert after is not None
     assert after > before
+    root.release()
+    assert Root(tmp_path).list() == ["a"]
+
+
+def test_a_heartbeat_that_fails_fails_no_shard_and_is_put_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = held(tmp_path)
+    now = [time.monotonic() + job_root.HEARTBEAT_SECONDS]
+    monkeypatch.setattr(job_root.time, "monotonic", lambda: now[0])
+    sound, failures = Root._put, [OSError("429: one write a second")] * 3
+
+    def too_many(self: Root, rel: str, data: Any) -> str:
+        if "worker-" in rel and failures:
+            raise failures.pop()
+        return sound(self, rel, data)
+
+    monkeypatch.setattr(Root, "_put", too_many)
+    pauses = []
+    while not (names := [name for name in Root(tmp_path).names(lease.LEASES) if name.startswith("worker-")]):
+        root.put("a", b"")
+        pauses.append(root._here.beats_at - now[0])
+        now[0] += 0.1
+    assert len(names) == 1
+    assert not failures
+    assert max(pauses) <= job_root.HEARTBEAT_SECONDS
+    assert len(pauses) < 10 * (2 + 4 + 8) + 2  # of a tenth of a second each: sooner than the next regular one
+    assert retries_of(root).take() == 0
+
+
+@pytest.mark.parametrize("url", ["", "memory://looks"])
+def test_a_look_counts_for_a_while_and_not_for_what_nobody_would_find_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    monkeypatch.setattr(job_root, "look_seconds", lease.look_seconds)
+    now, looks = [0.0], 0
+    sound = lease.check
+
+    def counted(root: Root, run: str) -> None:
+        nonlocal looks
+        looks += 1
+        sound(root, run)
+
+    monkeypatch.setattr(lease, "check", counted)
+    root = held(url or tmp_path)
+    root._here.beats_at = 1e9
+    monkeypatch.setattr(job_root.time, "monotonic", lambda: now[0])
+    for _ in range(120):
+        root.put("states/a", b"")
+        now[0] += 0.5
+    assert looks == (6 if url else 60)
+    copy: JobRoot = pickle.loads(pickle.dumps(root))
+    now[0] += 0.1 if url else -0.1
+    looks = 0
+    root.put("states/a", b"")
+    copy.put("states/a", b"")
+    assert looks <= 1  # one of a process, however many copies
+    for write in (lambda: root.put(MANIFEST, b"{}"), lambda: root.put(PLAN, b"{}"), lambda: root.remove("states/a")):
+        looks = 0
+        write()
+        assert looks == 1
+    root.release()
+    Root(url or tmp_path).remove_tree()
+
+
+@pytest.mark.parametrize("url", ["", "memory://again"])
+def test_a_write_that_is_tried_again_looks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    """Its first attempt failed when the run still owned the store; another one owns it now."""
+    monkeypatch.setattr(job_root, "LONGEST_PAUSE_SECONDS", 0.01)
+    place, overtaken = url or tmp_path, False
+    root = held(place)
+    sound = Root._put
+
+    def fails_and_is_overtaken(self: Root, rel: str, data: Any) -> str:
+        nonlocal overtaken
+        if rel == "a" and not overtaken:
+            overtaken = True
+            release(Root(place), "run")
+            held(place, "another").put("a", b"new")
+            raise OSError("reset")
+        return sound(self, rel, data)
+
+    monkeypatch.setattr(Root, "_put", fails_and_is_overtaken)
+    with pytest.raises(LeaseLostError):
+        root.put("a", b"old")
+    assert Root(place).get("a") == b"new"
+    Root(place).remove_tree()
 
 
 class Failing:

@@ -1,12 +1,15 @@
 """The store as a job's workers see it: fenced by the job's lease, and patient with storage that fails in passing.
 
 Before each write the lease must be this run's (`elmo_store.storage.lease`), so that a worker of a run that ended, or that
-another one pushed aside, can do no harm however late it wakes. Every operation is retried with growing, random pauses until a
-deadline; how often is counted for the job's summary.
+another one pushed aside, can do no harm however late it wakes. A process looks at the lease once in `lease.look_seconds`, and
+anew before what no later stage would find out: removals, the manifest and the plan. Every operation is retried with growing,
+random pauses until a deadline; how often is counted for the job's summary. A heartbeat that fails is put later: it stops nothing.
 """
 
 import errno
+import logging
 import os
+import random
 import threading
 import time
 from collections.abc import Callable
@@ -16,18 +19,21 @@ from typing import Any, TypeVar, cast
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, stop_after_delay, wait_random_exponential
 
 from elmo_store.errors import LeaseLostError, StoreError
+from elmo_store.format.layout import MANIFEST
 from elmo_store.storage import lease
 from elmo_store.storage.data import Data
-from elmo_store.storage.lease import WORKER_HEARTBEAT
+from elmo_store.storage.lease import look_seconds, worker_heartbeat
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
+from transforms.runtime.work import PLAN
 
-FENCE_SECONDS = 1.0  # the lease was looked at so shortly before each write
-HEARTBEAT_SECONDS = 20.0
+HEARTBEAT_SECONDS = 20.0  # between two heartbeats of a group of workers
 DEADLINE_SECONDS = 60.0  # how long an operation is retried, elsewhere than on a local disk
 LONGEST_PAUSE_SECONDS = 15.0
 LOCAL_ATTEMPTS = 4
 WATCH_SECONDS = 1.0  # between two looks at the launcher
+_NEVER = -1e9  # monotonic seconds
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -67,10 +73,22 @@ class RetryCount:
             return n
 
 
+class RunHere:
+    """What this process knows of a run, for all copies of its root. Times are monotonic seconds.
+
+    ``retries`` of a stage without a result are left to the next stage's. Workers that begin together beat apart.
+    """
+
+    def __init__(self) -> None:
+        self.retries = RetryCount()
+        self.looked = _NEVER  # at the lease, which was the run's
+        self.beats_at = time.monotonic() + random.uniform(0, HEARTBEAT_SECONDS)
+        self.failed_beats = 0
+
+
 @lru_cache(maxsize=8)
-def _retries_in_this_process(run: str) -> RetryCount:
-    """One count for all copies of a run's root: a stage without a result leaves its retries to the next stage's."""
-    return RetryCount()
+def _run_here(location: str, run: str) -> RunHere:
+    return RunHere()
 
 
 def retry(
@@ -99,9 +117,12 @@ def _retried(method: Method, *, fenced: bool = False) -> Method:
 
     @wraps(method)
     def call(self: "JobRoot", *args: Any, **options: Any) -> Any:
-        if fenced:
-            self.fence()
-        return self._retry(partial(getattr(Root, method.__name__), self, *args, **options))
+        def attempt() -> Any:
+            if fenced:
+                self.fence(anew=True)
+            return getattr(Root, method.__name__)(self, *args, **options)
+
+        return self._retry(attempt)
 
     return cast(Method, call)
 
@@ -117,10 +138,9 @@ class JobRoot(Root):
         self._begin()
 
     def _begin(self) -> None:
-        """What this process knows of the lease, its launcher and its own retries: nothing yet."""
-        self.retries = _retries_in_this_process(self.run)
+        self._here = _run_here(str(self), self.run)
+        self.retries = self._here.retries
         self._watches_launcher = False
-        self._checked = self._beat = -1e9  # monotonic seconds of this process
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"run": self.run, "_launcher": self._launcher}
@@ -134,18 +154,35 @@ class JobRoot(Root):
         """Whether an engine runs the workers, which starts another one for one that ends."""
         return self._launcher is None
 
-    def fence(self) -> None:
-        """LeaseLostError unless this run still owns the store; looked at anew if the last look is older than a second."""
+    def fence(self, *, anew: bool = False) -> None:
+        """LeaseLostError unless this run still owns the store; ``anew``: whatever an earlier look said."""
         now = time.monotonic()
-        if now - self._checked < FENCE_SECONDS:
-            return
-        self._retry(partial(lease.check, self, self.run))
-        self._checked = time.monotonic()
-        if now - self._beat >= HEARTBEAT_SECONDS:
-            self._beat = now
-            last = lease.read_heartbeats(self, self.run).last
-            if last is None or time.time() - last >= HEARTBEAT_SECONDS:  # one of many workers is enough
-                lease.put_heartbeat(self._unfenced(), WORKER_HEARTBEAT, self.run)
+        beats = self.is_of_an_engine and now >= self._here.beats_at  # otherwise the launcher does
+        if anew or beats or now - self._here.looked >= look_seconds(self):
+            self._retry(self._look)
+        if beats:
+            self._beat()
+
+    def _look(self) -> None:
+        """TimeoutError if the answer comes when it counts no more."""
+        began = time.monotonic()
+        lease.check(self, self.run)
+        if time.monotonic() - began > lease.LOOK_SECONDS:
+            raise TimeoutError(f"the lease of {self} took more than {lease.LOOK_SECONDS:.0f} s to read")
+        self._here.looked = began
+
+    def _beat(self) -> None:
+        """Say that the run lives, unless another worker of this one's group just did. A failure is not the shard's."""
+        here, root, name = self._here, self._unfenced(), worker_heartbeat(Process.here())
+        try:
+            if not lease.was_heard(root, name, self.run, HEARTBEAT_SECONDS):
+                lease.put_heartbeat(root, name, self.run)
+            here.failed_beats, pause = 0, HEARTBEAT_SECONDS
+        except Exception as error:  # filesystems raise what they like
+            here.failed_beats += 1
+            pause = min(HEARTBEAT_SECONDS, 2.0**here.failed_beats)
+            _log.info("no heartbeat put for %s: %s", self, error)
+        here.beats_at = time.monotonic() + random.uniform(pause / 2, pause)
 
     def _retry(self, work: Callable[[], T]) -> T:
         if self._launcher is not None and not self._watches_launcher:
@@ -157,12 +194,16 @@ class JobRoot(Root):
         self.fence()
 
     def _put(self, rel: str, data: Data) -> str:
-        self.fence()
+        put = super()._put
+
+        def attempt() -> str:
+            self.fence(anew=rel in (MANIFEST, PLAN))
+            return put(rel, data)
+
         try:
-            return self._retry(partial(super()._put, rel, data))
+            return self._retry(attempt)
         except FileNotFoundError:  # what was written is swept: whoever took the output over does that
-            self._checked = -1e9
-            self.fence()
+            self.fence(anew=True)
             raise
 
     stamp = _retried(Root.stamp)
@@ -180,7 +221,7 @@ class JobRoot(Root):
 
     def release(self) -> None:
         """Give the lease back: the run's last write."""
-        self._checked = -1e9
+        self._here.looked = _NEVER
         self._retry(partial(lease.release, self._unfenced(), self.run))
 
     def _unfenced(self) -> Root:

@@ -26,7 +26,7 @@ from transforms.runtime.work import DEVICE, PROGRESS
 
 FAILURES_IN_A_ROW = 3
 BROKEN_EXIT = 70  # of a worker process that ends itself
-PROGRESS_SECONDS = 2.0  # between two puts of a process's progress
+PROGRESS_SECONDS, REMOTE_PROGRESS_SECONDS = 2.0, 10.0  # between two puts of a process's progress; elsewhere than on a disk
 CALLS_UNWRITTEN = 2  # calls whose tokens may be computed and not yet written
 LOCK_SECONDS = 1e-4  # that a thread keeps the interpreter's lock while others want it; Python's own 5 ms are long for a GPU
 CALLS_KEPT = 1000  # of the engine that are remembered one by one
@@ -136,7 +136,7 @@ def release_memory() -> None:
 
 
 class _Progress:
-    """A small object in the store, put at most every `PROGRESS_SECONDS`: a look at any job is a listing and a few reads."""
+    """A small object in the store, put now and then: a look at any job is a listing and a few reads."""
 
     def __init__(self, root: Root, kind: str) -> None:
         self._root = root
@@ -144,7 +144,7 @@ class _Progress:
         self._last = 0.0
 
     def _is_due(self) -> bool:
-        return time.monotonic() - self._last >= PROGRESS_SECONDS
+        return time.monotonic() - self._last >= (PROGRESS_SECONDS if self._root.is_local else REMOTE_PROGRESS_SECONDS)
 
     def _put(self, value: dict[str, object], *, at_once: bool) -> None:
         if at_once or self._is_due():
