@@ -1,7 +1,7 @@
 """How far a job is: a look at its output, the same on every runner and from any terminal, of ten requests at most.
 
 Workers say how far they are in one small object each (`transforms.runtime.worker`); of many workers a look reads a few,
-those not heard of for longest.
+those not heard of for longest, and takes the others for as far as those heard of last are on average.
 """
 
 import time
@@ -17,6 +17,7 @@ from transforms.runtime.work import PLAN, PROBLEM, PROGRESS, START, STOPPED
 
 ENDED = ("complete", "failed", "stopped")
 WORKERS_A_LOOK = 5  # requests: manifest, start, plan, problem, a listing (one a thousand workers), and these
+WORKERS_OF_SAMPLE = 50  # of more, those heard of before the last so many looks know too little
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Snapshot:
     shards_done: int = 0
     n_shards: int | None = None
     tokens_per_second: float | None = None
+    estimated: bool = False  # from some of the workers
     problem: str = ""  # why the job failed, or was stopped
 
     @property
@@ -56,7 +58,7 @@ class Snapshot:
         """One line for a log or a screen without a bar."""
         if self.stage == "reading" and self.n_pieces:
             of = f"{human_bytes(self.bytes_done)} of {human_bytes(self.n_bytes)}" if self.n_bytes else "an empty input"
-            return f"reading and tokenising: {of}" + (f", {self.pace}" if self.pace else "")
+            return f"reading and tokenising: {self._about}{of}" + (f", {self.pace}" if self.pace else "")
         if self.stage in ("starting", "reading"):
             return "starting"
         if self.stage == "failed":
@@ -70,9 +72,13 @@ class Snapshot:
         total = self.n_tokens or 0
         share = 100 * self.tokens_done / total if total else 100.0
         return (
-            f"computing: {self.tokens_done:,} of {quantity(total, 'token')} ({share:.1f}%), {self.shards_done:,} of "
+            f"computing: {self._about}{self.tokens_done:,} of {quantity(total, 'token')} ({share:.1f}%), {self.shards_done:,} of "
             f"{quantity(self.n_shards or 0, 'shard')}, {self.pace or 'no rate yet'}"
         )
+
+    @property
+    def _about(self) -> str:
+        return "about " if self.estimated else ""
 
 
 def _left(total: int | None, done: int, rate: float | None) -> float | None:
@@ -89,6 +95,7 @@ class ProgressReader:
 
     def _forget(self) -> None:
         self._said: dict[str, dict[str, Any]] = {}  # by worker's object, the one read last at the end
+        self._listed: list[str] = []  # the objects of all workers of the stage
         self._first: tuple[float, int] | None = None  # when this reader first saw the reading stage, and bytes done then
         self._plan: dict[str, Any] | None = None
         self._start: dict[str, Any] | None = None
@@ -113,53 +120,70 @@ class ProgressReader:
             stage = "stopped" if problem.get("kind") == STOPPED else "failed"
             return Snapshot(stage, problem=str(problem.get("message", "")))
         self._plan = self._read(PLAN) if self._plan is None else self._plan
-        self._hear()
-        return self._reading(self._start or {}) if self._plan is None else self._computing(self._plan, manifest)
+        if self._plan is None:
+            self._hear("read")
+            return self._reading(self._start or {})
+        self._hear("shards")
+        return self._computing(self._plan, manifest)
 
-    def _hear(self) -> None:
+    def _hear(self, kind: str) -> None:
         """Read what a few workers say: those never heard of first, then those not heard of for longest."""
-        names = self._list(PROGRESS)
-        known = list(self._said)
-        for name in sorted(names, key=lambda name: known.index(name) if name in self._said else -1)[:WORKERS_A_LOOK]:
+        self._listed = [name for name in self._list(PROGRESS) if name.startswith(f"{PROGRESS}/{kind}-")]
+        turns = {name: turn for turn, name in enumerate(self._said)}
+        for name in sorted(self._listed, key=lambda name: turns.get(name, -1))[:WORKERS_A_LOOK]:
             if (said := self._read(name)) is not None:
                 self._said.pop(name, None)
                 self._said[name] = said
 
-    def _of(self, kind: str) -> list[dict[str, Any]]:
-        return [said for name, said in self._said.items() if name.startswith(f"{PROGRESS}/{kind}-")]
+    def _of(self, kind: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]], float]:
+        """What workers said: all that were heard of, and a sample; and how many workers there are for each of the sample."""
+        heard = [said for name, said in self._said.items() if name.startswith(f"{PROGRESS}/{kind}-")]
+        n = max(len(heard), len(self._listed))
+        sample = heard if n <= WORKERS_OF_SAMPLE else heard[-WORKERS_OF_SAMPLE:]
+        return heard, sample, n / max(1, len(sample))
 
     def _reading(self, start: Mapping[str, Any]) -> Snapshot:
         """Stage A."""
-        said = self._of("read")
+        _, said, scale = self._of("read")
         n_bytes = start.get("n_bytes")
-        done = sum(int(worker.get("bytes", 0)) for worker in said)
-        if n_bytes is not None:
-            done = min(done, n_bytes)
+
+        def total(what: str) -> int:
+            return round(scale * sum(int(worker.get(what, 0)) for worker in said))
+
+        done = total("bytes") if n_bytes is None else min(total("bytes"), n_bytes)
         now = self._clock()
         self._first = self._first or (now, done)
         seconds, since = now - self._first[0], done - self._first[1]
         return Snapshot(
-            "reading", pieces_done=sum(int(worker.get("tasks", 0)) for worker in said), n_pieces=start.get("n_pieces"),
-            bytes_done=done, n_bytes=n_bytes, tokens_done=sum(int(worker.get("tokens", 0)) for worker in said),
-            bytes_per_second=since / seconds if since > 0 and seconds > 0 else None,
+            "reading", pieces_done=total("tasks"), n_pieces=start.get("n_pieces"),
+            bytes_done=done, n_bytes=n_bytes, tokens_done=total("tokens"),
+            bytes_per_second=since / seconds if since > 0 and seconds > 0 else None, estimated=scale > 1,
         )  # fmt: skip
 
     def _computing(self, plan: Mapping[str, Any], manifest: Mapping[str, Any]) -> Snapshot:
-        said = self._of("shards")
-        n_shards, n_rows = int(plan["n_shards"]), int(plan["n_rows"])
-        ranges = union((first, stop) for worker in said for first, stop in worker.get("ranges", ()))
+        heard, sample, scale = self._of("shards")
+        n_tokens, n_shards, n_rows = (int(plan[name]) for name in ("n_tokens", "n_shards", "n_rows"))
         shard_rows = int(manifest.get("shard_rows", 1))
-        shards = sum(stop - first for first, stop in ranges)
-        rows = sum(min(stop * shard_rows, n_rows) - first * shard_rows for first, stop in ranges)
-        written = round(int(plan["n_tokens"]) * rows / n_rows) if n_rows else 0
+
+        def done(said: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+            """Shards that are written, and their rows."""
+            ranges = union((first, stop) for worker in said for first, stop in worker.get("ranges", ()))
+            rows = sum(min(stop * shard_rows, n_rows) - first * shard_rows for first, stop in ranges)
+            return sum(stop - first for first, stop in ranges), rows
+
+        shards, rows = done(heard)
+        stage = "finishing" if n_shards and shards >= n_shards else "computing"
+        if scale > 1:
+            of_sample = done(sample)
+            shards, rows = max(shards, round(scale * of_sample[0])), max(rows, round(scale * of_sample[1]))
+        written = n_tokens * rows / n_rows if n_rows else 0
+        unwritten = scale * sum(int(worker.get("unwritten_tokens", 0)) for worker in sample)
+        rate = _rate(sample)
         return Snapshot(
-            "finishing" if n_shards and shards >= n_shards else "computing",
-            tokens_done=min(int(plan["n_tokens"]), written + sum(int(worker.get("unwritten_tokens", 0)) for worker in said)),
-            n_tokens=int(plan["n_tokens"]),
-            shards_done=shards,
-            n_shards=n_shards,
-            tokens_per_second=_rate(said),
-        )
+            stage, tokens_done=min(n_tokens, round(written + unwritten)), n_tokens=n_tokens,
+            shards_done=min(shards, n_shards), n_shards=n_shards,
+            tokens_per_second=None if rate is None else scale * rate, estimated=scale > 1,
+        )  # fmt: skip
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:

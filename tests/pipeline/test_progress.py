@@ -17,7 +17,7 @@ from pipeline.cli.terminal import duration
 from pipeline.main import main
 from pipeline.progress import bars as progress
 from pipeline.progress.bars import Screen, follow, shown
-from pipeline.progress.snapshot import ProgressReader, Snapshot, union
+from pipeline.progress.snapshot import WORKERS_A_LOOK, WORKERS_OF_SAMPLE, ProgressReader, Snapshot, union
 from transforms.runtime.work import PLAN, PROBLEM, PROGRESS, START
 from transforms.runtime.worker import ShardProgress
 
@@ -136,8 +136,9 @@ def test_a_shard_that_two_workers_wrote_counts_once_and_workers_add_up(root: Roo
 def test_a_look_is_ten_requests_at_most_and_hears_every_worker_in_turn(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(root)
     plan(root, tokens=4000, shards=40)
-    for worker in range(17):
-        computed(root, f"{worker:02d}", [[worker, worker + 1]], began=110.0, ended=120.0, call_tokens=100)
+    for worker in range(17):  # each has as many shards as its object's name begins with
+        n = worker % 2 + 1
+        computed(root, f"{n}-{worker:02d}", [[2 * worker, 2 * worker + n]], began=110.0, ended=120.0, call_tokens=100)
     requests = 0
 
     def counting(name: str) -> None:
@@ -153,12 +154,44 @@ def test_a_look_is_ten_requests_at_most_and_hears_every_worker_in_turn(root: Roo
     for name in ("get", "read_ranges", "sizes", "size", "put"):  # what every other method is made of
         counting(name)
     reader = ProgressReader(root)
-    heard = []
+    heard, estimated = [], []
     for _ in range(4):
         requests = 0
-        heard.append(reader.look().shards_done)
+        look = reader.look()
+        heard.append(look.shards_done)
         assert requests <= 10
-    assert heard == [5, 10, 15, 17]
+        estimated.append(look.estimated)
+    assert heard == [17, 19, 24, 25]  # the first nine have one each, which 17 workers are taken for at first
+    assert estimated == [True, True, True, False]
+
+
+def test_a_thousand_workers_are_as_far_as_those_heard_of_are(root: Root) -> None:
+    begin(root)
+    plan(root, tokens=1_000_000, shards=10_000)
+
+    def all_at(shards: int) -> None:
+        for worker in range(200):
+            first = 50 * worker
+            computed(root, f"{worker:03d}", [[first, first + shards]], 100.0, 100.0 + shards, call_tokens=100 * shards)
+
+    all_at(10)
+    for worker in range(200):  # as the same processes left it
+        say(root, "read", f"{worker:03d}", bytes=10)
+    reader = ProgressReader(root)
+    look = reader.look()
+    assert (look.shards_done, look.tokens_done) == (2000, 200_000)
+    assert look.tokens_per_second == pytest.approx(20_000)
+    assert look.line().startswith("computing: about 200,000 of 1,000,000 tokens (20.0%), 2,000 of 10,000 shards, 20,000 tokens/s")
+    for _ in range(40):
+        reader.look()
+    all_at(40)
+    for _ in range(WORKERS_OF_SAMPLE // WORKERS_A_LOOK):  # and no longer as those heard of long ago were
+        look = reader.look()
+    assert (look.stage, look.shards_done) == ("computing", 8000)
+    all_at(50)
+    for _ in range(41):
+        look = reader.look()
+    assert look.line() == "finishing: 10,000 shards written"
 
 
 def test_a_failed_job_ends_the_look_with_its_problem(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
