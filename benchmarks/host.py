@@ -237,8 +237,8 @@ def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, o
 
     def settings(*given: Any) -> embed_job.JobSettings:
         made = settings_of(*given)
-        sized = replace(made.embed, shards_at_once=at_once, writers=args.writers)
-        return replace(made, embed=sized, most_shards_per_task=args.shards_a_task, read_processes=1)
+        sized = replace(made.embed, writers=args.writers)
+        return replace(made, embed=sized, most_shards_per_task=at_once, read_processes=1)
 
     options = ["--input-format", args.input_format, "--model", str(model), "--output", output, "--overwrite", "--quiet"]
     with (
@@ -361,7 +361,6 @@ def main() -> None:
     add("--writers", type=int, default=8, help="threads (default: 8, as for a GPU)")
     add("--call-rows", type=int, default=131_072, help="of one call of the engine (default: 131072)")
     add("--shard-rows", type=int, default=16_384, help="of a shard (default: 16384)")
-    add("--shards-a-task", type=int, default=128, help="at most (default: 128, as for a GPU)")
     add("--hashes", action="store_true", help="print what hashes of shards would take, and nothing else (default: off)")
     add("--sleep", action="store_true", help="writers sleep instead of hashing and writing (default: off)")
     add("--input-format", default="lines", help="of the text (default: lines; text tokenises it)")

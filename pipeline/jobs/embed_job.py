@@ -47,8 +47,7 @@ from transforms.stages.plan import NUMBER, SHARDS, plan_job, shards_per_call
 from transforms.stages.split import listed_tasks, read_tasks, unpack, write_tasks
 from transforms.stages.tokenise import TokeniseTasks
 
-CPU_SHARDS_PER_TASK = 32
-CUDA_SHARDS_PER_TASK = 128
+SHARDS_PER_TASK = 128  # at most; those of a task go to the engine in one call
 # Rows of one call of the engine: 128 lanes were 92% full with 16,384 rows of real text and 99% with 65,536; a GPU has
 # thousands of lanes. The states of two calls exist at once: one is computed, one written.
 CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE = 65_536, 256 << 20
@@ -247,6 +246,7 @@ def job_settings(
     A GPU gets larger calls: thousands of lanes, and more threads to write what it computes.
     """
     cuda = options.device == "cuda"
+    call_rows, call_bytes = (CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE) if cuda else (CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE)
     workers = workers_of(runner)
     in_one_process = is_local(runner) and workers.n == 1
     engine = {name: getattr(options, name) for name in ("precision", "device", "lanes")}
@@ -256,26 +256,19 @@ def job_settings(
         fingerprint=manifest.model.fingerprint,
         start_sha256="",
         engine=engine | {"cell": manifest.job["cell"], "threads": options.threads or workers.threads},
-        shards_at_once=shards_per_call(
-            manifest.shard_rows, manifest.row_bytes,
-            most_rows=CPU_ROWS_AT_ONCE, most_bytes=CPU_BYTES_AT_ONCE, most=CPU_SHARDS_PER_TASK,
-        ),
-        cuda_shards_at_once=shards_per_call(
-            manifest.shard_rows, manifest.row_bytes,
-            most_rows=CUDA_ROWS_AT_ONCE, most_bytes=CUDA_BYTES_AT_ONCE, most=CUDA_SHARDS_PER_TASK,
-        ),
-        cuda_writers=CUDA_WRITERS,
+        writers=CUDA_WRITERS if cuda else 1,
         model=options.model,
-    )  # fmt: skip
-    call_bytes = CUDA_BYTES_AT_ONCE if cuda else CPU_BYTES_AT_ONCE
+    )
     return JobSettings(
         embed=embed,
         read=source.asked.settings,
         input_storage_options=source.asked.storage_options,
-        most_shards_per_task=CUDA_SHARDS_PER_TASK if cuda else CPU_SHARDS_PER_TASK,
+        most_shards_per_task=shards_per_call(
+            manifest.shard_rows, manifest.row_bytes, most_rows=call_rows, most_bytes=call_bytes, most=SHARDS_PER_TASK
+        ),
         workers=workers.n,
         device=options.device,
-        hints=resource_hints(runner, model.weight_bytes, options.accelerator if cuda else None),
+        hints=resource_hints(runner, model.weight_bytes, call_bytes, options.accelerator if cuda else None),
         max_reject_rate=options.max_reject_rate,
         unpack=any(isinstance(split, Stream) for split in source.splits),
         read_processes=read_processes(source.splits, model.weight_bytes, call_bytes) if in_one_process else 1,
@@ -295,14 +288,14 @@ def read_processes(splits: Sequence[Split], weight_bytes: int, call_bytes: int) 
     return max(1, min(cores(), fitting))
 
 
-def resource_hints(options: PipelineOptions, weight_bytes: int, accelerator: str | None) -> dict[str, str]:
+def resource_hints(options: PipelineOptions, weight_bytes: int, call_bytes: int, accelerator: str | None) -> dict[str, str]:
     """Beam's resource hints for the stage that embeds, empty for runners that don't read them.
 
     There they would do harm: a stage with hints has an environment of its own, so a second worker process on every machine.
     """
     if is_local(options) or runner_name(options) in ENGINES:
         return {}
-    ram = {"min_ram": f"{worker_gb(weight_bytes, CUDA_BYTES_AT_ONCE if accelerator else CPU_BYTES_AT_ONCE)}GB"}
+    ram = {"min_ram": f"{worker_gb(weight_bytes, call_bytes)}GB"}
     return ram | ({"accelerator": accelerator} if accelerator else {})
 
 

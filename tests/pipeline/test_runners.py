@@ -4,16 +4,22 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from apache_beam.runners.portability.fn_api_runner import fn_runner
 
 from elmo_store.format.markers import read_marker
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
+from pipeline.jobs import embed_job
 from tests.pipeline.support import digests, run_command
+from transforms.stages import embed as embed_stage
+from transforms.stages.plan import ShardTask
 
 Command = Callable[..., int]
 
@@ -59,6 +65,37 @@ def test_the_portable_job_service_writes_the_same_bytes_and_leaves_no_process_be
     assert done.returncode == Exit.COMPLETE, done.stderr
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     assert "worker_pool_main" not in own_processes(tmp_path)
+
+
+@pytest.mark.slow
+def test_what_a_worker_has_not_begun_may_go_to_another_one_and_no_byte_differs(
+    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Dataflow does where workers idle: asked for while a call is read, of what is behind it half goes to another bundle."""
+    assert embed(tmp_path / "whole") == Exit.COMPLETE
+    monkeypatch.setattr(embed_job, "CPU_ROWS_AT_ONCE", 64)  # a shard a call
+    read, split, bundles, calls = embed_stage.read_call, threading.Event(), list[int](), list[int]()
+
+    def read_call(job: Any, tasks: Sequence[ShardTask]) -> Any:
+        assert split.wait(60)
+        calls.extend(task.shard for task in tasks)
+        return read(job, tasks)
+
+    def ask(n_tasks: int) -> Iterator[float]:
+        bundles.append(n_tasks)
+        if n_tasks > 1:
+            split.clear()
+            while (yield 0.5) is None:  # what became of it
+                pass
+        split.set()
+
+    monkeypatch.setattr(embed_stage, "read_call", read_call)
+    with fn_runner.split_manager("EmbedCorpus/Shards/Embed/RunInference/BeamML_RunInference", ask):
+        hears_of_splits = "--direct_running_mode=multi_threading"
+        assert embed(tmp_path / "split", hears_of_splits) == Exit.COMPLETE
+    assert len(bundles) > 2
+    assert sorted(calls) == list(range(bundles[0]))  # each shard once
+    assert digests(tmp_path / "whole") == digests(tmp_path / "split")
 
 
 def own_processes(tmp_path: Path) -> str:

@@ -23,46 +23,49 @@ def test_a_model_shared_across_processes_writes_the_same_bytes(
     def like_a_gpu(*args: Any, **kwargs: Any) -> Any:
         settings = sound(*args, **kwargs)
         assert settings.embed.engine["device"] == "cpu"
-        return replace(settings, device="cuda", embed=replace(settings.embed, shards_at_once=4, writers=3))
+        return replace(settings, device="cuda", most_shards_per_task=4, embed=replace(settings.embed, writers=3))
 
     monkeypatch.setattr(embed_job, "job_settings", like_a_gpu)
     assert embed(tmp_path / "two", "--store", "both", "--device", "cpu") == Exit.COMPLETE
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 
-@pytest.mark.parametrize("device", ["cuda", "auto"])
-def test_settings_for_a_gpu_bundle_shards_and_hint_at_one(tmp_path: Path, tiny_model: Path, corpus: Path, device: str) -> None:
+def settings_on_an_engine(corpus: Path, model: Path, output: Path, **asked: Any) -> embed_job.JobSettings:
+    """What workers are told of a job on a job service whose workers are elsewhere."""
     from pipeline.jobs.spec import EmbedOptions
     from pipeline.runners.beam_options import pipeline_options
 
-    options = EmbedOptions((str(corpus),), str(tmp_path / "s"), str(tiny_model), device=device, accelerator="type:a100")
+    options = EmbedOptions((str(corpus),), str(output), str(model), **asked)
     remote = pipeline_options(["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=EXTERNAL"])
     job = embed_job.open_job(options, remote)
     assert job.settings is not None
-    assert job.settings.embed.engine["device"] == device
-    assert job.settings.embed.cuda_shards_at_once > job.settings.embed.shards_at_once > 1
-    assert job.settings.embed.cuda_writers > job.settings.embed.writers
-    assert job.settings.hints == {}  # engines with a job service don't read them
-    assert embed_job.resource_hints(pipeline_options(["--runner=DataflowRunner"]), 374 << 20, "type:a100") == {
+    return job.settings
+
+
+def test_settings_for_a_gpu_are_of_larger_calls_and_hint_at_one(tmp_path: Path, tiny_model: Path, corpus: Path) -> None:
+    from pipeline.runners.beam_options import pipeline_options
+
+    cpu, cuda = (settings_on_an_engine(corpus, tiny_model, tmp_path / name, device=name) for name in ("cpu", "cuda"))
+    assert (cpu.embed.engine["device"], cuda.embed.engine["device"]) == ("cpu", "cuda")
+    assert cuda.most_shards_per_task > cpu.most_shards_per_task > 1
+    assert cuda.embed.writers > cpu.embed.writers
+    assert cuda.hints == {}  # engines with a job service don't read them
+    dataflow = pipeline_options(["--runner=DataflowRunner"])
+    assert embed_job.resource_hints(dataflow, 374 << 20, embed_job.CUDA_BYTES_AT_ONCE, "type:a100") == {
         "accelerator": "type:a100", "min_ram": "12GB",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(("dtype", "calls"), [("float16", (4, 8)), ("float32", (2, 4)), ("int8", (6, 12))])
-def test_a_call_is_sized_by_what_the_engine_returns(
-    tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, calls: tuple[int, int]
+@pytest.mark.parametrize(("dtype", "sizes"), [("float16", (4, 8)), ("float32", (2, 4)), ("int8", (6, 12))])
+def test_a_task_is_a_call_sized_by_what_the_engine_returns(
+    tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, sizes: tuple[int, int]
 ) -> None:
     """It returns rows as they are stored."""
-    from pipeline.jobs.spec import EmbedOptions
-    from pipeline.runners.beam_options import pipeline_options
-
     monkeypatch.setattr(embed_job, "CPU_BYTES_AT_ONCE", 4 * 128 * 5 * 16 * 2)  # 4 shards of 128 rows of 5 states in float16
     monkeypatch.setattr(embed_job, "CUDA_BYTES_AT_ONCE", 8 * 128 * 5 * 16 * 2)
-    options = EmbedOptions((str(corpus),), str(tmp_path / "s"), str(tiny_model), dtype=dtype, shard_rows=128)
-    remote = pipeline_options(["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=EXTERNAL"])
-    job = embed_job.open_job(options, remote)
-    assert job.settings is not None
-    assert (job.settings.embed.shards_at_once, job.settings.embed.cuda_shards_at_once) == calls
+    for device, size in zip(("cpu", "cuda"), sizes, strict=True):
+        settings = settings_on_an_engine(corpus, tiny_model, tmp_path / device, device=device, dtype=dtype, shard_rows=128)
+        assert settings.most_shards_per_task == size
 
 
 def test_a_gpu_that_is_not_there_is_said_before_the_work(

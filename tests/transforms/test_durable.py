@@ -18,7 +18,8 @@ from transforms.runtime.results import Outcome, ShardResult
 from transforms.stages import durable, embed
 from transforms.stages.durable import Begun, BegunCoder
 from transforms.stages.embed import CALLS_IN_FLIGHT, EmbedSettings, embed_shards
-from transforms.stages.shards import ShardText
+from transforms.stages.plan import ShardTask
+from transforms.stages.shards import ShardText, read_shard
 
 N_TASKS = 5  # of one shard each
 SECONDS_AT_MOST = 20  # that a step waits for another one, which comes at once or never
@@ -84,6 +85,12 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
         return emitted(result)
 
     monkeypatch.setattr(embed, "load_engine", lambda settings: Recorded())
+
+    def read(read_part: Any, task: ShardTask, boundaries: bool) -> ShardText:
+        events.add("read", task.shard)
+        return read_shard(read_part, task, boundaries=boundaries)
+
+    monkeypatch.setattr(embed, "read_shard", read)
     monkeypatch.setattr(embed, "write_shard", write)
     monkeypatch.setattr(durable, "counted", counted)
     return made
@@ -100,6 +107,17 @@ def test_the_next_task_is_computed_before_the_last_one_is_written_and_nothing_is
         assert job.events.all.index(("written", shard)) < job.events.all.index(("emitted", shard))
 
 
+def test_the_next_task_is_read_while_the_last_one_is_computed_and_no_other(job: Job) -> None:
+    in_time = []
+    job.before_call = lambda call: in_time.append(job.events.come("read", min(call + 2, N_TASKS)))
+    job.run()
+    assert in_time == [True] * N_TASKS
+    ahead = 0  # tasks that a worker has taken and not asked the engine for: no other worker can have them
+    for what, _ in job.events.all:
+        ahead += {"read": 1, "call": -1}.get(what, 0)
+        assert ahead <= 2
+
+
 def test_what_is_durable_is_emitted_while_others_are_computed_and_memory_is_bounded(job: Job) -> None:
     emitted = []
     job.before_call = lambda call: emitted.append(job.events.come("emitted", call - CALLS_IN_FLIGHT))
@@ -107,7 +125,7 @@ def test_what_is_durable_is_emitted_while_others_are_computed_and_memory_is_boun
     assert emitted == [True] * N_TASKS
     in_flight = 0
     for what, _ in job.events.all:
-        in_flight += {"call": 1, "written": -1, "emitted": 0}[what]
+        in_flight += {"call": 1, "written": -1}.get(what, 0)
         assert in_flight <= CALLS_IN_FLIGHT
 
 
@@ -158,8 +176,9 @@ def test_calls_that_raise_leave_room_for_others(tmp_path: Path, monkeypatch: pyt
 
     def give_again() -> None:
         for _ in range(CALLS_IN_FLIGHT + 1):
+            begun = made.begin([task(0, 0, 2)])
             with pytest.raises(DeviceLostError):
-                made.begin([task(0, 0, 2)])
+                made.results(begun)
             raised.release()
 
     threading.Thread(target=give_again, daemon=True).start()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
@@ -98,10 +99,16 @@ def task(shard: int, first: int, n: int, n_rows: int = 6) -> ShardTask:
 
 
 class Worker(ShardWorker):
-    """One that is asked for one task after another."""
+    """One that is given tasks of ``at_once`` shards one after the other, as in a bundle."""
 
-    def run(self, tasks: Sequence[ShardTask]) -> list[ShardResult]:
-        return self.results(self.begin(tasks))
+    def run(self, tasks: Sequence[ShardTask], at_once: int = 1) -> list[ShardResult]:
+        begun: deque[int] = deque()
+        results: list[ShardResult] = []
+        for first in range(0, len(tasks), at_once):
+            begun.append(self.begin(tasks[first : first + at_once]))
+            while begun and self.is_durable(begun[0]):
+                results += self.results(begun.popleft())
+        return results + [result for number in begun for result in self.results(number)]
 
 
 def worker(root: Root, engine: Engine, **settings: Any) -> Worker:
@@ -191,7 +198,7 @@ def test_a_bad_shard_is_reported_and_the_others_are_written(root: Root, monkeypa
 
     monkeypatch.setattr(embed, "write_shard", write)
     engine = Engine(fail=["d"])
-    results = worker(root, engine, shards_at_once=3).run([task(0, 0, 2), task(1, 3, 1), task(2, 4, 2), task(3, 90, 5)])
+    results = worker(root, engine).run([task(0, 0, 2), task(1, 3, 1), task(2, 4, 2), task(3, 90, 5)], at_once=3)
     errors = {result.shard: result.error for result in results}
     assert sorted(written) == [0, 2]
     assert errors[0] is None
@@ -266,33 +273,25 @@ def test_shards_of_one_job_come_from_one_kind_of_device(root: Root, monkeypatch:
     assert not any(result.error for result in worker(root, on_cpu).run([task(2, 0, 2)]))  # the job's identity says cpu
 
 
-@pytest.mark.parametrize(
-    ("asked", "device", "sizes"), [("auto", "cpu", (1, 1)), ("auto", "cuda", (2, 3)), ("cpu", "cpu", (1, 1))]
-)
-def test_a_worker_takes_the_sizes_of_what_it_computes_on(
-    root: Root, monkeypatch: pytest.MonkeyPatch, asked: str, device: str, sizes: tuple[int, int]
-) -> None:
-    engine = Engine()
-    engine.device = device
-    monkeypatch.setattr(embed, "load_engine", lambda settings: engine)
-    settings = EmbedSettings(
-        root, "run", "sha256:", "", {"device": asked}, shards_at_once=1, cuda_shards_at_once=2, writers=1, cuda_writers=3
-    )
+@pytest.mark.parametrize(("device", "claims"), [("cpu", False), ("cuda", True)])
+def test_a_worker_is_as_the_job_s_settings_say(root: Root, monkeypatch: pytest.MonkeyPatch, device: str, claims: bool) -> None:
+    monkeypatch.setattr(embed, "load_engine", lambda settings: Engine())
+    settings = EmbedSettings(root, "run", "sha256:", "", {"device": device}, writers=3)
     before = sys.getswitchinterval()
     try:
-        made = BiLMHandler(settings, asked, {}).load_model()
+        made = BiLMHandler(settings, device, {}).load_model()
         assert sys.getswitchinterval() <= 1e-3  # no writer keeps the lock from who feeds the engine
     finally:
         sys.setswitchinterval(before)
-    assert (made._shards_at_once, made._writers._max_workers) == sizes
-    assert made._claims_device == (asked != "cpu")
+    assert made._writers._max_workers == 3
+    assert made._claims_device == claims
 
 
 @pytest.mark.parametrize(("at_once", "calls"), [(1, [2, 2]), (2, [4])])
-def test_a_call_has_so_many_shards(root: Root, monkeypatch: pytest.MonkeyPatch, at_once: int, calls: list[int]) -> None:
+def test_the_shards_of_a_task_are_one_call(root: Root, monkeypatch: pytest.MonkeyPatch, at_once: int, calls: list[int]) -> None:
     monkeypatch.setattr(embed, "write_shard", lambda *_: Marker())
     engine = Engine()
-    worker(root, engine, shards_at_once=at_once).run([task(0, 0, 2), task(1, 2, 2)])
+    worker(root, engine).run([task(0, 0, 2), task(1, 2, 2)], at_once)
     assert engine.calls == calls
 
 
@@ -326,7 +325,7 @@ def test_memory_of_states_is_not_used_again_before_their_shard_is_put(
 
     monkeypatch.setattr(Root, "_put", slow)
     tasks = [task(shard, 8 * shard, 8, 8 * n_shards) for shard in range(n_shards)]
-    results = worker(root, Ring(), shards_at_once=1, n_writers=2).run(tasks)
+    results = worker(root, Ring(), n_writers=2).run(tasks)
     assert sorted(result.shard for result in results if result.error) == [5, 7]
     assert len(set(blocks)) < n_shards
     for form in ("zarr", "parquet"):
@@ -430,7 +429,7 @@ def test_several_shards_go_to_the_engine_in_one_call_and_its_numbers_are_shared(
 
     monkeypatch.setattr(embed, "write_shard", write)
     engine = Engine()
-    worker(root, engine, shards_at_once=2).run([task(0, 0, 4), task(1, 4, 2)])
+    worker(root, engine).run([task(0, 0, 4), task(1, 4, 2)], at_once=2)
     assert engine.calls == [6]
     assert stats[0]["engine_cells"] == pytest.approx(8)
     assert stats[1]["engine_cells"] == pytest.approx(4)

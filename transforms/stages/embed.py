@@ -1,22 +1,21 @@
 """Stage C: shard tasks → biLM → the store, through RunInference with a handler of our own. The only stage that loads the model.
 
-A worker reads the next shards, computes, and writes the last ones at once, with bounded memory; each step is a function of what
-the step before it left: `read_call`, `compute`, `write`. A shard that fails is computed once more by itself and then reported, so
-that it takes no other shard down with it.
+An element is a list of shards that go to the engine in one call, so that a runner can give what a worker has not begun to others.
+A worker reads the next call, computes, and writes the last one at once, with bounded memory; each step is a function of what the
+step before it left: `read_call`, `compute`, `write`. A shard that fails is computed once more by itself and then reported: it
+takes no other one down with it.
 """
 
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, cast
 
 import apache_beam as beam
-import torch
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 from apache_beam.utils.shared import Shared
 
@@ -53,7 +52,7 @@ CALLS_IN_FLIGHT = 2  # calls whose states exist: one computed, one written
 
 
 def embed_shards(settings: "EmbedSettings", *, device: str, hints: Mapping[str, str]) -> beam.PTransform:
-    """Lists of shard tasks → shards in the store, spread over the workers; what became of each."""
+    """Lists of shard tasks, a call of the engine each → shards in the store, spread over the workers; what became of each."""
     inference = RunInference(BiLMHandler(settings, device, hints), model_identifier=f"elmo-store-{settings.run_id}")
     # The same hints as the handler's: in an environment of its own it would not be fused with what computes.
     durable = beam.ParDo(DurableOutcomes()).with_resource_hints(**hints)
@@ -69,10 +68,7 @@ class EmbedSettings:
     fingerprint: str  # of the model
     start_sha256: str  # of the start state
     engine: Mapping[str, Any]  # fields of EngineSettings, which only a worker can check: the launcher may have no GPU
-    shards_at_once: int = 1  # shards that go to the engine in one call
     writers: int = 1  # threads that encode and put
-    cuda_shards_at_once: int = 1  # the same of a worker that computes on a GPU: with --device auto each finds out
-    cuda_writers: int = 1
     model: str | None = None  # as asked for: where the weights are if the store does not hold them
     known: KnownSource | None = None  # what of the job a collection has already
     built: Shared = field(default_factory=Shared)  # the Future of an engine that the launcher builds for a worker of its process
@@ -88,16 +84,13 @@ class BiLMHandler(ModelHandler[ShardTask, Begun, "ShardWorker"]):
         self._hints = dict(hints)
 
     def load_model(self) -> "ShardWorker":
-        """Sizes of calls are as what the engine computes on wants them."""
         settings, engine = self._settings, load_engine(self._settings)
-        on_cuda = engine.device == "cuda"
         share_lock()
         return ShardWorker(
             settings.root,
             settings.run_id,
             engine,
-            shards_at_once=settings.cuda_shards_at_once if on_cuda else settings.shards_at_once,
-            n_writers=settings.cuda_writers if on_cuda else settings.writers,
+            n_writers=settings.writers,
             claims_device=settings.engine.get("device") != "cpu",
             known=settings.known,
         )
@@ -121,7 +114,7 @@ class BiLMHandler(ModelHandler[ShardTask, Begun, "ShardWorker"]):
 
     def share_model_across_processes(self) -> bool:
         """One model a GPU, whichever process asks; on CPU each process has its own cores and its own model."""
-        return self._device == "cuda" or (self._device == "auto" and torch.cuda.is_available())
+        return self._device == "cuda"
 
 
 def build_ahead(settings: EmbedSettings, weights: BiLMWeights, start: StartState) -> None:
@@ -340,8 +333,7 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
 class ShardWorker:
     """The "model" of RunInference: an engine with its reading and writing around it. One a process; thread-safe.
 
-    ``shards_at_once`` go to the engine in one call; ``n_writers`` threads encode and put; ``claims_device``: all workers of the
-    job must compute on the same hardware as this one.
+    ``n_writers`` threads encode and put; ``claims_device``: all workers of the job must compute on the same hardware as this one.
     """
 
     def __init__(
@@ -350,20 +342,19 @@ class ShardWorker:
         run_id: str,
         engine: Embedder,
         *,
-        shards_at_once: int = 1,
         n_writers: int = 1,
         claims_device: bool = False,
         known: KnownSource | None = None,
     ) -> None:
         self._root, self._run_id, self._engine = root, run_id, engine
-        self._shards_at_once = shards_at_once
         self._claims_device, self._known = claims_device, known
-        self._turn = threading.Lock()  # one caller at a time reads and computes
+        self._turn = threading.Lock()  # one caller at a time reads
+        self._asking: Future[_Computed] | None = None  # the last call that the engine was asked for
         self._in_flight = threading.BoundedSemaphore(CALLS_IN_FLIGHT)
+        self._engine_thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._writers = ThreadPoolExecutor(n_writers, thread_name_prefix="write")
-        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="read")
         self._numbers = itertools.count()
-        self._begun: dict[int, _Task] = {}  # by number, until their results are asked for
+        self._begun: dict[int, Future[_Computed]] = {}  # by number, until their results are asked for
 
     @cached_property
     def _job(self) -> ShardJob:
@@ -378,77 +369,66 @@ class ShardWorker:
         )  # fmt: skip
 
     def begin(self, tasks: Sequence[ShardTask]) -> int:
-        """Embed every shard of ``tasks``; returns a number for `results` when the last of them may still be computed and written.
+        """Read the shards of ``tasks`` while the last ones are computed, and have the engine begin with them.
 
-        DeviceLostError if the GPU is of no use to this process any more: no shard is to blame, none is marked as failed. A
-        process that an engine would go on giving work to ends. WorkerBrokenError after `FAILURES_IN_A_ROW`, LeaseLostError if
-        the run ended meanwhile: then the bundle must fail too. `results` raises the same.
+        Returns a number for `results` when they may still be computed and written.
         """
-        with self._ending_with_device():
-            begun = self._begin(tasks) if tasks else _Task([], [])
         number = next(self._numbers)
-        self._begun[number] = begun
+        self._begun[number] = self._begin(tasks)
         return number
 
     def is_durable(self, number: int) -> bool:
         """Whether every shard of the task is in the store, or failed."""
-        return all(write.done() for write in self._begun[number].writes)
+        begun = self._begun[number]
+        return begun.done() and (begun.exception() is not None or all(write.done() for write in begun.result().writes))
 
     def results(self, number: int) -> list[ShardResult]:
-        """What became of every shard of the task, once all of them are in the store, or failed. Asked once."""
-        begun = self._begun.pop(number)
-        with self._ending_with_device():
-            results = begun.ended + [write.result() for write in begun.writes]
+        """What became of every shard of the task, once all of them are in the store, or failed. Asked once.
+
+        DeviceLostError if the GPU is of no use to this process any more: no shard is to blame, none is marked as failed. A
+        process that an engine would go on giving work to ends. WorkerBrokenError after `FAILURES_IN_A_ROW`, LeaseLostError if
+        the run ended meanwhile: then the bundle must fail too.
+        """
+        try:
+            computed = self._begun.pop(number).result()
+            results = computed.ended + [write.result() for write in computed.writes]
             if results:
                 self._job.health.check()
                 self._job.progress.flush()
-        return results
-
-    @contextmanager
-    def _ending_with_device(self) -> Iterator[None]:
-        try:
-            yield
         except DeviceLostError as error:
             end_where_replaced(self._root, error)
             raise
+        return results
 
-    def _begin(self, tasks: Sequence[ShardTask]) -> "_Task":
-        begun = _Task([], [])
+    def _begin(self, tasks: Sequence[ShardTask]) -> "Future[_Computed]":
         with self._turn:
             if self._claims_device:
                 claim_device(self._root, self._engine.hardware)
                 self._claims_device = False
-            job = self._job
-            for call in self._calls(job, tasks):
-                begun.ended.extend(call.ended)
-                job.health.check()
-                self._in_flight.acquire()
-                try:
-                    shards = compute(job, call)
-                except BaseException:
-                    self._in_flight.release()
-                    raise
-                begun.ended.extend(shard for shard in shards if isinstance(shard, ShardResult))
-                writes = [self._writers.submit(write, job, shard) for shard in shards if isinstance(shard, ComputedShard)]
-                _when_all_done(writes, self._in_flight.release)
-                begun.writes.extend(writes)
-        return begun
+            call = read_call(self._job, tasks)
+            if self._asking is not None:
+                wait([self._asking])
+            self._in_flight.acquire()
+            self._asking = self._engine_thread.submit(self._compute, call)
+            return self._asking
 
-    def _calls(self, job: ShardJob, tasks: Sequence[ShardTask]) -> Iterator[Call]:
-        """The calls of ``tasks``, each read while the one before it is computed."""
-        ahead: Future[Call] | None = None
-        for first in range(0, len(tasks), self._shards_at_once):
-            following = self._ahead.submit(read_call, job, tasks[first : first + self._shards_at_once])
-            if ahead is not None:
-                yield ahead.result()
-            ahead = following
-        if ahead is not None:
-            yield ahead.result()
+    def _compute(self, call: Call) -> "_Computed":
+        job = self._job
+        try:
+            job.health.check()
+            shards = compute(job, call)
+        except BaseException:
+            self._in_flight.release()
+            raise
+        ended = call.ended + [shard for shard in shards if isinstance(shard, ShardResult)]
+        writes = [self._writers.submit(write, job, shard) for shard in shards if isinstance(shard, ComputedShard)]
+        _when_all_done(writes, self._in_flight.release)
+        return _Computed(ended, writes)
 
 
 @dataclass(frozen=True)
-class _Task:
-    """A task that is computed, or asked for."""
+class _Computed:
+    """A task whose states are computed, or asked for."""
 
     ended: list[ShardResult]  # of shards that were done already, or failed
     writes: list[Future[ShardResult]]  # of all others

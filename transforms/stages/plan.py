@@ -33,6 +33,7 @@ from transforms.stages.tokenise import first_sentences, marked_result
 
 NUMBER, SHARDS = "number", "shards"
 IO_THREADS = 16
+SHARDS_PER_LOOK = 128  # that one look at what earlier runs have done is of
 ID_RUNS = 256  # most runs of id tables: so many files of hashes a part group leaves
 GROUP_SENTENCES, GROUP_TOKENS, GROUP_PARTS = 1 << 18, 1 << 22, 512  # a part group is closed where it reaches one of them
 
@@ -268,7 +269,8 @@ def plan_job(
         )  # fmt: skip
     yield from (TaggedOutput(NUMBER, group) for group in groups)
     tasks = shard_tasks([(part.scratch.path, part.range) for part in plan.parts], plan.counts.rows, manifest.shard_rows)
-    size = shards_per_task(plan.counts.shards, most=most_shards_per_task, workers=workers)
+    most = SHARDS_PER_LOOK if resumed else most_shards_per_task  # what is left to do is grouped anew
+    size = shards_per_task(plan.counts.shards, most=most, workers=workers)
     yield from (TaggedOutput(SHARDS, batch) for batch in grouped(tasks, size))
 
 
