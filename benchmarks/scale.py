@@ -2,6 +2,7 @@
 
     python -m benchmarks.scale --output s3://bucket/scale --storage-options '{"endpoint_url": "http://127.0.0.1:7070", …}'
         [--shards 40000] [--files 10000] [--steps 0.25,0.5,1] [--served FOLDER]
+    python -m benchmarks.scale --output … --workers 1000 [--seconds 60]: see `benchmarks.many_workers`
 
 The server of the published figures: ``go install github.com/versity/versitygw/cmd/versitygw@latest``, then
 ``ROOT_ACCESS_KEY=key ROOT_SECRET_KEY=secret versitygw -p 127.0.0.1:7070 posix FOLDER``; such a server shows what lies in
@@ -24,6 +25,7 @@ from typing import Any
 
 import fsspec
 
+from benchmarks.many_workers import many_workers
 from benchmarks.support import Table, machine, options_of, peak_resident
 from elmo_store.format.manifest import write_manifest
 from elmo_store.storage.data import Data, joined
@@ -122,11 +124,17 @@ def main() -> None:
     parser.add_argument("--shards", type=int, default=40_000)
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--steps", default="0.25,0.5,1", help="shares of --shards and --files (default: 0.25,0.5,1)")
+    parser.add_argument("--workers", type=int, default=0, help="so many workers at once, and nothing else (default: none)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="that workers are followed (default: 60)")
     parser.add_argument("--served", default="", help="the folder that the server at --output shows (default: put by requests)")
     args = parser.parse_args()
     if "://" in args.output:
         filesystem, path = fsspec.core.url_to_fs(args.output, **args.storage_options)
         filesystem.mkdirs(path.partition("/")[0], exist_ok=True)
+    if args.workers:
+        print(machine())
+        many_workers(f"{args.output}/workers-{args.workers}", args.storage_options, args.workers, args.seconds)
+        return
     table = Table(machine(), "  shards  stage", "requests", "seconds", "MB peak", "", label_width=28)
     for share in map(float, args.steps.split(",")):
         shards, files = round(args.shards * share), round(args.files * share)

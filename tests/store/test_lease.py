@@ -96,6 +96,9 @@ def test_of_many_who_put_at_once_one_succeeds(root: Root) -> None:
 def test_a_lease_is_one_run_s_until_it_is_given_back(root: Root) -> None:
     acquire(root, of("first"))
     check(root, "first")
+    launchers = read_heartbeats(root, "first").last or 0.0
+    put_heartbeat(root, leases.worker_heartbeat(ELSEWHERE), "first")
+    assert (read_heartbeats(root, "first").last or 0.0) > launchers
     with pytest.raises(LeaseHeldError, match="belongs to run first of me@here"):
         acquire(root, of("second"))
     with pytest.raises(LeaseLostError, match="run second may not write"):

@@ -17,7 +17,7 @@ from elmo_store.storage.lease import Lease, acquire, read_heartbeats, release
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from transforms.runtime import job_root
-from transforms.runtime.job_root import JobRoot, RetryCount, retries_of, retry
+from transforms.runtime.job_root import JobRoot, RetryCount, RunHere, retries_of, retry
 from transforms.runtime.work import PLAN
 
 
@@ -72,8 +72,8 @@ def test_workers_put_heartbeats_while_they_write_and_no_two_of_a_group_at_once(
     monkeypatch.setattr(lease, "put_heartbeat", noted)
     before = read_heartbeats(root, "run").last
     for worker in range(200):
+        root._here = RunHere(Process("a machine", worker, "1"))
         root._here.beats_at = 0.0
-        monkeypatch.setattr(job_root.Process, "here", lambda pid=worker: Process("a machine", pid, "1"))
         root.put("a", b"")
     assert len(put) == len(set(put)) == lease.WORKER_GROUPS
     after = read_heartbeats(Root(tmp_path), "run").last

@@ -7,6 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.jobs.embed_job import (
+    CPU_BYTES_AT_ONCE,
+    CPU_ROWS_AT_ONCE,
+    CUDA_BYTES_AT_ONCE,
+    CUDA_ROWS_AT_ONCE,
+    SHARDS_PER_TASK,
+)
+from pipeline.runners.workers import UNKNOWN_WORKERS
 from transforms.inputs.records import FileIdentity, ReadSettings, ReadTask, ScratchPart, TaskResult, WholeFile
 from transforms.stages.plan import (
     CorpusPlan,
@@ -108,6 +116,18 @@ def test_every_worker_gets_a_task() -> None:
     assert shards_per_task(40, most=32, workers=2) == 20
     assert shards_per_task(49, most=32, workers=2) == 25
     assert shards_per_task(1, most=32, workers=2) == 1
+
+
+@pytest.mark.parametrize(
+    ("rows_at_once", "bytes_at_once", "n_tasks"),
+    [(CUDA_ROWS_AT_ONCE, CUDA_BYTES_AT_ONCE, 1197), (CPU_ROWS_AT_ONCE, CPU_BYTES_AT_ONCE, 20_346)],
+)
+def test_a_billion_tokens_are_work_for_a_thousand_workers_that_nobody_told_of(
+    rows_at_once: int, bytes_at_once: int, n_tasks: int
+) -> None:
+    n_shards, row_bytes = -(-(10**9) // 16_384), 5 * 512 * 2
+    most = shards_per_call(16_384, row_bytes, most_rows=rows_at_once, most_bytes=bytes_at_once, most=SHARDS_PER_TASK)
+    assert -(-n_shards // shards_per_task(n_shards, most=most, workers=UNKNOWN_WORKERS)) == n_tasks
 
 
 @pytest.mark.parametrize(("row_bytes", "expected"), [(160, 4), (5120, 3), (10_240, 1), (10**9, 1)])

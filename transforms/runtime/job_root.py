@@ -79,8 +79,9 @@ class RunHere:
     ``retries`` of a stage without a result are left to the next stage's. Workers that begin together beat apart.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, process: Process) -> None:
         self.retries = RetryCount()
+        self.heartbeat = worker_heartbeat(process)
         self.looked = _NEVER  # at the lease, which was the run's
         self.beats_at = time.monotonic() + random.uniform(0, HEARTBEAT_SECONDS)
         self.failed_beats = 0
@@ -88,7 +89,7 @@ class RunHere:
 
 @lru_cache(maxsize=8)
 def _run_here(location: str, run: str) -> RunHere:
-    return RunHere()
+    return RunHere(Process.here())
 
 
 def retry(
@@ -173,10 +174,10 @@ class JobRoot(Root):
 
     def _beat(self) -> None:
         """Say that the run lives, unless another worker of this one's group just did. A failure is not the shard's."""
-        here, root, name = self._here, self._unfenced(), worker_heartbeat(Process.here())
+        here, root = self._here, self._unfenced()
         try:
-            if not lease.was_heard(root, name, self.run, HEARTBEAT_SECONDS):
-                lease.put_heartbeat(root, name, self.run)
+            if not lease.was_heard(root, here.heartbeat, self.run, HEARTBEAT_SECONDS):
+                lease.put_heartbeat(root, here.heartbeat, self.run)
             here.failed_beats, pause = 0, HEARTBEAT_SECONDS
         except Exception as error:  # filesystems raise what they like
             here.failed_beats += 1
