@@ -66,8 +66,7 @@ def _end_process(code: int) -> NoReturn:
 def worker() -> NoReturn:
     """Run ``elmo-store-worker``, the program that an engine starts on its machines; it ends at once, as `local_worker` does."""
     put_ours_first(sys.path, os.environ)
-    importlib.import_module("deploy.cluster.boot").main()
-    _end_process(0)
+    _end_process(importlib.import_module("deploy.cluster.boot").main())
 
 
 def local_worker() -> NoReturn:

@@ -3,15 +3,19 @@
 elmo-store-worker --id=ID --provision_endpoint=HOST:PORT
 
 The engine gives a name and the address of its provision service; this asks there for the other addresses and the job's options,
-and then becomes Beam's own worker in the same process, so that Beam is imported once. Files that a job stages are not fetched:
-the package is installed wherever this program is.
+and then becomes Beam's own worker, so that Beam is imported once; `deploy.cluster.watched` watches it. Files that a job stages
+are not fetched: the package is installed wherever this program is.
 """
 
 import argparse
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
+
+from deploy.cluster.watched import run_watched
+from pipeline.cli.importing import nothing_to_collect
 
 PROVISION_SECONDS = 60.0
 
@@ -59,14 +63,19 @@ def worker_variables(worker_id: str, info: Any) -> Mapping[str, str]:
     return variables
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run one worker until its engine ends it."""
-    worker_id, endpoint = arguments_of(sys.argv[1:] if argv is None else argv)
-    os.environ.update(worker_variables(worker_id, provisioned(worker_id, endpoint)))
-    from apache_beam.runners.worker import sdk_worker_main
+def work(worker_id: str, endpoint: str) -> None:
+    """Be one worker until its engine ends it."""
+    with nothing_to_collect():
+        from apache_beam.runners.worker import sdk_worker_main
 
+    os.environ.update(worker_variables(worker_id, provisioned(worker_id, endpoint)))
     sdk_worker_main.main([])
 
 
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one worker in a process of its own and watch it; returns its exit status."""
+    return run_watched(partial(work, *arguments_of(sys.argv[1:] if argv is None else argv)))
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -30,7 +30,7 @@ from pipeline.runners import preflight
 from pipeline.runners.beam_options import is_local
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import spread
-from transforms.runtime.work import PLAN, PROBLEM, START
+from transforms.runtime.work import ENDED, PLAN, PROBLEM, START
 from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, opened_source, plan_derived, put_texts
 from transforms.stages.finish import finish_store, left_to_do
 
@@ -144,6 +144,7 @@ def _put_start(source: Root, target: JobRoot, manifest: Manifest, *, waits: bool
         store = opened_source(source)
         target.put(START_STATE, store.held()[0].store.root.get(START_STATE))
         target.put(INPUTS, encode_inputs(inputs_of(store)) if isinstance(source, VersionRoot) else source.get(INPUTS))
+        target.remove_tree(ENDED)
         for name in (PLAN, PROBLEM):  # of an earlier run
             target.remove(name)
         target.put_json(START, {"run": target.run, "started": time.time(), "n_pieces": 0, "waits": waits})

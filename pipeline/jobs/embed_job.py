@@ -39,7 +39,7 @@ from pipeline.runners.workers import workers_of
 from transforms.inputs.records import ReadSettings, Split, Stream, describe_files
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import spread
-from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, PROGRESS, START
+from transforms.runtime.work import BAD, DEVICE, ENDED, MODEL, PLAN, PROBLEM, PROGRESS, START
 from transforms.stages.embed import EmbedSettings, build_ahead, embed_shards
 from transforms.stages.finish import finish_store, left_to_do
 from transforms.stages.number import merge_ids, number_parts, runs_to_do
@@ -217,7 +217,7 @@ def _put_start(checked: Checked, root: JobRoot, manifest: Manifest, state: Start
         tasks = list(read_tasks(source.splits))
         write_tasks(root, tasks)
         source.put_stdin(root, tasks)
-        for folder in (PROGRESS, BAD):
+        for folder in (PROGRESS, BAD, ENDED):
             root.remove_tree(folder)
         for name in (PLAN, PROBLEM):  # of an earlier run
             root.remove(name)

@@ -26,9 +26,10 @@ from elmo_store.format.manifest import Manifest, read_inputs, read_manifest, wri
 from elmo_store.format.markers import marked_shards
 from elmo_store.reading.watched import REPLACE_SECONDS
 from elmo_store.storage import lease
-from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Lease
+from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Heartbeats, Lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.runners.flink_jobs import cancel_by_console
 from transforms.runtime.job_root import JobRoot, retry
 from transforms.runtime.work import PROBLEM, REFUSED
 
@@ -197,7 +198,9 @@ class LeaseHolder(lease.LeaseHolder):
         """Take the lease. CommandError: refused if another run has it, bad location if the output can't be written."""
         patience = LOCAL_PATIENCE_SECONDS if terms.local else ENGINE_PATIENCE_SECONDS if terms.waits else LEFT_PATIENCE_SECONDS
         try:
-            return cls.take(
+            before = lease.read_lease(root)
+            heard = Heartbeats() if before is None else lease.read_heartbeats(root, before.run)
+            holder = cls.take(
                 root, run, local=terms.local, patience_seconds=patience, take_over=terms.take_over,
                 on_progress=partial(print, file=sys.stderr, flush=True),
             )  # fmt: skip
@@ -205,6 +208,9 @@ class LeaseHolder(lease.LeaseHolder):
             raise CommandError(Exit.REFUSED, str(error)) from error
         except (OSError, StoreError) as error:
             raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
+        if cancel_by_console(heard.console, heard.job):  # its workers would fail, and be tried again, until it gives up
+            print(f"cancelled job {heard.job} of the run before", file=sys.stderr, flush=True)
+        return holder
 
     def _release(self) -> None:
         retry(partial(lease.release, self.root, self.run), local=self.root.is_local)

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Collection
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,10 +21,14 @@ from pipeline.cli.signals import name_of, say
 from pipeline.jobs.output import LeaseHolder, differences, tidy
 from pipeline.progress.bars import shown
 from pipeline.progress.summary import next_commands, next_steps, summary
+from pipeline.progress.troubles import told
 from pipeline.runners.beam_options import name_job, quiet_workers
 from pipeline.runners.submission import SubmittedJob, only_prepares, pipeline_of, submit, worker_error
+from transforms.runtime.ended import WorkerEnd, described, read_ends
 from transforms.runtime.job_root import retry
 from transforms.runtime.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY, WORK
+
+MOST_SECONDS_TO_TELL = 3.0  # that what watches a worker takes until it has told of its death
 
 
 @dataclass
@@ -104,7 +109,8 @@ def _submitted(running: Running, transform: beam.PTransform[Any, Any]) -> bool:
             if not running.wait:
                 running.keeps_lease = True
                 return False
-            job.wait()
+            with told(running.root, job.stalled) if job.id else nullcontext():
+                job.wait()
     except CommandError:
         raise
     except Exception as error:
@@ -195,4 +201,19 @@ def explain(root: Root, failure: Exception | None) -> str:
         return str(said)
     if failure is None:
         return "the runner ended without an error, and without the last stage"
-    return worker_error(str(failure)) or repr(failure)
+    why = worker_error(str(failure)) or repr(failure)
+    silent = "Traceback" not in str(failure)  # no worker said anything; one that died may yet be told of
+    deaths = _deaths(root, MOST_SECONDS_TO_TELL if silent else 0.0)
+    return "\n".join([*([] if silent and deaths else [why]), *([described(deaths)] if deaths else [])])
+
+
+def _deaths(root: Root, wait_seconds: float) -> Collection[WorkerEnd]:
+    """Workers that died in this run; the first is waited for."""
+    end = time.monotonic() + wait_seconds
+    while True:
+        deaths: Collection[WorkerEnd] = ()
+        with suppress(OSError, StoreError):
+            deaths = read_ends(root).values()
+        if deaths or time.monotonic() >= end:
+            return deaths
+        time.sleep(0.2)

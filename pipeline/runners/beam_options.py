@@ -35,8 +35,9 @@ from pipeline.runners.machine import cores
 LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Prism
 LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
 ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"})  # they are given a job service
-# A worker of a stage that ended is kept this long for the next one: without it each stage imports everything anew.
-ENVIRONMENT_CACHE_MILLIS = 60_000
+# A worker is kept so long for the next stage, which would import everything anew. So is one that died: an engine must wait longer
+# before it tries again (Flink 1 s by default, Spark not at all), or each attempt gets the dead one.
+ENVIRONMENT_CACHE_MILLIS = {"FlinkRunner": 500, "SparkRunner": 1, "PortableRunner": 1}
 ONE_WORKER = "no_use_multiple_sdk_containers"  # Dataflow: one process a machine, not one a vCPU
 MANY_WORKERS = "use_multiple_sdk_containers"
 NAME_LENGTH = 32  # of an output in its job's name
@@ -115,7 +116,7 @@ def runner_name(options: PipelineOptions) -> str:
 def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     """Beam's options with our defaults, each only where nothing was asked for.
 
-    The local runner by name; on Flink and Spark one worker process for all stages of a job; on Dataflow one process a
+    The local runner by name; on Flink a worker process is kept from stage to stage; on Dataflow one process a
     machine, so that a machine holds one model whose engine uses every core; Prism's program from PATH.
     """
     options = PipelineOptions(list(beam_args))
@@ -123,8 +124,7 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     if standard.runner is None:
         standard.runner = LOCAL_RUNNER
     name = runner_name(options)
-    if name in ("FlinkRunner", "SparkRunner", "PortableRunner") and not portable.environment_cache_millis:
-        portable.environment_cache_millis = ENVIRONMENT_CACHE_MILLIS
+    portable.environment_cache_millis = portable.environment_cache_millis or ENVIRONMENT_CACHE_MILLIS.get(name, 0)
     if name == "DataflowRunner":
         debug = options.view_as(DebugOptions)
         if not {ONE_WORKER, MANY_WORKERS} & set(debug.experiments or []):

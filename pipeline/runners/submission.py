@@ -1,12 +1,8 @@
-"""A job as its runner has it: submitted, named by its id and console address, waited for, cancelled.
-
-What an engine is asked beyond Beam's own interface (Flink's jobs) stands here.
-"""
+"""A job as its runner has it: submitted, named by its id and console address, waited for, cancelled."""
 
 import re
 import shlex
 import sys
-import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +21,8 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import LOCAL_RUNNERS, is_local, runner_name
-from pipeline.runners.workers import flink_answer
+from pipeline.runners.flink_jobs import CONSOLE, cancel_on_flink, stalled_on_flink
 
-ENDED = frozenset({"FINISHED", "CANCELED", "FAILED"})  # Flink's words
-CANCEL_SECONDS = 30.0
 WORKER = "from elmo_store.__main__ import local_worker; local_worker()"
 
 
@@ -57,12 +51,18 @@ class SubmittedJob:
             return f"https://console.cloud.google.com/dataflow/jobs/{google.region}/{self.id}?project={google.project}"
         if name == "FlinkRunner" and not is_local(self.options):
             master = self.options.view_as(FlinkRunnerOptions).flink_master
-            return f"{master if '://' in master else f'http://{master}'}/#/overview"
+            return f"{master if '://' in master else f'http://{master}'}{CONSOLE}"
         return None
 
     def wait(self) -> None:
         """Return when it is done; raises what the runner raises if it fails."""
         self.result.wait_until_finish()
+
+    def stalled(self) -> str | None:
+        """Why nothing of it moves at present, as far as its engine tells; None if something does."""
+        if runner_name(self.options) == "FlinkRunner" and not is_local(self.options):
+            return stalled_on_flink(self.options.view_as(FlinkRunnerOptions).flink_master, self.id or "")
+        return None
 
     def cancel(self) -> None:
         """Ask the engine to end it, by Beam's own call and, where that ends only the submission, at the engine itself."""
@@ -126,16 +126,6 @@ def only_prepares(options: PipelineOptions) -> str | None:
     if google.template_location:
         return f"the job as a template, {google.template_location}"
     return "a dry run: nothing was sent" if options.view_as(TestOptions).dry_run else None
-
-
-def cancel_on_flink(master: str, job_id: str) -> None:
-    """Cancel the job on the cluster at ``master`` whose name begins Beam's ``job_id`` (NAME_UUID), if it runs there."""
-    base = master if "://" in master else f"http://{master}"
-    name = job_id.rpartition("_")[0] or job_id
-    for job in flink_answer(master, "jobs/overview")["jobs"]:
-        if job["name"] == name and job["state"] not in ENDED:
-            request = urllib.request.Request(f"{base}/jobs/{job['jid']}?mode=cancel", method="PATCH")
-            urllib.request.urlopen(request, timeout=CANCEL_SECONDS).close()
 
 
 def worker_error(text: str) -> str:

@@ -25,6 +25,7 @@ from elmo_store.storage.data import Data
 from elmo_store.storage.lease import look_seconds, worker_heartbeat
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
+from transforms.runtime.ended import introduce
 from transforms.runtime.work import PLAN
 
 HEARTBEAT_SECONDS = 20.0  # between two heartbeats of a group of workers
@@ -141,7 +142,7 @@ class JobRoot(Root):
     def _begin(self) -> None:
         self._here = _run_here(str(self), self.run)
         self.retries = self._here.retries
-        self._watches_launcher = False
+        self._is_begun = False
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"run": self.run, "_launcher": self._launcher}
@@ -186,9 +187,12 @@ class JobRoot(Root):
         here.beats_at = time.monotonic() + random.uniform(pause / 2, pause)
 
     def _retry(self, work: Callable[[], T]) -> T:
-        if self._launcher is not None and not self._watches_launcher:
-            self._watches_launcher = True
-            end_with(self._launcher)
+        if not self._is_begun:
+            self._is_begun = True
+            if self._launcher is None:
+                introduce(self)
+            else:
+                end_with(self._launcher)
         return retry(work, local=self.is_local, count=self.retries)
 
     def _check_owner(self) -> None:

@@ -22,10 +22,9 @@ from elmo_store.storage.root import Root
 from transforms.inputs.records import TaskResult
 from transforms.runtime.job_root import JobRoot, is_of_the_data
 from transforms.runtime.results import ShardResult
-from transforms.runtime.work import DEVICE, PROGRESS
+from transforms.runtime.work import BROKEN_EXIT, DEVICE, PROGRESS
 
 FAILURES_IN_A_ROW = 3
-BROKEN_EXIT = 70  # of a worker process that ends itself
 PROGRESS_SECONDS, REMOTE_PROGRESS_SECONDS = 2.0, 10.0  # between two puts of a process's progress; elsewhere than on a disk
 CALLS_UNWRITTEN = 2  # calls whose tokens may be computed and not yet written
 LOCK_SECONDS = 1e-4  # that a thread keeps the interpreter's lock while others want it; Python's own 5 ms are long for a GPU

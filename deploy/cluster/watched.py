@@ -1,0 +1,56 @@
+"""A worker process, and the one that watches it: if the worker dies, its job is told where and how.
+
+The watcher is the process that an engine started. It forks the worker before anything large is imported, so it stays small:
+whoever needs memory and kills for it takes the worker.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+
+from transforms.runtime.work import BROKEN_EXIT, WATCHER
+
+_PRCTL = getattr(ctypes.CDLL(None), "prctl", None)  # of the C library, on Linux
+_PR_SET_PDEATHSIG = 1
+
+
+def run_watched(work: Callable[[], None]) -> int:
+    """Run ``work`` in a child process; returns its exit status to this one, and 0 within the child.
+
+    The engine ends its workers by ending this process, and the child with it (on Linux; elsewhere Beam's worker ends when its
+    engine is gone).
+    """
+    watcher, began = os.getpid(), time.monotonic()
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _end_with(watcher)
+        os.environ[WATCHER] = str(writing)
+        work()
+        return 0
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        introduced = stream.read()  # until the worker has said which job it works for, or is dead
+    _, waited, usage = os.wait4(child, 0)
+    status = os.waitstatus_to_exitcode(waited)
+    # Whoever watches is ended by its engine now: what tells is a process of its own. Other codes are Beam's, which raises them
+    # itself or lost its engine.
+    if introduced and (status < 0 or status == BROKEN_EXIT) and not os.fork():
+        os.setsid()
+        from transforms.runtime.ended import WorkerEnd, put_end
+
+        seconds, peak_bytes = time.monotonic() - began, usage.ru_maxrss * 1024
+        put_end(introduced, WorkerEnd(socket.gethostname(), child, status, seconds, peak_bytes, time.time()))
+    return status if status >= 0 else 128 - status  # as shells have it
+
+
+def _end_with(parent: int) -> None:
+    """Have this process killed when ``parent``, which started it, ends."""
+    if _PRCTL is not None:
+        _PRCTL(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it has ended already
+            os._exit(1)

@@ -1,0 +1,99 @@
+"""A worker that dies is told of in its job's output by the process that watches it, and to the launcher's user from there."""
+
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from elmo_store.storage.root import Root
+from pipeline.jobs.run import explain
+from pipeline.progress.troubles import told
+from tests.deploy.conftest import wait_until
+from transforms.runtime.ended import WorkerEnd, put_end, read_ends
+from transforms.runtime.work import BROKEN_EXIT
+
+WORKER = """
+import os, pickle, sys, time
+from deploy.cluster.watched import run_watched
+from elmo_store.storage.root import Root
+from transforms.runtime.ended import introduce
+
+def work():
+    introduce(Root(sys.argv[1]))
+    print(os.getpid(), flush=True)
+    {ends}
+
+sys.exit(run_watched(work))
+"""
+KILLED = WorkerEnd("node-7", 123, -signal.SIGKILL, 61.0, 4_100_000_000, 1e9)
+
+
+def watched(root: Root, ends: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", WORKER.format(ends=ends), str(root)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("ends", "status", "said"),
+    [
+        ("os.kill(os.getpid(), 9)", 137, "was killed by SIGKILL after"),
+        (f"os._exit({BROKEN_EXIT})", BROKEN_EXIT, f"ended with exit status {BROKEN_EXIT} after"),
+    ],
+)
+def test_a_worker_that_dies_is_told_of(tmp_path: Path, ends: str, status: int, said: str) -> None:
+    root = Root(tmp_path)
+    process = watched(root, ends)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == status
+    wait_until("the word of it", lambda: bool(read_ends(root)), 30)
+    (end,) = read_ends(root).values()
+    assert f"process {out.split()[0]}) {said}" in str(end)
+    assert end.peak_bytes > 1e6
+
+
+def test_a_worker_that_its_engine_ends_goes_with_what_watches_it_and_without_a_word(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    with watched(root, "time.sleep(60)") as process:
+        assert process.stdout is not None
+        worker = psutil.Process(int(process.stdout.readline()))
+        process.terminate()
+        worker.wait(10)
+    assert process.returncode == -signal.SIGTERM
+    with watched(root, "sys.exit(1)") as process:  # Beam's own error, which the engine tells
+        pass
+    assert process.returncode == 1
+    time.sleep(0.5)
+    assert read_ends(root) == {}
+
+
+def end(root: Root) -> None:
+    put_end(pickle.dumps(root), KILLED)
+
+
+def test_a_job_that_failed_names_the_worker_that_died_and_not_the_call_that_was_cancelled(tmp_path: Path) -> None:
+    end(Root(tmp_path))
+    cancelled = RuntimeError("Pipeline BeamApp failed in state FAILED: StatusRuntimeException: CANCELLED: call already cancelled")
+    died = "a worker on node-7 (process 123) was killed by SIGKILL after 61 s, 4.1 GB of memory at most: out of memory?"
+    assert explain(Root(tmp_path), cancelled) == died
+    own = RuntimeError("failed: Traceback (most recent call last):\n  File x\nValueError: bad\n\tat java.x")
+    assert explain(Root(tmp_path), own) == f"ValueError: bad\n{died}"
+
+
+def test_a_death_and_a_standstill_are_told_once_while_the_job_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    end(Root(tmp_path))
+    looks: list[int] = []
+
+    def stalled() -> str:
+        looks.append(1)
+        return "no slot is free"
+
+    with told(Root(tmp_path), stalled, seconds=0.01):
+        wait_until("looks", lambda: len(looks) > 6, 30)
+    err = capsys.readouterr().err
+    assert err.count("killed by SIGKILL") == 1
+    assert err.count("no slot is free") == 1
