@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,37 +14,42 @@ from deploy.cluster.engine import cluster_of
 from deploy.cluster.processes import worker_environment
 from deploy.flink.cluster import FlinkCluster
 from model.files.registry import random_weights
+from model.options import BiLMOptions
 from pipeline.cli.exit_codes import Exit
 from tests.pipeline.conftest import TINY
 from tests.pipeline.support import digests, heed_signals
 
 Arguments = Callable[..., list[str]]
 N_TASK_MANAGERS = 2
+WORDS = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
 
 
-@pytest.fixture(scope="session")
-def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``model.safetensors`` and ``corpus/``: 24 files, 13,000 tokens, 200 shards of 64 rows."""
-    folder = tmp_path_factory.mktemp("deploy")
-    random_weights(TINY).save_safetensors(folder / "model.safetensors")
+def job(folder: Path, model: BiLMOptions, *, lines: int, shard_rows: int) -> Arguments:
+    """``job(…)(output, *more)``: the command line of a job over 24 files of so many lines; model and corpus are made in ``folder``."""
+    random_weights(model).save_safetensors(folder / "model.safetensors")
     (folder / "corpus").mkdir()
-    words = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
     for k in range(24):
-        lines = [" ".join(words[(i * 7 + j * j + k) % 16] for j in range((i * 5 + k) % 27)) for i in range(42)]
-        (folder / "corpus" / f"{k:03d}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def embed_arguments(job_folder: Path) -> Arguments:
-    """``embed_arguments(output, *more)``: the command line of the same job on every runner."""
+        text = [" ".join(WORDS[(i * 7 + j * j + k) % 16] for j in range((i * 5 + k) % 27)) for i in range(lines)]
+        (folder / "corpus" / f"{k:03d}.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
 
     def arguments(output: Path, *more: str) -> list[str]:
-        model = str(job_folder / "model.safetensors")
-        shape = ["--input-format", "lines", "--shard-rows", "64", "--store", "both", "--quiet"]
-        return ["embed", str(job_folder / "corpus"), "--output", str(output), "--model", model, *shape, *more]
+        shape = ["--input-format", "lines", "--shard-rows", str(shard_rows), "--store", "both", "--quiet"]
+        given = ["--output", str(output), "--model", str(folder / "model.safetensors")]
+        return ["embed", str(folder / "corpus"), *given, *shape, *more]
 
     return arguments
+
+
+@pytest.fixture(scope="session")
+def embed_arguments(tmp_path_factory: pytest.TempPathFactory) -> Arguments:
+    """The same job on every runner: 13,000 tokens, 200 shards of 64 rows."""
+    return job(tmp_path_factory.mktemp("deploy"), TINY, lines=42, shard_rows=64)
+
+
+@pytest.fixture(scope="session")
+def long_arguments(tmp_path_factory: pytest.TempPathFactory) -> Arguments:
+    """A job of 130,000 tokens, 256 shards of 512 rows, whose calls take seconds: time to kill what computes one."""
+    return job(tmp_path_factory.mktemp("long"), replace(TINY, dim=1024, projection_dim=64), lines=420, shard_rows=512)
 
 
 def started(arguments: Sequence[str], env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
@@ -71,6 +77,15 @@ def local_bytes(embed_arguments: Arguments, tmp_path_factory: pytest.TempPathFac
     """SHA-256 of everything that the local run writes, by path."""
     output = tmp_path_factory.mktemp("local") / "store"
     done = ran(embed_arguments(output))
+    assert done.returncode == Exit.COMPLETE, done.stderr
+    return digests(output)
+
+
+@pytest.fixture(scope="session")
+def long_bytes(long_arguments: Arguments, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """`local_bytes` of the long job."""
+    output = tmp_path_factory.mktemp("local") / "long"
+    done = ran(long_arguments(output))
     assert done.returncode == Exit.COMPLETE, done.stderr
     return digests(output)
 
