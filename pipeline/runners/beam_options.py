@@ -38,6 +38,8 @@ ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunne
 # A worker is kept so long for the next stage, which would import everything anew. So is one that died: an engine must wait longer
 # before it tries again (Flink 1 s by default, Spark not at all), or each attempt gets the dead one.
 ENVIRONMENT_CACHE_MILLIS = {"FlinkRunner": 500, "SparkRunner": 1, "PortableRunner": 1}
+# Stage after stage: pipelined stages need all their slots at once, and wait for ever for those of a TaskManager that is lost.
+FLINK_MODE = "--execution_mode_for_batch"
 ONE_WORKER = "no_use_multiple_sdk_containers"  # Dataflow: one process a machine, not one a vCPU
 MANY_WORKERS = "use_multiple_sdk_containers"
 NAME_LENGTH = 32  # of an output in its job's name
@@ -116,10 +118,11 @@ def runner_name(options: PipelineOptions) -> str:
 def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     """Beam's options with our defaults, each only where nothing was asked for.
 
-    The local runner by name; on Flink a worker process is kept from stage to stage; on Dataflow one process a
+    The local runner by name; on Flink stage after stage, a worker process kept from one to the next; on Dataflow one process a
     machine, so that a machine holds one model whose engine uses every core; Prism's program from PATH.
     """
-    options = PipelineOptions(list(beam_args))
+    flink = _runner_of(beam_args) == "FlinkRunner" and not any(each.startswith(f"{FLINK_MODE}=") for each in beam_args)
+    options = PipelineOptions([*beam_args, *([f"{FLINK_MODE}=BATCH_FORCED"] if flink else [])])
     standard, portable = options.view_as(StandardOptions), options.view_as(PortableOptions)
     if standard.runner is None:
         standard.runner = LOCAL_RUNNER
