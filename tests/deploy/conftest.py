@@ -24,32 +24,43 @@ N_TASK_MANAGERS = 2
 WORDS = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
 
 
-def job(folder: Path, model: BiLMOptions, *, lines: int, shard_rows: int) -> Arguments:
-    """``job(…)(output, *more)``: the command line of a job over 24 files of so many lines; model and corpus are made in ``folder``."""
+def made(folder: Path, model: BiLMOptions, n_lines: int) -> Path:
+    """``folder`` with ``model.safetensors`` and ``corpus/``, 24 files of so many lines."""
     random_weights(model).save_safetensors(folder / "model.safetensors")
     (folder / "corpus").mkdir()
     for k in range(24):
-        text = [" ".join(WORDS[(i * 7 + j * j + k) % 16] for j in range((i * 5 + k) % 27)) for i in range(lines)]
-        (folder / "corpus" / f"{k:03d}.txt").write_text("\n".join(text) + "\n", encoding="utf-8")
+        lines = [" ".join(WORDS[(i * 7 + j * j + k) % 16] for j in range((i * 5 + k) % 27)) for i in range(n_lines)]
+        (folder / "corpus" / f"{k:03d}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def arguments_of(folder: Path, shard_rows: int) -> Arguments:
+    """``arguments(output, *more)``: the command line of the job on what `made` left in ``folder``."""
 
     def arguments(output: Path, *more: str) -> list[str]:
         shape = ["--input-format", "lines", "--shard-rows", str(shard_rows), "--store", "both", "--quiet"]
-        given = ["--output", str(output), "--model", str(folder / "model.safetensors")]
-        return ["embed", str(folder / "corpus"), *given, *shape, *more]
+        model = str(folder / "model.safetensors")
+        return ["embed", str(folder / "corpus"), "--output", str(output), "--model", model, *shape, *more]
 
     return arguments
 
 
 @pytest.fixture(scope="session")
-def embed_arguments(tmp_path_factory: pytest.TempPathFactory) -> Arguments:
-    """The same job on every runner: 13,000 tokens, 200 shards of 64 rows."""
-    return job(tmp_path_factory.mktemp("deploy"), TINY, lines=42, shard_rows=64)
+def job_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``model.safetensors`` and ``corpus/`` of 13,000 tokens."""
+    return made(tmp_path_factory.mktemp("deploy"), TINY, 42)
+
+
+@pytest.fixture(scope="session")
+def embed_arguments(job_folder: Path) -> Arguments:
+    """The same job on every runner, of 200 shards."""
+    return arguments_of(job_folder, 64)
 
 
 @pytest.fixture(scope="session")
 def long_arguments(tmp_path_factory: pytest.TempPathFactory) -> Arguments:
-    """A job of 130,000 tokens, 256 shards of 512 rows, whose calls take seconds: time to kill what computes one."""
-    return job(tmp_path_factory.mktemp("long"), replace(TINY, dim=1024, projection_dim=64), lines=420, shard_rows=512)
+    """A job of 256 shards whose calls of the engine take seconds: time to kill what computes in the middle of one."""
+    return arguments_of(made(tmp_path_factory.mktemp("long"), replace(TINY, dim=1024, projection_dim=64), 420), 512)
 
 
 def started(arguments: Sequence[str], env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":

@@ -1,4 +1,4 @@
-"""A worker whose first call of the engine finds its GPU lost, as a driver reports it; run by a test's cluster in place of ours."""
+"""A worker whose first call of the engine finds its GPU lost, as a driver reports it: for a test's cluster."""
 
 import importlib
 import os
