@@ -148,7 +148,7 @@ def test_a_worker_ends_at_once_whatever_its_threads_compute(start: str, module: 
         "import sys, threading, time, types\n"
         "from elmo_store import __main__ as entry\n"
         "busy = threading.Thread(target=time.sleep, args=(3600,))\n"
-        f"sys.modules[{module!r}] = types.SimpleNamespace(main=busy.start)\n"
+        f"sys.modules[{module!r}] = types.SimpleNamespace(main=lambda: busy.start() or 0)\n"
         f"entry.{start}()"
     )
     environment = {**os.environ, "PYTHONPATH": OUR_FOLDER}
