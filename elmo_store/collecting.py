@@ -230,7 +230,7 @@ def _copy_object(source: Root, target: Root, rel: str) -> None:
     if source.is_local:
         target.put_link(rel, source.path(rel))
     elif kind_of(source.filesystem) == kind_of(target.filesystem) and source.storage_options == target.storage_options:
-        target.filesystem.cp_file(source.path(rel), target.path(rel))
+        target.calls.cp_file(source.path(rel), target.path(rel))
     else:
         target.put(rel, source.get(rel))
 

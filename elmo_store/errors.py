@@ -22,6 +22,10 @@ class StoreNotFoundError(StoreError, FileNotFoundError):
     """There is no store at that location."""
 
 
+class BucketNotFoundError(StoreError, OSError):
+    """There is no such bucket or container."""
+
+
 class StoreIncompleteError(StoreError):
     """The store's job has not finished, so that rows or numbers may be missing."""
 

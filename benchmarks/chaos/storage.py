@@ -109,7 +109,12 @@ def _set_environment(settings: dict[str, str]) -> None:
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """Passes connections on to ``port``; of each stretch of bytes a share ``rate`` is cut off or late."""
+    """Passes connections on to ``port``; of each stretch of bytes a share ``rate`` is cut off or late.
+
+    From a rate of 2 on nothing gets through.
+    """
+
+    daemon_threads = True  # clients of this very process keep their connections
 
     def __init__(self, port: int, rate: float, seed: int) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)

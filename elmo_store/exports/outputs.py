@@ -27,6 +27,7 @@ from elmo_store.exports.formats import KNOWN, Settings
 from elmo_store.format.layout import WORK
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import converted
+from elmo_store.storage.failures import telling
 from elmo_store.storage.filesystems import is_file_server
 from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, LeaseHolder
 from elmo_store.storage.root import TEMPORARY_PREFIX, Root
@@ -198,7 +199,7 @@ class Output:
 
     def sha256(self, rel: str) -> str:
         """SHA-256 of ``rel``, in bounded memory wherever it lies."""
-        with self.root.filesystem.open(self.root.path(rel), "rb") as file:
+        with telling(self.root.url(rel)), self.root.filesystem.open(self.root.path(rel), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     @contextmanager
@@ -222,18 +223,18 @@ class Output:
 
     def leftovers(self) -> tuple[list[str], list[str]]:
         """What runs have in the scratch folder: names of files, leases among them, and of folders, inner ones first."""
-        filesystem, base = self.scratch.filesystem, self.scratch.path().rstrip("/") + "/"
-        filesystem.invalidate_cache()
+        calls, base = self.scratch.calls, self.scratch.path().rstrip("/") + "/"
+        calls.invalidate_cache()
         kinds: dict[str, str] = {}
         for folder in (LEASES, WORK):
             with suppress(FileNotFoundError, NotADirectoryError):
-                entries = filesystem.find(base + folder, withdirs=True, detail=True)
+                entries = calls.find(base + folder, withdirs=True, detail=True)
                 kinds |= {path.removeprefix(base): info["type"] for path, info in entries.items() if path.startswith(base)}
         files = [rel for rel, kind in kinds.items() if kind == "file" and self._is_scratch(rel)]
         if not self.has_folders:
             return files, []
         folders = sorted((rel for rel, kind in kinds.items() if kind == "directory"), key=len, reverse=True)
-        if self.name and filesystem.isdir(self.scratch.path()):
+        if self.name and calls.isdir(self.scratch.path()):
             folders.append("")
         return files, folders
 
@@ -271,9 +272,9 @@ class Output:
 
     def _layer_files(self) -> set[str]:
         """Names of the files of single layers, or their average, that stand at this prefix, whoever wrote them."""
-        self.root.filesystem.invalidate_cache()
+        self.root.calls.invalidate_cache()
         try:
-            names = [posixpath.basename(path) for path in self.root.filesystem.ls(self.root.path(), detail=False)]
+            names = [posixpath.basename(path) for path in self.root.calls.ls(self.root.path(), detail=False)]
         except FileNotFoundError:
             return set()
         return {name for name in names if re.fullmatch(rf"{re.escape(self.name)}\.ly(-1|[0-9]+)\.hdf5", name)}
@@ -300,7 +301,7 @@ class Output:
         """Remove those of these folders that are empty."""
         for rel in rels if self.has_folders else ():
             with suppress(OSError):
-                self.scratch.filesystem.rmdir(self.scratch.path(rel))
+                self.scratch.calls.rmdir(self.scratch.path(rel))
 
 
 def _different(there: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

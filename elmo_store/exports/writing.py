@@ -101,7 +101,7 @@ class Writing:
         root = self._output.root
         apart = self._output.temporary(self._holder.run, line.path)
         if self._output.has_folders and not root.is_local:
-            root.filesystem.put_file(path, root.path(apart))
+            root.calls.put_file(path, root.path(apart))
         self._holder.check()
         taken = root.move_new(apart, line.path) if self._output.has_folders else root.put_new_file(line.path, path)
         if taken:

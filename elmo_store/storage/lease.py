@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from elmo_store.errors import LeaseHeldError, LeaseLostError, StoreError
+from elmo_store.errors import LeaseHeldError, LeaseLostError
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import SETTLE_SECONDS, Root, encoded_json
 from elmo_store.storage.typed_values import convert
@@ -287,8 +287,8 @@ class LeaseHolder:
         self.leave()
         try:
             self._release()
-        except (OSError, StoreError) as error:  # it runs out by itself
-            _log.warning("the lease of %s can't be given back: %s", self.root, error)
+        except Exception as error:  # it runs out by itself; why the job ended is what matters
+            _log.info("the lease of %s can't be given back: %s", self.root, error)
 
     def __enter__(self) -> Self:
         return self

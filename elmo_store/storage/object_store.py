@@ -7,9 +7,8 @@ missing, and reads no ends of objects.
 import mmap
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +21,7 @@ from obstore import exceptions
 from obstore.store import AzureStore, S3Store
 
 from elmo_store.storage.data import pieces_of, size_of
+from elmo_store.storage.failures import telling
 from elmo_store.storage.object_options import Settings, abfs_settings, botocore_credentials, s3_settings
 
 AT_ONCE = 32  # requests of one call
@@ -32,8 +32,6 @@ CLIENT = {"timeout": "15min", "connect_timeout": "10s"}
 RETRIES = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
 _HOME = os.getpid()  # obstore's threads live in the process that imported it; after a fork its calls would wait for ever
 _STATUS = re.compile(r"status code: (\d{3})")
-_DENIED = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
-_TAKEN = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
 T = TypeVar("T")
 Item = TypeVar("Item")
 
@@ -67,7 +65,7 @@ class ObjectStoreFileSystem(AbstractFileSystem):
         if not works_here():
             raise OSError(f"{path}: obstore can't be used in a forked process: open the store there")
         bucket, _, key = path.partition("/")
-        with _told(path):
+        with telling(path, put=function is obstore.put):
             return function(_client(self.bucket_type, bucket, self._settings), key, *arguments, **options)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
@@ -211,25 +209,6 @@ def _client(bucket_type: Any, bucket: str, settings: Settings) -> Any:
         client["root_certificate"] = Path(settings.ca_file).read_bytes()
     provider = {"credential_provider": botocore_credentials(settings.profile)} if settings.from_botocore else {}
     return bucket_type(bucket, config=config, client_options=client, retry_config=RETRIES, **provider)
-
-
-@contextmanager
-def _told(path: str) -> Iterator[None]:
-    """obstore's errors as Python's. Their text is cut before what they tell of the request: it may hold a signature."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise FileNotFoundError(path) from None
-    except exceptions.BaseError as error:
-        status = next(iter(_STATUS.findall(str(error))), "")
-        text = re.sub(r"\?\S+", "?…", str(error).partition("\n\nDebug source")[0])
-        if status == "404":
-            raise FileNotFoundError(path) from None
-        if isinstance(error, _DENIED) or status in ("401", "403"):
-            raise PermissionError(f"access to {path} is denied: {text}") from None
-        if isinstance(error, _TAKEN):
-            raise FileExistsError(path) from None
-        raise OSError(f"{path}: {text}") from None
 
 
 def _at_once(work: Callable[[Item], Any], items: Sequence[Item], on_error: str) -> list[Any]:

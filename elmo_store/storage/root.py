@@ -21,6 +21,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.storage.data import Data, joined, pieces_of
+from elmo_store.storage.failures import Calls, telling, told
 from elmo_store.storage.filesystems import checked, is_azure, is_file_server, names_filesystem, opened
 from elmo_store.storage.process import is_abandoned, temporary_tag
 from elmo_store.storage.ranges import Range, ShortReadError, merged
@@ -70,7 +71,8 @@ class Root:
     def _open(self) -> tuple[fsspec.AbstractFileSystem, str]:
         pid = os.getpid()
         if self._opened is None or self._opened[0] != pid:  # an event loop does not survive a fork
-            filesystem, path = opened(self._location, self.storage_options)
+            with telling(self._location):
+                filesystem, path = opened(self._location, self.storage_options)
             self._opened = (pid, filesystem, path.rstrip("/") if path != "/" else path)
         return self._opened[1], self._opened[2]
 
@@ -78,6 +80,14 @@ class Root:
     def filesystem(self) -> fsspec.AbstractFileSystem:
         """The fsspec filesystem of this process."""
         return self._open()[0]
+
+    @property
+    def calls(self) -> Any:
+        """The filesystem's methods, whose errors are told in the same way whichever client it has: see `failures.told`."""
+        filesystem = self.filesystem
+        if self.is_local or getattr(filesystem, "takes_pieces", False):  # whose errors are told already
+            return filesystem
+        return Calls(filesystem, puts_whole=not is_file_server(filesystem))
 
     @property
     def is_local(self) -> bool:
@@ -114,7 +124,7 @@ class Root:
 
     def _put(self, rel: str, data: Data) -> str:
         """Write ``rel``; returns its stamp where the writing itself tells it, otherwise ""."""
-        path, filesystem = self.path(checked(rel)), self.filesystem
+        path, filesystem, calls = self.path(checked(rel)), self.filesystem, self.calls
         if self.is_local:
             with self._temporary(path) as temporary:
                 _write(temporary, data)
@@ -125,19 +135,19 @@ class Root:
         if not getattr(filesystem, "takes_pieces", False):
             data = bytes(joined(data)) if is_azure(filesystem) else joined(data)
         if not is_file_server(filesystem):
-            filesystem.pipe_file(path, data)
+            calls.pipe_file(path, data)
             return ""
         folder, _, name = path.rpartition("/")
         temporary = f"{folder}/{_temporary_name(name)}"
-        _make_folder(filesystem, folder)
+        _make_folder(calls, folder)
         try:
-            filesystem.pipe_file(temporary, data)
+            calls.pipe_file(temporary, data)
             self._check_owner()
-            _move_remote(filesystem, temporary, path)
+            _move_remote(calls, temporary, path)
             self._check_owner()  # what was swept counts there as moved
         except BaseException:
-            if filesystem.exists(temporary):
-                filesystem.rm_file(temporary)
+            if calls.exists(temporary):
+                calls.rm_file(temporary)
             raise
         return ""
 
@@ -156,13 +166,13 @@ class Root:
                 folders[:] = [name for name in folders if os.path.join(folder, name) != left]
                 paths += [os.path.join(folder, name) for name in names]
         elif is_file_server(self.filesystem):
-            paths = self.filesystem.find(self.path(prefix))
+            paths = self.calls.find(self.path(prefix))
         else:
             return
         for path in paths:
             if posixpath.basename(path).startswith(TEMPORARY_PREFIX):
                 with suppress(FileNotFoundError):
-                    self.filesystem.rm_file(path)
+                    self.calls.rm_file(path)
 
     @contextmanager
     def _temporary(self, path: str) -> Iterator[str]:
@@ -208,9 +218,9 @@ class Root:
                 os.replace(temporary, final)
             return
         if is_file_server(self.filesystem):
-            _make_folder(self.filesystem, posixpath.dirname(final))
-        self.filesystem.put_file(path, final)
-        self.filesystem.invalidate_cache()
+            _make_folder(self.calls, posixpath.dirname(final))
+        self.calls.put_file(path, final)
+        self.calls.invalidate_cache()
 
     def put_link(self, rel: str, path: str) -> None:
         """`put_file`, by a hard link where this root and the local file ``path``, which nobody may write into, share a disk."""
@@ -241,15 +251,15 @@ class Root:
         if self.size(rel) is not None:
             return False
         if is_file_server(self.filesystem):
-            _make_folder(self.filesystem, posixpath.dirname(path))
+            _make_folder(self.calls, posixpath.dirname(path))
         try:
-            self.filesystem.pipe_file(path, data, mode="create")
+            self.calls.pipe_file(path, data, mode="create")
         except (ValueError, TypeError, NotImplementedError):
             return self._put_looking(rel, data)
         except OSError:  # FileExistsError, but some servers' clients name it otherwise
             if self.size(rel) is None:
                 raise
-        self.filesystem.invalidate_cache()
+        self.calls.invalidate_cache()
         return self.get(rel) == data  # a filesystem that ignores the condition, or a put that was tried again
 
     def put_new_file(self, rel: str, path: str) -> bool:
@@ -257,9 +267,9 @@ class Root:
         if self.size(rel) is not None:
             return False
         try:
-            self.filesystem.put_file(path, self.path(checked(rel)), mode="create")
+            self.calls.put_file(path, self.path(checked(rel)), mode="create")
         except (ValueError, TypeError, NotImplementedError):  # it knows no condition
-            self.filesystem.put_file(path, self.path(rel))
+            self.calls.put_file(path, self.path(rel))
         except OSError:  # FileExistsError, but some servers' clients name it otherwise
             if self.size(rel) is None:
                 raise
@@ -270,8 +280,8 @@ class Root:
         """Write the file ``apart``, which nobody reads until it is moved: not atomically. On local disks and file servers."""
         path = self.path(checked(apart))
         if not self.is_local:
-            _make_folder(self.filesystem, posixpath.dirname(path))
-            self.filesystem.pipe_file(path, data)
+            _make_folder(self.calls, posixpath.dirname(path))
+            self.calls.pipe_file(path, data)
             return
         self._made_folder(path)
         _write(path, data)
@@ -280,7 +290,7 @@ class Root:
         """Give the file ``apart`` the name ``rel``, in place of what may have it. On local disks and file servers."""
         path, target = self.path(checked(apart)), self.path(checked(rel))
         if not self.is_local:
-            _move_remote(self.filesystem, path, target)
+            _move_remote(self.calls, path, target)
             return
         self._made_folder(target)
         os.replace(path, target)
@@ -325,9 +335,9 @@ class Root:
                 return _local_stamp(os.stat(self.path(rel)))
             except FileNotFoundError:
                 return None
-        self.filesystem.invalidate_cache()
+        self.calls.invalidate_cache()
         try:
-            info = self.filesystem.info(self.path(rel))
+            info = self.calls.info(self.path(rel))
         except FileNotFoundError:
             return None
         if is_file_server(self.filesystem):
@@ -337,7 +347,7 @@ class Root:
     def get(self, rel: str) -> bytes:
         """The bytes of ``rel``. FileNotFoundError if it is not there, ShardCorruptError if a folder stands there."""
         try:
-            data: bytes = self.filesystem.cat_file(self.path(checked(rel)), **self._one_request())
+            data: bytes = self.calls.cat_file(self.path(checked(rel)), **self._one_request())
         except FileNotFoundError as error:  # some libraries name no object
             raise FileNotFoundError(self.url(rel)) from error
         except IsADirectoryError as error:
@@ -360,7 +370,7 @@ class Root:
         """The bytes of each of ``rels``, all asked for at once where the filesystem can. FileNotFoundError names one missing."""
         if self.is_local or len(rels) < 2:
             return [self.get(rel) for rel in rels]
-        by_path: dict[str, Any] = self.filesystem.cat([self.path(rel) for rel in rels], on_error="return", **self._one_request())
+        by_path: dict[str, Any] = self.calls.cat([self.path(rel) for rel in rels], on_error="return", **self._one_request())
         values = [by_path[self.path(rel)] for rel in rels]
         for rel, value in zip(rels, values, strict=True):
             _raise_for(self.url(rel), value)
@@ -380,7 +390,7 @@ class Root:
                 if size is None:
                     raise FileNotFoundError(self.url(rel))
                 starts[i] = max(0, size - n_bytes)
-        data_or_errors = self.filesystem.cat_ranges(paths, starts, [None] * len(paths), on_error="return")
+        data_or_errors = self.calls.cat_ranges(paths, starts, [None] * len(paths), on_error="return")
         for rel, data in zip(tails, data_or_errors, strict=True):
             _raise_for(self.url(rel), data)
         return dict(zip(tails, data_or_errors, strict=True))
@@ -403,7 +413,7 @@ class Root:
             return
         groups = merged(ranges)
         stops = [max(piece.stop for piece in group) for group in groups]
-        data_or_errors = self.filesystem.cat_ranges(
+        data_or_errors = self.calls.cat_ranges(
             [self.path(group[0].rel) for group in groups], [group[0].start for group in groups], stops, on_error="return"
         )
         for group, stop, data in zip(groups, stops, data_or_errors, strict=True):
@@ -446,9 +456,9 @@ class Root:
 
     def size(self, rel: str) -> int | None:
         """Bytes of ``rel``; None if there is no such object."""
-        self.filesystem.invalidate_cache()
+        self.calls.invalidate_cache()
         try:
-            info = self.filesystem.info(self.path(rel))
+            info = self.calls.info(self.path(rel))
         except FileNotFoundError:
             return None
         return int(info["size"]) if info["type"] == "file" else None
@@ -458,11 +468,11 @@ class Root:
 
         Half-written temporary files are left out. Empty if there is no such folder.
         """
-        self.filesystem.invalidate_cache()
+        self.calls.invalidate_cache()
         base = self.path()
         folder = self.path(prefix.rstrip("/"))
         try:
-            infos = self.filesystem.find(folder, detail=True)
+            infos = self.calls.find(folder, detail=True)
         except FileNotFoundError:
             return {}
         head = base.rstrip("/") + "/"
@@ -475,12 +485,12 @@ class Root:
 
     def names(self, folder: str) -> list[str]:
         """Names of what stands directly in ``folder``, sorted, without half-written files; [] if there is no such folder."""
-        self.filesystem.invalidate_cache()
+        self.calls.invalidate_cache()
         try:
             if self.is_local:
                 names = os.listdir(self.path(folder))
             else:
-                names = [posixpath.basename(path.rstrip("/")) for path in self.filesystem.ls(self.path(folder), detail=False)]
+                names = [posixpath.basename(path.rstrip("/")) for path in self.calls.ls(self.path(folder), detail=False)]
         except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(name for name in names if name and not name.startswith(TEMPORARY_PREFIX))
@@ -493,10 +503,10 @@ class Root:
         """Remove the object ``rel``; nothing happens if it is not there. A link in its way is removed, and not followed."""
         path = self.path(checked(rel))
         try:
-            self.filesystem.rm_file(self._link_above(path) or path if self.is_local else path)
+            self.calls.rm_file(self._link_above(path) or path if self.is_local else path)
         except FileNotFoundError:
             return
-        self.filesystem.invalidate_cache()
+        self.calls.invalidate_cache()
 
     def remove_many(self, rels: Sequence[str]) -> None:
         """Remove these objects, as far as they are there; on a local disk also the folders that this leaves empty."""
@@ -505,11 +515,11 @@ class Root:
         paths = [self.path(checked(rel)) for rel in rels]
         if not self.is_local:
             try:
-                self.filesystem.rm(paths)
+                self.calls.rm(paths)
             except FileNotFoundError:  # by an attempt whose answer was lost
                 for rel in rels:
                     self.remove(rel)
-            self.filesystem.invalidate_cache()
+            self.calls.invalidate_cache()
             return
         for path in paths:
             with suppress(FileNotFoundError):
@@ -525,17 +535,17 @@ class Root:
         folder = self.path(prefix.rstrip("/"))
         if folder in ("", "/") or not folder.strip("/"):
             raise StoreError(f"{self}: refusing to remove the whole filesystem")
-        self.filesystem.invalidate_cache()
+        self.calls.invalidate_cache()
         try:
-            self.filesystem.rm(folder, recursive=True)
+            self.calls.rm(folder, recursive=True)
         except FileNotFoundError:
             return
-        self.filesystem.invalidate_cache()
+        self.calls.invalidate_cache()
 
     def holds(self, prefix: str) -> bool:
         """Whether there is a folder ``prefix``, though it may be empty, or hold half-written files alone."""
-        self.filesystem.invalidate_cache()
-        return _is_there(self.filesystem, self.path(prefix))
+        self.calls.invalidate_cache()
+        return _is_there(self.calls, self.path(prefix))
 
     def sweep(self, prefix: str = "", name: str = "") -> None:
         """Remove the half-written files in the folder ``prefix`` that killed processes left; ``name``: of this object alone.
@@ -609,36 +619,36 @@ def folder_in_place_of(url: str) -> ShardCorruptError:
     return ShardCorruptError(f"{url} is a folder, where an object of the store must stand: move that folder away")
 
 
-def _move_remote(filesystem: fsspec.AbstractFileSystem, path: str, target: str) -> None:
+def _move_remote(calls: Any, path: str, target: str) -> None:
     """Move a file of a file server, in place of what may have the name ``target``."""
     try:
-        filesystem.mv(path, target)
+        calls.mv(path, target)
     except Exception:
-        if not _is_there(filesystem, target):
+        if not _is_there(calls, target):
             raise
-        if not _is_there(filesystem, path):  # it was moved all the same, and the answer was lost
+        if not _is_there(calls, path):  # it was moved all the same, and the answer was lost
             return
-        filesystem.rm_file(target)  # some servers move onto no file that is there: it is absent for a moment, never torn
-        filesystem.mv(path, target)
+        calls.rm_file(target)  # some servers move onto no file that is there: it is absent for a moment, never torn
+        calls.mv(path, target)
 
 
-def _is_there(filesystem: fsspec.AbstractFileSystem, path: str) -> bool:
+def _is_there(calls: Any, path: str) -> bool:
     """Whether there is such an object. Not ``exists``, which takes any failure for a no."""
     try:
-        filesystem.info(path)
+        calls.info(path)
     except FileNotFoundError:
         return False
     return True
 
 
-def _make_folder(filesystem: fsspec.AbstractFileSystem, path: str) -> None:
+def _make_folder(calls: Any, path: str) -> None:
     """Make a folder of a file server and those above it; someone else may be doing just that."""
     for attempts_left in (2, 1, 0):
         try:
-            filesystem.makedirs(path, exist_ok=True)
+            calls.makedirs(path, exist_ok=True)
             return
         except OSError:
-            if not attempts_left and not filesystem.isdir(path):
+            if not attempts_left and not calls.isdir(path):
                 raise
 
 
@@ -657,7 +667,8 @@ def _local_stamp(status: os.stat_result) -> str:
 
 def _raise_for(url: str, data_or_error: Any) -> None:
     """Raise what a filesystem returned in place of bytes; a missing object by its URL."""
-    if isinstance(data_or_error, FileNotFoundError):
-        raise FileNotFoundError(url) from data_or_error
-    if isinstance(data_or_error, BaseException):
-        raise data_or_error
+    error = told(data_or_error, url) if isinstance(data_or_error, Exception) else data_or_error
+    if isinstance(error, FileNotFoundError):
+        raise FileNotFoundError(url) from error
+    if isinstance(error, BaseException):
+        raise error

@@ -1,7 +1,7 @@
 """Where log records go: a few lines on the terminal, everything that was asked for into a file.
 
-Beam talks about itself at length: on the terminal only where a level was asked for (``--log-level``, ``--verbose``); errors of a
-job reach its user as one message at the end.
+Beam talks about itself at length, and clients of storages about what they raise: on the terminal only where a level was asked
+for (``--log-level``, ``--verbose``); errors of a job reach its user as one message at the end.
 """
 
 import logging
@@ -12,6 +12,8 @@ from pipeline.cli.exit_codes import CommandError, Exit
 
 LEVELS: Sequence[str] = ("debug", "info", "warning", "error")
 BEAM = "apache_beam"
+# Clients of storages, which log an error, with its trace, each time before they raise it.
+CLIENTS = ("asyncio", "aiobotocore", "botocore", "gcsfs", "google", "azure", "paramiko", "urllib3")
 OURS = "elmo-store"  # name of the handlers that `configure` adds, so that a second call in one process replaces them
 
 
@@ -32,7 +34,7 @@ def configure(level: str | None = None, file: str | None = None, *, verbose: boo
     terminal.setLevel((level or ("info" if verbose else "warning")).upper())
     terminal.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
     if not shown:
-        terminal.addFilter(lambda record: not record.name.startswith(BEAM))
+        terminal.addFilter(lambda record: not record.name.startswith((BEAM, *CLIENTS)))
     handlers: list[logging.Handler] = [terminal]
     if file is not None:
         try:

@@ -317,10 +317,11 @@ def _vocabulary(path: str) -> list[str]:
     """The words of a vocabulary file: its first column."""
     import fsspec
 
+    from elmo_store.storage.failures import telling
     from transforms.inputs.records import InputError
 
     try:
-        with fsspec.open(path, "rt", encoding="utf-8", compression="infer", newline="\n") as lines:
+        with telling(path), fsspec.open(path, "rt", encoding="utf-8", compression="infer", newline="\n") as lines:
             words = [line.rstrip("\n").split("\t", 1)[0] for line in lines]
     except (OSError, ValueError) as error:
         raise InputError(path, f"the vocabulary can't be read: {error}") from error

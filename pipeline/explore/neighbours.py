@@ -332,7 +332,7 @@ def _local(root: Root, rel: str, record: IndexRecord, folder: Path | None) -> st
     path = Path(root.path(rel))
     if folder is not None:
         path = folder / Path(rel).name
-        root.filesystem.get_file(root.path(rel), str(path))
+        root.calls.get_file(root.path(rel), str(path))
     if _sha256(path) != wanted.sha256:
         raise damaged(root, rel, "is not what its record says", REMEDY)
     return str(path)

@@ -64,7 +64,7 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
     """Run ``transform``, which completes the store whose lease is held, and say what came of it.
 
     Ctrl-C cancels a job that an engine runs. The lease is given back at the end, unless a job goes on without this command.
-    CommandError if an engine does not take it, or another run took the output meanwhile.
+    CommandError if an engine does not take it, another run took the output meanwhile, or the storage can't be asked in the end.
     """
     root, holder, began = running.root, running.holder, time.perf_counter()
     try:
@@ -79,12 +79,24 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
         (holder.leave if running.keeps_lease else holder.end)()
     if new_owner is not None:
         raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {new_owner}; this one stopped")
+    try:
+        return _ended(running, time.perf_counter() - began)
+    except (OSError, StoreError) as error:  # what ended the job tells more than what is missing now
+        if running.failure is None:
+            raise
+        text = f"incomplete: {_said(running.failure)}; what is written stays, the same command again continues"
+        raise CommandError(Exit.INCOMPLETE, text) from error
+
+
+def _ended(running: Running, seconds: float) -> Exit:
+    """Say what came of a job that has ended. Errors of a storage that can't be asked."""
+    root = running.root
     manifest = read_manifest(root)
     if LeaseLostError.__name__ in str(running.failure) or differences(manifest, running.manifest):  # and it has ended
         raise CommandError(Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped")
     if not manifest.complete:
         return incomplete(running)
-    report(root, manifest, left_summary(root), seconds=time.perf_counter() - began)
+    report(root, manifest, left_summary(root), seconds=seconds)
     return Exit.COMPLETE
 
 
@@ -201,7 +213,7 @@ def explain(root: Root, failure: Exception | None) -> str:
         return str(said)
     if failure is None:
         return "the runner ended without an error, and without the last stage"
-    why = worker_error(str(failure)) or repr(failure)
+    why = _said(failure)
     silent = "Traceback" not in str(failure)  # no worker said anything; one that died may yet be told of
     deaths = _deaths(root, MOST_SECONDS_TO_TELL if silent else 0.0)
     return "\n".join([*([] if silent and deaths else [why]), *([described(deaths)] if deaths else [])])
@@ -217,3 +229,7 @@ def _deaths(root: Root, wait_seconds: float) -> Collection[WorkerEnd]:
         if deaths or time.monotonic() >= end:
             return deaths
         time.sleep(0.2)
+
+
+def _said(failure: Exception) -> str:
+    return worker_error(str(failure)) or repr(failure)

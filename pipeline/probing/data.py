@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from elmo_store.format.fields import TOKEN
 from elmo_store.format.layout import n_layers
+from elmo_store.storage.failures import telling
 from elmo_store.store import Store
 from elmo_store.store import open as open_store
 
@@ -154,7 +155,7 @@ def _lines(url: str) -> Iterator[tuple[int, str]]:
     """The file's lines without their ends, numbered from 1."""
     number = 0
     try:
-        with fsspec.open(url, "rt", encoding="utf-8", compression="infer", newline="\n") as file:
+        with telling(url), fsspec.open(url, "rt", encoding="utf-8", compression="infer", newline="\n") as file:
             for number, line in enumerate(file, 1):
                 yield number, line.rstrip("\r\n")
     except UnicodeDecodeError as error:

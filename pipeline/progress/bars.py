@@ -6,15 +6,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import drawable, quantity, visible
 from pipeline.progress.snapshot import ENDED, ProgressReader, Snapshot
+from transforms.runtime.job_root import is_transient
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
 JOIN_SECONDS = 2.0  # that a look under way may hold up a command whose job has ended
@@ -72,6 +72,11 @@ class Screen:
             self._last_line = (snapshot.stage, snapshot.line(), now)
             print(visible(snapshot.line()), file=self._stream, flush=True)
 
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.close()
+        print(visible(text), file=self._stream, flush=True)
+
     def close(self) -> None:
         """Take the bar or line off the terminal: what follows begins on a line of its own."""
         if self._bar is not None:
@@ -88,21 +93,42 @@ def _extent(snapshot: Snapshot) -> tuple[int | None, int]:
     return (snapshot.n_tokens, snapshot.tokens_done) if snapshot.stage == "computing" else (None, 0)
 
 
+class _Looks:
+    """Looks at the job on ``root`` that go to ``screen``. That none can be had is said once, and once that they can again."""
+
+    def __init__(self, root: Root, screen: Screen, waits_for: Callable[[Exception], bool]) -> None:
+        """``waits_for``: errors after which the next look may succeed; others are raised."""
+        self._reader, self._screen, self._waits_for = ProgressReader(root), screen, waits_for
+        self._in_the_dark = False
+
+    def look(self) -> Snapshot | None:
+        """What is shown now; None if there is nothing to see."""
+        try:
+            snapshot = self._reader.look()
+        except Exception as error:
+            if not self._waits_for(error):
+                raise
+            if not self._in_the_dark:
+                self._screen.say(f"the job's progress can't be seen: {error}; trying again")
+            self._in_the_dark = True
+            return None
+        if self._in_the_dark:
+            self._screen.say("the job's progress can be seen again")
+        self._in_the_dark = False
+        self._screen.show(snapshot)
+        return snapshot
+
+
 @contextmanager
 def shown(root: Root, *, seconds: float, screen: Screen | None = None) -> Iterator[None]:
     """Show the progress of the job on ``root`` every ``seconds``, from a thread, as long as the block runs."""
     screen = screen or Screen()
     stop = threading.Event()
-    reader = ProgressReader(root)
-
-    def look() -> None:
-        # A look that failed is no reason to end a job; the next one may succeed.
-        with suppress(StoreError, OSError, ValueError, KeyError):
-            screen.show(reader.look())
+    looks = _Looks(root, screen, waits_for=lambda _: True)  # no failed look is a reason to end a job
 
     def watch() -> None:
         while not stop.wait(seconds):
-            look()
+            looks.look()
 
     thread = threading.Thread(target=watch, name="progress", daemon=True)
     thread.start()
@@ -112,21 +138,21 @@ def shown(root: Root, *, seconds: float, screen: Screen | None = None) -> Iterat
         stop.set()
         thread.join(JOIN_SECONDS)
         if not thread.is_alive():
-            look()  # the bar's end
+            looks.look()  # the bar's end
             screen.close()
 
 
 def follow(root: Root, *, seconds: float, screen: Screen, sleep: Callable[[float], None] = time.sleep) -> Snapshot:
     """Show progress until the job has ended, well or not, also of one that has not begun; returns the last snapshot.
 
-    Ends with the caller's KeyboardInterrupt.
+    Storage that can't be reached for now is waited for. Ends with the caller's KeyboardInterrupt, and with an OSError that no
+    waiting mends.
     """
-    reader = ProgressReader(root)
+    looks = _Looks(root, screen, waits_for=is_transient)
     try:
         while True:
-            snapshot = reader.look()
-            screen.show(snapshot)
-            if snapshot.stage in ENDED:
+            snapshot = looks.look()
+            if snapshot is not None and snapshot.stage in ENDED:
                 return snapshot
             sleep(seconds)
     finally:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from elmo_store.errors import StoreError
+from elmo_store.errors import ShardCorruptError
 from elmo_store.format.layout import MANIFEST
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import duration, human_bytes, quantity
@@ -101,7 +101,7 @@ class ProgressReader:
         self._start: dict[str, Any] | None = None
 
     def look(self) -> Snapshot:
-        """The present state. What is being replaced or removed counts as not there."""
+        """The present state. What is being replaced or removed counts as not there. OSError where the storage can't be asked."""
         manifest = self._read(MANIFEST)
         if manifest is None:
             return Snapshot("starting")
@@ -188,15 +188,12 @@ class ProgressReader:
     def _read(self, name: str) -> dict[str, Any] | None:
         try:
             value = self._root.get_json(name)
-        except (StoreError, OSError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, ShardCorruptError, ValueError):
             return None
         return value if isinstance(value, dict) else None
 
     def _list(self, prefix: str) -> list[str]:
-        try:
-            return [name for name in self._root.list(prefix) if name.endswith(".json")]
-        except (StoreError, OSError):
-            return []
+        return [name for name in self._root.list(prefix) if name.endswith(".json")]
 
 
 def _rate(said: Iterable[Mapping[str, Any]]) -> float | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import fsspec
 
+from elmo_store.storage.failures import telling, told
 from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import Fetch, boundary, text_of_range, unit_of
 from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
@@ -55,7 +56,8 @@ class ByteSource:
         """The file, opened for reading bytes, checked to be the version that was planned. InputError otherwise."""
         filesystem, path = self._checked_file()
         try:
-            return filesystem.open(path, "rb", block_size=OPEN_BYTES)
+            with telling(self.url):
+                return filesystem.open(path, "rb", block_size=OPEN_BYTES)
         except Exception as error:  # every filesystem has errors of its own
             raise InputError(self.url, f"can't be opened: {type(error).__name__}: {error}") from error
 
@@ -78,9 +80,10 @@ class ByteSource:
 
     def _checked_file(self) -> tuple[fsspec.AbstractFileSystem, str]:
         try:
-            filesystem, path = filesystem_of(self.url, self._options)
-            filesystem.invalidate_cache()
-            identity = identity_of(filesystem.info(path))
+            with telling(self.url):
+                filesystem, path = filesystem_of(self.url, self._options)
+                filesystem.invalidate_cache()
+                identity = identity_of(filesystem.info(path))
         except FileNotFoundError as error:
             raise InputError(self.url, "the file is gone since the job was planned: put it back and run again") from error
         except Exception as error:  # every filesystem has errors of its own
@@ -122,7 +125,8 @@ class ByteSource:
                     self._count(len(data))
                     yield bytes(data)
             except Exception as error:
-                raise InputError(self.url, f"can't be read at byte {self.bytes_read}: {type(error).__name__}: {error}") from error
+                cause = told(error, self.url)
+                raise InputError(self.url, f"can't be read at byte {self.bytes_read}: {type(cause).__name__}: {cause}") from cause
 
     def _decompressed(self) -> Iterator[bytes]:
         stored = Chunks(self._stored())

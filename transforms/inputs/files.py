@@ -12,6 +12,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.format.layout import MANIFEST
+from elmo_store.storage.failures import telling, told
 from elmo_store.storage.filesystems import names_filesystem, resolved_options
 from transforms.inputs.boundaries import Fetch
 from transforms.inputs.decompress import without_suffix
@@ -77,8 +78,9 @@ def fetcher(url: str, filesystem: fsspec.AbstractFileSystem, path: str) -> Fetch
 
     def fetch(start: int, stop: int) -> bytes:
         try:
-            data: bytes = filesystem.cat_file(path, start=start, end=stop)
-            return data
+            with telling(url):
+                data: bytes = filesystem.cat_file(path, start=start, end=stop)
+                return data
         except Exception as error:  # every filesystem has errors of its own
             raise InputError(url, f"can't be read at byte {start}: {type(error).__name__}: {error}") from error
 
@@ -116,7 +118,7 @@ def find_files(
         except InputError:
             raise
         except Exception as error:
-            raise InputError(location, _why_not_listed(error)) from error
+            raise InputError(location, _why_not_listed(told(error, location))) from error
         files = [file for file in listed if not (file.url + "/").startswith(left_out)]
         if not files:
             raise InputError(location, "no file to read is there: check the folder or the glob (hidden files are not counted)")
@@ -127,7 +129,7 @@ def find_files(
 def _why_not_listed(error: Exception) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no such file or folder: check the name"
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) and error.errno is not None:  # of this machine
         return f"access is denied ({error}): check the rights or the credentials"
     if isinstance(error, ImportError):
         return f"{error}: install the filesystem of that URL, for example pip install '.[all]' in elmo-store's checkout"

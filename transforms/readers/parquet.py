@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from elmo_store.storage.failures import telling
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import DamagedInputError, InputError, ReadSettings, RowGroups
 from transforms.readers.fields import Fields, Row, check_names, fields_of
@@ -125,7 +126,8 @@ def _batches(source: ByteSource, settings: ReadSettings, kept: Collection[str]) 
 @contextmanager
 def _input_errors(url: str) -> Iterator[None]:
     try:
-        yield
+        with telling(url):
+            yield
     except (pa.ArrowException, OSError) as error:
         # pyarrow's own OSErrors have no number; a filesystem's may pass
         kind = InputError if isinstance(error, OSError) and (type(error) is not OSError or error.errno) else DamagedInputError

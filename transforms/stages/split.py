@@ -21,6 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from elmo_store.errors import StoreError
+from elmo_store.storage.failures import telling
 from elmo_store.storage.root import Root
 from elmo_store.storage.typed_values import convert, decode_lines
 from transforms.inputs.boundaries import BGZIP, SEEKABLE, UNITS, Fetch, cuts, frame_starts, is_bgzip, last_boundary, unit_of
@@ -272,9 +273,10 @@ def _head(file: WholeFile, in_order_only: bool, storage_options: Mapping[str, An
 @contextmanager
 def _opened(url: str, storage_options: Mapping[str, Any] | None) -> Iterator[Any]:
     try:
-        filesystem, path = filesystem_of(url, storage_options)
-        with filesystem.open(path, "rb") as opened:
-            yield opened
+        with telling(url):
+            filesystem, path = filesystem_of(url, storage_options)
+            with filesystem.open(path, "rb") as opened:
+                yield opened
     except InputError:
         raise
     except Exception as error:  # every filesystem has errors of its own

@@ -1,0 +1,235 @@
+"""Storage that stops answering, for a while or for good, or refuses: jobs go on, commands end in one line that says why."""
+
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from benchmarks.chaos.storage import Proxy, faulty_way
+from elmo_store.storage.filesystems import OBSTORE
+from elmo_store.storage.root import Root
+from pipeline.cli.exit_codes import Exit
+from pipeline.main import main
+from pipeline.progress import bars
+from pipeline.progress.bars import Screen, follow
+from tests.pipeline.conftest import Command
+from tests.pipeline.support import digests, remote_digests
+from transforms.runtime import job_root
+from transforms.stages import derive as derive_stage
+from transforms.stages import embed as embed_stage
+
+NOTHING_PASSES = 2.0  # a rate of `Proxy`
+ANSWERS = {"denied": (403, "AccessDenied"), "expired": (400, "ExpiredToken"), "no bucket": (404, "NoSuchBucket")}
+SAYS = {"unreachable": "can't be reached", "denied": "is denied", "expired": "expired", "no bucket": "there is no bucket bucket"}
+REMEDIES = ("look at the network", "check the credentials", "renew them", "check them", "make it")
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_root, "LONGEST_PAUSE_SECONDS", 0.1)
+    monkeypatch.setattr(job_root, "DEADLINE_SECONDS", 1.0)
+    monkeypatch.setattr("elmo_store.storage.object_store.RETRIES", {"max_retries": 0})
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
+
+
+@pytest.fixture(scope="module")
+def refusing() -> Iterator[dict[str, int]]:
+    """Ports by how a server there answers every request; nobody listens at ``unreachable``."""
+    servers = {}
+    for name, (status, code) in ANSWERS.items():
+
+        class Refuses(BaseHTTPRequestHandler):
+            answer = (status, f"<Error><Code>{code}</Code><Message>said</Message></Error>".encode())
+
+            def do_GET(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                status, text = self.answer
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(text)
+
+            do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        servers[name] = ThreadingHTTPServer(("127.0.0.1", 0), Refuses)
+        threading.Thread(target=servers[name].serve_forever, daemon=True).start()
+    nobody = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    nobody.server_close()
+    yield {name: server.server_port for name, server in servers.items()} | {"unreachable": nobody.server_port}
+    for server in servers.values():
+        server.shutdown()
+        server.server_close()
+
+
+def every_command(tmp_path: Path, model: Path) -> list[list[str]]:
+    """Each command that reads or writes a store, or a collection, at ``s3://bucket/a``."""
+    url = "s3://bucket/a"
+    (tmp_path / "in.txt").write_text("a b c\n")
+    (tmp_path / "ids").write_text("a:0\n")
+    (tmp_path / "weights.json").write_text('{"w": [0, 0, 0], "gamma": 1}')
+    new = str(tmp_path / "new")
+    return [
+        ["embed", str(tmp_path / "in.txt"), "--output", url, "--model", str(model), "--input-format", "lines", "--quiet"],
+        ["mix", url, "--output", new, "--weights", str(tmp_path / "weights.json"), "--quiet"],
+        ["convert", url, "--output", new, "--dtype", "int8", "--quiet"],
+        ["export", url, "--output", new, "--format", "npz"],
+        ["collect", new, url], ["remove", url, "--ids", str(tmp_path / "ids")], ["compact", url],
+        ["info", url], ["report", url], ["verify", url], ["explore", url], ["index", url],
+        ["watch", url], ["watch", url, "--once"],
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["obstore", "s3fs"])
+@pytest.mark.parametrize("how", SAYS)
+def test_every_command_ends_in_one_line_with_cause_and_remedy(
+    refusing: dict[str, int], how: str, library: str, tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    pytest.importorskip(library, reason=f"{library} is not installed: pip install '.[test]'")
+    monkeypatch.setenv(OBSTORE, "1" if library == "obstore" else "0")
+    options: dict[str, Any] = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{refusing[how]}"}
+    for command in every_command(tmp_path, tiny_model):
+        assert main([*command, "--storage-options", json.dumps(options)]) == Exit.BAD_LOCATION, command
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1, said
+        assert SAYS[how] in said
+        assert any(remedy in said for remedy in REMEDIES), said
+
+
+@pytest.fixture
+def line(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """What leads to the S3 server, for every client of this process."""
+    with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.server_address[1]}")
+        yield proxy
+        proxy.rate = 0.0
+
+
+def cutting(line: Proxy, write: Callable[..., Any], shard: int, seconds: float | None) -> Callable[..., Any]:
+    """``write_shard`` that cuts the line before it writes ``shard``, for so long or for good."""
+
+    def cut_and_write(root: Any, manifest: Any, text: Any, *rest: Any) -> Any:
+        if text.task.shard == shard and line.rate == 0.0:
+            line.rate = NOTHING_PASSES
+            if seconds is not None:
+                threading.Timer(seconds, setattr, (line, "rate", 0.0)).start()
+        return write(root, manifest, text, *rest)
+
+    return cut_and_write
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", ["obstore", "s3fs"])
+def test_an_outage_is_waited_for_and_one_for_good_ends_the_job_in_one_line(
+    library: str, line: Proxy, s3_url: str, embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    pytest.importorskip(library, reason=f"{library} is not installed: pip install '.[test]'")
+    monkeypatch.setenv(OBSTORE, "1" if library == "obstore" else "0")
+    assert embed(tmp_path / "local") == Exit.COMPLETE
+    url, derived = f"{s3_url}/{tmp_path.name}/store", f"{s3_url}/{tmp_path.name}/derived"
+    real = {"embed": embed_stage.write_shard, "convert": derive_stage.write_shard}
+    convert = ["convert", url, "--output", derived, "--dtype", "int8", "--quiet"]
+    # The lease of the first run can't be given back, and its process, this one, is alive.
+    commands = {"embed": lambda *more: embed(url, *more), "convert": lambda *more: main([*convert, *more])}
+    for name, run in commands.items():
+        for stage in (embed_stage, derive_stage):
+            monkeypatch.setattr(stage, "write_shard", cutting(line, real[name], 2, None))
+        capsys.readouterr()
+        assert run() in (Exit.BAD_LOCATION, Exit.INCOMPLETE)
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1, said
+        assert "can't be reached" in said
+        assert "same command again" in said
+        line.rate = 0.0
+        for stage in (embed_stage, derive_stage):
+            monkeypatch.setattr(stage, "write_shard", cutting(line, real[name], 3, 2.0))
+        with monkeypatch.context() as patch:
+            patch.setattr(job_root, "DEADLINE_SECONDS", 30.0)
+            assert run("--take-over") == Exit.COMPLETE
+    states = {name: digest for name, digest in digests(tmp_path / "local").items() if name.startswith("states")}
+    assert states == {name: digest for name, digest in remote_digests(Root(url)).items() if name in states}
+
+
+def lines_of(screen: Any) -> list[str]:
+    return [text for text in screen.getvalue().splitlines() if "progress" in text]
+
+
+def test_progress_goes_on_after_an_outage_and_says_it_once(
+    line: Proxy, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import io
+
+    root = Root(f"{s3_url}/{tmp_path.name}/watched")
+    root.put_json("elmo_store.json", {"complete": False, "counts": None, "shard_rows": 100})
+    stream, looks = io.StringIO(), threading.Semaphore(0)
+    look = bars.ProgressReader.look
+
+    def counted(self: bars.ProgressReader) -> Any:
+        try:
+            return look(self)
+        finally:
+            looks.release()
+
+    def some_looks() -> None:
+        for _ in range(3):
+            assert looks.acquire(timeout=60)
+
+    monkeypatch.setattr(bars.ProgressReader, "look", counted)
+    with bars.shown(root, seconds=0.01, screen=Screen(stream)):
+        some_looks()
+        line.rate = NOTHING_PASSES
+        some_looks()
+        line.rate = 0.0
+        some_looks()
+    said = lines_of(stream)
+    assert len(said) == 2
+    assert "can't be seen" in said[0]
+    assert "can't be reached" in said[0]
+    assert "can be seen again" in said[1]
+
+    stream = io.StringIO()
+
+    def outage_then_end(_: float, left: list[int] = [3]) -> None:  # noqa: B006 (counts its calls)
+        left[0] -= 1
+        line.rate = NOTHING_PASSES if left[0] else 0.0
+        if not left[0]:
+            root.put_json("elmo_store.json", {"complete": True, "counts": {"tokens": 1, "shards": 1}})
+
+    assert follow(root, seconds=0.0, screen=Screen(stream), sleep=outage_then_end).stage == "complete"
+    assert [text for text in lines_of(stream) if "can" in text] == [*lines_of(stream)[:1], said[1]]
+
+
+def test_watch_ends_in_one_line_when_its_access_ends(
+    s3_url: str, refusing: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as proxy:
+        options = {"client_kwargs": {"endpoint_url": f"http://127.0.0.1:{proxy.server_address[1]}"}}
+        root = Root(f"{s3_url}/{tmp_path.name}/denied", options)
+        root.put_json("elmo_store.json", {"complete": False, "counts": None, "shard_rows": 100})
+
+        def deny(self: bars.Screen, _: object) -> None:
+            proxy.rate, proxy.port = NOTHING_PASSES, refusing["denied"]
+            with pytest.raises(OSError, match="reached"):
+                root.get("elmo_store.json")  # ends the connection that is open
+            proxy.rate = 0.0
+
+        monkeypatch.setattr(Screen, "show", deny)
+        arguments = ["watch", str(root), "--seconds", "0.01", "--storage-options", json.dumps(options)]
+        assert main(arguments) == Exit.BAD_LOCATION
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1, said
+    assert "is denied" in said
+    assert "check the credentials" in said
