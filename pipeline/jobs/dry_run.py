@@ -19,7 +19,7 @@ from model.files.registry import card_language, load_model, model_options
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 from pipeline.jobs.embed_input import Input, opened_input
-from pipeline.jobs.preflight import check_precision, chosen_states, resolve_device, resolve_precision
+from pipeline.jobs.preflight import check_precision, chosen_states, device_here, resolve_precision
 from pipeline.jobs.spec import EmbedOptions
 from transforms.inputs.records import DamagedInputError, ReadSettings, Sentence, Split
 from transforms.readers import open_split, read_split
@@ -217,7 +217,7 @@ def _measured(options: EmbedOptions, source: Input) -> float:
     from model.start_state import StartState
 
     _, weights = load_model(options.model)
-    device = resolve_device(options.device, local=True)
+    device = device_here(options.device)
     check_precision(options.precision, device)
     chosen: dict[str, Any] = {"device": device, "precision": resolve_precision(options.precision, device)}
     settings = EngineSettings(**chosen, threads=options.threads, lanes=options.lanes)

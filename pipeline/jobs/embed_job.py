@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import StoreError
@@ -32,6 +32,7 @@ from pipeline.jobs.model_loading import LoadedModel, LoadingModel
 from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, reach, standing
 from pipeline.jobs.preflight import check_input, decided, new_manifest
 from pipeline.jobs.spec import EmbedOptions
+from pipeline.runners.accelerators import accelerator_hint
 from pipeline.runners.beam_options import ENGINES, is_local, n_local_processes, runner_name
 from pipeline.runners.machine import cores, memory_limit
 from pipeline.runners.preflight import check_reach
@@ -165,7 +166,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     with opened_input(options) as source:
         check_input(source, output)
         model = loading.result()
-        options = decided(options, local)
+        options = decided(options, pipeline_options)
         manifest = new_manifest(options, source, model)
         known = None
         if options.into:
@@ -289,14 +290,16 @@ def read_processes(splits: Sequence[Split], weight_bytes: int, call_bytes: int) 
 
 
 def resource_hints(options: PipelineOptions, weight_bytes: int, call_bytes: int, accelerator: str | None) -> dict[str, str]:
-    """Beam's resource hints for the stage that embeds, empty for runners that don't read them.
+    """Beam's resource hints for the stage that embeds, empty for runners that don't read them. CommandError: a bad accelerator.
 
     There they would do harm: a stage with hints has an environment of its own, so a second worker process on every machine.
     """
     if is_local(options) or runner_name(options) in ENGINES:
         return {}
-    ram = {"min_ram": f"{worker_gb(weight_bytes, call_bytes)}GB"}
-    return ram | ({"accelerator": accelerator} if accelerator else {})
+    hints = {"min_ram": f"{worker_gb(weight_bytes, call_bytes)}GB"}
+    if accelerator is not None:
+        hints["accelerator"] = accelerator_hint(accelerator, options.view_as(WorkerOptions).machine_type)
+    return hints
 
 
 def worker_gb(weight_bytes: int, call_bytes: int) -> int:

@@ -157,10 +157,8 @@ _BEFORE = {"layout": "states"}  # what jobs did before they could be asked for i
 
 
 def differences(existing: Manifest, now: Manifest) -> dict[str, tuple[Any, Any]]:
-    """Field → both sides, of the jobs of two manifests; but for the device that a complete store names and ``now`` can't know."""
+    """Field → both sides, of the jobs of two manifests; but for the card, which a complete store names and ``now`` can't know."""
     different = _different(_BEFORE | dict(existing.job), _BEFORE | dict(now.job))
-    if now.job.get("device") == "auto":  # whatever workers have
-        different.pop("device", None)
     different.pop("gpu", None)  # workers see to it that a job's shards come from one
     return different
 

@@ -6,6 +6,8 @@ Each raises CommandError for what the user can mend.
 import logging
 from dataclasses import replace
 
+from apache_beam.options.pipeline_options import PipelineOptions
+
 from elmo_store.errors import OverlapError
 from elmo_store.format.layout import kept_layout, state_names
 from elmo_store.format.manifest import InputInfo, Manifest, ModelInfo, StartStateInfo
@@ -17,6 +19,8 @@ from pipeline.jobs.embed_input import Input
 from pipeline.jobs.model_loading import LoadedModel
 from pipeline.jobs.output import versions
 from pipeline.jobs.spec import EmbedOptions
+from pipeline.runners.beam_options import is_local, runner_name
+from pipeline.runners.preflight import workers_are_here
 from transforms.inputs.records import describe_files, input_fingerprint
 from transforms.text.tokenizers import describe
 
@@ -32,17 +36,19 @@ def check_input(source: Input, output: Location) -> None:
         raise CommandError(Exit.BAD_USAGE, str(error)) from error
 
 
-def decided(options: EmbedOptions, local: bool) -> EmbedOptions:
-    """``options`` with device and precision as far as they can be decided here. ``local``: workers run on this machine."""
-    device = resolve_device(options.device, local)
-    if local:
+def decided(options: EmbedOptions, runner: PipelineOptions) -> EmbedOptions:
+    """``options`` with a device, one for all workers of the job, and with a precision."""
+    if is_local(runner):
+        device = device_here(options.device)
         check_precision(options.precision, device)
+    else:
+        device = device_of_engine(options.device, runner)
     return replace(options, device=device, precision=resolve_precision(options.precision, device))
 
 
-def resolve_device(asked: str, local: bool) -> str:
-    """``auto`` is decided here for workers on this machine; elsewhere each worker decides for itself."""
-    if not local or asked == "cpu":
+def device_here(asked: str) -> str:
+    """What workers on this machine compute on. CommandError for a GPU that PyTorch does not find."""
+    if asked == "cpu":
         return asked
     import torch
 
@@ -53,15 +59,29 @@ def resolve_device(asked: str, local: bool) -> str:
     return "cpu"
 
 
+def device_of_engine(asked: str, runner: PipelineOptions) -> str:
+    """What all workers of an engine compute on; what was chosen for ``auto`` is said.
+
+    Nothing steers an engine's bundles to machines of a kind, and shards of one job come from one kind.
+    """
+    if asked != "auto":
+        return asked
+    if workers_are_here(runner):
+        return device_here(asked)
+    _LOG.warning(
+        "--device auto takes CPUs on %s, whose machines can't be seen from here: for GPUs give --device cuda", runner_name(runner)
+    )
+    return "cpu"
+
+
 def resolve_precision(asked: str, device: str) -> str:
-    """``auto`` is tf32 on a GPU, and float32 on a CPU and where each worker finds out for itself what it has; says so."""
+    """``auto`` is tf32 on a GPU and float32 on a CPU; says so."""
     if asked != "auto":
         return asked
     chosen = "tf32" if device == "cuda" else "float32"
     faster = {
         "cuda": "bfloat16 is, on paper, 1.8 × as fast",
         "cpu": "bfloat16 is twice as fast where a CPU has it",
-        "auto": "tf32 and bfloat16 are faster on GPUs, and --device cuda takes tf32",
     }[device]
     _LOG.info("precision %s (device %s); %s: docs/development/performance.md says what it costs", chosen, device, faster)
     return chosen

@@ -166,7 +166,7 @@ class EmbedOptions:
         choices=("warm", "zero"), job=True,
     )  # fmt: skip
     device: str = _compute(
-        "auto takes a GPU where the worker has one; ask for cuda on a cluster (default: auto)", "auto",
+        "of all workers; auto takes a GPU if this machine has one, and CPUs on engines elsewhere (default: auto)", "auto",
         choices=("auto", "cpu", "cuda"), job=True,
     )  # fmt: skip
     lanes: int | None = _compute(
@@ -177,7 +177,7 @@ class EmbedOptions:
         least=1,
     )  # fmt: skip
     accelerator: str = _compute(
-        "with --device cuda: Beam's resource hint for workers that embed, for runners that read hints "
+        "with --device cuda: Dataflow's resource hint for workers that embed; an L4 gets machine_type:g2-standard-8 "
         f"(default: {DEFAULT_ACCELERATOR})", DEFAULT_ACCELERATOR, metavar="HINT",
     )  # fmt: skip
     storage_options: dict[str, Any] | None = _storage(

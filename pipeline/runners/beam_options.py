@@ -119,7 +119,8 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     """Beam's options with our defaults, each only where nothing was asked for.
 
     The local runner by name; on Flink stage after stage, a worker process kept from one to the next; on Dataflow one process a
-    machine, so that a machine holds one model whose engine uses every core; Prism's program from PATH.
+    machine, so that a machine holds one model whose engine uses every core, and one thread in it, so that no machine holds
+    tasks that wait for its engine; Prism's program from PATH.
     """
     flink = _runner_of(beam_args) == "FlinkRunner" and not any(each.startswith(f"{FLINK_MODE}=") for each in beam_args)
     options = PipelineOptions([*beam_args, *([f"{FLINK_MODE}=BATCH_FORCED"] if flink else [])])
@@ -132,6 +133,7 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
         debug = options.view_as(DebugOptions)
         if not {ONE_WORKER, MANY_WORKERS} & set(debug.experiments or []):
             debug.add_experiment(ONE_WORKER)
+        debug.number_of_worker_harness_threads = debug.number_of_worker_harness_threads or 1  # Dataflow's own: 12 a process
     if name == "PrismRunner":
         prism = options.view_as(PrismRunnerOptions)
         prism.prism_location = prism.prism_location or shutil.which("prism")

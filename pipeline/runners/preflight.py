@@ -87,6 +87,8 @@ def check_dataflow(options: PipelineOptions) -> None:
     google = options.view_as(GoogleCloudOptions)
     needed = {"project": "", "region": "", "temp_location": ": a folder gs://BUCKET/… that Dataflow may write"}
     problems = [f"--{name} is missing{remedy}" for name, remedy in needed.items() if not getattr(google, name)]
+    if any(option.startswith("worker_accelerator") for option in google.dataflow_service_options or ()):
+        problems.append("worker_accelerator can't be had beside resource hints, which every job has: leave it to --accelerator")
     problems = problems or PipelineOptionsValidator(options, create_runner("DataflowRunner")).validate()
     if problems:
         raise CommandError(Exit.BAD_USAGE, "--runner=DataflowRunner: " + "; ".join(dict.fromkeys(problems)))

@@ -78,7 +78,7 @@ def test_only_the_stage_that_embeds_asks_for_a_gpu_and_every_stage_runs_in_our_i
     assert all("/Shards/Embed" in name for name in with_gpu)
     assert not any("Tokenise" in name or "Plan" in name or "Number" in name or "Complete" in name for name in with_gpu)
     for name in with_gpu:
-        assert hints[name]["beam:resources:accelerator:v1"].decode() == ACCELERATOR
+        assert hints[name]["beam:resources:accelerator:v1"].decode() == f"{ACCELERATOR};machine_type:g2-standard-8"
         assert int(hints[name]["beam:resources:min_ram_bytes:v1"]) >= 10 * 10**9
     for environment in graph.components.environments.values():
         assert beam_runner_api_pb2.DockerPayload.FromString(environment.payload).container_image == IMAGE
@@ -87,10 +87,13 @@ def test_only_the_stage_that_embeds_asks_for_a_gpu_and_every_stage_runs_in_our_i
 
 
 @pytest.mark.slow
-def test_one_process_a_machine_nothing_but_descriptions_staged_and_no_secret(submitted: tuple[Cloud, int, str]) -> None:
+def test_one_process_and_thread_a_machine_nothing_but_descriptions_staged_and_no_secret(
+    submitted: tuple[Cloud, int, str],
+) -> None:
     cloud, _, _ = submitted
     (job,) = cloud.jobs
     assert "no_use_multiple_sdk_containers" in job["environment"]["experiments"]
+    assert job["environment"]["workerPools"][0]["numThreadsPerWorker"] == 1
     names = {name.rpartition("/")[2] for name in cloud.objects}
     assert names == {"pipeline.pb", "submission_environment_dependencies.txt"}
     assert {package["name"] for package in job["environment"]["workerPools"][0]["packages"]} <= names
@@ -146,6 +149,23 @@ def test_what_dataflow_needs_is_asked_for_before_anything_is_written(
     code, err = refused(capsys, embed_arguments(tmp_path / "store", "--runner=DataflowRunner", "--shared-disk"))
     assert code == Exit.BAD_USAGE
     assert re.search("--project is missing.*--region is missing.*--temp_location is missing", err)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("--accelerator=type:nvidia-l4;count:1;machine_type:n1-standard-8", "nvidia-l4 in g2-standard machines only"),
+        ("--dataflow_service_options=worker_accelerator=type:nvidia-l4;count:1", "leave it to --accelerator"),
+    ],
+)
+def test_a_gpu_that_the_service_would_refuse_is_refused_before_anything_is_written(
+    cloud: Cloud, embed_arguments: Arguments, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, problem: str
+) -> None:
+    arguments = embed_arguments(tmp_path / "store", *beam_options(cloud), "--shared-disk", "--device", "cuda", option)
+    code, err = refused(capsys, arguments)
+    assert code == Exit.BAD_USAGE
+    assert problem in err
     assert not (tmp_path / "store").exists()
 
 

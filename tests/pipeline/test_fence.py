@@ -16,7 +16,7 @@ import elmo_store
 from benchmarks.chaos.filesystem import register
 from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.format.layout import MANIFEST, WORK, shard_marker, zarr_states_shard
-from elmo_store.format.manifest import read_manifest, write_manifest
+from elmo_store.format.manifest import read_manifest
 from elmo_store.format.markers import PartRange, read_marker
 from elmo_store.storage.data import Data
 from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, Lease, acquire, look_seconds, read_lease, release
@@ -288,30 +288,24 @@ def test_an_attempt_that_failed_is_forgotten_if_another_one_wrote_the_shard(run_
     assert elmo_store.open(run_of_a_job.url()).manifest.complete
 
 
-def test_a_complete_store_says_what_computed_it_and_is_the_job_that_left_that_to_the_workers(
+def test_a_complete_store_says_what_computed_it_and_is_the_job_that_asked_for_such_devices(
     run_of_a_job: JobRoot, embed: Command, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there = read_manifest(run_of_a_job)
-    write_manifest(run_of_a_job, replace(there, job={**there.job, "device": "auto"}))  # as an engine's launcher asks for it
     finish(run_of_a_job)
     complete = read_manifest(Root(out))
-    assert complete.job["device"] == "cpu"
-    is_same_job(Root(out), complete, replace(complete, job={**complete.job, "device": "auto"}), [])
     with pytest.raises(JobMismatchError, match="device"):
         is_same_job(Root(out), complete, replace(complete, job={**complete.job, "device": "cuda"}), [])
     capsys.readouterr()
     assert main(["info", str(out)]) == Exit.COMPLETE
     assert "computed in float32 on cpu\n" in capsys.readouterr().out
-    mixed = finish_stage.with_device(there, ["cuda", "cpu"])
-    assert mixed.job["device"] == "cpu"  # what was asked for by name is no question
-    auto = replace(there, job={**there.job, "device": "auto"})
-    assert finish_stage.with_device(auto, ["cuda", "cpu"]).job["device"] == "cpu,cuda"
+    assert "gpu" not in finish_stage.with_cards(there, ["cpu"]).job
+    asked = replace(there, job={**there.job, "device": "cuda"})
     whole, half = "cuda NVIDIA A100, 64 lanes", "cuda NVIDIA A100, 32 lanes"
-    halved = finish_stage.with_device(auto, [whole, f"{half}; {whole}"])
+    halved = finish_stage.with_cards(asked, [whole, f"{half}; {whole}"])
     assert (halved.job["device"], halved.job["gpu"]) == ("cuda", "NVIDIA A100, 32 lanes; NVIDIA A100, 64 lanes")
     assert " on NVIDIA A100, 32 lanes and NVIDIA A100, 64 lanes: last bits" in info_command._on(halved)
-    is_same_job(Root(out), replace(halved, complete=True), auto, [])
-    assert "gpu" not in mixed.job
+    is_same_job(Root(out), replace(halved, complete=True), asked, [])
 
 
 def test_overwrite_leaves_what_is_not_the_store_s(embed: Command, out: Path) -> None:

@@ -30,13 +30,15 @@ def test_a_model_shared_across_processes_writes_the_same_bytes(
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
 
 
-def settings_on_an_engine(corpus: Path, model: Path, output: Path, **asked: Any) -> embed_job.JobSettings:
-    """What workers are told of a job on a job service whose workers are elsewhere."""
+def settings_on_an_engine(
+    corpus: Path, model: Path, output: Path, address: str = "localhost:1", **asked: Any
+) -> embed_job.JobSettings:
+    """What workers are told of a job on a job service at ``address``."""
     from pipeline.jobs.spec import EmbedOptions
     from pipeline.runners.beam_options import pipeline_options
 
     options = EmbedOptions((str(corpus),), str(output), str(model), **asked)
-    remote = pipeline_options(["--runner=PortableRunner", "--job_endpoint=localhost:1", "--environment_type=EXTERNAL"])
+    remote = pipeline_options(["--runner=PortableRunner", f"--job_endpoint={address}", "--environment_type=EXTERNAL"])
     job = embed_job.open_job(options, remote)
     assert job.settings is not None
     return job.settings
@@ -51,9 +53,9 @@ def test_settings_for_a_gpu_are_of_larger_calls_and_hint_at_one(tmp_path: Path, 
     assert cuda.embed.writers > cpu.embed.writers
     assert cuda.hints == {}  # engines with a job service don't read them
     dataflow = pipeline_options(["--runner=DataflowRunner"])
-    assert embed_job.resource_hints(dataflow, 374 << 20, embed_job.CUDA_BYTES_AT_ONCE, "type:a100") == {
-        "accelerator": "type:a100", "min_ram": "12GB",
-    }  # fmt: skip
+    card = "type:nvidia-l4;count:1;machine_type:g2-standard-4"
+    hints = embed_job.resource_hints(dataflow, 374 << 20, embed_job.CUDA_BYTES_AT_ONCE, card)
+    assert hints == {"accelerator": card, "min_ram": "12GB"}
 
 
 @pytest.mark.parametrize(("dtype", "sizes"), [("float16", (4, 8)), ("float32", (2, 4)), ("int8", (6, 12))])
@@ -66,6 +68,22 @@ def test_a_task_is_a_call_sized_by_what_the_engine_returns(
     for device, size in zip(("cpu", "cuda"), sizes, strict=True):
         settings = settings_on_an_engine(corpus, tiny_model, tmp_path / device, device=device, dtype=dtype, shard_rows=128)
         assert settings.most_shards_per_task == size
+
+
+@pytest.mark.parametrize(
+    ("address", "gpu_here", "chosen"), [("engine", True, "cpu"), ("localhost", True, "cuda"), ("localhost", False, "cpu")]
+)
+def test_an_engine_is_asked_for_one_kind_of_device(
+    tmp_path: Path, tiny_model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    address: str, gpu_here: bool, chosen: str,
+) -> None:  # fmt: skip
+    """Nothing steers bundles to machines of a kind: where each worker found out for itself, a mixed cluster failed half-way."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: gpu_here)
+    settings = settings_on_an_engine(corpus, tiny_model, tmp_path / "s", f"{address}:1", shared_disk=True)
+    assert settings.embed.engine["device"] == settings.device == chosen
+    said = [record.message for record in caplog.records if "--device" in record.message]
+    assert len(said) == (address == "engine")
+    assert all("takes CPUs on PortableRunner" in line and "--device cuda" in line for line in said)
 
 
 def test_a_gpu_that_is_not_there_is_said_before_the_work(

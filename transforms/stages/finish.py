@@ -173,7 +173,7 @@ def finish_job(root: Root, outcome: Outcome) -> Manifest:
     if plan["resumed"]:
         _remove_strays(root, [*groups, *tables])
     waits = root.get_json(START).get("waits", False)
-    complete = complete_store(root, with_device(manifest, outcome.devices), outcome.checksum, groups, tables)
+    complete = complete_store(root, with_cards(manifest, outcome.devices), outcome.checksum, groups, tables)
     n_retries = outcome.n_retries + int(plan.get("retries", 0)) + retries_of(root).take()
     this_run = outcome.this_run + Counter(retries=n_retries)
     if waits:  # the launcher, who removes it
@@ -183,16 +183,10 @@ def finish_job(root: Root, outcome: Outcome) -> Manifest:
     return complete
 
 
-def with_device(manifest: Manifest, devices: Collection[str]) -> Manifest:
-    """``manifest`` with what its shards were computed on, as their markers say: cards and lanes show in the last bits.
-
-    ``device`` is named where workers found out for themselves what they have, ``gpu`` wherever it was one; of either all are
-    named.
-    """
+def with_cards(manifest: Manifest, devices: Collection[str]) -> Manifest:
+    """``manifest`` with the cards that its shards' markers name: cards and lanes show in the last bits."""
     computed_on = {name.partition(" ") for device in devices for name in device.split("; ") if name}
     job = dict(manifest.job)
-    if job.get("device") == "auto" and computed_on:
-        job["device"] = ",".join(sorted({kind for kind, _, _ in computed_on}))
     if gpus := sorted({gpu for _, _, gpu in computed_on if gpu}):
         job["gpu"] = "; ".join(gpus)
     return replace(manifest, job=job)
