@@ -86,8 +86,8 @@ def test_workers_put_heartbeats_while_they_write_and_no_two_of_a_group_at_once(
 
 def test_a_heartbeat_that_fails_fails_no_shard_and_is_put_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = held(tmp_path)
-    now = [time.monotonic() + job_root.HEARTBEAT_SECONDS]
-    monkeypatch.setattr(job_root.time, "monotonic", lambda: now[0])
+    now = [job_root._now() + job_root.HEARTBEAT_SECONDS]
+    monkeypatch.setattr(job_root, "_now", lambda: now[0])
     sound, failures = Root._put, [OSError("429: one write a second")] * 3
 
     def too_many(self: Root, rel: str, data: Any) -> str:
@@ -124,7 +124,7 @@ def test_a_look_counts_for_a_while_and_not_for_what_nobody_would_find_out(
     monkeypatch.setattr(lease, "check", counted)
     root = held(url or tmp_path)
     root._here.beats_at = 1e9
-    monkeypatch.setattr(job_root.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(job_root, "_now", lambda: now[0])
     for _ in range(120):
         root.put("states/a", b"")
         now[0] += 0.5
@@ -139,7 +139,10 @@ def test_a_look_counts_for_a_while_and_not_for_what_nobody_would_find_out(
         looks = 0
         write()
         assert looks == 1
-    root.release()
+    release(Root(url or tmp_path), "run")
+    for write in (lambda: root.put(MANIFEST, b"{}"), lambda: root.put("states/a", b"")):  # what one finds counts for the other
+        with pytest.raises(LeaseLostError):
+            write()
     Root(url or tmp_path).remove_tree()
 
 

@@ -33,7 +33,7 @@ DEADLINE_SECONDS = 60.0  # how long an operation is retried, elsewhere than on a
 LONGEST_PAUSE_SECONDS = 15.0
 LOCAL_ATTEMPTS = 4
 WATCH_SECONDS = 1.0  # between two looks at the launcher
-_NEVER = -1e9  # monotonic seconds
+_NEVER = -1e9
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -74,8 +74,13 @@ class RetryCount:
             return n
 
 
+def _now() -> float:
+    """Seconds that pass while this machine sleeps, too: another one may take the output over meanwhile."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 class RunHere:
-    """What this process knows of a run, for all copies of its root. Times are monotonic seconds.
+    """What this process knows of a run, for all copies of its root. Times are of `_now`.
 
     ``retries`` of a stage without a result are left to the next stage's. Workers that begin together beat apart.
     """
@@ -84,7 +89,7 @@ class RunHere:
         self.retries = RetryCount()
         self.heartbeat = worker_heartbeat(process)
         self.looked = _NEVER  # at the lease, which was the run's
-        self.beats_at = time.monotonic() + random.uniform(0, HEARTBEAT_SECONDS)
+        self.beats_at = _now() + random.uniform(0, HEARTBEAT_SECONDS)
         self.failed_beats = 0
 
 
@@ -158,7 +163,7 @@ class JobRoot(Root):
 
     def fence(self, *, anew: bool = False) -> None:
         """LeaseLostError unless this run still owns the store; ``anew``: whatever an earlier look said."""
-        now = time.monotonic()
+        now = _now()
         beats = self.is_of_an_engine and now >= self._here.beats_at  # otherwise the launcher does
         if anew or beats or now - self._here.looked >= look_seconds(self):
             self._retry(self._look)
@@ -167,9 +172,13 @@ class JobRoot(Root):
 
     def _look(self) -> None:
         """TimeoutError if the answer comes when it counts no more."""
-        began = time.monotonic()
-        lease.check(self, self.run)
-        if time.monotonic() - began > lease.LOOK_SECONDS:
+        began = _now()
+        try:
+            lease.check(self, self.run)
+        except LeaseLostError:
+            self._here.looked = _NEVER  # for other threads too
+            raise
+        if _now() - began > lease.LOOK_SECONDS:
             raise TimeoutError(f"the lease of {self} took more than {lease.LOOK_SECONDS:.0f} s to read")
         self._here.looked = began
 
@@ -184,7 +193,7 @@ class JobRoot(Root):
             here.failed_beats += 1
             pause = min(HEARTBEAT_SECONDS, 2.0**here.failed_beats)
             _log.info("no heartbeat put for %s: %s", self, error)
-        here.beats_at = time.monotonic() + random.uniform(pause / 2, pause)
+        here.beats_at = _now() + random.uniform(pause / 2, pause)
 
     def _retry(self, work: Callable[[], T]) -> T:
         if not self._is_begun:
