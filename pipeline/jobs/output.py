@@ -86,7 +86,7 @@ def standing(root: Root, *, overwrite: bool) -> Manifest | None:
 
 
 def clear(root: Root) -> None:
-    """Remove the store that stands at the output, whose lease this process has, object by object; what is not ours stays.
+    """Remove the store that stands at the output, object by object, with its lease in hand; what is not ours stays.
 
     The manifest stays too, to be written over, incomplete: whenever this ends, what is left is known as a store.
     CommandError if something can't be removed.
@@ -99,8 +99,10 @@ def clear(root: Root) -> None:
             return
         except (ManifestError, StoreVersionError, StoreFeatureError):
             pause = 0.0  # it promised nothing
-        if not root.is_local and (own := lease.read_lease(root)) is not None:  # so may workers of a run that ended
-            time.sleep(max(pause, own.since + lease.look_seconds(root) - time.time()))
+        if not root.is_local:
+            own = lease.read_lease(root)
+            counted = own.since + lease.look_seconds(root) if own else 0.0  # till then what workers of a run before saw may count
+            time.sleep(max(pause, counted - time.time()))
         root.remove_many([rel for rel in root.list() if is_ours(rel) and rel != MANIFEST])
         for folder in FOLDERS:  # one that was killed here before left empty ones
             root.remove_empty(folder)
