@@ -34,11 +34,12 @@ from typing import Any
 import numpy as np
 
 import elmo_store as stores
-from benchmarks.made_stores import MEAN_TOKENS, EndlessRows, Shape, make_hdf5, make_store
+from benchmarks.made_stores import MEAN_TOKENS, EndlessRows, Shape, make_hdf5, make_store, starts
 from benchmarks.row_readers import Reader, for_training, of_store, readers
 from benchmarks.support import Table, in_turns, machine, options_of, run_measured, seconds, working_folder
 from benchmarks.texts import SAMPLE
 from elmo_store.format import layout
+from elmo_store.format.layout import CHUNK_ROWS
 from elmo_store.forms import shards as forms
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
@@ -304,13 +305,16 @@ def _sentence(store: stores.Store, number: int) -> Any:
 
 
 def members(folder: Path, sizes: list[int]) -> None:
-    """A collection beside one store, in CPU time, in memory."""
+    """A collection beside one store, and one of as many shards, in CPU time, in memory."""
     from elmo_store.collecting import collect
 
     shapes = [Shape(MEMBER_SENTENCES + i - MEMBERS // 2, WIDE.channels, forms=("zarr",)) for i in range(MEMBERS)]
     url = str(folder / "collection")
     collect(url, [stores.open(make_store(folder, shape)) for shape in shapes])
-    urls = {"store": make_store(folder, replace(WIDE, sentences=sum(shape.sentences for shape in shapes))), "members": url}
+    whole = replace(WIDE, sentences=sum(shape.sentences for shape in shapes))
+    rows = int(starts(whole.sentences)[-1]) // MEMBERS
+    many_shards = replace(whole, shard_rows=rows // CHUNK_ROWS * CHUNK_ROWS)
+    urls = {"store": make_store(folder, whole), "shards": make_store(folder, many_shards), "members": url}
     random, n = np.random.default_rng(9), SAMPLES
     works: dict[Any, Callable[[], Any]] = {}
     for name, at in urls.items():
@@ -326,13 +330,15 @@ def members(folder: Path, sizes: list[int]) -> None:
         f"{MEMBERS} members beside one store, 5 x {WIDE.channels} in float16, in CPU time",
         "",
         "store ms",
-        "members ms",
-        "members/store",
+        "in shards",
+        f"{MEMBERS} members",
+        "to store",
+        "to shards",
         label_width=36,
     )
     for what in dict.fromkeys(what for _, what in works):
-        one, many = taken["store", what], taken["members", what]
-        table.row(what, one * 1e3, many * 1e3, f"{many / one:.2f}")
+        one, shards, many = (taken[name, what] for name in urls)
+        table.row(what, one * 1e3, shards * 1e3, many * 1e3, f"{many / one:.2f}", f"{many / shards:.2f}")
 
 
 def _open_often(url: str, n: int, sentences: int) -> None:

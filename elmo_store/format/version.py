@@ -10,9 +10,12 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from elmo_store.errors import ManifestError, MemberMismatchError, StoreNotFoundError, StoreVersionError
 from elmo_store.format import layout
@@ -109,6 +112,12 @@ class Version:
     written: float
     store: Manifest
     members: tuple[Member, ...]
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Sentences, rows, shards and parts of each member, removed ones too [n, 4]."""
+        counts = [member.counts for member in self.members]
+        return np.array([(own.sentences, own.rows, own.shards, own.parts) for own in counts], np.int64)
 
     def manifest_of(self, member: Member) -> Manifest:
         """A member's manifest as far as its reading needs it."""
@@ -244,22 +253,29 @@ def _check(version: Version, number: int) -> None:
     listed = "".join(f"{member.name} {member.sha256} " for member in version.members)
     if not names or len(names) < len(version.members) or not _NAMED.fullmatch(listed):
         raise ValueError("members are not one or more stores with different names of 32 hexadecimal digits, and hashes")
-    sentences = rows = 0
-    usual_rows = version.store.shard_rows
-    for member in version.members:
-        counts, inside, shard_rows = member.counts, member.inside, usual_rows
-        if inside is not None:
-            shard_rows = inside.shard_rows
-            if not set(version.store.forms) <= set(inside.forms):
-                raise ValueError(f"member {member.name} has the forms {inside.forms}, not {version.store.forms}")
+    shard_rows = np.full(len(version.members), version.store.shard_rows)
+    sentences, rows, n_shards, _ = version.sizes.T
+    n_sentences, n_rows = int(sentences.sum()), int(rows.sum())
+    for place, member in enumerate(version.members):
+        if member.inside is not None:
+            shard_rows[place] = member.inside.shard_rows
+            if not set(version.store.forms) <= set(member.inside.forms):
+                raise ValueError(f"member {member.name} has the forms {member.inside.forms}, not {version.store.forms}")
             check_layout(version.manifest_of(member))
-        if counts.shards != -(-counts.rows // shard_rows):
-            raise ValueError(f"member {member.name}: {counts.rows} rows in shards of {shard_rows} are not {counts.shards} shards")
-        gone = _removed(member) if member.removed else (0, 0)
-        sentences, rows = sentences + counts.sentences - gone[0], rows + counts.rows - gone[1]
+        if member.removed:
+            gone = _removed(member)
+            n_sentences, n_rows = n_sentences - gone[0], n_rows - gone[1]
+    if (wrong := np.flatnonzero(n_shards != -(-rows // shard_rows))).size:
+        place = wrong[0]
+        raise ValueError(
+            f"member {version.members[place].name}: {rows[place]} rows in shards of {shard_rows[place]} "
+            f"are not {n_shards[place]} shards"
+        )
     sizes = version.store.sizes
-    if (sentences, rows) != (sizes.sentences, sizes.rows):
-        raise ValueError(f"members hold {sentences} sentences and {rows} rows, store.counts {sizes.sentences} and {sizes.rows}")
+    if (n_sentences, n_rows) != (sizes.sentences, sizes.rows):
+        raise ValueError(
+            f"members hold {n_sentences} sentences and {n_rows} rows, store.counts {sizes.sentences} and {sizes.rows}"
+        )
 
 
 def _removed(member: Member) -> tuple[int, int]:

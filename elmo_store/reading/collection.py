@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -42,11 +41,17 @@ class Kept:
     rows: Int64
 
     @classmethod
-    def of(cls, members: Sequence[Member]) -> "Kept":
+    def of(cls, version: Version) -> "Kept":
         """What the members hold without what is removed of them."""
-        runs = [(number, *run) for number, member in enumerate(members) for run in _kept(member) if run[1]]
-        table = np.array(runs, np.int64).reshape(-1, 5)  # member, first sentence, sentences, first row, rows
-        edges = [np.array([0, *accumulate(table[:, column].tolist())], np.int64) for column in (2, 4)]
+        if any(member.removed for member in version.members):
+            runs = [(number, *run) for number, member in enumerate(version.members) for run in _kept(member)]
+            table = np.array(runs, np.int64)  # member, first sentence, sentences, first row, rows
+        else:
+            table = np.zeros((len(version.members), 5), np.int64)
+            table[:, 0], table[:, [2, 4]] = np.arange(len(table)), version.sizes[:, :2]
+        table = table[table[:, 2] > 0]
+        edges = np.zeros((2, len(table) + 1), np.int64)
+        np.cumsum(table[:, [2, 4]].T, axis=1, out=edges[:, 1:])
         return cls(table[:, 0], table[:, 1], table[:, 3], *edges)
 
     def own(self, numbers: Sequence[int] | Int64) -> list[int]:
@@ -93,7 +98,7 @@ class CollectionReader(StoreReader):
     @cached_property
     def kept(self) -> Kept:
         """What the version keeps."""
-        return Kept.of(self.version.members)
+        return Kept.of(self.version)
 
     @cached_property
     def _slots(self) -> "_Slots":
@@ -293,7 +298,7 @@ class _Slots:
         row_of_member, sentence, line = (np.zeros(n, np.int64) for _ in range(3))
         rows = []
         for place, numbers in enumerate(by_layout.values()):
-            row = MemberRow(root, version, [version.members[number] for number in numbers], form)
+            row = MemberRow(root, version, numbers, form)
             row_of_member[numbers], sentence[numbers], line[numbers] = place, row.first_sentences, row.first_rows
             rows.append(row)
         row_of = row_of_member[kept.member]

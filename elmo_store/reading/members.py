@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from itertools import accumulate
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ from elmo_store.format import layout
 from elmo_store.format.ids import HashTables, hashes
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartRange
-from elmo_store.format.version import Member, Version
+from elmo_store.format.version import Version
 from elmo_store.reading.sentences import SentenceTable, read_index
 from elmo_store.reading.store import Readers, StoreReader
 from elmo_store.reading.text_index import GatheredTexts, TextIndex, Texts, UInt64, check_size, cut_bytes
@@ -100,17 +99,15 @@ class MemberRow(StoreReader):
         first_sentences, first_rows: the number here of each member's first sentence and row [n].
     """
 
-    def __init__(self, root: Root, version: Version, members: Sequence[Member], form: str) -> None:
-        self.members, self._version = tuple(members), version
+    def __init__(self, root: Root, version: Version, numbers: Sequence[int], form: str) -> None:
+        """``numbers``: the members' places in the version."""
+        self.members, self._version = tuple(version.members[number] for number in numbers), version
         like = version.manifest_of(self.members[0])
-        counts = [member.counts for member in self.members]
-        chunks = (-(-(one.sentences + 1) // like.sentence_chunk) for one in counts)
-        self.row = Row(
-            tuple(member.name for member in self.members),
-            tuple(accumulate((one.shards for one in counts), initial=0)),
-            tuple(accumulate(chunks, initial=0)),
-            tuple(accumulate((one.parts for one in counts), initial=0)),
-        )
+        own_sizes = version.sizes[numbers]
+        firsts = np.zeros((3, len(numbers) + 1), np.int64)  # numbers of the first shards, chunks, parts
+        n_objects = np.stack([own_sizes[:, 2], -(-(own_sizes[:, 0] + 1) // like.sentence_chunk), own_sizes[:, 3]])
+        np.cumsum(n_objects, axis=1, out=firsts[:, 1:])
+        self.row = Row(tuple(member.name for member in self.members), *map(tuple, firsts.tolist()))
         sizes = replace(
             like.sizes,
             sentences=self.row.chunks[-1] * like.sentence_chunk,
@@ -119,9 +116,9 @@ class MemberRow(StoreReader):
             parts=self.row.parts[-1],
         )
         own = {field.name: getattr(like, field.name) for field in fields(Manifest)} | {"counts": sizes}
-        manifest = RowManifest(**own, row=self.row, rows=tuple(one.rows for one in counts))
-        self.first_sentences = np.array(self.row.chunks[:-1], np.int64) * like.sentence_chunk
-        self.first_rows = np.array(self.row.shards[:-1], np.int64) * like.shard_rows
+        manifest = RowManifest(**own, row=self.row, rows=tuple(own_sizes[:, 1].tolist()))
+        self.first_sentences = firsts[1, :-1] * like.sentence_chunk
+        self.first_rows = firsts[0, :-1] * like.shard_rows
         self._collection = root
         self._describe(RowRoot(root, self.row), manifest, form)
 

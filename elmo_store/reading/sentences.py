@@ -143,7 +143,7 @@ class SentenceTable:
         self._columns: Recent[tuple[int, int, tuple[str, ...]], pa.Table] = Recent(GROUPS_AT_HAND + n_stores)
         self._ids = HashTables(root, self._n_sentences)
         self._lock = Lock()
-        self._parts: tuple[list[PartRange], Int64] | None = None
+        self._parts: tuple[list[PartRange], Int64, Int64] | None = None
 
     def span(self, number: int) -> tuple[int, int]:
         """First row and the row after the last of one sentence: the quickest way to them."""
@@ -239,10 +239,10 @@ class SentenceTable:
 
     def _located(self, wanted: Int64) -> tuple[dict[int, _Footer], list[tuple[int, int]], list[int]]:
         """Footers of the parts that hold the sentences; of each sentence part and row group, and its place in this."""
-        parts, firsts = self._index()
-        holding = np.searchsorted(firsts, wanted, "right") - 1  # -1 before the first part
-        local = wanted - firsts[holding] if parts else wanted
-        unwritten = (holding < 0) | (local >= np.array([part.n_sentences for part in parts] or [0])[holding])
+        _, firsts, stops = self._index()
+        holding = np.searchsorted(firsts[1:], wanted, "right")
+        local = wanted - firsts[holding]
+        unwritten = (local < 0) | (wanted >= stops[holding])
         if unwritten.any():
             number = wanted[unwritten][0]
             raise ShardMissingError(f"{self._root}: sentence {number} is not written yet: run the job again to continue it")
@@ -262,12 +262,17 @@ class SentenceTable:
                 tokens = read_tables(self._root, [request])[0]["tokens"].combine_chunks()
                 yield part.first_sentence + int(footer.before[group]), tokens
 
-    def _index(self) -> tuple[list[PartRange], Int64]:
-        """The parts that have sentences, and the first sentence of each. Of an unfinished store those that are numbered."""
+    def _index(self) -> tuple[list[PartRange], Int64, Int64]:
+        """The parts that have sentences; the first sentence of each and the one after its last, 0 and 0 where there is no part.
+
+        Of an unfinished store those that are numbered.
+        """
         with self._lock:
             if self._parts is None:
                 filled = [part for part in self._read_parts() if part.n_sentences]
-                self._parts = filled, np.array([part.first_sentence for part in filled], np.int64)
+                spans = [(part.first_sentence, part.first_sentence + part.n_sentences) for part in filled]
+                edges = np.array(spans or [(0, 0)], np.int64)
+                self._parts = filled, edges[:, 0].copy(), edges[:, 1].copy()
             return self._parts
 
     def _read_parts(self) -> list[PartRange]:
