@@ -1,4 +1,4 @@
-"""The whole job: ``python -m benchmarks.job [job memory small-files]`` prints tables, by default `job`.
+"""The whole job: ``python -m benchmarks.job [job memory small-files grown]`` prints tables, by default `job`.
 
 job          text to store: tokens/s, peak memory, bytes a token and where seconds went. Each run is the command
              ``elmo-store embed`` in a process of its own, start of Python and loading of the model included; after each the
@@ -6,6 +6,7 @@ job          text to store: tokens/s, peak memory, bytes a token and where secon
              full size with random weights, and takes --tokens of held-out text; else the default model on examples/sample
 memory       is memory flat? Peaks of the command on little and on much made-up text, which may differ by less than 15%
 small-files  many files of three lines of 25 tokens and shards of 64 rows: the work beside the engine, for a task, a part, a shard
+grown        a corpus given again with 1% of new sentences between the old: into its collection, and all computed
 
 Options that are not its own go to ``elmo-store embed``.
 """
@@ -17,9 +18,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import elmo_store as stores
-from benchmarks.support import Table, machine, options_of, run_measured, seconds, working_folder
+from benchmarks.support import Measured, Table, machine, options_of, run_measured, seconds, working_folder
 from benchmarks.texts import SAMPLE, SHAPES, made_up_text, running_text, write_lines, write_model
 from elmo_store.format.markers import read_marker, total_bytes
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
@@ -27,9 +29,10 @@ from model.files.registry import load_model
 from model.warm import compute_warm
 from transforms.stages.finish import stat_sums
 
-TABLES = ("job", "memory", "small-files")
+TABLES = ("job", "memory", "small-files", "grown")
 SHARE = 0.85  # of the engine's own rate: what a whole job should reach
 MEMORY_LIMIT, MEMORY_TOKENS = 0.15, (100_000, 10_000_000)
+GROWN_EVERY = 100  # a new sentence after so many old ones
 FILES, LINES, TOKENS_A_LINE, SHARD_ROWS = 8_000, 3, 25, 64  # of small files
 
 
@@ -46,7 +49,10 @@ class JobRun:
 def run_job(inputs: list[str], options: list[str], output: Path) -> JobRun:
     """Run ``embed`` once."""
     measured = run_measured("embed", *inputs, "--output", str(output), "--overwrite", "--quiet", *options)
-    store = stores.open(str(output))
+    return _run_of(measured, stores.open(str(output)))
+
+
+def _run_of(measured: Measured, store: stores.Store) -> JobRun:
     read = (read_marker(store.root, shard) for shard in range(store.manifest.sizes.shards))
     markers = [marker for marker in read if marker is not None]
     return JobRun(measured.seconds, measured.peak_bytes, stat_sums(markers), total_bytes(markers))
@@ -156,6 +162,30 @@ def small_files(args: argparse.Namespace, folder: Path) -> None:
     table.row(f"{FILES:,}", tokens, shards, *times, 1000 * whole / shards)
 
 
+def grown(args: argparse.Namespace, folder: Path) -> None:
+    """What a corpus costs when it comes again, a little longer."""
+    text, old, new = running_text(), folder / "old.txt", folder / "new.txt"
+    write_lines(old, text, args.tokens)
+    with new.open("w", encoding="utf-8") as file:
+        for number, line in enumerate(old.open(encoding="utf-8")):
+            file.write(line + (" ".join(next(text)) + "\n" if number % GROWN_EVERY == 0 else ""))
+    model = args.model or str(write_model(folder / "model.safetensors", args.shape or "full"))
+    options = ["--input-format", "lines", "--model", model, "--precision", args.precision, "--quiet", *args.options]
+    into = str(folder / "collection")
+    run_measured("embed", str(old), "--into", into, *options)
+    again = run_measured("embed", str(new), "--into", into, *options)
+    member = stores.open(cast(stores.Collection, stores.open(into)).urls[-1])
+    runs = {"into its collection": _run_of(again, member), "all computed": run_job([str(new)], options, folder / "whole")}
+    columns = ("sentences", "rows copied", "computing s", "reading s", "writing s", "whole s")
+    table = Table(f"{args.shape or 'full'} size, {args.precision}; 1% of the sentences are new", "", *columns, label_width=22)
+    for name, run in runs.items():
+        seconds = [run.sums[f"seconds_{what}"] for what in ("computing", "reading", "writing")]
+        table.row(name, len(member), int(run.sums.get("known_rows", 0)), *seconds, run.seconds)
+    first, second = runs.values()
+    computing = first.sums["seconds_computing"] / second.sums["seconds_computing"]
+    print(f"computing {computing:.1%} of computing everything, the whole command {first.seconds / second.seconds:.1%}")
+
+
 def main() -> int:
     parser = options_of(__doc__, TABLES)
     parser.set_defaults(tables=["job"])
@@ -177,6 +207,8 @@ def main() -> int:
             flat = memory(args, folder)
         if "small-files" in args.tables:
             small_files(args, folder)
+        if "grown" in args.tables:
+            grown(args, folder)
     return 0 if flat else 1
 
 
