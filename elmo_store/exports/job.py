@@ -1,13 +1,14 @@
 """`export`: one export from its settings to its finished files."""
 
-import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypedDict, Unpack
 
 from elmo_store.errors import StoreError, WeightSetError
+from elmo_store.exports.apart import FileTask, take_made, write
 from elmo_store.exports.formats import KNOWN, POOLED, Settings, settled
 from elmo_store.exports.keys import keys_of
 from elmo_store.exports.outputs import Output, Record
@@ -38,6 +39,10 @@ class Report:
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
+# Has all the tasks made, and calls its second argument from time to time, and at the end: it takes what is made so far.
+Workers = Callable[[Sequence[FileTask], Callable[[], None]], None]
+
+
 class Options(TypedDict, total=False):
     """What of a store is exported, and how; all of it may be left out.
 
@@ -55,6 +60,7 @@ class Options(TypedDict, total=False):
         pool: of the format "pooled", which is ``elmo-store mix --pool``: "mean", "max", "first" or "last".
         per: of it: a row a "sentence" (default) or a "document".
         on_wait: called with a line for people when this has to wait for another run's lease to run out.
+        workers: of "pooled": makes the files elsewhere (`elmo_store.exports.apart.make_apart`); by default they are made here.
     """
 
     layers: str | None
@@ -70,6 +76,7 @@ class Options(TypedDict, total=False):
     pool: str
     per: str
     on_wait: Callable[[str], None]
+    workers: Workers
 
 
 def export(
@@ -112,7 +119,7 @@ def export(
         raise StoreError(f"{store.url} is not complete: run its job again to continue it, then export it")
     read = Location("store", store.url, store.root.storage_options)
     check_apart(Location("output", os.fspath(output), storage_options), [read])
-    on_wait = options.pop("on_wait", lambda text: None)
+    on_wait, workers = options.pop("on_wait", lambda text: None), options.pop("workers", None)
     weights = _chosen(options, storage_options, several=format == POOLED)
     settings = _settings(store, format, options, weights)
     vectors = vectors_of(store, settings, weights)
@@ -131,19 +138,22 @@ def export(
     if settings.by_key:
         work = replace(work, keys=keys_of(store, settings))  # refused before anything is written
     with target.held(take_over=take_over, on_wait=on_wait) as holder:
-        return _written(work, target, Writing(target, holder, record), overwrite=overwrite)
+        writing = Writing(target, holder, record)
+        write_names = partial(_write, work, writing) if workers is None else partial(_have_made, work, weights, writing, workers)
+        return _written(list(work.files), target, writing, write_names, overwrite=overwrite)
 
 
-def _written(work: Work, target: Output, writing: Writing, *, overwrite: bool) -> Report:
+def _written(
+    names: Sequence[str], target: Output, writing: Writing, write_names: Callable[[Sequence[str]], None], *, overwrite: bool
+) -> Report:
     """Write what is not there yet, by the lease."""
-    names = list(work.files)
     standing = target.examine(writing.record.job, names, overwrite=overwrite, deep=True)
     done = None if overwrite else standing.complete(names)
     if done is not None:  # another run has just ended
         return _report(names, [], done)
     writing.begin(standing, overwrite=overwrite)
     left = [name for name in names if name not in writing.record.files]
-    _write(work, left, writing)
+    write_names(left)
     writing.finish(names)
     return _report(names, left, writing.record)
 
@@ -164,14 +174,33 @@ def _settings(store: StoreReader, format: str, options: Options, weights: Sequen
     return settled(Settings(format, **chosen), mixed=store.manifest.kind == "mix" or bool(weights))
 
 
-def _write(work: Work, names: Sequence[str], writing: Writing) -> None:
+def _write(work: Work, writing: Writing, names: Sequence[str]) -> None:
     """Write the files of these names: those of a folder one after the other, others at once."""
-    form = KNOWN[work.settings.format]
-    writer = importlib.import_module(f"elmo_store.exports.{form.module}")
-    for group in [[name] for name in names] if form.folder else [names] if names else []:
+    for group in [[name] for name in names] if KNOWN[work.settings.format].folder else [names] if names else []:
         with ExitStack() as stack:
             paths = {name: stack.enter_context(writing.whole_file(name, work.left_out)) for name in group}
-            writer.write(work, paths, work.files[group[0]])
+            write(work, paths, work.files[group[0]])
+
+
+def _have_made(work: Work, weights: tuple[WeightSet, ...], writing: Writing, workers: Workers, names: Sequence[str]) -> None:
+    """Have the files of these names made by ``workers``, and take each when it is."""
+    root, run = writing.output.root, writing.record.run
+    spans = {name: work.files[name] for name in names}
+    tasks = [FileTask(root, run, name, (own.start, own.stop), work.settings, weights) for name, own in spans.items()]
+    left = list(tasks)
+
+    def take() -> None:
+        for task in list(left):
+            if take_made(task, writing):
+                left.remove(task)
+                first, stop = task.sentences
+                work.on_progress(work.store._span(stop - 1)[1] - work.store._span(first)[0] if stop > first else 0)
+
+    if tasks:
+        workers(tasks, take)
+    take()
+    if left:
+        raise StoreError(f"{root.url(left[0].name)} was not made: give the same command again")
 
 
 def _report(names: Sequence[str], written: Sequence[str], record: Record) -> Report:

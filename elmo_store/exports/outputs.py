@@ -36,7 +36,13 @@ RECORD = "export.json"
 _DEFAULTS = asdict(Settings(""))  # of settings that a record of before does not have
 AVERAGE = ".ly-1"  # of a prefix's file of one vector that is no layer, as ELMoForManyLangs calls it
 OF_VECTORS = frozenset({"layers", "weights", "weight_set"})  # settings that the average and the layers of one prefix differ in
+MADE = ".made"  # ends the name of a whole file that a worker leaves
 _LEASE_FILES = frozenset({LEASE, LAUNCHER_HEARTBEAT})
+
+
+def made_name(run: str, rel: str) -> str:
+    """Where a worker of ``run`` leaves the whole file ``rel`` of a folder."""
+    return f"{WORK}/{run}/{rel}{MADE}"
 
 
 class ExportRefusedError(StoreError):
@@ -286,8 +292,11 @@ class Output:
         temporary = re.fullmatch(rf"{WORK}/[0-9a-f]{{32}}/(.+)", rel, re.DOTALL)
         if temporary is None:
             return False
+        written = temporary[1].removesuffix(MADE)
         records = {self._record_name(False), self._record_name(True)}
-        return temporary[1] in records or any(form.names(temporary[1], self.name) for form in KNOWN.values())
+        if posixpath.basename(written).startswith(TEMPORARY_PREFIX):  # that a killed worker was making
+            return not self.name
+        return written in records or any(form.names(written, self.name) for form in KNOWN.values())
 
     def _sweep(self) -> None:
         """Remove what is left but the lease. The lease's owner may, nobody else."""

@@ -21,18 +21,19 @@ class Writing:
     """An export that writes, by its lease.
 
     Attributes:
+        output: that is written to.
         record: what the record says now.
     """
 
     def __init__(self, output: Output, holder: LeaseHolder, record: Record) -> None:
         self.record = replace(record, run=holder.run)
-        self._output, self._holder = output, holder
+        self.output, self._holder = output, holder
 
     def begin(self, standing: Standing, *, overwrite: bool) -> None:
         """Remove what is to be removed, and put the record; it names the files that are written already."""
         for rel in (*standing.torn, *(standing.whole if overwrite else ())):
             self._holder.check()
-            self._output.root.remove(rel)
+            self.output.root.remove(rel)
         if not overwrite and standing.record is not None:
             whole = {rel: standing.record.files[rel] for rel in standing.whole}
             self.record = replace(self.record, files=whole, left_out=standing.record.left_out)
@@ -46,7 +47,7 @@ class Writing:
         """
         self._holder.check()
         try:
-            with self._apart(rel) if self._output.root.is_local else _on_this_machine() as path:
+            with self._apart(rel) if self.output.root.is_local else _on_this_machine() as path:
                 yield path
                 with open(path, "rb") as file:
                     line = ObjectRecord(rel, os.path.getsize(path), hashlib.file_digest(file, "sha256").hexdigest())
@@ -59,7 +60,7 @@ class Writing:
 
     def finish(self, names: Sequence[str]) -> None:
         """Say that it is complete. ExportRefusedError if a file or the record is not there any more as it was written."""
-        output = self._output
+        output = self.output
         output.root.flush()  # `complete` promises all that was written before
         self._holder.check()
         standing = output.examine(self.record.job, names, overwrite=False, deep=False)
@@ -73,7 +74,7 @@ class Writing:
     @contextmanager
     def _apart(self, rel: str) -> Iterator[str]:
         """Where ``rel`` lies on a local disk until it is whole."""
-        path = self._output.root.path(self._output.temporary(self._holder.run, rel))
+        path = self.output.root.path(self.output.temporary(self._holder.run, rel))
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         except FileNotFoundError:  # a run that was pushed aside has just removed the folder above, as it was empty
@@ -85,12 +86,12 @@ class Writing:
                 os.remove(path)
 
     def _put_record(self) -> None:
-        root, name, data = self._output.root, self._output.record, encoded_json(self.record.to_json())
-        if not self._output.has_folders:
+        root, name, data = self.output.root, self.output.record, encoded_json(self.record.to_json())
+        if not self.output.has_folders:
             self._holder.check()
             root.put(name, data)
             return
-        apart = self._output.temporary(self._holder.run, name)
+        apart = self.output.temporary(self._holder.run, name)
         with self._apart(name) if root.is_local else nullcontext():
             root.put_apart(apart, data)
             self._holder.check()
@@ -98,16 +99,16 @@ class Writing:
 
     def _take_name(self, path: str, line: ObjectRecord) -> None:
         """Give what lies at ``path`` its name. ExportRefusedError if something else has it."""
-        root = self._output.root
-        apart = self._output.temporary(self._holder.run, line.path)
-        if self._output.has_folders and not root.is_local:
+        root = self.output.root
+        apart = self.output.temporary(self._holder.run, line.path)
+        if self.output.has_folders and not root.is_local:
             root.calls.put_file(path, root.path(apart))
         self._holder.check()
-        taken = root.move_new(apart, line.path) if self._output.has_folders else root.put_new_file(line.path, path)
+        taken = root.move_new(apart, line.path) if self.output.has_folders else root.put_new_file(line.path, path)
         if taken:
             return
         self._holder.check()
-        if root.size(line.path) != line.bytes or self._output.sha256(line.path) != line.sha256:  # but an answer may be lost
+        if root.size(line.path) != line.bytes or self.output.sha256(line.path) != line.sha256:  # but an answer may be lost
             raise ExportRefusedError(f"{root.url(line.path)} was put there by somebody else while this export was written")
 
 

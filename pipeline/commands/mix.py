@@ -3,7 +3,8 @@
 import argparse
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from elmo_store.exports.formats import PER, POOLED
 from elmo_store.mixing import POOLS
@@ -26,8 +27,8 @@ with the same names (NAME.w, NAME.gamma), and torch state dicts (.th, .pt) or sa
 scalar_parameters.0, … and gamma. Layer 0 is [x; x], layer j is [fwd j; bwd j].
 
 With --pool the output is a folder of Parquet files (vectors/), a row a sentence or document: its id, document, kept fields, and a
-list of numbers a weight set (float32 by default), null where there are no tokens. It is made on this machine; STORE may also be a
-store of mixes.
+list of numbers a weight set (float32 by default), null where there are no tokens. It is made in this process, or on the runner
+that Beam's options name; STORE may also be a store of mixes.
 
 Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
 """
@@ -74,15 +75,23 @@ def touches(args: argparse.Namespace) -> locations.Touched:
 
 def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     if args.pool:
-        if beam_args:
-            raise CommandError(Exit.BAD_USAGE, f"--pool is computed on this machine, without Beam: leave {beam_args[0]} out")
-        return _pool(args)
+        return _pool_on_runner(args, beam_args) if beam_args else _pool(args)
     return derive.run(args, beam_args, lambda source: mixed_manifest(args, source))
 
 
-def _pool(args: argparse.Namespace) -> int:
+def _pool(args: argparse.Namespace, **options: Any) -> int:
     settings = {"pool": args.pool, "per": args.per or "sentence", "dtype": args.dtype or "float32"}
-    return write_export(args, POOLED, weights=args.weights, layer_norm=args.layer_norm, **settings)
+    return write_export(args, POOLED, weights=args.weights, layer_norm=args.layer_norm, **settings, **options)
+
+
+def _pool_on_runner(args: argparse.Namespace, beam_args: list[str]) -> int:
+    from pipeline.jobs import pool_job
+    from pipeline.runners import preflight
+
+    with preflight.opened(beam_args) as runner:
+        preflight.check_reach(runner, [*derive.touches(args).reads, *touches(args).writes], shared_disk=args.shared_disk)
+        source = locations.open_store(args.source, args.storage_options).root
+        return _pool(args, workers=partial(pool_job.on_runner, runner, source))
 
 
 def mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":

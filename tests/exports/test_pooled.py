@@ -1,6 +1,8 @@
 """``elmo-store mix --pool``: a vector a sentence or document, read as feature stores read it; and the same in memory."""
 
 import json
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +15,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elmo_store
-from elmo_store.errors import StoreError
+from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.exports import export
+from elmo_store.exports.apart import FileTask, make_apart
 from elmo_store.exports.formats import POOLED
 from elmo_store.mixing import POOLS, Pool
 from elmo_store.mixing.pooling import Pooled, pooled
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.mixing.weights import read_weight_sets
+from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 from elmo_store.store import Store
 from elmo_store.torch import ScalarMix as TorchMix
 from elmo_store.torch import SentenceDataset
 from pipeline.cli.exit_codes import Exit
+from pipeline.jobs import pool_job
 from pipeline.main import main
+from pipeline.runners.beam_options import pipeline_options
 from tests.exports.conftest import IDS, make
 
 REFERENCE: dict[str, Any] = {
@@ -191,6 +197,66 @@ def test_an_interrupted_command_is_continued_to_the_same_bytes(corpus: Store, we
     assert export(corpus, tmp_path / "out", POOLED, **options).written == ()  # type: ignore[arg-type]
 
 
+BEAM = ["--runner=DirectRunner"]
+PROCESSES = [*BEAM, "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+
+
+@pytest.mark.parametrize("beam", [BEAM, pytest.param(PROCESSES, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("remote", [False, True])
+def test_workers_of_a_runner_make_the_same_bytes(
+    beam: list[str], remote: bool, corpus: Store, weights: Path, tmp_path: Path
+) -> None:
+    if remote and beam is PROCESSES:
+        pytest.skip("memory:// is of one process")
+    out = f"memory://{tmp_path.name}" if remote else str(tmp_path / "out")
+    options = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
+    export(corpus, tmp_path / "whole", POOLED, **options)  # type: ignore[arg-type]
+    workers = partial(pool_job.on_runner, pipeline_options(beam), corpus.root)
+    report = export(corpus, out, POOLED, workers=workers, **options)  # type: ignore[arg-type]
+    assert len(report.written) == 3
+    assert {rel: Root(out).get(rel) for rel in Root(out).list()} == {
+        rel: Root(str(tmp_path / "whole")).get(rel) for rel in Root(str(tmp_path / "whole")).list()
+    }
+
+
+def test_what_workers_of_a_dead_run_left_is_removed_and_made_again(corpus: Store, weights: Path, tmp_path: Path) -> None:
+    options = {"weights": str(weights), "pool": "mean", "per": "document", "file_bytes": 1}
+    root = Root(str(tmp_path / "out"))
+
+    def dies(tasks: Sequence[FileTask], take: Callable[[], None]) -> None:
+        make_apart(tasks[0], corpus)
+        take()
+        make_apart(tasks[1], corpus)
+        root.put(f"_work/{tasks[0].run}/vectors/{TEMPORARY_PREFIX}x", b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        export(corpus, str(root), POOLED, workers=dies, **options)  # type: ignore[arg-type]
+    made: list[FileTask] = []
+
+    def ends(tasks: Sequence[FileTask], take: Callable[[], None]) -> None:
+        for task in tasks:
+            make_apart(task, corpus)
+            made.append(task)
+
+    report = export(corpus, str(root), POOLED, workers=ends, **options)  # type: ignore[arg-type]
+    assert len(report.written) == 2
+    assert not [rel for rel in root.list() if rel.startswith("_")]
+    with pytest.raises(LeaseLostError):  # whoever wakes when all is over leaves nothing
+        make_apart(made[0], corpus)
+    assert not [rel for rel in root.list() if rel.startswith("_")]
+
+
+def test_what_a_worker_can_t_make_is_told_and_nothing_is_called_complete(
+    corpus: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "w.json").write_text(json.dumps({"big": {"w": [0, 0, 0], "gamma": 1e9}}))
+    command = ["mix", corpus.url, "--weights", str(tmp_path / "w.json"), "--pool", "mean", "--dtype", "float16", *BEAM]
+    assert main([*command, "--output", str(tmp_path / "out")]) == Exit.INCOMPLETE
+    assert "can't hold: take --dtype float32" in capsys.readouterr().err
+    assert not list((tmp_path / "out").glob("vectors/*"))
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -199,7 +265,7 @@ def test_an_interrupted_command_is_continued_to_the_same_bytes(corpus: Store, we
         (["--weights", "W", "--pool", "mean", "--dtype", "int8"], "float16 or float32"),
         (["--weights", "W", "--pool", "mean", "--store", "zarr"], "no use for --store"),
         (["--weights", "W", "--pool", "mean", "--no-wait"], "no use for --no-wait"),
-        (["--weights", "W", "--pool", "mean", "--runner=FlinkRunner"], "leave --runner=FlinkRunner out"),
+        (["--weights", "W", "--pool", "mean", "--runner=DataflowRunner"], "--project is missing"),
         (["--pool", "mean"], "give the --weights"),
     ],
 )
