@@ -51,6 +51,19 @@ def test_every_byte_is_the_local_runs_every_task_manager_embeds_and_a_second_lau
     assert noise == []
 
 
+def test_pooled_vectors_are_made_by_the_cluster_to_the_bytes_of_this_process(
+    flink: FlinkCluster, embed_arguments: Arguments, tmp_path: Path
+) -> None:
+    assert ran(embed_arguments(tmp_path / "store")).returncode == Exit.COMPLETE
+    (tmp_path / "w.json").write_text('{"w": [0.1, 0.5, -0.2], "gamma": 1.5}')
+    command = ["mix", str(tmp_path / "store"), "--weights", str(tmp_path / "w.json"), "--pool", "mean", "--output"]
+    assert ran([*command, str(tmp_path / "here")]).returncode == Exit.COMPLETE
+    done = ran([*command, str(tmp_path / "there"), *flink.beam_options()])
+    assert done.returncode == Exit.COMPLETE, done.stderr
+    there, here = ({path.name: path.read_bytes() for path in (tmp_path / at / "vectors").iterdir()} for at in ("there", "here"))
+    assert there == here != {}
+
+
 def test_a_task_manager_that_dies_half_way_changes_no_byte(
     flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
 ) -> None:
