@@ -124,9 +124,14 @@ def write_marker(root: Root, marker: AnyMarker) -> None:
     root.put(marker.path, sealed(asdict(marker)))
 
 
-def sealed(value: Mapping[str, Any]) -> bytes:
-    """A marker's JSON object as it is stored: as text in UTF-8, with the SHA-256 of all bytes before it as its last member."""
-    head = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).removesuffix("\n}").encode()
+def sealed(value: Mapping[str, Any], indent: int | None = 2) -> bytes:
+    """A marker's JSON object as it is stored: as text in UTF-8, with the SHA-256 of all bytes before it as its last member.
+
+    ``indent``: None for one line, which is read in half the time.
+    """
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(value, indent=indent, separators=separators, ensure_ascii=False, allow_nan=False)
+    head = text.removesuffix("}").removesuffix("\n").encode()
     return head + _seal(head)
 
 

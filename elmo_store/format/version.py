@@ -127,7 +127,7 @@ class Version:
         """The object's bytes."""
         stored = _Stored(layout.FORMAT_VERSION, self.number, self.change, self.written, self.store.to_json(), self.members)
         value: dict[str, Any] = msgspec.to_builtins(stored)
-        return sealed(value)
+        return sealed(value, indent=None)
 
 
 def made(number: int, change: Change, like: Manifest, members: Sequence[Member], counts: Counts) -> Version:
