@@ -53,7 +53,7 @@ def take_made(task: FileTask, writing: Writing) -> bool:
         if root.is_local:
             os.replace(root.path(made), path)
         else:
-            root.filesystem.get_file(root.path(made), path)
+            root.calls.get_file(root.path(made), path)
     root.remove(made)
     return True
 
