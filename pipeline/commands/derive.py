@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pipeline.cli import locations
+from pipeline.cli import locations, telemetry
 from pipeline.cli.arguments import add_storage_options
 from pipeline.cli.importing import nothing_to_collect
 from pipeline.commands import report
@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
     from elmo_store.storage.root import Root
 
-check = report.check_possible
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for a report or metrics that can't be had."""
+    report.check_possible(args)
+    telemetry.check(args.metrics_port, waits=not args.no_wait)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     clusters = parser.add_argument_group("clusters and clouds")
     for name in ("no_wait", "shared_disk"):
         add_option(clusters, name)
-    for name in ("report", "quiet", "verbose"):
+    for name in ("report", "quiet", "verbose", "metrics_port"):
         add_option(parser, name)
 
 

@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from pipeline.cli import locations
+from pipeline.cli import locations, telemetry
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.importing import nothing_to_collect
 from pipeline.commands import report
@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(args: argparse.Namespace) -> None:
     spec.parse(args)
     report.check_possible(args)
+    telemetry.check(args.metrics_port, waits=not args.no_wait)
 
 
 def touches(args: argparse.Namespace) -> locations.Touched:
@@ -53,16 +54,18 @@ def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
         loading = LoadingModel(options.model, options.start_state)  # while Beam is imported and inputs are listed
         from pipeline.jobs.embed_job import EmbedCorpus, open_job
         from pipeline.jobs.run import Running, complete_already, run_to_end
+        from pipeline.progress.exporting import exported
         from pipeline.runners import beam_options, preflight
 
     if options.workers is not None:
         beam_args = beam_options.with_local_workers(beam_args, options.workers)
-    with preflight.opened(beam_args, wait=not options.no_wait) as runner:
+    waits = not options.no_wait
+    with exported(options.metrics_port, waits=waits) as meter, preflight.opened(beam_args, wait=waits) as runner:
         job = open_job(options, runner, loading)
         if job.settings is None or job.holder is None:
             code = complete_already(job.root)
         else:
-            running = Running("embed", job.holder, job.manifest, runner, quiet=options.quiet, wait=not options.no_wait)
+            running = Running("embed", job.holder, job.manifest, runner, quiet=options.quiet, wait=waits, meter=meter)
             code = run_to_end(running, EmbedCorpus(job.settings))
     if options.into and code == Exit.COMPLETE:
         _add_member(options, job.root)

@@ -2,11 +2,13 @@
 
 import argparse
 import sys
+from contextlib import nullcontext
 
 from elmo_store.storage.location import Location
-from pipeline.cli import locations
+from pipeline.cli import locations, telemetry
 from pipeline.cli.arguments import above_zero, add_number, add_storage_options
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.jobs import spec
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -14,6 +16,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--once", action="store_true", help="print one line and end (default: until it is complete)")
     add_number(parser, "--seconds", above_zero, 1.0, "seconds between two looks", metavar="S")
     add_storage_options(parser, "the URL")
+    spec.add_option(parser, "metrics_port")
+
+
+def check(args: argparse.Namespace) -> None:
+    """CommandError for metrics that can't be had."""
+    if args.once and args.metrics_port is not None:
+        raise CommandError(Exit.BAD_USAGE, "--metrics-port is of a command that stays: leave out --once")
+    telemetry.check(args.metrics_port, waits=not args.once)
 
 
 def touches(args: argparse.Namespace) -> locations.Touched:
@@ -29,6 +39,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from elmo_store.storage.root import Root
     from pipeline.jobs.output import reach
     from pipeline.progress.bars import Screen, follow
+    from pipeline.progress.exporting import exported
     from pipeline.progress.snapshot import ProgressReader
 
     root = Root(args.url, args.storage_options)
@@ -41,6 +52,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
         snapshot = ProgressReader(root).look()
         print(snapshot.line())
     else:
-        snapshot = follow(root, seconds=args.seconds, screen=Screen(sys.stderr))
+        with exported(args.metrics_port) as meter, meter.following(root) if meter else nullcontext():
+            snapshot = follow(root, seconds=args.seconds, screen=Screen(sys.stderr))
         print(snapshot.line())
     return Exit.COMPLETE if snapshot.stage == "complete" else Exit.INCOMPLETE

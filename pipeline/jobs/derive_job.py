@@ -26,6 +26,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, standing, versions
 from pipeline.jobs.run import Running, complete_already, run_to_end
 from pipeline.jobs.spec import STORES
+from pipeline.progress.exporting import exported
 from pipeline.runners import preflight
 from pipeline.runners.beam_options import is_local
 from transforms.runtime.job_root import JobRoot
@@ -65,7 +66,7 @@ def run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Callabl
     """
     waits, overwrite = not args.no_wait, args.overwrite
     source, target = _source(args.source, args.storage_options), Root(args.output, args.storage_options)
-    with preflight.opened(beam_args, wait=waits) as runner:
+    with exported(args.metrics_port, waits=waits) as meter, preflight.opened(beam_args, wait=waits) as runner:
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(source)
@@ -88,7 +89,8 @@ def run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Callabl
         if claimed is None:
             return complete_already(target)
         holder, transform = claimed
-        return run_to_end(Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits), transform)
+        running = Running(args.command, holder, manifest, runner, quiet=args.quiet, wait=waits, meter=meter)
+        return run_to_end(running, transform)
 
 
 def _source(url: str, storage_options: dict[str, Any] | None) -> Root:

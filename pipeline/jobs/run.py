@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Collection
-from contextlib import nullcontext, suppress
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from pipeline.cli.importing import is_installed
 from pipeline.cli.signals import name_of, say
 from pipeline.jobs.output import LeaseHolder, differences, tidy
 from pipeline.progress.bars import shown
+from pipeline.progress.metrics import Meter
 from pipeline.progress.summary import next_commands, next_steps, summary
 from pipeline.progress.troubles import told
 from pipeline.runners.beam_options import name_job, quiet_workers
@@ -38,6 +39,7 @@ class Running:
     Attributes:
         options: Beam's.
         manifest: of this job, as it began.
+        meter: of metrics that were asked for.
         wait: for the job's end; otherwise the command ends when the engine has the job, which keeps the lease.
         job: what the runner was given.
         failure: what the runner raised; the store itself tells what is done.
@@ -50,6 +52,7 @@ class Running:
     options: PipelineOptions
     quiet: bool
     wait: bool
+    meter: Meter | None = None
     job: SubmittedJob | None = None
     failure: Exception | None = None
     keeps_lease: bool = False
@@ -68,7 +71,7 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
     """
     root, holder, began = running.root, running.holder, time.perf_counter()
     try:
-        with shown(root, seconds=0.5 if root.is_local else 5.0) if running.wait and not running.quiet else nullcontext():
+        with _watched(running):
             if not _submitted(running, transform):
                 return Exit.COMPLETE
     except KeyboardInterrupt as end:
@@ -96,8 +99,23 @@ def _ended(running: Running, seconds: float) -> Exit:
         raise CommandError(Exit.REFUSED, f"another run took {root} over, and has ended; this one stopped")
     if not manifest.complete:
         return incomplete(running)
-    report(root, manifest, left_summary(root), seconds=seconds)
+    left = left_summary(root)
+    if running.meter is not None and left is not None:
+        running.meter.end(left["this_run"])
+    report(root, manifest, left, seconds=seconds)
     return Exit.COMPLETE
+
+
+@contextmanager
+def _watched(running: Running) -> Iterator[None]:
+    """Progress on the screen and in metrics, as far as they are asked for."""
+    root = running.root
+    with ExitStack() as stack:
+        if running.wait and not running.quiet:
+            stack.enter_context(shown(root, seconds=0.5 if root.is_local else 5.0))
+        if running.meter is not None:
+            stack.enter_context(running.meter.following(root))
+        yield
 
 
 def _submitted(running: Running, transform: beam.PTransform[Any, Any]) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from pipeline.cli.arguments import json_object
+from pipeline.cli.arguments import json_object, port
 from pipeline.cli.exit_codes import CommandError, Exit
 
 INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
@@ -191,6 +191,10 @@ class EmbedOptions:
     verbose: bool = _storage("also what Beam logs about itself (default: off)", False)
     report: bool = _storage("write report.html beside the finished store (default: off)", False)
     quiet: bool = _storage("no progress, only the summary (default: off)", False)
+    metrics_port: int | None = _storage(
+        "while this command runs, answer Prometheus at http://HOST:PORT/metrics; OpenTelemetry sends as its OTEL_… variables "
+        "say (extra metrics; default: off)", type=port, metavar="PORT",
+    )  # fmt: skip
     no_wait: bool = _cluster(
         "submit, print the job's id and console address, and end; elmo-store watch follows it (default: wait for its end)", False
     )

@@ -5,8 +5,9 @@ those not heard of for longest, and takes the others for as far as those heard o
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from elmo_store.errors import ShardCorruptError
@@ -37,6 +38,8 @@ class Snapshot:
     tokens_per_second: float | None = None
     estimated: bool = False  # from some of the workers
     problem: str = ""  # why the job failed, or was stopped
+    n_workers: int = 0  # processes that read, then processes that compute
+    sums: Mapping[str, float] = field(default_factory=dict)  # of the present run: seconds of work, retries, …
 
     @property
     def seconds_left(self) -> float | None:
@@ -99,6 +102,8 @@ class ProgressReader:
         self._first: tuple[float, int] | None = None  # when this reader first saw the reading stage, and bytes done then
         self._plan: dict[str, Any] | None = None
         self._start: dict[str, Any] | None = None
+        self._sums: dict[str, float] = {}  # of what is over, or was seen last
+        self._sums_of_reading: dict[str, float] = {}
 
     def look(self) -> Snapshot:
         """The present state. What is being replaced or removed counts as not there. OSError where the storage can't be asked."""
@@ -109,7 +114,7 @@ class ProgressReader:
             counts = manifest["counts"]
             return Snapshot(
                 "complete", n_tokens=counts["tokens"], tokens_done=counts["tokens"],
-                n_shards=counts["shards"], shards_done=counts["shards"],
+                n_shards=counts["shards"], shards_done=counts["shards"], sums=self._sums | self._all_read(counts),
             )  # fmt: skip
         start = self._read(START)
         if start is not None and start != self._start:  # another run of the job
@@ -142,6 +147,20 @@ class ProgressReader:
         sample = heard if n <= WORKERS_OF_SAMPLE else heard[-WORKERS_OF_SAMPLE:]
         return heard, sample, n / max(1, len(sample))
 
+    def _summed(self, kind: str) -> dict[str, float]:
+        """What workers summed up, as an estimate of all workers'."""
+        _, sample, scale = self._of(kind)
+        sums: Counter[str] = Counter()
+        for said in sample:
+            sums.update(said.get("sums", {}))
+        return {name: scale * value for name, value in sums.items()}
+
+    def _all_read(self, counts: Mapping[str, Any]) -> dict[str, float]:
+        """What reading came to, by the corpus's counts; nothing of a job that makes a store from another one."""
+        if "n_bytes" not in (self._start or {}):
+            return {}
+        return {"tokens_read": counts.get("tokens", 0), "records_rejected": counts.get("rejected", 0)}
+
     def _reading(self, start: Mapping[str, Any]) -> Snapshot:
         """Stage A."""
         _, said, scale = self._of("read")
@@ -154,10 +173,12 @@ class ProgressReader:
         now = self._clock()
         self._first = self._first or (now, done)
         seconds, since = now - self._first[0], done - self._first[1]
+        self._sums = self._sums_of_reading = self._summed("read") | {"bytes_read": done, "tokens_read": total("tokens")}
         return Snapshot(
             "reading", pieces_done=total("tasks"), n_pieces=start.get("n_pieces"),
             bytes_done=done, n_bytes=n_bytes, tokens_done=total("tokens"),
             bytes_per_second=since / seconds if since > 0 and seconds > 0 else None, estimated=scale > 1,
+            n_workers=len(self._listed), sums=self._sums,
         )  # fmt: skip
 
     def _computing(self, plan: Mapping[str, Any], manifest: Mapping[str, Any]) -> Snapshot:
@@ -179,10 +200,15 @@ class ProgressReader:
         written = n_tokens * rows / n_rows if n_rows else 0
         unwritten = scale * sum(int(worker.get("unwritten_tokens", 0)) for worker in sample)
         rate = _rate(sample)
+        computed = self._summed("shards")
+        retries = int(plan.get("retries", 0)) + computed.get("storage_retries", 0)  # the plan's: of all that was read
+        read = self._all_read(manifest.get("counts") or {})
+        self._sums = self._sums_of_reading | read | computed | {"storage_retries": retries}
         return Snapshot(
             stage, tokens_done=min(n_tokens, round(written + unwritten)), n_tokens=n_tokens,
             shards_done=min(shards, n_shards), n_shards=n_shards,
             tokens_per_second=None if rate is None else scale * rate, estimated=scale > 1,
+            n_workers=len(self._listed), sums=self._sums,
         )  # fmt: skip
 
     def _read(self, name: str) -> dict[str, Any] | None:

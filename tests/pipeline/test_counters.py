@@ -1,10 +1,15 @@
 """What a job counts on its runner, and that its graph is small and holds no text."""
 
 import re
+import threading
 from pathlib import Path
+from typing import Any
 
 import apache_beam as beam
 import pytest
+from apache_beam import coders
+from apache_beam.runners.portability.fn_api_runner import fn_runner
+from apache_beam.transforms.environments import EmbeddedPythonGrpcEnvironment
 
 import elmo_store
 from pipeline.cli.exit_codes import Exit
@@ -15,6 +20,7 @@ from pipeline.main import main
 from pipeline.runners.beam_options import pipeline_options
 from tests.pipeline.conftest import Command
 from transforms.runtime.results import NAMESPACE
+from transforms.stages.embed import ShardWorker
 
 
 @pytest.fixture
@@ -41,6 +47,46 @@ def test_beam_counts_what_the_summary_says(options: EmbedOptions) -> None:
     assert counters["engine_cells"] >= counters["engine_cells_used"] > 0
     assert {f"milliseconds_{name}" for name in ("tokenising", "reading", "computing", "idle", "writing")} <= set(counters)
     assert "shards_failed" not in counters
+
+
+@pytest.mark.slow
+def test_a_runner_that_asks_sees_the_counters_grow_call_by_call_within_a_bundle(
+    options: EmbedOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = threading.Condition()
+    tokens = [0]
+    in_time: list[bool] = []
+
+    class Asked(fn_runner.ProgressRequester):
+        def __init__(self, worker: Any, bundle: str, frequency: float) -> None:
+            super().__init__(worker, bundle, frequency, self._hear)
+
+        def _hear(self, progress: Any) -> None:
+            with seen:
+                infos = [info for info in progress.monitoring_infos if info.labels.get("NAME") == "tokens"]
+                tokens.extend(coders.VarIntCoder().decode(info.payload) for info in infos)
+                seen.notify_all()
+
+    begin = ShardWorker.begin
+
+    def once_those_in_the_store_are_seen(self: ShardWorker, tasks: Any) -> int:
+        n_calls = len(in_time)
+        with seen:
+            in_time.append(seen.wait_for(lambda: max(tokens) >= 64 * (n_calls - 2), timeout=20))
+        return begin(self, tasks)
+
+    monkeypatch.setattr(embed_job, "CPU_ROWS_AT_ONCE", 64)
+    monkeypatch.setattr(fn_runner, "ProgressRequester", Asked)
+    monkeypatch.setattr(ShardWorker, "begin", once_those_in_the_store_are_seen)
+    job = embed_job.open_job(options, pipeline_options([]))
+    assert job.settings is not None
+    pipeline = beam.Pipeline(
+        runner=fn_runner.FnApiRunner(EmbeddedPythonGrpcEnvironment.default(), progress_request_frequency=0.01)
+    )
+    _ = pipeline | EmbedCorpus(job.settings)
+    pipeline.run().wait_until_finish()
+    assert in_time == [True] * elmo_store.open(options.output).manifest.sizes.shards
+    assert len(in_time) > 4
 
 
 def test_workers_log_a_line_a_call_and_the_screen_stays_quiet(

@@ -147,6 +147,7 @@ def _counted(finished: FinishedTask) -> int:
     if result is not None and seconds is not None:
         add("sentences_read", result.n_sentences)
         add("tokens_read", result.n_tokens)
+        add("bytes_read", result.bytes_read)
         add("records_rejected", result.n_rejected)
         add("words_cut", sum(part.n_words_cut for part in result.parts))
         add("milliseconds_tokenising", 1000 * seconds)
