@@ -210,6 +210,9 @@ class LeaseHolder(lease.LeaseHolder):
             raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
         if cancel_by_console(heard.console, heard.job):  # its workers would fail, and be tried again, until it gives up
             print(f"cancelled job {heard.job} of the run before", file=sys.stderr, flush=True)
+        elif terms.take_over and heard.job:
+            text = f"job {heard.job} of the run before can't be cancelled from here; the command that waits for it does, in 10 s"
+            print(text, file=sys.stderr, flush=True)
         return holder
 
     def _release(self) -> None:
