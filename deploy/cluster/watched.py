@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 
+from deploy.cluster.executor import end_executor
 from transforms.runtime.work import BROKEN_EXIT, WATCHER
 
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)  # of the C library, on Linux
@@ -23,7 +24,7 @@ def run_watched(work: Callable[[], None]) -> int:
     The engine ends its workers by ending this process, and the child with it (on Linux; elsewhere Beam's worker ends when its
     engine is gone).
     """
-    watcher, began = os.getpid(), time.monotonic()
+    engine, watcher, began = os.getppid(), os.getpid(), time.monotonic()
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -37,9 +38,10 @@ def run_watched(work: Callable[[], None]) -> int:
         introduced = stream.read()  # until the worker has said which job it works for, or is dead
     _, waited, usage = os.wait4(child, 0)
     status = os.waitstatus_to_exitcode(waited)
-    # Whoever watches is ended by its engine now: what tells is a process of its own. Other codes are Beam's, which raises them
-    # itself or lost its engine.
-    if introduced and (status < 0 or status == BROKEN_EXIT) and not os.fork():
+    died = status < 0 or status == BROKEN_EXIT  # other codes are Beam's, which raises them itself or lost its engine
+    if died:
+        end_executor(engine)  # before it tries again, which takes milliseconds
+    if died and introduced and not os.fork():  # whoever watches is ended by its engine now: what tells is a process of its own
         os.setsid()
         from transforms.runtime.ended import WorkerEnd, put_end
 

@@ -36,8 +36,10 @@ LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Pr
 LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
 ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"})  # they are given a job service
 # A worker is kept so long for the next stage, which would import everything anew. So is one that died: an engine must wait longer
-# before it tries again (Flink 1 s by default, Spark not at all), or each attempt gets the dead one.
+# before it tries again (Flink 1 s by default, Spark not at all), or each attempt gets the dead one; on Spark what watches our own
+# program of a worker ends the executor with it (`deploy.cluster.executor`).
 ENVIRONMENT_CACHE_MILLIS = {"FlinkRunner": 500, "SparkRunner": 1, "PortableRunner": 1}
+SPARK_PROGRAM_CACHE_MILLIS = 60_000
 # Stage after stage: pipelined stages need all their slots at once, and wait for ever for those of a TaskManager that is lost.
 FLINK_MODE = "--execution_mode_for_batch"
 ONE_WORKER = "no_use_multiple_sdk_containers"  # Dataflow: one process a machine, not one a vCPU
@@ -128,7 +130,7 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
     if standard.runner is None:
         standard.runner = LOCAL_RUNNER
     name = runner_name(options)
-    portable.environment_cache_millis = portable.environment_cache_millis or ENVIRONMENT_CACHE_MILLIS.get(name, 0)
+    portable.environment_cache_millis = portable.environment_cache_millis or _cache_millis(name, portable.environment_type)
     if name == "DataflowRunner":
         debug = options.view_as(DebugOptions)
         if not {ONE_WORKER, MANY_WORKERS} & set(debug.experiments or []):
@@ -150,6 +152,12 @@ def name_job(options: PipelineOptions, command: str, output: str, run: str) -> N
         words = re.findall("[a-z0-9]+", "/".join(output.lower().split("/")[-2:]))
         place = "-".join(words)[:NAME_LENGTH].strip("-")
         google.job_name = "-".join(filter(None, ("elmo-store", command, place, run[:8])))
+
+
+def _cache_millis(runner: str, environment: str | None) -> int:
+    if (runner, environment) == ("SparkRunner", "PROCESS"):
+        return SPARK_PROGRAM_CACHE_MILLIS
+    return ENVIRONMENT_CACHE_MILLIS.get(runner, 0)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
-"""The same command on a real Spark standalone cluster: bytes, and a lost executor."""
+"""The same command on a real Spark standalone cluster: bytes, what is lost half way, what is taken over, what is left behind."""
 
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -10,7 +11,7 @@ from deploy.cluster.artefacts import missing_tools
 from deploy.cluster.engine import cluster_of
 from deploy.spark.cluster import SparkCluster
 from pipeline.cli.exit_codes import Exit
-from tests.deploy.conftest import Arguments, markers, wait_until, winner_of_two
+from tests.deploy.conftest import Arguments, markers, started, wait_until, winner_of_two
 from tests.pipeline.support import digests
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -25,23 +26,93 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
         yield cluster
 
 
+def below(spark: SparkCluster, words: str) -> list[psutil.Process]:
+    """Processes that the cluster's workers have started, directly or not, with ``words`` in their command lines."""
+    members = [psutil.Process(worker.process.pid) for worker in spark.members if worker.process.poll() is None]
+    processes = [child for member in members for child in member.children(recursive=True)]
+    return [process for process in processes if words in " ".join(process.cmdline())]
+
+
 def executors(spark: SparkCluster) -> list[psutil.Process]:
-    """Executor JVMs of the cluster's workers."""
-    below = [child for worker in spark.members for child in psutil.Process(worker.process.pid).children(recursive=True)]
-    return [process for process in below if "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())]
+    return below(spark, "CoarseGrainedExecutorBackend")
 
 
-def test_every_byte_is_the_local_runs_also_when_an_executor_dies_half_way_and_a_second_launcher_is_refused(
+def python_workers(spark: SparkCluster) -> list[psutil.Process]:
+    """Beam's workers, and what watches each."""
+    return below(spark, "elmo_store.__main__ import worker")
+
+
+def kill_python_worker(spark: SparkCluster) -> None:
+    """As the system does when memory is short: the larger process, without a word."""
+    max(python_workers(spark), key=lambda process: process.memory_info().rss).kill()
+
+
+def kill_executor(spark: SparkCluster) -> None:
+    executors(spark)[0].kill()
+
+
+def kill_machine(spark: SparkCluster) -> None:
+    """A worker with its executor and the executor's Python worker; nothing replaces it."""
+    next(worker for worker in spark.members if worker.process.poll() is None).kill()
+
+
+def job_service(process: "subprocess.Popen[str]") -> psutil.Process:
+    """The job service of a launcher; Spark's driver."""
+    return next(child for child in psutil.Process(process.pid).children() if child.name() == "java")
+
+
+def test_every_byte_is_the_local_runs_and_a_second_launcher_is_refused(
     spark: SparkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    process = winner_of_two(embed_arguments(store, *spark.beam_options()))
+    _, err = winner_of_two(embed_arguments(store, *spark.beam_options())).communicate(timeout=300)
+    assert digests(store) == local_bytes, err
+
+
+@pytest.mark.parametrize("kill", [kill_python_worker, kill_executor, kill_machine])
+def test_what_dies_in_the_middle_of_a_call_costs_its_share_and_no_byte(
+    kill: Callable[[SparkCluster], None],
+    spark: SparkCluster,
+    long_arguments: Arguments,
+    long_bytes: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    store = tmp_path / "store"
+    process = started(long_arguments(store, *spark.beam_options()))
     wait_until("a few shards", lambda: markers(store) >= 5 or process.poll() is not None)
     assert process.poll() is None, process.communicate()
-    there = executors(spark)
-    assert len(there) == 2  # one a worker
-    there[0].kill()
-    assert markers(store) < sum("states/part" in name for name in local_bytes)  # not after the work
+    workers = python_workers(spark)
+    kill(spark)
+    assert markers(store) < sum("states/part" in name for name in long_bytes)  # not after the work
     _, err = process.communicate(timeout=400)
     assert process.returncode == Exit.COMPLETE, err
+    assert digests(store) == long_bytes
+    assert ("was killed by SIGKILL" in err) is (kill is kill_python_worker), err
+    assert psutil.wait_procs(workers, timeout=30)[1] == []  # none computes on without its executor
+    if kill is kill_machine:
+        spark.add_member()
+        spark.wait_registered(2)
+
+
+def test_a_job_that_is_taken_over_or_whose_launcher_is_killed_ends_and_leaves_nothing_behind(
+    spark: SparkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    command = embed_arguments(store, *spark.beam_options(), "--take-over")
+    first = started(command)
+    wait_until("its application", lambda: bool(spark.get("json/")["activeapps"]) or first.poll() is not None)
+    second = started(command)
+    _, err = first.communicate(timeout=120)
+    assert first.returncode == Exit.REFUSED, err  # and its executors make room for the other job's
+    wait_until("a shard", lambda: markers(store) >= 1 or second.poll() is not None)
+    driver = job_service(second)
+    second.kill()
+    second.communicate()
+    driver.wait(timeout=30)
+    wait_until("an empty cluster", lambda: not spark.get("json/")["activeapps"] and not executors(spark), 60)
+    assert python_workers(spark) == []
+    assert all(app["name"].startswith("elmo-store-embed-") for app in spark.get("json/")["completedapps"])
+    third = started(command)
+    _, err = third.communicate(timeout=300)
+    assert third.returncode == Exit.COMPLETE, err
     assert digests(store) == local_bytes

@@ -42,6 +42,12 @@ def test_what_no_option_class_declares_is_listed_by_name() -> None:
     assert undeclared(["--runner=FlinkRunner", "--object_reuse=x", "--parallelism", "2"]) == ["object_reuse"]
 
 
+@pytest.mark.parametrize(("environment", "millis"), [("PROCESS", 60_000), ("EXTERNAL", 1)])
+def test_on_spark_a_worker_is_kept_where_its_executor_ends_with_it(environment: str, millis: int) -> None:
+    options = pipeline_options(["--runner=SparkRunner", f"--environment_type={environment}"])
+    assert options.get_all_options()["environment_cache_millis"] == millis
+
+
 def test_a_job_services_unknown_option_is_bad_usage() -> None:
     door.check_declared(["a"], {"a", "b"}, "FlinkRunner")
     with pytest.raises(CommandError, match="--c: no option") as refused:
