@@ -65,7 +65,7 @@ def told(error: Exception, where: str, *, put: bool = False) -> Exception:
 
 
 def _is_unreachable(error: Exception, clients: list[BaseException], names: str, status: int | None) -> bool:
-    if isinstance(error, ConnectionError | TimeoutError | EOFError):
+    if isinstance(error, ConnectionError | TimeoutError | EOFError) or str(error) == "Socket is closed":  # paramiko's
         return True
     if status is None:
         return bool(_UNREACHABLE.search(names)) or "GenericError" in names  # obstore's for a request without an answer

@@ -126,12 +126,22 @@ def _take_turns(filesystem: AbstractFileSystem) -> None:
         @wraps(call)
         def called(*args: Any, **options: Any) -> Any:
             with turn:
+                _reconnect(filesystem)
                 return call(*args, **options)
 
         return called
 
     for name in _CALLS:
         setattr(filesystem, name, in_turn(getattr(filesystem, name)))
+
+
+def _reconnect(filesystem: AbstractFileSystem) -> None:
+    """Connect to an SFTP server anew where the connection is gone: fsspec has one for the life of the process."""
+    client: Any = getattr(filesystem, "client", None)
+    if hasattr(client, "get_transport"):
+        transport = client.get_transport()
+        if transport is None or not transport.is_active():
+            filesystem._connect()
 
 
 def is_azure(filesystem: AbstractFileSystem) -> bool:

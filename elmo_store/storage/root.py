@@ -166,7 +166,7 @@ class Root:
                 folders[:] = [name for name in folders if os.path.join(folder, name) != left]
                 paths += [os.path.join(folder, name) for name in names]
         elif is_file_server(self.filesystem):
-            paths = self.calls.find(self.path(prefix))
+            paths = self.calls.find(self.path(prefix), **self._whole_listing())
         else:
             return
         for path in paths:
@@ -472,7 +472,7 @@ class Root:
         base = self.path()
         folder = self.path(prefix.rstrip("/"))
         try:
-            infos = self.calls.find(folder, detail=True)
+            infos = self.calls.find(folder, detail=True, **self._whole_listing())
         except FileNotFoundError:
             return {}
         head = base.rstrip("/") + "/"
@@ -482,6 +482,10 @@ class Root:
             if path.startswith(head) and info["type"] == "file" and not is_temporary:
                 sizes[path[len(head) :]] = int(info["size"])
         return sizes
+
+    def _whole_listing(self) -> dict[str, Any]:
+        """What keeps a listing from leaving out the folders of a file server that it can't read, which may be all."""
+        return {"on_error": _raise_unless_missing} if is_file_server(self.filesystem) else {}
 
     def names(self, folder: str) -> list[str]:
         """Names of what stands directly in ``folder``, sorted, without half-written files; [] if there is no such folder."""
@@ -639,6 +643,11 @@ def _is_there(calls: Any, path: str) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _raise_unless_missing(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _make_folder(calls: Any, path: str) -> None:

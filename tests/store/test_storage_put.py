@@ -112,3 +112,23 @@ def test_puts_on_a_real_sftp_server(sftp: Root, tmp_path: Path, monkeypatch: pyt
     assert sftp.get("a/c") == b"of which second?"
     assert sftp.list() == ["a/c", "a/marker.json", "a/new"]
     assert sorted(path.name for path in (tmp_path / "served" / "out" / "a").iterdir()) == ["c", "marker.json", "new"]
+
+
+def test_a_connection_that_is_gone_is_made_anew_and_no_folder_is_empty_because_it_can_t_be_listed(
+    sftp: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sftp.put("a/b", b"x")
+    filesystem = sftp.filesystem
+    filesystem.client.close()
+    assert sftp.sizes() == {"a/b": 1}
+    filesystem.client.close()
+    assert sftp.get("a/b") == b"x"
+
+    def lost(*_: Any, **__: Any) -> Any:
+        raise OSError("Socket is closed")
+
+    monkeypatch.setattr(filesystem, "ls", lost)
+    with pytest.raises(ConnectionError, match="out can't be reached"):
+        sftp.sizes()
+    with pytest.raises(ConnectionError, match="out can't be reached"):
+        Root("sftp://127.0.0.1/out", sftp.storage_options | {"port": 1}).sizes()
