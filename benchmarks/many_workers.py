@@ -122,11 +122,11 @@ def work(workers: list[Worker], seconds: float) -> Counter[str]:
 
 
 def print_requests(noted: list[tuple[float, str, str]], base: str, seconds: float) -> None:
-    """Requests a second of each kind: of the key asked for most, and of the prefix."""
+    """Requests a second of each kind: of the key put most often, or else read, and of the prefix."""
     table = Table(
         "requests a second", "key or prefix", "get, mean", "get, peak", "put, mean", "put, peak", "keys", label_width=44
     )
-    prefixes = {f"{LEASES}/worker-": "heartbeats", LEASE: "looks at the lease", f"{PROGRESS}/": "progress", "": "the whole store"}
+    prefixes = {f"{LEASES}/worker": "heartbeats", LEASE: "looks at the lease", f"{PROGRESS}/": "progress", "": "the whole store"}
     for prefix, name in prefixes.items():
         by_key: dict[str, list[tuple[float, str]]] = defaultdict(list)
         for at, verb, path in noted:
@@ -134,7 +134,7 @@ def print_requests(noted: list[tuple[float, str, str]], base: str, seconds: floa
             if rel.startswith(prefix):
                 by_key[rel].append((at, verb))
         every = [entry for entries in by_key.values() for entry in entries]
-        most = max(by_key.values(), key=len, default=[])
+        most = max(by_key.values(), key=lambda entries: (sum(verb == "put" for _, verb in entries), len(entries)), default=[])
         for label, entries in ((f"{name}: one key", most), (f"{name}: all", every)):
             cells: list[float] = []
             for verb in ("get", "put"):

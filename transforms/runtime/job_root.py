@@ -82,14 +82,14 @@ def _now() -> float:
 class RunHere:
     """What this process knows of a run, for all copies of its root. Times are of `_now`.
 
-    ``retries`` of a stage without a result are left to the next stage's. Workers that begin together beat apart.
+    ``retries`` of a stage without a result are left to the next stage's. Workers that first write together beat apart.
     """
 
     def __init__(self, process: Process) -> None:
         self.retries = RetryCount()
         self.heartbeat = worker_heartbeat(process)
         self.looked = _NEVER  # at the lease, which was the run's
-        self.beats_at = _now() + random.uniform(0, HEARTBEAT_SECONDS)
+        self.beats_at: float | None = None  # from the first write on
         self.failed_beats = 0
 
 
@@ -163,9 +163,11 @@ class JobRoot(Root):
 
     def fence(self, *, anew: bool = False) -> None:
         """LeaseLostError unless this run still owns the store; ``anew``: whatever an earlier look said."""
-        now = _now()
-        beats = self.is_of_an_engine and now >= self._here.beats_at  # otherwise the launcher does
-        if anew or beats or now - self._here.looked >= look_seconds(self):
+        here, now = self._here, _now()
+        if here.beats_at is None:
+            here.beats_at = now + random.uniform(0, HEARTBEAT_SECONDS)
+        beats = self.is_of_an_engine and now >= here.beats_at  # otherwise the launcher does
+        if anew or beats or now - here.looked >= look_seconds(self):
             self._retry(self._look)
         if beats:
             self._beat()
