@@ -14,10 +14,12 @@ import shutil
 import threading
 import zipfile
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from elmo_store.errors import BucketNotFoundError
+from elmo_store.storage.failures import Calls, told
 from model.errors import ModelError, UnknownModelError, WeightsError
 from model.options import MOST_OPTIONS_BYTES
 
@@ -45,7 +47,7 @@ def foreign_kind(names: Collection[str]) -> str | None:
 
 @contextmanager
 def _reaching(url: str, filesystem: Any) -> Iterator[None]:
-    """Errors of a remote filesystem, each of which has its own, become UnknownModelError."""
+    """Errors of a remote filesystem become UnknownModelError, but for an OSError where it can't be reached, or denies access."""
     try:
         yield
     except ModelError:
@@ -53,9 +55,18 @@ def _reaching(url: str, filesystem: Any) -> Iterator[None]:
     except Exception as error:
         if _is_local(filesystem):
             raise
+        cause = told(error, url)
+        if isinstance(cause, ConnectionError | PermissionError | BucketNotFoundError):
+            raise cause from None
         raise UnknownModelError(
-            f"{url} can't be read ({type(error).__name__}: {error}); check address, network and credentials"
+            f"{url} can't be read ({type(cause).__name__}: {cause}); check address, network and credentials"
         ) from error
+
+
+def _ask_why(filesystem: Any, path: str) -> None:
+    """Raise what keeps a filesystem from saying that something is there; ``exists`` and ``isfile`` take any failure for a no."""
+    with suppress(FileNotFoundError):
+        Calls(filesystem, puts_whole=False).info(path)
 
 
 def fetch(url: str, storage_options: dict[str, Any] | None = None) -> Path:
@@ -63,7 +74,8 @@ def fetch(url: str, storage_options: dict[str, Any] | None = None) -> Path:
     filesystem, path = _filesystem(url, storage_options)
     with _reaching(url, filesystem):
         if not filesystem.isfile(path):
-            raise UnknownModelError(f"there is no file {url}, or it can't be reached")
+            _ask_why(filesystem, path)
+            raise UnknownModelError(f"there is no file {url}")
         return _fetch(filesystem, path)
 
 
@@ -91,14 +103,16 @@ def _find(folder_or_url: str, filesystem: Any, path: str) -> tuple[str, str | No
         raise WeightsError(f"{folder_or_url} is a {suffix} file; such files can hold code: convert it")
     if suffix in (".safetensors", ".hdf5"):
         if not filesystem.exists(path):
-            raise UnknownModelError(f"there is no file {folder_or_url}, or it can't be reached")
+            _ask_why(filesystem, path)
+            raise UnknownModelError(f"there is no file {folder_or_url}")
         # X_weights….hdf5 has X_options.json beside it, as published, or options.json
         beside = (re.sub(r"weights[^/]*$", "options.json", name), "options.json")
         candidates = [posixpath.join(folder, other) for other in beside if other != name]
         return path, next((candidate for candidate in candidates if filesystem.exists(candidate)), None)
     names = _names(filesystem, path)
     if names is None:
-        raise UnknownModelError(f"there is no folder {folder_or_url}, or it can't be reached")
+        _ask_why(filesystem, path)
+        raise UnknownModelError(f"there is no folder {folder_or_url}")
     weights = _choose(names, _WEIGHT_NAMES, r".*weights.*\.(safetensors|hdf5)") or _choose(names, (), r".*\.safetensors")
     if weights is None:
         _refuse_foreign(names, folder_or_url)

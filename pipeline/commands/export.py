@@ -147,7 +147,8 @@ def write_export(args: argparse.Namespace, format: str, **options: Any) -> int:
         raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error
     except StoreError as error:
         refused = isinstance(error, ExportRefusedError) or code_of(error) == Exit.REFUSED
-        raise CommandError(Exit.REFUSED if refused else Exit.BAD_USAGE, str(error)) from error
+        code = Exit.BAD_LOCATION if isinstance(error, OSError) else Exit.REFUSED if refused else Exit.BAD_USAGE
+        raise CommandError(code, str(error)) from error
     except OSError as error:
         raise CommandError(Exit.BAD_LOCATION, f"{args.output}: {error}") from error
     print(summary(report, args.output, time.monotonic() - began))

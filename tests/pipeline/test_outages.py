@@ -20,6 +20,7 @@ from pipeline.progress import bars
 from pipeline.progress.bars import Screen, follow
 from tests.pipeline.conftest import Command
 from tests.pipeline.support import digests, remote_digests
+from tests.store.support import make_store
 from transforms.runtime import job_root
 from transforms.stages import derive as derive_stage
 from transforms.stages import embed as embed_stage
@@ -71,22 +72,28 @@ def refusing() -> Iterator[dict[str, int]]:
         server.server_close()
 
 
-def every_command(tmp_path: Path, model: Path) -> list[list[str]]:
-    """Each command that reads or writes a store, or a collection, at ``s3://bucket/a``."""
+def every_command(tmp_path: Path, model: Path, options: dict[str, Any]) -> list[list[str]]:
+    """Each command that reads or writes something at ``s3://bucket/a``."""
     url = "s3://bucket/a"
     (tmp_path / "in.txt").write_text("a b c\n")
     (tmp_path / "ids").write_text("a:0\n")
     (tmp_path / "weights.json").write_text('{"w": [0, 0, 0], "gamma": 1}')
-    new = str(tmp_path / "new")
-    return [
+    new, made = str(tmp_path / "new"), str(tmp_path / "made")
+    make_store(made)
+    of_input = ["embed", url, "--output", new, "--model", str(model), "--quiet", "--input-storage-options", json.dumps(options)]
+    commands = [
         ["embed", str(tmp_path / "in.txt"), "--output", url, "--model", str(model), "--input-format", "lines", "--quiet"],
         ["mix", url, "--output", new, "--weights", str(tmp_path / "weights.json"), "--quiet"],
         ["convert", url, "--output", new, "--dtype", "int8", "--quiet"],
         ["export", url, "--output", new, "--format", "npz"],
+        ["mix", made, "--output", new, "--weights", url, "--quiet"],
+        ["convert", made, "--output", url, "--dtype", "int8", "--quiet"],
+        ["export", made, "--output", f"{url}/x", "--format", "npz"], ["collect", url, made],
         ["collect", new, url], ["remove", url, "--ids", str(tmp_path / "ids")], ["compact", url],
         ["info", url], ["report", url], ["verify", url], ["explore", url], ["index", url],
         ["watch", url], ["watch", url, "--once"],
     ]  # fmt: skip
+    return [of_input, *([*command, "--storage-options", json.dumps(options)] for command in commands)]
 
 
 @pytest.mark.slow
@@ -100,12 +107,24 @@ def test_every_command_ends_in_one_line_with_cause_and_remedy(
     monkeypatch.setenv(OBSTORE, "1" if library == "obstore" else "0")
     monkeypatch.setattr("s3fs.core.S3FileSystem.retries", 1)
     options: dict[str, Any] = {"key": "k", "secret": "s", "endpoint_url": f"http://127.0.0.1:{refusing[how]}"}
-    for command in every_command(tmp_path, tiny_model):
-        assert main([*command, "--storage-options", json.dumps(options)]) == Exit.BAD_LOCATION, command
+    for command in every_command(tmp_path, tiny_model, options):
+        assert main(command) == Exit.BAD_LOCATION, command
         said = capsys.readouterr().err
         assert said.count("\n") == 1, said
         assert SAYS[how] in said
         assert any(remedy in said for remedy in REMEDIES), said
+
+
+@pytest.mark.parametrize(("how", "says"), [("unreachable", "can't be reached"), ("denied", "is denied")])
+def test_a_model_that_can_t_be_reached_is_a_bad_location(
+    refusing: dict[str, int], how: str, says: str, embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in ("model", "model/weights.hdf5"):
+        url = f"http://127.0.0.1:{refusing[how]}/{path}"
+        assert embed(tmp_path / "store", "--model", url) == Exit.BAD_LOCATION
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1, said
+        assert says in said
 
 
 @pytest.fixture
