@@ -70,6 +70,26 @@ def test_a_look_follows_the_stages(root: Root) -> None:
     assert reader.look().line() == "complete: 1,000 tokens in 10 shards"
 
 
+def test_what_workers_summed_up_adds_up_over_stages(root: Root) -> None:
+    reader = ProgressReader(root)
+    begin(root)
+    root.put_json(START, {"started": 100.0, "n_pieces": 4, "n_bytes": 40})
+    said = {"sums": {"seconds_tokenising": 1.5, "records_rejected": 1, "storage_retries": 2}}
+    say(root, "read", "a", bytes=10, tokens=2, tasks=1, **said)
+    read = reader.look().sums
+    assert read == {**said["sums"], "bytes_read": 10, "tokens_read": 2}
+    root.put_json("elmo_store.json", {"complete": False, "counts": {"tokens": 1000, "rejected": 3}, "shard_rows": 100})
+    root.put_json(PLAN, {"n_tokens": 1000, "n_rows": 1000, "n_shards": 10, "retries": 7})  # of all workers that read
+    progress = ShardProgress(root)
+    progress.done(0, {"seconds_computing": 2.0, "seconds_idle": 0.5, "tokens": 100}, 3)
+    progress.failed(1)
+    progress.flush()
+    sums = reader.look().sums
+    assert (sums["seconds_tokenising"], sums["tokens_read"], sums["records_rejected"]) == (1.5, 1000, 3)
+    assert (sums["seconds_computing"], sums["seconds_idle"], sums["shards_failed"]) == (2.0, 0.5, 1)
+    assert sums["storage_retries"] == 7 + 3 + 1
+
+
 def test_tokens_of_a_call_count_while_it_is_computed(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before any shard of it is written, and once each when they are."""
     monkeypatch.setattr("transforms.runtime.worker.PROGRESS_SECONDS", 0.0)
