@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import uuid
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,7 @@ def check(args: argparse.Namespace) -> None:
             raise CommandError(Exit.BAD_USAGE, "give --weights" if args.weights is None else "--per is for --pool: give both")
         return
     given = {"--store": args.store, "--compression": args.compression, "--no-wait": args.no_wait, "--report": args.report}
+    given["--metrics-port"] = args.metrics_port
     if unused := [option for option, value in given.items() if value]:
         raise CommandError(Exit.BAD_USAGE, f"--pool has no use for {unused[0]}: leave it out")
     if args.dtype == "int8":
@@ -87,8 +89,10 @@ def _pool(args: argparse.Namespace, **options: Any) -> int:
 def _pool_on_runner(args: argparse.Namespace, beam_args: list[str]) -> int:
     from pipeline.jobs import pool_job
     from pipeline.runners import preflight
+    from pipeline.runners.beam_options import name_job
 
     with preflight.opened(beam_args) as runner:
+        name_job(runner, args.command, args.output, uuid.uuid4().hex)
         preflight.check_reach(runner, [*derive.touches(args).reads, *touches(args).writes], shared_disk=args.shared_disk)
         source = locations.open_store(args.source, args.storage_options).root
         return _pool(args, workers=partial(pool_job.on_runner, runner, source))

@@ -1,9 +1,13 @@
 """The same command on a real Flink cluster of two TaskManagers: bytes, spread, a lost machine, Ctrl-C, what is refused."""
 
+import base64
+import json
+import re
 import signal
 from pathlib import Path
 
 import pytest
+from apache_beam.coders import VarIntCoder
 
 from deploy.flink.cluster import FlinkCluster
 from elmo_store.errors import LeaseLostError
@@ -15,6 +19,7 @@ from pipeline.cli.exit_codes import Exit
 from tests.deploy.conftest import N_TASK_MANAGERS, Arguments, markers, ran, started, wait_until, winner_of_two
 from tests.pipeline.support import digests
 from transforms.runtime.job_root import JobRoot
+from transforms.runtime.results import NAMESPACE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -33,6 +38,17 @@ def embedding_task_managers(flink: FlinkCluster, job: str) -> set[str]:
     raise AssertionError("no stage embeds")
 
 
+def counters(flink: FlinkCluster, job: str) -> dict[str, int]:
+    """Our Beam counters as Flink's REST service has them, in an accumulator, once a stage has ended."""
+    (ours,) = flink.get(f"jobs/{job}/accumulators")["user-task-accumulators"]
+    sums: dict[str, int] = {}
+    for info in json.loads(ours["value"])["metrics"]["attempted"]:
+        if info["labels"].get("NAMESPACE") == NAMESPACE and info["type"] == "beam:metrics:sum_int64:v1":
+            value = VarIntCoder().decode(base64.b64decode(info["payload"]))
+            sums[info["labels"]["NAME"]] = sums.get(info["labels"]["NAME"], 0) + value
+    return sums
+
+
 def test_every_byte_is_the_local_runs_every_task_manager_embeds_and_a_second_launcher_is_refused(
     flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
 ) -> None:
@@ -46,7 +62,12 @@ def test_every_byte_is_the_local_runs_every_task_manager_embeds_and_a_second_lau
     with pytest.raises(LeaseLostError):  # a worker of it that wakes late
         JobRoot(Root(store), lease.run).put(zarr_states_shard(1), b"late")
     assert read_manifest(Root(store)).job["device"] == "cpu"  # found out by the workers
-    assert len(embedding_task_managers(flink, newest_job(flink))) == N_TASK_MANAGERS
+    job = newest_job(flink)
+    assert len(embedding_task_managers(flink, job)) == N_TASK_MANAGERS
+    assert flink.get(f"jobs/{job}")["name"] == f"elmo-store-embed-{tmp_path.name.replace('_', '-')[:26]}-store-{lease.run[:8]}"
+    assert counters(flink, job)["tokens"] == counters(flink, job)["tokens_read"] == read_manifest(Root(store)).sizes.tokens
+    logs = [(flink.folder / f"TaskManager-{number}.log").read_text("utf-8") for number in range(N_TASK_MANAGERS)]
+    assert all(re.search(r"\S+:\d+: shards \d+ to \d+, [\d,]+ tokens, [\d,]+ tokens/s", log) for log in logs)
     noise = [line for line in err.splitlines() if "\tat " in line or "Waiting for grpc" in line]
     assert noise == []
 
@@ -60,6 +81,7 @@ def test_pooled_vectors_are_made_by_the_cluster_to_the_bytes_of_this_process(
     assert ran([*command, str(tmp_path / "here")]).returncode == Exit.COMPLETE
     done = ran([*command, str(tmp_path / "there"), *flink.beam_options()])
     assert done.returncode == Exit.COMPLETE, done.stderr
+    assert re.fullmatch(r"elmo-store-mix-[-a-z0-9]+-there-[0-9a-f]{8}", flink.get(f"jobs/{newest_job(flink)}")["name"])
     there, here = ({path.name: path.read_bytes() for path in (tmp_path / at / "vectors").iterdir()} for at in ("there", "here"))
     assert there == here != {}
 
