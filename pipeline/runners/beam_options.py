@@ -150,7 +150,9 @@ def name_job(options: PipelineOptions, command: str, output: str, run: str) -> N
     google = options.view_as(GoogleCloudOptions)  # whose name every runner takes
     if google.job_name is None:
         words = re.findall("[a-z0-9]+", "/".join(output.lower().split("/")[-2:]))
-        place = "-".join(words)[:NAME_LENGTH].strip("-")
+        while len(words) > 1 and len("-".join(words)) > NAME_LENGTH:
+            words = words[1:]
+        place = "-".join(words)[:NAME_LENGTH]
         google.job_name = "-".join(filter(None, ("elmo-store", command, place, run[:8])))
 
 

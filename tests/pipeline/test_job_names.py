@@ -29,7 +29,8 @@ def named(output: str, *beam_args: str) -> str:
         ("gs://bucket/news/States_v2", "elmo-store-embed-news-states-v2-01234567"),
         ("s3://bucket/store", "elmo-store-embed-bucket-store-01234567"),
         ("/東京/東京", "elmo-store-embed-01234567"),
-        (f"/home/{'a' * 31}/store", f"elmo-store-embed-{'a' * 31}-01234567"),
+        ("out/a-longer-name-of-a-corpus-than-fits/store", "elmo-store-embed-name-of-a-corpus-than-fits-store-01234567"),
+        (f"/home/{'a' * 40}", f"elmo-store-embed-{'a' * 32}-01234567"),
     ],
 )
 def test_a_job_is_called_by_its_output_as_dataflow_allows(output: str, name: str) -> None:
