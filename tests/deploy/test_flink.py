@@ -3,12 +3,18 @@
 import base64
 import json
 import re
+import shlex
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from apache_beam.coders import VarIntCoder
 
+from deploy.cluster.engine import environment_options
+from deploy.cluster.processes import Service
 from deploy.flink.cluster import FlinkCluster
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import zarr_states_shard
@@ -20,6 +26,7 @@ from tests.deploy.conftest import N_TASK_MANAGERS, Arguments, markers, ran, star
 from tests.pipeline.support import digests
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import NAMESPACE
+from transforms.runtime.work import PROGRESS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -86,21 +93,91 @@ def test_pooled_vectors_are_made_by_the_cluster_to_the_bytes_of_this_process(
     assert there == here != {}
 
 
-def test_a_task_manager_that_dies_half_way_changes_no_byte(
-    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], tmp_path: Path
+def alive(flink: FlinkCluster) -> list[Service]:
+    """TaskManagers that were not killed."""
+    return [manager for manager in flink.members if manager.process.poll() is None]
+
+
+def workers(manager: Service) -> list[tuple[psutil.Process, psutil.Process]]:
+    """(what watches it, worker) of a TaskManager."""
+    watchers = psutil.Process(manager.process.pid).children()
+    return [(watcher, worker) for watcher in watchers for worker in watcher.children()]
+
+
+def wait_for_calls(store: Path, n: int, process: "subprocess.Popen[str]") -> None:
+    """Return when so many processes, one after the other or at once, have said how far their calls of the engine are."""
+    told = store / PROGRESS
+    wait_until(f"{n} processes that compute", lambda: len(list(told.glob("shards-*"))) >= n or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
+
+
+def test_workers_that_die_in_the_middle_of_a_call_cost_a_retry_each_and_are_told_of(
+    flink: FlinkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
 ) -> None:
-    store = tmp_path / "store"
-    process = started(embed_arguments(store, *flink.beam_options()))
-    wait_until("a few shards", lambda: markers(store) >= 5 or process.poll() is not None)
-    assert process.poll() is None
-    lost = max(i for i, manager in enumerate(flink.members) if manager.process.poll() is None)
-    flink.members[lost].kill()
-    assert markers(store) < sum("states/part" in name for name in local_bytes)  # not after the work
-    flink.add_member()
+    store, script = tmp_path / "store", tmp_path / "losing"
+    command = shlex.join([sys.executable, "-m", "tests.deploy.lost_device", str(tmp_path / "lost")])
+    script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+    script.chmod(0o755)
+    process = started(long_arguments(store, *flink.beam_options(), *environment_options(str(script))))
+    wait_for_calls(store, N_TASK_MANAGERS, process)
+    assert (tmp_path / "lost").exists()  # one of them is a second attempt
+    manager = max(alive(flink), key=lambda manager: len(workers(manager)))
+    ((_, worker),) = workers(manager)
+    worker.kill()  # as the kernel does where memory is short
+    wait_for_calls(store, N_TASK_MANAGERS + 1, process)
+    ((watcher, worker),) = workers(manager)
+    watcher.kill()
+    worker.wait(10)
+    assert markers(store) < sum("states/part" in name for name in long_bytes)  # not after the work
     _, err = process.communicate(timeout=300)
     assert process.returncode == Exit.COMPLETE, err
-    assert digests(store) == local_bytes
+    assert digests(store) == long_bytes
+    assert "ended with exit status 70" in err
+    assert re.search(
+        r"was killed by SIGKILL after \d+ s, \d\.\d GB of memory at most: out of memory\?; its work is done again", err
+    )
+    wait_until("the last worker's end", lambda: not any(map(workers, alive(flink))), 30)
+
+
+def test_lost_task_managers_cost_their_share_and_where_none_is_left_the_launcher_says_what_it_waits_for(
+    flink: FlinkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    process = started(long_arguments(store, *flink.beam_options()))
+    wait_for_calls(store, N_TASK_MANAGERS, process)
+    lost, survivor = alive(flink)
+    lost.kill()  # and nothing takes its place
+    n_shards = sum("states/part" in name for name in long_bytes)
+    wait_until("its share elsewhere", lambda: markers(store) > 0.75 * n_shards or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
+    survivor.kill()
+    assert markers(store) < n_shards
+    assert process.stderr is not None
+    said = iter(process.stderr.readline, "")
+    assert any("wait for a slot on Flink, and none runs" in line for line in said)
+    for _ in range(N_TASK_MANAGERS):
+        flink.add_member()
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == Exit.COMPLETE, err
+    assert digests(store) == long_bytes
     flink.wait_registered(N_TASK_MANAGERS)
+
+
+def test_a_run_that_takes_over_cancels_the_job_of_a_launcher_that_was_killed(
+    flink: FlinkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    process = started(long_arguments(store, *flink.beam_options()))
+    wait_for_calls(store, 1, process)
+    process.kill()
+    process.communicate()
+    job = newest_job(flink)
+    assert flink.get(f"jobs/{job}")["state"] == "RUNNING"
+    done = ran(long_arguments(store, *flink.beam_options(), "--take-over"), timeout=300)
+    assert done.returncode == Exit.COMPLETE, done.stderr
+    assert "cancelled job" in done.stderr
+    assert flink.get(f"jobs/{job}")["state"] == "CANCELED"
+    assert digests(store) == long_bytes
 
 
 def test_ctrl_c_cancels_the_job_on_the_cluster_and_the_same_command_continues(
@@ -115,6 +192,7 @@ def test_ctrl_c_cancels_the_job_on_the_cluster_and_the_same_command_continues(
     job = newest_job(flink)
     assert f"cancelling job {flink.get(f'jobs/{job}')['name']}" in err
     wait_until("the job's end", lambda: flink.get(f"jobs/{job}")["state"] == "CANCELED", 60)
+    wait_until("the workers' end", lambda: not any(map(workers, alive(flink))), 30)
     assert not read_manifest(Root(store)).complete
     written = {path: path.stat().st_mtime_ns for path in (store / "_shards").glob("[0-9]*.json")}
     done = ran(embed_arguments(store, *flink.beam_options()))
