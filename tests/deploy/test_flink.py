@@ -13,8 +13,9 @@ import psutil
 import pytest
 from apache_beam.coders import VarIntCoder
 
-from deploy.cluster.engine import environment_options
-from deploy.cluster.processes import Service
+from deploy.cluster.artefacts import missing_tools
+from deploy.cluster.engine import cluster_of, environment_options, pool_options
+from deploy.cluster.processes import Service, free_port, service
 from deploy.flink.cluster import FlinkCluster
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import zarr_states_shard
@@ -99,7 +100,7 @@ def alive(flink: FlinkCluster) -> list[Service]:
 
 
 def workers(manager: Service) -> list[tuple[psutil.Process, psutil.Process]]:
-    """(what watches it, worker) of a TaskManager."""
+    """(what watches it, worker) of a TaskManager, or of a pool."""
     watchers = psutil.Process(manager.process.pid).children()
     return [(watcher, worker) for watcher in watchers for worker in watcher.children()]
 
@@ -209,3 +210,32 @@ def test_options_that_nobody_knows_are_refused_before_anything_is_written(
     assert "--object_rouse" in done.stderr
     assert "--object_reuse" not in done.stderr  # only the job service declares it, and it is known
     assert not (tmp_path / "store").exists()
+
+
+def test_a_program_of_the_workers_that_is_missing_is_named(
+    flink: FlinkCluster, embed_arguments: Arguments, tmp_path: Path
+) -> None:
+    done = ran(embed_arguments(tmp_path / "store", *flink.beam_options(), *environment_options("no-such-worker")))
+    assert done.returncode == Exit.INCOMPLETE, done.stderr
+    assert 'Cannot run program "no-such-worker"' in done.stderr
+
+
+def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
+    long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
+) -> None:
+    if (problem := missing_tools()) is not None:
+        pytest.skip(f"Flink can't be started: {problem}")
+    store, port = tmp_path / "store", free_port()
+    with cluster_of(FlinkCluster, tmp_path / "flink", 1) as flink:
+        options = flink.beam_options()
+        pool = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+        with service("pool", [*pool, f"--container_executable={flink.folder / 'elmo-store-worker'}"]) as running:
+            running.wait_for_port(port)
+            process = started(long_arguments(store, *options, *pool_options(f"localhost:{port}")))
+            wait_for_calls(store, 1, process)
+            ((_, worker),) = workers(running)
+            worker.kill()
+            _, err = process.communicate(timeout=300)
+    assert process.returncode == Exit.COMPLETE, err
+    assert digests(store) == long_bytes
+    assert f"process {worker.pid}) was killed by SIGKILL" in err

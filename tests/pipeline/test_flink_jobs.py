@@ -1,0 +1,85 @@
+"""What Flink's REST service is asked about a job: why it does not move, and to cancel it; against a server with its answers."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from pipeline.runners.flink_jobs import CONSOLE, cancel_by_console, stalled_on_flink
+
+TASKS = "created scheduled deploying initializing running canceling finished canceled failed reconciling".split()
+
+
+class Flink(ThreadingHTTPServer):
+    """Knows one job, ``tasks`` of which are in each state."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Answers)
+        self.tasks: dict[str, int] = {}
+        self.state = "RUNNING"
+        self.cancelled: list[str] = []
+
+    @property
+    def master(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+
+class _Answers(BaseHTTPRequestHandler):
+    server: Flink
+
+    def do_GET(self) -> None:
+        tasks = dict.fromkeys(TASKS, 0) | self.server.tasks
+        job = {"jid": "a1", "name": "NAME", "state": self.server.state, "tasks": tasks | {"total": sum(tasks.values())}}
+        cluster = {"taskmanagers": 1, "slots-total": 1, "slots-available": 0}
+        self.answer({"jobs": [job]} if self.path == "/jobs/overview" else cluster)
+
+    def do_PATCH(self) -> None:
+        self.server.cancelled.append(self.path)
+        self.answer({})
+
+    def answer(self, value: Any) -> None:
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def flink() -> Iterator[Flink]:
+    with Flink() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_a_job_stands_still_where_tasks_wait_for_slots_and_none_runs(flink: Flink) -> None:
+    flink.tasks = {"scheduled": 2, "finished": 7, "created": 3}
+    why = stalled_on_flink(flink.master, "NAME_uuid")
+    assert why is not None
+    assert why.startswith(
+        "2 tasks wait for a slot on Flink, and none runs: 1 TaskManagers with 1 slots are there, 0 of them free"
+    )
+    flink.tasks = {"scheduled": 2, "running": 1}
+    assert stalled_on_flink(flink.master, "NAME_uuid") is None
+    flink.tasks = {"created": 3, "finished": 7}  # between two stages
+    assert stalled_on_flink(flink.master, "NAME_uuid") is None
+    flink.tasks = {"scheduled": 2}
+    assert stalled_on_flink(flink.master, "OTHER_uuid") is None
+
+
+def test_the_job_that_a_console_shows_is_cancelled_while_it_runs(flink: Flink) -> None:
+    console = f"http://{flink.master}{CONSOLE}"
+    assert cancel_by_console(console, "NAME_uuid")
+    assert flink.cancelled == ["/jobs/a1?mode=cancel"]
+    flink.state = "FINISHED"
+    assert not cancel_by_console(console, "NAME_uuid")
+    assert not cancel_by_console("https://console.cloud.google.com/dataflow/jobs/r/1?project=p", "1")
+    assert not cancel_by_console(f"http://127.0.0.1:1{CONSOLE}", "NAME_uuid")  # nobody answers
+    assert len(flink.cancelled) == 1
