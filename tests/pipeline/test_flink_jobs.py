@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.runners.flink_jobs import CONSOLE, cancel_by_console, stalled_on_flink
 
-TASKS = "created scheduled deploying initializing running canceling finished canceled failed reconciling".split()
+TASKS = ("created", "scheduled", "deploying", "initializing", "running", "canceling", "finished", "canceled", "failed")
 
 
 class Flink(ThreadingHTTPServer):
