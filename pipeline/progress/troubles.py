@@ -31,11 +31,14 @@ def told(root: Root, stalled: Callable[[], str | None], seconds: float = LOOK_SE
 def _watch(root: Root, stalled: Callable[[], str | None], stop: threading.Event, seconds: float) -> None:
     known: set[str] = set()
     n_stalled = 0
-    while not stop.wait(seconds):
+    while True:
+        ended = stop.wait(seconds)
         with suppress(OSError, StoreError):  # the next look may succeed
             for name, end in read_ends(root, known).items():
                 say(f"{end}; its work is done again")
                 known.add(name)
+        if ended:
+            return
         with suppress(CommandError):
             why = stalled()
             n_stalled = n_stalled + 1 if why else 0
