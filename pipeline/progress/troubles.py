@@ -35,7 +35,7 @@ def _watch(root: Root, stalled: Callable[[], str | None], stop: threading.Event,
         ended = stop.wait(seconds)
         with suppress(OSError, StoreError):  # the next look may succeed
             for name, end in read_ends(root, known).items():
-                say(f"{end}; its work is done again")
+                say(f"{end}; the engine tries its work again")
                 known.add(name)
         if ended:
             return
