@@ -140,9 +140,8 @@ def test_workers_that_die_in_the_middle_of_a_call_cost_a_retry_each_and_are_told
     assert process.returncode == Exit.COMPLETE, err
     assert digests(store) == long_bytes
     assert "ended with exit status 70" in err
-    assert re.search(
-        r"was killed by SIGKILL after \d+ s, \d\.\d GB of memory at most: out of memory\?; its work is done again", err
-    )
+    killed = r"was killed by SIGKILL after \d+ s, \d\.\d GB of memory at most: out of memory\?; the engine tries its work again"
+    assert re.search(killed, err)
     wait_until("the last worker's end", lambda: not any(map(workers, alive(flink))), 30)
 
 
