@@ -20,7 +20,7 @@ from deploy.cluster.processes import worker_environment
 from deploy.flink.cluster import FlinkCluster
 
 FILES = 16
-KEPT_MILLIS = (60_000, 500, 1)
+MODES = (("PIPELINED", 60_000), ("BATCH_FORCED", 60_000), ("BATCH_FORCED", 500), ("BATCH_FORCED", 1))  # and milliseconds kept
 EMBED = "embed: workers import PyTorch, compute, write"
 
 
@@ -60,19 +60,20 @@ def start_seconds() -> float:
 
 
 def starts(n_tokens: int, rounds: int) -> None:
-    """The same job with workers that are kept for so many milliseconds after a stage, in turns: starts of Python, seconds."""
-    print(f"one start of a worker: {start_seconds():.1f} processor seconds\n\nkept ms   starts   job s")
+    """The same job in each of `MODES`, in turns: starts of Python, seconds."""
+    print(f"one start of a worker: {start_seconds():.1f} processor seconds\n\nstages          kept ms   starts   job s")
     with working_folder() as folder, cluster_of(FlinkCluster, folder / "flink", 2) as cluster:
         write_lines(folder / "text.txt", made_up_text(), n_tokens)
         options, log = cluster.beam_options(), folder / "starts"
         script = cluster.folder / "elmo-store-worker"
         script.write_text(script.read_text("utf-8").replace("exec ", f"echo start >> {log}\nexec ", 1), "utf-8")
         for number in range(rounds):
-            for kept in KEPT_MILLIS:
+            for mode, kept in MODES:
                 log.write_text("")
-                run(folder / "text.txt", folder / f"store-{number}-{kept}", [*options, f"--environment_cache_millis={kept}"])
+                more = [f"--execution_mode_for_batch={mode}", f"--environment_cache_millis={kept}"]
+                run(folder / "text.txt", folder / f"store-{number}-{mode}-{kept}", [*options, *more])
                 job = max(cluster.get("jobs/overview")["jobs"], key=lambda job: job["start-time"])
-                print(f"{kept:7,} {len(log.read_text().split()):8} {job['duration'] / 1000:7.1f}", flush=True)
+                print(f"{mode:14} {kept:8,} {len(log.read_text().split()):8} {job['duration'] / 1000:7.1f}", flush=True)
 
 
 def main() -> None:
