@@ -1,14 +1,11 @@
 """What a Flink cluster costs and gains: the same job in one process, on one TaskManager and on two, and where the time goes.
 
     python -m benchmarks.cluster [--tokens N]
-    python -m benchmarks.cluster --starts [--tokens N] [--rounds N]: what workers cost that are not kept from stage to stage
 
 Needs Java and Maven (docs/deploy.md). The cluster is up before the clock starts; every worker has one thread, the local run too.
 """
 
-import resource
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +17,6 @@ from deploy.cluster.processes import worker_environment
 from deploy.flink.cluster import FlinkCluster
 
 FILES = 16
-MODES = (("PIPELINED", 60_000), ("BATCH_FORCED", 60_000), ("BATCH_FORCED", 500), ("BATCH_FORCED", 1))  # and milliseconds kept
 EMBED = "embed: workers import PyTorch, compute, write"
 
 
@@ -51,41 +47,11 @@ def phases(cluster: FlinkCluster, began: float, ended: float) -> dict[str, float
     }
 
 
-def start_seconds() -> float:
-    """Processor seconds that one worker takes to import Beam."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", "from apache_beam.runners.worker import sdk_worker_main"], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def starts(n_tokens: int, rounds: int) -> None:
-    """The same job in each of `MODES`, in turns: starts of Python, seconds."""
-    print(f"one start of a worker: {start_seconds():.1f} processor seconds\n\nstages          kept ms   starts   job s")
-    with working_folder() as folder, cluster_of(FlinkCluster, folder / "flink", 2) as cluster:
-        write_lines(folder / "text.txt", made_up_text(), n_tokens)
-        options, log = cluster.beam_options(), folder / "starts"
-        script = cluster.folder / "elmo-store-worker"
-        script.write_text(script.read_text("utf-8").replace("exec ", f"echo start >> {log}\nexec ", 1), "utf-8")
-        for number in range(rounds):
-            for mode, kept in MODES:
-                log.write_text("")
-                more = [f"--execution_mode_for_batch={mode}", f"--environment_cache_millis={kept}"]
-                run(folder / "text.txt", folder / f"store-{number}-{mode}-{kept}", [*options, *more])
-                job = max(cluster.get("jobs/overview")["jobs"], key=lambda job: job["start-time"])
-                print(f"{mode:14} {kept:8,} {len(log.read_text().split()):8} {job['duration'] / 1000:7.1f}", flush=True)
-
-
 def main() -> None:
     parser = options_of(__doc__)
     parser.add_argument("--tokens", type=int, default=400_000, help="of the corpus (default: 400,000)")
-    parser.add_argument("--starts", action="store_true", help="count starts of workers")
-    parser.add_argument("--rounds", type=int, default=2, help="with --starts (default: 2)")
     args = parser.parse_args()
     print(machine())
-    if args.starts:
-        starts(args.tokens, args.rounds)
-        return
     title = f"{args.tokens:,} tokens, the default model, one thread a worker"
     table = Table(title, "", "seconds", "beyond local", label_width=58)
     with working_folder() as folder:
