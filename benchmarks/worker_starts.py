@@ -39,10 +39,14 @@ class Run:
 def run(cluster: Cluster, text: Path, output: Path, options: Sequence[str], *, kill: bool) -> Run:
     """Run the job; RuntimeError if it fails. ``kill``: a worker, by SIGKILL, once a few shards are written."""
     command = [*COMMAND, "embed", str(text), "--output", str(output), "--input-format", "lines", "--shard-rows", "1024"]
-    before, began = processor_seconds(cluster), time.perf_counter()
+    began = time.perf_counter()
+    spent: dict[int, float] = {}
     seen: set[int] = set()
-    process = subprocess.Popen([*command, "--quiet", *cluster.beam_options(), *options], env=worker_environment())
+    process = subprocess.Popen(
+        [*command, "--quiet", *cluster.beam_options(), *options], env=worker_environment(), stdout=subprocess.DEVNULL
+    )
     while process.poll() is None:
+        spent |= processor_seconds(cluster)
         workers = python_workers(cluster)
         seen |= {worker.pid for worker in workers}
         if kill and workers and len(list((output / "_shards").glob("[0-9]*.json"))) >= SHARDS_BEFORE:
@@ -51,14 +55,18 @@ def run(cluster: Cluster, text: Path, output: Path, options: Sequence[str], *, k
         time.sleep(SAMPLE_SECONDS)
     if process.returncode or kill:
         raise RuntimeError(f"the job ended with {process.returncode}" + (" before a worker was killed" if kill else ""))
-    return Run(time.perf_counter() - began, processor_seconds(cluster) - before, len(seen))
+    return Run(time.perf_counter() - began, sum(spent.values()), len(seen))
 
 
 def python_workers(cluster: Cluster) -> list[psutil.Process]:
-    """Beam's workers, without what watches them."""
-    ours = [process for process in processes(cluster) if "elmo_store.__main__ import worker" in " ".join(cmdline(process))]
-    watching = {process.ppid() for process in ours if process.is_running()}
-    return [process for process in ours if process.pid not in watching]
+    """Beam's workers: each is the child of what watches it, by the same command."""
+    parents: dict[psutil.Process, int] = {}
+    for process in processes(cluster):
+        with suppress(psutil.NoSuchProcess):
+            if "elmo_store.__main__ import worker" in " ".join(process.cmdline()):
+                parents[process] = process.ppid()
+    watching = {process.pid for process in parents}
+    return [process for process, parent in parents.items() if parent in watching]
 
 
 def processes(cluster: Cluster) -> list[psutil.Process]:
@@ -67,21 +75,14 @@ def processes(cluster: Cluster) -> list[psutil.Process]:
     return [each for member in members for each in (member, *member.children(recursive=True))]
 
 
-def processor_seconds(cluster: Cluster) -> float:
-    """Of the cluster's members and whatever they started, living or not."""
-    total = 0.0
+def processor_seconds(cluster: Cluster) -> dict[int, float]:
+    """Of each process of the cluster, by its number."""
+    spent = {}
     for process in processes(cluster):
         with suppress(psutil.NoSuchProcess):
             times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
-
-
-def cmdline(process: psutil.Process) -> list[str]:
-    """Its command line; empty once it is gone."""
-    with suppress(psutil.NoSuchProcess):
-        return process.cmdline()
-    return []
+            spent[process.pid] = times.user + times.system
+    return spent
 
 
 def main() -> None:
