@@ -29,6 +29,7 @@ def exported(port: int | None, *, waits: bool = True, environment: Mapping[str, 
             stack.callback(_serve(meter, port))
         if names:
             stack.callback(_send(meter, names, environment))
+        stack.callback(meter.look)  # what the command left at its end
         yield meter
 
 

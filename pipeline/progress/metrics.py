@@ -78,6 +78,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._seen = Snapshot("starting")
+        self._reader: ProgressReader | None = None
         self._counted: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -95,17 +96,13 @@ class Meter:
 
     @contextmanager
     def following(self, root: Root) -> Iterator[None]:
-        """Look at the job on ``root`` while the block runs, and once more at its end."""
-        reader, stop = ProgressReader(root), threading.Event()
-
-        def look() -> None:
-            with suppress(Exception):  # whatever a look met, the next one may succeed
-                self.see(reader.look())
+        """Look at the job on ``root`` while the block runs."""
+        self._reader, stop = ProgressReader(root), threading.Event()
 
         def watch() -> None:
-            look()
+            self.look()
             while not stop.wait(LOCAL_LOOK_SECONDS if root.is_local else LOOK_SECONDS):
-                look()
+                self.look()
 
         thread = threading.Thread(target=watch, name="metrics", daemon=True)
         thread.start()
@@ -114,8 +111,14 @@ class Meter:
         finally:
             stop.set()
             thread.join(JOIN_SECONDS)
-            if not thread.is_alive():
-                look()
+            if thread.is_alive():
+                self._reader = None
+
+    def look(self) -> None:
+        """See how the job is now, unless its end is known."""
+        if self._reader is not None:
+            with suppress(Exception):  # whatever a look met, the next one may succeed
+                self.see(self._reader.look())
 
     def see(self, snapshot: Snapshot) -> None:
         """``snapshot`` is the job's present state."""
@@ -124,5 +127,7 @@ class Meter:
 
     def end(self, sums: Mapping[str, float]) -> None:
         """The job is complete, and came to ``sums`` as its last stage counted them: a short one was hardly looked at."""
+        self.look()
+        self._reader = None
         seconds = {name: value for name, value in sums.items() if name.startswith("seconds_")}
         self.see(replace(self._seen, sums={**self._seen.sums, **seconds, "storage_retries": sums.get("retries", 0)}))

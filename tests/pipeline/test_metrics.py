@@ -23,7 +23,7 @@ from pipeline.main import main
 from pipeline.progress import bars, metrics
 from pipeline.progress.metrics import METRICS, STAGE, Meter
 from pipeline.progress.snapshot import Snapshot
-from tests.pipeline.conftest import Command
+from tests.pipeline.conftest import Command, interrupt
 from transforms.stages import finish
 
 
@@ -70,6 +70,7 @@ def collector() -> Iterator[Received]:
     thread.join()
 
 
+@pytest.mark.slow
 def test_prometheus_scrapes_a_running_job(embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In its last stage, when all is computed: the values are the store's."""
     port, file, complete = free_port(), tmp_path / "scraped", finish.finish_job
@@ -120,10 +121,24 @@ def test_opentelemetry_gets_what_each_job_came_to(
         assert tokens.as_int == elmo_store.open(output).manifest.sizes.tokens
         (computing,) = found["elmo_store.computing"].sum.data_points
         assert (found["elmo_store.computing"].unit, computing.as_double > 0) == ("s", True)
-        stages = {point.attributes[0].value.string_value: point.as_int for point in found["elmo_store.stage"].gauge.data_points}
-        assert {name for name, present in stages.items() if present} == {"complete"}
+        assert stages(request) == {"complete"}
     assert of_embed is not collector.requests[-1]
     assert set(collector.paths) == {"/v1/metrics"}
+
+
+@pytest.mark.slow
+def test_opentelemetry_is_told_that_a_job_failed(
+    embed: Command, tmp_path: Path, collector: Received, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    interrupt(embed, tmp_path / "store", monkeypatch)
+    assert stages(collector.requests[-1]) == {"failed"}
+
+
+def stages(request: ExportMetricsServiceRequest) -> set[str]:
+    (sent,) = request.resource_metrics
+    (metric,) = (metric for scope in sent.scope_metrics for metric in scope.metrics if metric.name == "elmo_store.stage")
+    return {point.attributes[0].value.string_value for point in metric.gauge.data_points if point.as_int}
 
 
 def test_watch_serves_a_job_that_somebody_else_runs(embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
