@@ -43,7 +43,7 @@ class Call:
     """What the engine below gives back."""
 
     seconds = 1.0
-    seconds_idle = 0.0
+    seconds_idle = 0.004
 
     def __init__(self, rows: int, dtype: str, error: Exception | None, computed_on: str) -> None:
         self._rows, self._dtype, self._error = rows, dtype, error
@@ -434,6 +434,7 @@ def test_several_shards_go_to_the_engine_in_one_call_and_its_numbers_are_shared(
     assert stats[0]["engine_cells"] == pytest.approx(8)
     assert stats[1]["engine_cells"] == pytest.approx(4)
     assert stats[0]["seconds_computing"] + stats[1]["seconds_computing"] == pytest.approx(1.0)
+    assert (stats[0]["seconds_idle"], stats[1]["seconds_idle"]) == (0.004, 0.0)
     assert stats[0]["cell"] == "c"
 
 

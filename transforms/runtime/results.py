@@ -99,7 +99,7 @@ def counted(result: ShardResult) -> Outcome:
 
 def add(counter: str, value: float) -> None:
     """Add ``value``, as a whole number, to a Beam counter of this package."""
-    beam.metrics.Metrics.counter(NAMESPACE, counter).inc(int(value))
+    beam.metrics.Metrics.counter(NAMESPACE, counter).inc(round(value))
 
 
 def spread(work: Callable[..., Any], *arguments: Any, flat: bool = False) -> beam.PTransform:

@@ -314,7 +314,9 @@ def write(job: ShardJob, shard: ComputedShard) -> ShardResult:
         # Numbers of a call are shared among its shards by rows: sums over shards stay what the engine counted.
         share = n_asked / len(call_states)
         stats |= {f"engine_{name}": float(value) * share for name, value in vars(running.stats).items()}
-        stats |= {"seconds_computing": running.seconds * share, "seconds_idle": running.seconds_idle * share}
+        stats["seconds_computing"] = running.seconds * share
+        # Of the call's first shard alone: a share of milliseconds would be none, and counters are whole.
+        stats["seconds_idle"] = running.seconds_idle if n_asked and shard.first == 0 else 0.0
     try:
         computed = None if call_states is None else call_states[shard.first : shard.first + n_asked]  # [n_asked, kept, p]
         states = merged(shard.text.known, computed)  # [n_rows, kept, p]
