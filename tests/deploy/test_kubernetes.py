@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ JOBS = ("cpu", "gpu", "gke", "eks")
 FLINK = tuple(f"flink-{hardware}" for hardware in JOBS)
 OVERLAYS = (*JOBS, *FLINK)
 GPU = "nvidia.com/gpu"
+ROLES = ("jobManager", "taskManager")
 
 Objects = dict[str, Any]  # the only object of each kind, by its kind
 
@@ -63,7 +64,7 @@ def flink_schema(repo_dir: Path) -> jsonschema.Draft202012Validator:
         pytest.skip(f"the operator's CRD can't be had: {problem}")
     (jar,) = [jar for jar in resolve(repo_dir / "deploy" / "kubernetes" / "pom.xml") if "operator-api" in jar.name]
     with zipfile.ZipFile(jar) as archive:
-        crd = yaml.safe_load(archive.read("META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml"))
+        crd = yaml.load(archive.read("META-INF/fabric8/flinkdeployments.flink.apache.org-v1.yml"), yaml.CSafeLoader)
     (version,) = [version for version in crd["spec"]["versions"] if version["name"] == "v1beta1"]
     return jsonschema.Draft202012Validator(strict(version["schema"]["openAPIV3Schema"]))
 
@@ -88,7 +89,7 @@ def body(deployment: Any) -> Any:
 def pods(objects: Objects) -> Iterator[tuple[str, Any]]:
     """Every pod template, by a name of its use."""
     if "FlinkDeployment" in objects:
-        for role in ("jobManager", "taskManager"):
+        for role in ROLES:
             yield role, objects["FlinkDeployment"]["spec"][role]["podTemplate"]["spec"]
     yield "job", objects["Job"]["spec"]["template"]["spec"]
 
@@ -106,6 +107,17 @@ def arguments(objects: Objects) -> list[str]:
     (container,) = objects["Job"]["spec"]["template"]["spec"]["containers"]
     assert container["envFrom"] == [{"configMapRef": {"name": objects["ConfigMap"]["metadata"]["name"]}}]
     return [re.sub(r"\$\((\w+)\)", lambda name: objects["ConfigMap"]["data"][name[1]], value) for value in container["args"]]
+
+
+def refused(repo_dir: Path, checked: Mapping[str, Any]) -> dict[str, str]:
+    """Those of the pods that the API server would not admit as "restricted", and why."""
+    if shutil.which("go") is None:
+        pytest.skip("go is not installed, which builds Kubernetes' own admission code")
+    folder = repo_dir / "tests" / "deploy" / "pod_security"
+    pods_json = json.dumps(checked)
+    done = subprocess.run(["go", "run", "."], cwd=folder, input=pods_json, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
 
 
 def test_flink_deployments_are_valid_by_the_operators_own_schema(
@@ -147,25 +159,62 @@ def test_everything_else_is_valid_by_kubernetes_own_schemas(overlays: dict[str, 
         check({**spec, "contaners": []})
 
 
+@pytest.fixture
+def deployments(repo_dir: Path, overlays: dict[str, Objects], tmp_path: Path) -> dict[str, Any]:
+    """The Deployments, by role, that the operator's own code makes of the overlay flink-gke."""
+    if (problem := missing_tools()) is not None:
+        pytest.skip(f"the operator's code can't be had: {problem}")
+    spec = overlays["flink-gke"]["FlinkDeployment"]["spec"]
+    for role in ROLES:
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": role}, **spec[role]["podTemplate"]}
+        (tmp_path / role).write_text(json.dumps(pod), "utf-8")
+    settings = {
+        "kubernetes.cluster-id": "elmo-flink",
+        "kubernetes.container.image.ref": spec["image"],
+        "kubernetes.service-account": spec["serviceAccount"],
+        "kubernetes.internal.taskmanager.replicas": spec["taskManager"]["replicas"],  # which native mode does not look at
+        "kubernetes.internal.cluster-mode": "SESSION",
+        "taskmanager.rpc.port": 6122,
+        "blob.server.port": 6124,
+        **{f"kubernetes.{role.lower()}.cpu.amount": spec[role]["resource"]["cpu"] for role in ROLES},
+    }
+    classpath = os.pathsep.join(str(jar) for jar in resolve(repo_dir / "deploy" / "kubernetes" / "pom.xml"))
+    program = repo_dir / "tests" / "deploy" / "FlinkDeployments.java"
+    command = ["java", "-cp", classpath, str(program), *(str(tmp_path / role) for role in ROLES)]
+    command += [f"{name}={value}" for name, value in settings.items()]
+    environment = {**os.environ, "FLINK_CONF_DIR": str(tmp_path)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+@pytest.mark.slow
+def test_the_operator_makes_of_it_deployments_with_all_task_managers_and_a_pool_in_each(
+    repo_dir: Path, deployments: dict[str, Any]
+) -> None:
+    for deployment in deployments.values():
+        kubernetes_validate.validate(deployment, KUBERNETES, strict=True)
+    assert {role: deployment["spec"]["replicas"] for role, deployment in deployments.items()} == {
+        "jobManager": 1,
+        "taskManager": 2,
+    }
+    templates = {role: deployment["spec"]["template"] for role, deployment in deployments.items()}
+    (worker,) = templates["taskManager"]["spec"]["initContainers"]
+    assert (worker["name"], worker["restartPolicy"]) == ("elmo-store-worker", "Always")
+    for template in templates.values():
+        (main,) = template["spec"]["containers"]
+        assert main["command"] == ["/docker-entrypoint.sh"]
+    assert refused(repo_dir, templates) == {}
+
+
 @pytest.mark.slow
 def test_the_api_servers_own_code_admits_every_pod_as_restricted(repo_dir: Path, overlays: dict[str, Objects]) -> None:
-    if shutil.which("go") is None:
-        pytest.skip("go is not installed, which builds Kubernetes' own admission code")
     checked = {f"{name} {role}": {"spec": spec} for name, objects in overlays.items() for role, spec in pods(objects)}
     careless = copy.deepcopy(checked["flink-gke taskManager"])
     del careless["spec"]["initContainers"][0]["securityContext"]["capabilities"]
-    done = subprocess.run(
-        ["go", "run", "."],
-        cwd=repo_dir / "tests" / "deploy" / "pod_security",
-        input=json.dumps(checked | {"careless": careless}),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    refused = json.loads(done.stdout)
-    assert "elmo-store-worker" in refused.pop("careless")
-    assert refused == {}
+    reasons = refused(repo_dir, checked | {"careless": careless})
+    assert "elmo-store-worker" in reasons.pop("careless")
+    assert reasons == {}
 
 
 def test_all_pods_use_the_service_account_and_none_may_ask_kubernetes(overlays: dict[str, Objects]) -> None:
