@@ -20,6 +20,7 @@ from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
 
 if TYPE_CHECKING:
+    from elmo_store.storage.root import Root
     from elmo_store.store import Store
 
 GOOGLE = "https://storage.googleapis.com"
@@ -207,6 +208,19 @@ def _looked_into(url: str) -> str:
     names = url.split("/")
     first = next(i for i, name in enumerate(names) if glob.has_magic(name))
     return "/".join(names[:first]) or ("/" if url.startswith("/") else ".")
+
+
+def reach(root: "Root", what: str) -> None:
+    """CommandError (bad location) unless the filesystem of ``root`` can be asked anything at all.
+
+    Filesystems raise what they like when a protocol is unknown or credentials are missing, hence the broad net.
+    """
+    from elmo_store.format.layout import MANIFEST
+
+    try:
+        root.exists(MANIFEST)
+    except Exception as error:
+        raise CommandError(Exit.BAD_LOCATION, f"the {what} {root} can't be used: {type(error).__name__}: {error}") from error
 
 
 def open_store(url: str, storage_options: Mapping[str, Any] | None) -> "Store":

@@ -35,11 +35,10 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Compact, and say which versions went. 0; errors as `elmo_store.collecting.compact`'s."""
     from elmo_store.collecting import compact
     from elmo_store.storage.root import Root
-    from pipeline.jobs.output import reach
     from pipeline.progress.versions import described
 
     root = Root(args.name, args.storage_options)
-    reach(root, "collection")
+    locations.reach(root, "collection")
     version, gone = compact(root, keep_versions=args.keep_versions)
     print(f"versions removed: {', '.join(map(str, gone)) or 'none'}")
     print(described(args.name, version))

@@ -32,10 +32,9 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     from elmo_store.format import version as versions
     from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
-    from pipeline.jobs.output import reach
 
     root = Root(args.url, args.storage_options)
-    reach(root, "store")
+    locations.reach(root, "store")
     try:
         manifest = read_manifest(root)
     except StoreNotFoundError:

@@ -27,7 +27,6 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Remove, and say how many went. 0; errors as `elmo_store.collecting.remove`'s."""
     from elmo_store.collecting import remove
     from elmo_store.storage.root import Root
-    from pipeline.jobs.output import reach
     from pipeline.progress.versions import described
 
     folder, _, file = args.ids.rpartition("/")
@@ -36,7 +35,7 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"--ids {args.ids} can't be read: {error}") from error
     root = Root(args.name, args.storage_options)
-    reach(root, "collection")
+    locations.reach(root, "collection")
     version, gone, missing = remove(root, [line for line in text.split("\n") if line])
     print(f"{quantity(gone, 'sentence')} removed" + (f"; {quantity(missing, 'id')} of no sentence" if missing else ""))
     if gone:

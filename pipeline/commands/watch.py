@@ -37,13 +37,12 @@ def run(args: argparse.Namespace, beam_args: list[str]) -> int:
     """Show progress; 0 when the store is complete, 4 with ``--once`` while it is not. Waits for a job that has not begun."""
     from elmo_store.format.layout import MANIFEST
     from elmo_store.storage.root import Root
-    from pipeline.jobs.output import reach
     from pipeline.progress.bars import Screen, follow
     from pipeline.progress.exporting import exported
     from pipeline.progress.snapshot import ProgressReader
 
     root = Root(args.url, args.storage_options)
-    reach(root, "store")
+    locations.reach(root, "store")
     if not root.exists(MANIFEST):
         if args.once:
             raise CommandError(Exit.BAD_LOCATION, f"there is no store at {args.url}: no {MANIFEST} in it (yet)")

@@ -25,11 +25,12 @@ from elmo_store.storage.root import Root
 from model.errors import ModelError
 from model.start_state import StartState
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.locations import reach
 from pipeline.jobs.dry_run import check_size
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
 from pipeline.jobs.member import member_of
 from pipeline.jobs.model_loading import LoadedModel, LoadingModel
-from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, reach, standing
+from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, standing
 from pipeline.jobs.preflight import check_input, decided, new_manifest
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.accelerators import accelerator_hint

@@ -29,6 +29,7 @@ from elmo_store.storage import lease
 from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Heartbeats, Lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.locations import reach
 from pipeline.runners.flink_jobs import cancel_by_console
 from transforms.runtime.job_root import JobRoot, retry
 from transforms.runtime.work import PROBLEM, REFUSED
@@ -39,17 +40,6 @@ ENGINE_PATIENCE_SECONDS, LEFT_PATIENCE_SECONDS = 120.0, 900.0
 PACKAGES = ("elmo-store", "apache-beam", "torch", "numpy", "pyarrow", "zarr", "nltk", "safetensors")  # that bytes depend on
 FILES_SHOWN = 5
 T = TypeVar("T")
-
-
-def reach(root: Root, what: str) -> None:
-    """CommandError (bad location) unless the filesystem of ``root`` can be asked anything at all.
-
-    Filesystems raise what they like when a protocol is unknown or credentials are missing, hence the broad net.
-    """
-    try:
-        root.exists(MANIFEST)
-    except Exception as error:
-        raise CommandError(Exit.BAD_LOCATION, f"the {what} {root} can't be used: {type(error).__name__}: {error}") from error
 
 
 def standing(root: Root, *, overwrite: bool) -> Manifest | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from elmo_store.__main__ import EXTRAS, OUR_FOLDER, put_ours_first
+from tests.pipeline.conftest import Made
 from tests.pipeline.support import run_command
 
 LARGE = ("torch", "apache_beam", "numpy", "pyarrow", "fsspec", "zarr")
@@ -54,6 +55,13 @@ def imported(*arguments: str) -> str:
 )
 def test_help_and_bad_paths_import_nothing_large(arguments: list[str], code: int) -> None:
     assert imported(*arguments) == f"IMPORTED {code} []"
+
+
+@pytest.mark.parametrize("command", [["info"], ["verify"], ["watch", "--once"]])
+def test_commands_that_look_at_a_store_need_neither_pytorch_nor_beam(command: list[str], made: Made) -> None:
+    last = imported(*command, str(made.zarr))
+    assert last.startswith("IMPORTED 0 ")
+    assert not [name for name in ("torch", "apache_beam") if repr(name) in last]
 
 
 def test_a_stray_module_first_on_the_path_is_not_taken_for_ours(tmp_path: Path) -> None:
