@@ -8,8 +8,7 @@ operators, those that torch.compile and its quantiser lower linear layers to:
     mkldnn._linear_pointwise(x, packed, bias, "none", …)    product and bias; "hardtanh": clipped
     onednn.qlinear_prepack, qlinear_pointwise               the same with u8 × s8, added up exactly in 32 bits
 
-`onednn_problem` and `int8_problem` prove them on small products before they are used; docs/development/performance.md lists
-these interfaces.
+`onednn_problem` and `int8_problem` prove them on small products before they are used.
 """
 
 import functools
