@@ -2,32 +2,39 @@
 
 import base64
 import json
+import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
 from apache_beam.coders import VarIntCoder
 
-from deploy.cluster.engine import environment_options
-from deploy.cluster.processes import Service
+from benchmarks.chaos.storage import faulty_way
+from deploy.cluster.artefacts import missing_tools
+from deploy.cluster.engine import cluster_of, environment_options, pool_options
+from deploy.cluster.processes import Service, free_port, service
 from deploy.flink.cluster import FlinkCluster
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import zarr_states_shard
 from elmo_store.format.manifest import read_manifest
+from elmo_store.format.markers import marked_shards
 from elmo_store.storage.lease import read_lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from tests.deploy.conftest import N_TASK_MANAGERS, Arguments, markers, ran, started, wait_until, winner_of_two
-from tests.pipeline.support import digests
+from tests.pipeline.support import digests, remote_digests
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import NAMESPACE
 from transforms.runtime.work import PROGRESS
 
+NOTHING_PASSES = 2.0  # a rate of `faulty_way`
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
@@ -99,7 +106,7 @@ def alive(flink: FlinkCluster) -> list[Service]:
 
 
 def workers(manager: Service) -> list[tuple[psutil.Process, psutil.Process]]:
-    """(what watches it, worker) of a TaskManager."""
+    """(what watches it, worker) of a TaskManager, or of a pool."""
     watchers = psutil.Process(manager.process.pid).children()
     return [(watcher, worker) for watcher in watchers for worker in watcher.children()]
 
@@ -208,3 +215,59 @@ def test_options_that_nobody_knows_are_refused_before_anything_is_written(
     assert "--object_rouse" in done.stderr
     assert "--object_reuse" not in done.stderr  # only the job service declares it, and it is known
     assert not (tmp_path / "store").exists()
+
+
+def test_a_program_of_the_workers_that_is_missing_is_named(
+    flink: FlinkCluster, embed_arguments: Arguments, tmp_path: Path
+) -> None:
+    done = ran(embed_arguments(tmp_path / "store", *flink.beam_options(), *environment_options("no-such-worker")))
+    assert done.returncode == Exit.INCOMPLETE, done.stderr
+    assert 'Cannot run program "no-such-worker"' in done.stderr
+
+
+def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
+    long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
+) -> None:
+    if (problem := missing_tools()) is not None:
+        pytest.skip(f"Flink can't be started: {problem}")
+    store, port = tmp_path / "store", free_port()
+    with cluster_of(FlinkCluster, tmp_path / "flink", 1) as flink:
+        options = flink.beam_options()
+        pool = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+        with service("pool", [*pool, f"--container_executable={flink.folder / 'elmo-store-worker'}"]) as running:
+            running.wait_for_port(port)
+            process = started(long_arguments(store, *options, *pool_options(f"localhost:{port}")))
+            wait_for_calls(store, 1, process)
+            ((_, worker),) = workers(running)
+            worker.kill()
+            _, err = process.communicate(timeout=300)
+    assert process.returncode == Exit.COMPLETE, err
+    assert digests(store) == long_bytes
+    assert f"process {worker.pid}) was killed by SIGKILL" in err
+
+
+@pytest.mark.parametrize("seconds", [40.0, None])
+def test_a_bucket_gone_for_40_s_is_waited_for_and_one_gone_for_good_ends_the_job_and_says_so(
+    flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], s3_url: str, tmp_path: Path,
+    seconds: float | None,
+) -> None:  # fmt: skip
+    root = Root(f"{s3_url}/{tmp_path.name}")
+    with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as way:
+        given = ["--storage-options", json.dumps({"endpoint_url": f"http://127.0.0.1:{way.server_address[1]}"})]
+        if seconds is None:
+            given.append("--number_of_execution_retries=0")  # each attempt waits for a minute
+        process = started([*embed_arguments(Path("unused")), "--output", str(root), *given, *flink.beam_options()])
+        wait_until("a few shards", lambda: len(marked_shards(root)) >= 5 or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
+        way.rate = NOTHING_PASSES
+        if seconds is not None:
+            time.sleep(seconds)
+            way.rate = 0.0
+        _, err = process.communicate(timeout=300)
+    assert "Traceback" not in err
+    if seconds is None:
+        assert process.returncode in (Exit.BAD_LOCATION, Exit.INCOMPLETE), err
+        assert "can't be reached" in err
+    else:
+        assert process.returncode == Exit.COMPLETE, err
+        assert remote_digests(root) == local_bytes
