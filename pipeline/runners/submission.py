@@ -55,8 +55,13 @@ class SubmittedJob:
         return None
 
     def wait(self) -> None:
-        """Return when it is done; raises what the runner raises if it fails."""
-        self.result.wait_until_finish()
+        """Return when it is done; raises what the runner raises if it fails, which names a worker's program that can't be run."""
+        try:
+            self.result.wait_until_finish()
+        except Exception as error:
+            if program := missing_program(self.result):
+                raise RuntimeError(program) from error
+            raise
 
     def stalled(self) -> str | None:
         """Why nothing of it moves at present, as far as its engine tells; None if something does."""
@@ -126,6 +131,13 @@ def only_prepares(options: PipelineOptions) -> str | None:
     if google.template_location:
         return f"the job as a template, {google.template_location}"
     return "a dry run: nothing was sent" if options.view_as(TestOptions).dry_run else None
+
+
+def missing_program(result: Any) -> str | None:
+    """What a job service's messages say of a program that can't be run; its last one names only the error's number."""
+    messages = getattr(result, "_messages", ())  # Beam has no public name for them (2.77)
+    said = (re.search(r'Cannot run program ".*', message.message_response.message_text) for message in messages)
+    return next((match[0] for match in said if match), None)
 
 
 def worker_error(text: str) -> str:

@@ -253,7 +253,8 @@ def test_a_bucket_gone_for_40_s_is_waited_for_and_one_gone_for_good_ends_the_job
 ) -> None:  # fmt: skip
     root = Root(f"{s3_url}/{tmp_path.name}")
     with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as way:
-        given = ["--storage-options", json.dumps({"endpoint_url": f"http://127.0.0.1:{way.server_address[1]}"})]
+        options = {"key": "test", "secret": "test", "endpoint_url": f"http://127.0.0.1:{way.server_address[1]}"}
+        given = ["--storage-options", json.dumps(options)]
         if seconds is None:
             given.append("--number_of_execution_retries=0")  # each attempt waits for a minute
         process = started([*embed_arguments(Path("unused")), "--output", str(root), *given, *flink.beam_options()])

@@ -1,14 +1,18 @@
 """What Flink's REST service is asked about a job: why it does not move, and to cancel it; against a server with its answers."""
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from apache_beam.portability.api import beam_job_api_pb2
 
+from pipeline.runners.beam_options import pipeline_options
 from pipeline.runners.flink_jobs import CONSOLE, cancel_by_console, stalled_on_flink
+from pipeline.runners.submission import SubmittedJob
 
 TASKS = ("created", "scheduled", "deploying", "initializing", "running", "canceling", "finished", "canceled", "failed")
 
@@ -83,3 +87,24 @@ def test_the_job_that_a_console_shows_is_cancelled_while_it_runs(flink: Flink) -
     assert not cancel_by_console("https://console.cloud.google.com/dataflow/jobs/r/1?project=p", "1")
     assert not cancel_by_console(f"http://127.0.0.1:1{CONSOLE}", "NAME_uuid")  # nobody answers
     assert len(flink.cancelled) == 1
+
+
+class Failed:
+    """What Beam's client has of a job that failed: its service's messages, of which it raises the last."""
+
+    def __init__(self, *said: str) -> None:
+        messages = [beam_job_api_pb2.JobMessage(message_text=text) for text in said]
+        self._messages = [beam_job_api_pb2.JobMessagesResponse(message_response=message) for message in messages]
+
+    def wait_until_finish(self) -> None:
+        raise RuntimeError(self._messages[-1].message_response.message_text)
+
+
+def test_a_workers_program_that_can_not_be_run_is_named() -> None:
+    last = "java.io.IOException: error=2, No such file or directory"
+    cause = 'Cannot run program "w": error=2, No such file or directory'
+    options = pipeline_options(["--runner=FlinkRunner"])
+    with pytest.raises(RuntimeError, match=re.escape(cause)):
+        SubmittedJob(Failed(f"Failed\n\tat X\nCaused by: java.io.IOException: {cause}\n\tat Y", last), options).wait()
+    with pytest.raises(RuntimeError, match="ValueError: bad"):
+        SubmittedJob(Failed("ValueError: bad"), options).wait()
