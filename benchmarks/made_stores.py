@@ -43,6 +43,7 @@ class Shape:
     shard_rows: int = 16_384
     compression: str = "none"
     layout: str = "states"
+    words: int = WORDS
 
     @classmethod
     def of_tokens(cls, tokens: int, channels: int) -> "Shape":
@@ -53,7 +54,7 @@ class Shape:
     def name(self) -> str:
         """Of its folder in a cache: different for different contents."""
         return f"{self.sentences}x{self.channels}-{self.dtype}-{'+'.join(self.forms)}-{self.shard_rows}-{self.compression}" + (
-            "-rows" if self.layout == "rows" else ""
+            ("-rows" if self.layout == "rows" else "") + (f"-{self.words}words" if self.words != WORDS else "")
         )
 
 
@@ -99,7 +100,7 @@ def make_store(folder: Path, shape: Shape, states: States | None = None) -> str:
     file = {"url": "made-up.txt", "format": "lines", "guessed": True, "bytes": 0, "version": "", "pieces": 1}
     root.put(layout.INPUTS, encode_inputs([file]))
     zarr_form.create(root, manifest)
-    tokens = made_up_words(WORDS)[np.random.default_rng(2).integers(0, WORDS, edges[-1])].tolist()
+    tokens = made_up_words(shape.words)[np.random.default_rng(2).integers(0, shape.words, edges[-1])].tolist()
     texts = [tokens[first:stop] for first, stop in pairwise(edges.tolist())]
     sentences = support.write_sentences(root, manifest, texts, edges.tolist(), parts)
     ids = support.write_ids(root, manifest)

@@ -60,8 +60,9 @@ def silhouette(vectors: Float, group: Groups) -> float:
     size = member @ counts
     own = (sums * member).sum(axis=1) / np.maximum(size - 1, 1)
     other = np.where(member > 0, np.inf, sums / counts).min(axis=1)
-    worth = (other - own) / np.maximum(np.maximum(other, own), 1e-12)
-    return float(np.where(size > 1, worth, 0).mean())
+    larger = np.maximum(other, own)  # where it is nothing but rounding, all rows are one
+    worth = np.divide(other - own, larger, out=np.zeros_like(larger), where=(size > 1) & (larger > SAME))
+    return float(worth.mean())
 
 
 def _along_principal_axes(units: Float) -> Float:

@@ -4,8 +4,9 @@ Read-only. The page's own files hold nothing of the store and are open; everythi
 the address that is printed (after #, so that it is sent nowhere) and travels in a header. Only requests that name this very
 host are answered, so that no other site's name can be pointed here. The page may load from and ask this server only.
 
-What is asked about vectors is computed one question at a time, in one thread; of those that wait, the newest of its kind is
-answered and the others are refused (429). A plane by UMAP, which takes seconds, has a place and a process of its own.
+Of the questions of a kind one is computed at a time, in one thread; of those that wait the newest is answered and the others are
+refused (429). Neighbours don't wait for a word's maps, which take longer; a plane by UMAP, which takes seconds, has a process of
+its own.
 """
 
 import secrets
@@ -45,7 +46,7 @@ Call = Callable[[Request], Awaitable[Response]]
 def application(service: Service, token: str, hosts: frozenset[str]) -> Starlette:
     """The application. ``hosts``: what a request's Host may say, ports included."""
 
-    vectors, texts, lookups, models, planes = (Turns() for _ in range(5))
+    vectors, words, planes, texts, lookups, models = (Turns() for _ in range(6))
 
     def api(turns: Turns, ask: Callable[[dict[str, str]], Any]) -> Call:
         async def answer(request: Request) -> Response:
@@ -71,7 +72,7 @@ def application(service: Service, token: str, hosts: frozenset[str]) -> Starlett
         Route("/api/search", api(texts, lambda q: service.search(q.get("q", ""), _whole(q, "offset", 0)))),
         Route("/api/sentence", api(lookups, lambda q: service.sentence(_whole(q, "number")))),
         Route("/api/neighbours", api(vectors, neighbours)),
-        Route("/api/word", api(vectors, word)),
+        Route("/api/word", api(words, word)),
         Route("/api/umap", api(planes, lambda q: service.umap(q.get("word", ""), _numbers(q) or ()))),
         Route("/api/pair", api(vectors, lambda q: service.pair(q.get("first", ""), q.get("second", ""), _numbers(q)))),
         Route("/api/embed", embed, methods=["POST"]),

@@ -82,6 +82,10 @@ class Service:
         self.wait()
         self._umap.close()
 
+    def _take_one_thread(self) -> None:
+        """Of BLAS, for what this thread computes; it is not given back, since another thread may compute meanwhile."""
+        self._threads.limit(limits=1)
+
     def about(self) -> dict[str, Any]:
         """What the page's head says."""
         counts, manifest = self._store.manifest.sizes, self._store.manifest
@@ -164,16 +168,16 @@ class Service:
         searcher = self._searcher(approximate)
         n = max(1, min(n, MOST_NEIGHBOURS))
         answer: dict[str, Any] = {"layers": [], "mix": None, "of": len(searcher), "norm": None}
-        with self._threads.limit(limits=1):
-            if layers:
-                for layer, name in enumerate(self._names):
-                    types = layer == 0 and self._kind == "states"
-                    found = searcher.nearest(query, self._alone(layer), n, row, types=types)
-                    answer["layers"].append({"name": name, "found": self._shown(found)})
-            if s is not None and self._kind == "states":
-                weights = self._weights(s)
-                answer["mix"] = self._shown(searcher.nearest(query, weights, n, row))
-                answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
+        self._take_one_thread()
+        if layers:
+            for layer, name in enumerate(self._names):
+                types = layer == 0 and self._kind == "states"
+                found = searcher.nearest(query, self._alone(layer), n, row, types=types)
+                answer["layers"].append({"name": name, "found": self._shown(found)})
+        if s is not None and self._kind == "states":
+            weights = self._weights(s)
+            answer["mix"] = self._shown(searcher.nearest(query, weights, n, row))
+            answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
         return answer
 
     def word(self, word: str, s: Sequence[float], by: str = "", *, layers: bool = True) -> dict[str, Any]:
@@ -187,14 +191,17 @@ class Service:
         if self._kind == "states":
             wanted = {MIX: self._weights(s), **wanted}
         groups = self._groupings.of(by, word, sample.text, indices) if by else None
-        with self._threads.limit(limits=1):
-            maps = [{"name": name, **word_map(sample.mixed(indices, weights), groups)} for name, weights in wanted.items()]
+        self._take_one_thread()
+        maps = [
+            {"name": name, "s": weights, **word_map(sample.mixed(indices, weights), groups)} for name, weights in wanted.items()
+        ]
         points = [self._point(int(i)) for i in indices] if layers else []
         return {"word": word, "found": found, "of": len(sample), "points": points, "maps": maps}
 
     def umap(self, word: str, s: Sequence[float]) -> dict[str, Any]:
         """The same occurrences in a plane by UMAP of one mix."""
         sample, indices, _ = self._occurrences(word)
+        self._take_one_thread()
         vectors = sample.mixed(indices, self._weights(s))
         try:
             return coordinates(self._umap.plane(vectors, principal_plane(vectors)))
@@ -207,8 +214,8 @@ class Service:
         wanted = {name: self._alone(layer) for layer, name in enumerate(self._names)}
         if s is not None and self._kind == "states":
             wanted = {MIX: self._weights(s), **wanted}
-        with self._threads.limit(limits=1):
-            found = cosines(layers, others, np.array(list(wanted.values()), np.float32))
+        self._take_one_thread()
+        found = cosines(layers, others, np.array(list(wanted.values()), np.float32))
         maps = [{"name": name, "cosines": np.round(one, 3).tolist()} for name, one in zip(wanted, found, strict=True)]
         return {"tokens": [own[:PAIR_TOKENS], other[:PAIR_TOKENS]], "of": [len(own), len(other)], "maps": maps}
 

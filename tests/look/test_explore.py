@@ -87,6 +87,8 @@ def test_the_silhouette_is_that_of_cosine_distances() -> None:
     random = np.random.default_rng(1)
     vectors, group = unit(random.standard_normal((50, 6)).astype(np.float32)), random.integers(0, 3, 50)
     assert silhouette(vectors, group) == pytest.approx(metrics.silhouette_score(vectors, group, metric="cosine"), abs=1e-5)
+    same = np.repeat(unit(random.standard_normal((1, 256)).astype(np.float32)), 50, axis=0)  # a word's one vector in layer 0
+    assert silhouette(same, group) == 0
 
 
 def test_the_maps_of_a_word_follow_s(service: Service) -> None:

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import pytest
 
 import elmo_store
 from pipeline.explore import server
+from pipeline.explore.labels import read_labels
 from pipeline.explore.service import Service
 from tests.look import browser
 from tests.pipeline.support import heed_signals
@@ -142,7 +143,7 @@ def test_the_word_map_is_walked_by_arrow_keys_and_read_aloud(page: Any) -> None:
     page.execute_script("document.querySelector('#map [tabindex=\"0\"]').focus()")
     assert page.execute_script("return document.querySelectorAll('#map [tabindex=\"0\"]').length") == 1  # one stop of the Tab key
     assert re.fullmatch(r".*\briver\b.*, cluster [1-5], chosen", focused(page, "ariaLabel"))
-    assert focused(page, "ariaSelected") == "true"
+    assert page.execute_script("return document.activeElement.getAttribute('aria-current')") == "true"
     places = (
         "[...document.querySelectorAll('#map circle')].map(c => [Number(c.getAttribute('cx')), Number(c.getAttribute('cy'))])"
     )
@@ -228,17 +229,191 @@ def test_a_group_is_left_out_by_its_button_and_what_is_shown_is_saved(page: Any,
         assert page.execute_script("return document.querySelector('#senses h3 button').ariaPressed") == pressed
         assert page.execute_script("return document.querySelectorAll('#map circle:not(.off)').length") == kept
         for kind in ("tsv", "json"):
-            keys(page, f"#save-{kind}", ENTER)
-            end, file = time.monotonic() + 20, tmp_path / f"occurrences.{kind}"
-            while not file.exists():
-                assert time.monotonic() < end
-                time.sleep(0.05)
-            lines = file.read_text(encoding="utf-8").splitlines()
+            lines = saved(page, tmp_path, kind).splitlines()
             rows = json.loads(lines[0]) if kind == "json" else lines[1:]
             assert len(rows) == kept
-            file.unlink()
         for button in page.find_elements("css selector", "#senses h3 button"):
             button.send_keys(ENTER)
+    assert browser.console(page) == []
+
+
+@pytest.mark.slow
+def test_labels_from_a_file_are_a_legend_that_filters(page: Any, hostile_store: Path, tmp_path: Path) -> None:
+    store, hostile = elmo_store.open(hostile_store), "<img src=x onerror=document.title='owned'>"
+    lines = [f"{number}\t{hostile if number % 3 else 'plain'}\n" for number in range(270)]
+    (tmp_path / "labels.tsv").write_text("sentence\tsense\n" + "".join(lines))
+    with closing(Service(store, labels=read_labels(str(tmp_path / "labels.tsv"), store))) as service, served(service) as running:
+        opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&by=sense")
+        until(page, "document.querySelectorAll('#senses button').length > 2")
+        legend = [one.text for one in page.find_elements("css selector", "#senses h3 button")]
+        assert [re.sub(": .*", "", one) for one in legend] == [hostile, "plain"]
+        assert all("; of sense " in one.text for one in page.find_elements("css selector", "#maps button"))
+        shown = "return document.querySelectorAll('#map circle:not(.off)').length"
+        n = page.execute_script(shown)
+        keys(page, "#senses h3 button", ENTER)
+        assert page.execute_script(shown) == n - int(legend[0].rpartition(": ")[2].replace(",", ""))
+        assert page.execute_script("return document.querySelectorAll('#map [tabindex=\"0\"]:not(.off)').length") == 1
+        assert "owned" not in page.title
+        assert browser.console(page) == []
+
+
+def saved(driver: Any, folder: Path, kind: str) -> str:
+    """What the button for that kind of file downloads."""
+    keys(driver, f"#save-{kind}", ENTER)
+    end, file = time.monotonic() + 20, folder / f"occurrences.{kind}"
+    while not file.exists():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    text = file.read_text(encoding="utf-8")
+    file.unlink()
+    return text
+
+
+def points(condition: str) -> str:
+    """Which points of the large map are so, in the page's language."""
+    return f"[...document.querySelectorAll('#map circle')].flatMap((c, i) => {condition} ? [i] : [])"
+
+
+SELECTED = points("c.getAttribute('aria-selected') === 'true'")
+SPACE, SHIFT, CONTROL, ESCAPE = "\ue00d", "\ue008", "\ue009", "\ue00c"
+
+
+@pytest.mark.slow
+def test_points_are_selected_by_lasso_and_by_keyboard_and_read_by_python(
+    page: Any, running: Running, hostile_store: Path, tmp_path: Path
+) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&layer=layer+1&s=1,2,1&gamma=2")
+    until(page, "document.querySelector('#senses button')")
+    page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    page.execute_script("document.querySelector('#map [tabindex=\"0\"]').focus()")
+    browser.press(page, SPACE)
+    assert len(page.execute_script(f"return {SELECTED}")) == 1
+    ActionChains(page).key_down(SHIFT).send_keys(LEFT, LEFT).key_up(SHIFT).perform()
+    walked = page.execute_script(f"return {SELECTED}")
+    assert len(walked) == 3
+    assert page.find_element("css selector", "#selected").text.startswith("3 of ")
+    rows = [line.split("\t") for line in saved(page, tmp_path, "tsv").splitlines()]
+    assert rows[0][:3] == ["sentence", "token", "group"]
+    store = elmo_store.open(hostile_store)
+    assert [store.sentence(int(row[0])).tokens[int(row[1])] for row in rows[1:]] == ["river"] * 3
+    keys(page, "#unselect", ENTER)
+    assert page.execute_script(f"return {SELECTED}") == []
+
+    # By the pointer: around two points that lie apart from each other; a drag opens nothing.
+    where = page.find_element("css selector", "#where").text
+    page.find_element("xpath", "//div[@class='plane'][1]//button[text()='lasso']").click()
+    page.execute_script("document.querySelector('#map').scrollIntoView({block: 'center'})")
+    box = page.find_element("css selector", "#map")
+    width, height = box.size["width"], box.size["height"]
+    pointer = ActionChains(page).move_to_element_with_offset(box, -width // 2 + 3, -height // 2 + 3).click_and_hold()
+    for x, y in ((width // 2, 0), (0, height - 6), (-width // 2, 0)):
+        pointer.move_by_offset(x, y)
+    pointer.release().perform()
+    left, near = points("c.cx.baseVal.value < 300"), points("Math.abs(c.cx.baseVal.value - 300) < 12")
+    chosen, half, edge = (set(page.execute_script(f"return {one}")) for one in (SELECTED, left, near))
+    assert chosen ^ half <= edge
+    assert chosen
+    assert page.execute_script("return document.querySelectorAll('.lasso').length") == 0
+    assert page.find_element("css selector", "#where").text == where
+    names: dict[str, Any] = {}
+    exec(saved(page, tmp_path, "py"), names)
+    assert [store.tokens(slice(row, row + 1)) for row in names["rows"]] == [["river"]] * len(chosen)
+    assert len(names["groups"]) == len(chosen)
+    states = store.read(rows=names["rows"])
+    assert np.array_equal(names["vectors"], elmo_store.ScalarMix(s=[0, 1, 0])(states=states))
+    assert browser.console(page) == []
+
+
+@pytest.mark.slow
+def test_a_map_is_zoomed_and_what_is_in_view_selected(page: Any, running: Running) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+
+    opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&layer=layer+1")
+    until(page, "document.querySelector('#senses button')")
+    page.execute_script("document.querySelector('#map [tabindex=\"0\"]').focus()")
+    zoom, n = "return document.querySelector('#map').dataset.zoom", "return document.querySelectorAll('#map circle').length"
+    ActionChains(page).key_down(CONTROL).send_keys("a").key_up(CONTROL).perform()
+    assert len(page.execute_script(f"return {SELECTED}")) == page.execute_script(n)
+    browser.press(page, "+", "+", "+")
+    assert page.execute_script(zoom) == "3.38"
+    ActionChains(page).key_down(CONTROL).send_keys("a").key_up(CONTROL).perform()
+    assert 0 < len(page.execute_script(f"return {SELECTED}")) < page.execute_script(n)
+    for _ in range(30):  # a point that is walked to is in view
+        browser.press(page, LEFT)
+    x, y = page.execute_script("return ['cx', 'cy'].map((name) => Number(document.activeElement.getAttribute(name)))")
+    assert -16 <= x <= 616
+    assert -16 <= y <= 416
+    browser.press(page, "0", ESCAPE)
+    assert page.execute_script(zoom) == "1.00"
+    assert page.execute_script(f"return {SELECTED}") == []
+    keys(page, "#planes button[title='zoom in']", ENTER)
+    assert page.execute_script(zoom) == "1.50"
+    where = page.find_element("css selector", "#where").text
+    ActionChains(page).drag_and_drop_by_offset(page.find_element("css selector", "#map"), 60, 30).perform()  # moves it
+    assert page.find_element("css selector", "#where").text == where
+    assert browser.console(page) == []
+
+
+@pytest.mark.slow
+def test_two_maps_stand_side_by_side_by_pca_or_umap(page: Any, running: Running) -> None:
+    opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&layer=layer+1")
+    until(page, "document.querySelector('#senses button')")
+    assert not page.find_element("css selector", "#map2").is_displayed()
+    pick(page, "#beside", "layer 2")
+    places = "[...document.querySelectorAll('{} circle')].map(c => c.getAttribute('cx') + ' ' + c.getAttribute('cy')).join()"
+    first, second = (page.execute_script(f"return {places.format(one)}") for one in ("#map", "#map2"))
+    assert first != second
+    note = page.find_element("css selector", "#map2-note").text
+    assert re.fullmatch(r"layer 2: .* of the variance is in this plane\. In the colours of layer 1\.", note)
+    page.execute_script("document.querySelector('#map2 [tabindex=\"0\"]').focus()")
+    browser.press(page, SPACE)
+    assert len(page.execute_script(f"return {SELECTED}")) == 1  # in the other one, too
+    pytest.importorskip("umap", reason="umap-learn is not installed: pip install '.[umap]'")
+    pick(page, "#projection", "umap")
+    for one in ("#map", "#map2"):
+        until(page, f"document.querySelector('{one}-note').textContent.includes('by UMAP.')", 240)
+    assert page.execute_script(f"return {places.format('#map')}") != first
+    assert browser.console(page) == []
+
+
+def pick(driver: Any, selector: str, value: str) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    Select(driver.find_element("css selector", selector)).select_by_value(value)
+
+
+@pytest.mark.slow
+def test_two_sentences_are_compared_by_search_and_by_a_neighbour(page: Any, running: Running) -> None:
+    opened(page, f"{running.url}/#{running.token}?sentence=5&word=8")
+    until(page, "document.querySelectorAll('#lists li').length === 32")
+    keys(page, "#pair-q", "#3", ENTER)
+    until(page, "document.querySelectorAll('#heat tbody tr').length === 9")
+    cells = "[...document.querySelectorAll('#heat tbody tr')].map(r => [...r.querySelectorAll('td')].map(c => c.textContent))"
+    text = page.execute_script(f"return {cells}")
+    assert np.shape(text) == (9, 9)
+    assert all(re.fullmatch(r"−?(1\.00|\.\d\d)", one) for line in text for one in line)
+    assert page.execute_script("return document.querySelectorAll('#heats canvas').length") == 4
+    assert "rows are the words of #5, columns those of #3" in page.find_element("css selector", "#pair-note").text
+    keys(page, "#heats button:nth-child(3)", ENTER)
+    until(page, "document.querySelector('#pair-note').textContent.includes('layer 1')")
+    assert page.execute_script(f"return {cells}") != text
+    keys(page, "#heats button:nth-child(1)", ENTER)
+    keys(page, "#sliders input", *[LEFT] * 100)  # s of layer 0 becomes 0
+    until(page, "document.body.dataset.paired === '5,3,0,1,1'")
+    assert page.execute_script(f"return {cells}") != text
+    page.find_element("css selector", "#comparing").click()
+    keys(page, "#mix li:nth-child(2) button", ENTER)
+    until(page, "document.querySelector('#pair-note').textContent.includes('columns those of #3') === false")
+    assert page.find_element("css selector", "#where").text.startswith("#5,")
+    caption = page.find_element("css selector", "#pair-note").text
+    page.refresh()
+    until(page, f"document.querySelector('#pair-note')?.textContent === {caption!r}")
+    keys(page, "#pair-q", "river", ENTER)
+    until(page, "document.querySelectorAll('#pair-hits button').length === 5")
+    browser.press(page, ENTER)
+    until(page, "document.querySelectorAll('#pair-hits button').length === 0")
     assert browser.console(page) == []
 
 
@@ -271,8 +446,10 @@ def test_everything_has_contrast_with_the_pointer_on_it_too(running: Running, tm
     from selenium.webdriver.common.action_chains import ActionChains
 
     with browser.chromium(tmp_path, dark=dark) as driver:
-        opened(driver, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
+        opened(driver, f"{running.url}/#{running.token}?q=money&sentence=5&word=8&with=6")
         until(driver, "document.querySelector('#maps button') && document.querySelectorAll('#lists li').length === 32")
+        until(driver, "document.querySelector('#heat td')")
+        pick(driver, "#beside", "layer 1")
         for pointed in (
             "#tokens [aria-pressed=true]",
             "#tokens button",
@@ -280,6 +457,10 @@ def test_everything_has_contrast_with_the_pointer_on_it_too(running: Running, tm
             "#lists button",
             "#maps button",
             "#even",
+            "#senses h3 button",
+            "#map circle:last-child",
+            "#heats button",
+            "#planes button",
         ):
             ActionChains(driver).move_to_element(driver.find_element("css selector", pointed)).perform()
             assert driver.execute_script(f"return document.querySelector('{pointed}').matches(':hover')")

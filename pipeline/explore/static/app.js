@@ -1,32 +1,33 @@
 // The explorer's page. Text of the store reaches the document as text nodes only, each in a direction of its own.
 
-import { $, ask, attempt, count, element, goTo, newest, place, token, visible, words } from "./page.js";
+import { $, ask, attempt, count, decimal, element, goTo, newest, place, token, visible, words } from "./page.js";
+import { finder, norm } from "./find.js";
 import { occurrence, wordMaps } from "./maps.js";
+import { mixer } from "./mixer.js";
+import { pairMaps } from "./pair.js";
 
-// What the address says, beside what was answered: asked, sentence or text, at (its word), s, gamma and layer are the place.
-const state = { about: null, asked: "", offset: 0, sentence: null, text: null, at: null, s: [], gamma: 1, layer: "", chosen: null, word: null };
-let [set, opened, whole] = [[], 0, true]; // the sliders; how often a sentence was opened; whether the layers' lists are wanted, too
-
-const shares = () => {
-  const total = state.s.reduce((sum, one) => sum + one, 0) || 1;
-  return state.s.map((one) => one / total);
-};
+// What the address says, beside what was answered: asked, sentence or text, at (its word), the mix, layer, by, with are the place.
+const state = { about: null, asked: "", sentence: null, text: null, key: null, at: null, layer: "", chosen: null, word: null };
+let [mix, opened, whole] = [null, 0, true]; // how often a sentence was opened; whether the layers' lists are wanted, too
 
 function remember(entry) {
-  const { asked: q, sentence, text, at: word, gamma, layer } = state;
-  const s = state.s.every((one) => one === 1) ? "" : state.s.join(",");
-  goTo({ q, sentence, text, word, s, gamma: gamma === 1 ? "" : gamma, layer }, entry);
+  const { asked: q, sentence, text, at: word, layer } = state;
+  const [s, gamma] = [mix.isEven() ? "" : mix.s.join(","), mix.gamma === 1 ? "" : mix.gamma];
+  goTo({ q, sentence, text, word, s, gamma, layer, by: $("by").value, with: pair.second() }, entry);
 }
 
 const maps = wordMaps({
-  asked: () => ({ word: state.word, s: state.s.join(","), row: state.chosen, shares: shares().map((one) => one.toFixed(2)).join(" ") }),
+  asked: () => ({ word: state.word, s: mix.s.join(","), gamma: mix.gamma, row: state.chosen, shares: mix.shares().map((one) => one.toFixed(2)).join(" ") }),
   chosen: () => state.layer,
   choose(name) {
     state.layer = name;
     remember(true);
   },
+  about: () => state.about,
   open: (number, row) => open(number, row),
 });
+const pair = pairMaps({ asked: () => ({ sentence: state.key, s: mix.s.join(",") }), changed: () => remember(true) });
+const find = finder((number) => open(number));
 
 async function about() {
   const found = (state.about = await ask("about"));
@@ -44,85 +45,14 @@ async function about() {
     ...(found.problem ? [" ", words(found.problem)] : []),
   );
   $("approx-box").hidden = found.index === null;
-  if (!state.s.length) {
-    sliders(found);
+  if (!mix) {
+    mix = mixer(found.layers, found.kind === "states", moved);
     $("by").append(...found.fields.map((name) => element("option", { value: name }, visible(name))));
     $("by-box").hidden = !found.fields.length;
   }
   if (found.reading) return void setTimeout(() => attempt(about), 700);
   document.body.dataset.sample = "ready";
   anew();
-}
-
-function sliders(found) {
-  state.s = found.layers.map(() => 1);
-  if (found.kind !== "states") return;
-  const add = (label, kind, most, change) => {
-    const input = element("input", { type: "range", className: kind, min: 0, max: most, step: 0.01, value: 1, ariaLabel: label });
-    input.addEventListener("input", () => {
-      change(Number(input.value));
-      showShares();
-      moved();
-    });
-    $("sliders").append(element("label", {}, label, input, element("output", {}, "1.00")));
-    return (value) => {
-      input.value = value;
-      change(Number(input.value));
-    };
-  };
-  set = found.layers.map((name, k) => add(`s of ${name}`, `a${k % 5}`, 1, (value) => (state.s[k] = value)));
-  set.push(add("γ", "plain", 4, (value) => (state.gamma = value)));
-  $("even").addEventListener("click", () => {
-    mix();
-    moved();
-  });
-  $("shares").append(...found.layers.map((_, k) => element("i", { className: `k${k % 5}` })));
-  mix();
-}
-
-// Sets the sliders: all alike, or as a place says.
-function mix(s = [], gamma = 1) {
-  set.forEach((one, k) => one(k < state.s.length ? (s[k] ?? 1) : gamma));
-  showShares();
-}
-
-// What the sliders come to: s is 1 together.
-function showShares() {
-  const shown = [...shares(), state.gamma];
-  document.querySelectorAll("#sliders output").forEach((output, k) => (output.textContent = shown[k].toFixed(2)));
-  [...$("shares").children].forEach((part, k) => (part.style.width = `${100 * shown[k]}%`));
-}
-
-const norm = (text) => text.toLowerCase().split(/\s+/).filter(Boolean).join(" ");
-
-// What was looked for, marked; what stands far before it is left out.
-function marked(tokens, asked) {
-  const text = tokens.join(" ");
-  const at = asked ? ` ${norm(text)} `.indexOf(` ${asked} `) : -1;
-  const from = at >= 0 || !asked ? at : text.toLowerCase().indexOf(asked);
-  if (from < 0 || text.length !== text.toLowerCase().length) return [words(text)];
-  const cut = from > 60 ? text.indexOf(" ", from - 40) + 1 : 0;
-  const to = from + asked.length;
-  return [words((cut ? "… " : "") + text.slice(cut, from)), element("mark", {}, words(text.slice(from, to))), words(text.slice(to))];
-}
-
-async function find(more = false) {
-  state.offset = more ? state.offset + 30 : 0;
-  const { asked, offset } = state;
-  const found = await ask("search", { q: asked, offset });
-  if (asked !== state.asked || offset !== state.offset) return []; // something newer was asked for meanwhile
-  const looked = /^(#[0-9,]+|id:.*)$/.test(asked.trim()) ? "" : norm(asked);
-  const items = found.hits.map((hit) => {
-    const text = element("span", {}, element("small", {}, "#", String(hit.number), " "), ...marked(hit.tokens, looked));
-    const button = element("button", { type: "button" }, text);
-    button.addEventListener("click", () => attempt(() => open(hit.number)));
-    return element("li", {}, button);
-  });
-  if (!more) $("hits").replaceChildren();
-  $("hits").append(...items);
-  if (!items.length && !more) $("hits").append(element("li", {}, "no sentence has that"));
-  $("more").hidden = !found.more;
-  return found.hits;
 }
 
 // A sentence of the store; ``row`` of it, or its word ``at``, is chosen as if clicked. ``entry``: a new one of the history.
@@ -133,7 +63,7 @@ async function open(number, row = null, { at = null, entry = true } = {}) {
   $("where").replaceChildren(`#${found.number}, `, words(found.id), ", from ", words(found.source.split("/").pop()), ` (${found.position})`);
   for (const [name, value] of Object.entries(found.fields)) $("where").append("; ", words(name), ": ", words(value));
   $("where").title = visible(found.source);
-  Object.assign(state, { sentence: found.number, text: null });
+  Object.assign(state, { sentence: found.number, key: String(found.number), text: null });
   show(found, (i) => String(found.first_row + i), row === null ? at : row - found.first_row, entry);
 }
 
@@ -143,7 +73,7 @@ async function own(text, { at = null, entry = true } = {}) {
   if (mine !== opened) return;
   $("where").textContent = "A sentence of your own: choose one of its words.";
   $("where").title = "";
-  Object.assign(state, { sentence: null, text });
+  Object.assign(state, { sentence: null, key: found.own, text });
   show(found, (i) => `${found.own}:${i}`, at, entry);
 }
 
@@ -173,6 +103,8 @@ function show(found, key, at, entry) {
   $("hint").hidden = false;
   $("code").textContent = found.code.split("\n").map(visible).join("\n"); // line ends of code stay
   $("code-box").hidden = false;
+  $("pair").hidden = !found.tokens.length;
+  pair.refresh();
   const shown = buttons[at] ?? buttons.find((button) => button.className === "hit");
   if (shown) $("tokens").scrollTop = shown.offsetTop - $("tokens").offsetTop - 8;
   if (at === null || !buttons[at]) return remember(entry);
@@ -197,10 +129,11 @@ const neighbours = newest(async () => {
   if (token === null) return;
   whole = false;
   const began = performance.now();
-  const found = await ask("neighbours", { token, s: state.s.join(","), layers: layers ? "1" : "0", approximate });
+  const found = await ask("neighbours", { token, s: mix.s.join(","), layers: layers ? "1" : "0", approximate });
   if (token !== state.chosen) return; // which asks again
+  const take = (number, row) => ($("comparing").checked ? pair.choose(number) : open(number, row));
   const box = (id, className, name, list) => {
-    const items = list.map((one) => element("li", {}, occurrence(one, one.cosine.toFixed(3), open)));
+    const items = list.map((one) => element("li", {}, occurrence(one, decimal(one.cosine, 3), take)));
     return element("div", { id, className }, element("h3", {}, words(name)), element("ol", {}, ...items));
   };
   const { kind } = state.about;
@@ -209,7 +142,7 @@ const neighbours = newest(async () => {
   $("mix")?.remove();
   if (found.mix) {
     $("lists").prepend(box("mix", "", "the mix", found.mix));
-    $("norm").textContent = `norm of the chosen word’s mix: ${(state.gamma * found.norm).toFixed(3)}`;
+    $("norm").textContent = `norm of the chosen word’s mix: ${(mix.gamma * found.norm).toFixed(3)}`;
   }
   $("of").textContent =
     `cosine, over ${count(found.of)} rows${approximate === "1" ? ", approximate" : ", exact"}; ` +
@@ -234,6 +167,7 @@ function moved() {
     neighbours();
     maps.refresh();
   }
+  pair.refresh();
   clearTimeout(waiting);
   waiting = setTimeout(() => remember(false), 200);
 }
@@ -242,11 +176,13 @@ $("find").addEventListener("submit", (event) => {
   event.preventDefault();
   state.asked = $("q").value;
   remember(true);
-  attempt(() => find());
+  attempt(() => find(state.asked));
 });
-$("more").addEventListener("click", () => attempt(() => find(true)));
 $("approx").addEventListener("change", anew);
-$("by").addEventListener("change", maps.anew);
+$("by").addEventListener("change", () => {
+  remember(true);
+  maps.anew();
+});
 $("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address holds the token
   $("sentence").focus();
@@ -275,15 +211,19 @@ $("own").addEventListener("submit", (event) => {
 async function restore(first) {
   const said = place();
   const number = (name) => (said.has(name) ? Number(said.get(name)) : null);
-  mix((said.get("s") ?? "").split(",").filter(Boolean).map(Number), number("gamma") ?? 1);
+  mix.set((said.get("s") ?? "").split(",").filter(Boolean).map(Number), number("gamma") ?? 1);
   state.layer = said.get("layer") ?? "";
+  const by = said.get("by") ?? "";
+  const regrouped = by !== $("by").value;
+  $("by").value = state.about.fields.includes(by) ? by : "";
   const asked = said.get("q") ?? "";
   let hits = null;
   if (first || asked !== state.asked) {
     $("q").value = state.asked = asked;
-    hits = await find();
+    hits = await find(asked);
   }
   const at = number("word");
+  pair.restore(number("with"));
   if (said.has("text")) {
     $("text").value = said.get("text");
     if (said.get("text") !== state.text || at !== state.at) await own(said.get("text"), { at, entry: false });
@@ -291,6 +231,7 @@ async function restore(first) {
     if (number("sentence") !== state.sentence || at !== state.at) await open(number("sentence"), null, { at, entry: false });
   } else if (hits?.length) await open(hits[0].number, null, { entry: false });
   else if (first) $("where").textContent = "There is no sentence.";
+  if (regrouped && !first) await maps.anew();
   maps.redraw();
   moved();
 }

@@ -1,0 +1,53 @@
+// The sliders of s and γ.
+
+import { $, element } from "./page.js";
+
+// A mix of these layers, which the sliders change; without sliders where a store's columns are mixes. ``moved()`` is called after.
+export function mixer(layers, sliders, moved) {
+  const mix = { s: layers.map(() => 1), gamma: 1, shares, set, isEven: () => mix.s.every((one) => one === 1) };
+  const setters = [];
+
+  // What the sliders come to: s is 1 together.
+  function shares() {
+    const total = mix.s.reduce((sum, one) => sum + one, 0) || 1;
+    return mix.s.map((one) => one / total);
+  }
+
+  function show() {
+    const shown = [...shares(), mix.gamma];
+    document.querySelectorAll("#sliders output").forEach((output, k) => (output.textContent = shown[k].toFixed(2)));
+    [...$("shares").children].forEach((part, k) => (part.style.width = `${100 * shown[k]}%`));
+  }
+
+  // All alike, or as a place says.
+  function set(s = [], gamma = 1) {
+    setters.forEach((one, k) => one(k < mix.s.length ? (s[k] ?? 1) : gamma));
+    show();
+  }
+
+  function add(label, kind, most, change) {
+    const input = element("input", { type: "range", className: kind, min: 0, max: most, step: 0.01, value: 1, ariaLabel: label });
+    input.addEventListener("input", () => {
+      change(Number(input.value));
+      show();
+      moved();
+    });
+    $("sliders").append(element("label", {}, label, input, element("output", {}, "1.00")));
+    setters.push((value) => {
+      input.value = value;
+      change(Number(input.value));
+    });
+  }
+
+  if (sliders) {
+    layers.forEach((name, k) => add(`s of ${name}`, `a${k % 5}`, 1, (value) => (mix.s[k] = value)));
+    add("γ", "plain", 4, (value) => (mix.gamma = value));
+    $("shares").append(...layers.map((_, k) => element("i", { className: `k${k % 5}` })));
+    $("even").addEventListener("click", () => {
+      set();
+      moved();
+    });
+    show();
+  }
+  return mix;
+}

@@ -1,0 +1,113 @@
+// Two sentences, token by token: a heatmap of cosines by the mix and by each layer, one of them as a table.
+
+import { $, ask, attempt, decimal, element, newest, visible, words } from "./page.js";
+import { hitItems } from "./find.js";
+
+const MOST_HITS = 5, CELL = 6; // pixels of a token in a small heatmap
+
+// ``asked()``: {sentence: a number or an own sentence's key, s}; ``changed()`` when another second sentence is chosen.
+export function pairMaps({ asked, changed }) {
+  let [second, found, chosen] = [null, null, ""];
+
+  const refresh = newest(async () => {
+    const { sentence, s } = asked();
+    if (second === null || sentence === null) return;
+    const wanted = second;
+    const answer = await ask("pair", { first: sentence, second: wanted, s });
+    if (asked().sentence !== sentence || second !== wanted) return;
+    found = { ...answer, first: String(sentence).startsWith("own") ? "your sentence" : `#${sentence}`, second: `#${wanted}` };
+    draw();
+    document.body.dataset.paired = `${sentence},${wanted},${s}`;
+  });
+
+  const large = () => found.maps.find((map) => map.name === chosen) ?? found.maps[0];
+
+  function draw() {
+    $("pair-said").hidden = false;
+    $("heats").replaceChildren(...found.maps.map(small));
+    $("heat").replaceChildren(...table(large()));
+  }
+
+  function small(map) {
+    const [rows, columns] = found.tokens.map((tokens) => tokens.length);
+    const canvas = element("canvas", { width: columns * CELL, height: rows * CELL });
+    canvas.ariaHidden = "true";
+    const style = getComputedStyle(document.documentElement);
+    const pen = canvas.getContext("2d");
+    map.cosines.forEach((line, i) => line.forEach((value, j) => {
+      pen.globalAlpha = Math.abs(value);
+      pen.fillStyle = style.getPropertyValue(value < 0 ? "--s1" : "--s0");
+      pen.fillRect(j * CELL, i * CELL, CELL, CELL);
+    }));
+    const [value, i, j] = highest(map);
+    const says = element("span", {}, element("b", {}, words(map.name)), element("br"), `highest ${decimal(value)}: `,
+      words(found.tokens[0][i]), " – ", words(found.tokens[1][j]));
+    const button = element("button", { type: "button", ariaPressed: String(map === large()) }, canvas, says);
+    button.addEventListener("click", () => {
+      chosen = map.name;
+      draw();
+      [...$("heats").children].find((one) => one.ariaPressed === "true")?.focus();
+    });
+    return button;
+  }
+
+  // Rows are the words of the first sentence, columns those of the second.
+  function table(map) {
+    const cut = (which) => (found.tokens[which].length < found.of[which] ? `, the first ${found.tokens[which].length} of ${found.of[which]} words` : "");
+    $("pair-note").textContent = `Cosines by ${visible(map.name)}: rows are the words of ${found.first}${cut(0)}, ` +
+      `columns those of ${found.second}${cut(1)}. A frame marks each row’s highest.`;
+    const head = element("tr", {}, element("td"), ...found.tokens[1].map((token) => element("th", { scope: "col" }, element("span", {}, words(token)))));
+    const body = map.cosines.map((line, i) => {
+      const best = line.indexOf(Math.max(...line));
+      const cells = line.map((value, j) => {
+        const cell = element("td", { className: j === best ? "best" : "" }, decimal(value).replace("0.", "."));
+        cell.style.backgroundColor = `color-mix(in srgb, var(${value < 0 ? "--s1" : "--s0"}) ${Math.round(50 * Math.abs(value))}%, var(--paper))`;
+        return cell;
+      });
+      return element("tr", {}, element("th", { scope: "row" }, words(found.tokens[0][i])), ...cells);
+    });
+    return [element("thead", {}, head), element("tbody", {}, ...body)];
+  }
+
+  function choose(number) {
+    second = number;
+    $("pair-hits").replaceChildren();
+    changed();
+    return refresh();
+  }
+
+  $("pair-find").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const wanted = $("pair-q").value;
+    attempt(async () => {
+      const hits = (await ask("search", { q: wanted })).hits.slice(0, MOST_HITS);
+      if (hits.length === 1) return choose(hits[0].number);
+      $("pair-hits").replaceChildren(...hitItems(hits, wanted, choose));
+      if (hits.length) $("pair-hits").querySelector("button").focus();
+      else $("pair-hits").append(element("li", {}, "no sentence has that"));
+    });
+  });
+
+  return {
+    refresh,
+    second: () => second,
+    choose(number) {
+      $("pair").hidden = false;
+      $("pair").scrollIntoView({ block: "nearest" });
+      return choose(number);
+    },
+    restore(number) {
+      if (number !== second) {
+        [second, found] = [number, null];
+        $("pair-said").hidden = true;
+      }
+      return refresh();
+    },
+  };
+}
+
+function highest(map) {
+  let best = [-Infinity, 0, 0];
+  map.cosines.forEach((line, i) => line.forEach((value, j) => value > best[0] && (best = [value, i, j])));
+  return best;
+}

@@ -1,0 +1,170 @@
+// One large map of points: walked by arrow keys, zoomed, dragged, selected by a lasso or from the keyboard.
+
+import { drags, within } from "./drags.js";
+import { drawn, element, visible, words } from "./page.js";
+
+const WIDTH = 600, HEIGHT = 400, EDGE = 16, MOST = 60;
+const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
+const ZOOMS = { "+": 1.5, "=": 1.5, "-": 1 / 1.5, "0": 0 };
+
+// ``id`` of the drawing; ``open(i)`` a point, ``selected`` a set of points that all planes share, ``changed()`` it.
+export function plane(id, { open, selected, changed }) {
+  const note = element("p", { className: "note", id: `${id}-note` });
+  const said = element("p", { className: "said", id: `${id}-said` });
+  const svg = drawn("svg", { id, viewBox: `${-EDGE} ${-EDGE} ${WIDTH + 2 * EDGE} ${HEIGHT + 2 * EDGE}`, role: "listbox", "aria-multiselectable": true,
+    "aria-labelledby": `h-word ${id}-note`, "aria-describedby": "map-keys" });
+  const button = (text, label, work) => {
+    const made = element("button", { type: "button", ariaLabel: label, title: label }, text);
+    made.addEventListener("click", work);
+    return made;
+  };
+  const lasso = button("lasso", "lasso: drag around points to select them", () => hold(lasso.ariaPressed !== "true"));
+  const tools = element("p", { className: "tools", role: "group", ariaLabel: "view" }, lasso, button("+", "zoom in", () => zoom(1.5)),
+    button("−", "zoom out", () => zoom(1 / 1.5)), button("all", "the whole map", () => zoom(0)));
+  const figure = element("div", { className: "plane" }, tools, svg, note, said);
+
+  let [points, at, circles, shown] = [[], [], [], () => true];
+  let view = { k: 1, x: 0, y: 0 }; // a point is drawn at k · at + (x, y)
+
+  const seen = ([x, y]) => [view.k * x + view.x, view.k * y + view.y];
+  const all = () => circles.map((_, i) => i).filter(shown);
+  const inView = (i) => seen(at[i]).every((value, axis) => value >= -EDGE && value <= [WIDTH, HEIGHT][axis] + EDGE);
+
+  function hold(on) {
+    lasso.ariaPressed = String(on);
+    svg.classList.toggle("held", on || view.k > 1);
+  }
+
+  function look(next) {
+    const k = Math.min(MOST, Math.max(1, next.k));
+    const within = (value, size) => Math.min(0, Math.max(size * (1 - k), value));
+    view = { k, x: within(next.x, WIDTH), y: within(next.y, HEIGHT) };
+    circles.forEach((circle, i) => {
+      const [x, y] = seen(at[i]);
+      circle.setAttribute("cx", x.toFixed(1));
+      circle.setAttribute("cy", y.toFixed(1));
+    });
+    svg.dataset.zoom = k.toFixed(2);
+    hold(lasso.ariaPressed === "true");
+  }
+
+  // ``factor`` 0 shows the whole map.
+  function zoom(factor, [x, y] = [WIDTH / 2, HEIGHT / 2]) {
+    const k = factor ? Math.min(MOST, Math.max(1, view.k * factor)) : 1;
+    look({ k, x: x - ((x - view.x) * k) / view.k, y: y - ((y - view.y) * k) / view.k });
+  }
+
+  function tell(i) {
+    const point = points[i];
+    if (point) said.replaceChildren(words(point.before), " ", element("b", {}, words(point.word)), " ", words(point.after));
+  }
+
+  // One point is in the order of the Tab key; a point out of view is brought into its middle.
+  function stand(from, to) {
+    circles[from]?.setAttribute("tabindex", -1);
+    circles[to].setAttribute("tabindex", 0);
+    if (!inView(to)) look({ k: view.k, x: WIDTH / 2 - view.k * at[to][0], y: HEIGHT / 2 - view.k * at[to][1] });
+    circles[to].focus({ preventScroll: view.k > 1 });
+    tell(to);
+  }
+
+  function select(chosen, more) {
+    if (!more) selected.clear();
+    chosen.forEach((i) => selected.add(i));
+    changed();
+  }
+
+  function walk(event, here) {
+    const there = event.key in ARROWS ? towards(at, here, ARROWS[event.key], shown) : all().at(event.key === "Home" ? 0 : -1);
+    if (event.shiftKey) select([here, there], true);
+    stand(here, there);
+  }
+
+  svg.addEventListener("keydown", (event) => {
+    const here = circles.indexOf(event.target);
+    const command = event.ctrlKey || event.metaKey;
+    if (here < 0 || event.altKey) return;
+    if (event.key.toLowerCase() === "a" && command) select(all().filter(inView));
+    else if (command) return;
+    else if (event.key === "Enter") open(here);
+    else if (event.key === "Escape") select([]);
+    else if (event.key === " ") {
+      selected.has(here) ? selected.delete(here) : selected.add(here);
+      changed();
+    } else if (event.key in ARROWS || event.key === "Home" || event.key === "End") walk(event, here);
+    else if (event.key in ZOOMS) zoom(ZOOMS[event.key], seen(at[here]));
+    else return;
+    event.preventDefault();
+  });
+
+  const where = (event) => {
+    const box = svg.getBoundingClientRect();
+    const scale = (WIDTH + 2 * EDGE) / box.width;
+    return [(event.clientX - box.left) * scale - EDGE, (event.clientY - box.top) * scale - EDGE];
+  };
+  const wasDragged = drags(svg, {
+    where, isLasso: () => lasso.ariaPressed === "true", view: () => view, look, zoom,
+    enclosed: (path, more) => select(all().filter((i) => within(path, seen(at[i]))), more),
+  });
+  svg.addEventListener("click", (event) => !wasDragged() && points[circles.indexOf(event.target)] && open(circles.indexOf(event.target)));
+  svg.addEventListener("pointerover", (event) => tell(circles.indexOf(event.target)));
+
+  // Points at their places in a map, in the colours of groups; the chosen one has the Tab key's stop.
+  function draw(found, map, groups, chosen, text) {
+    const focused = circles.indexOf(document.activeElement);
+    const mine = Math.max(0, found.findIndex((point) => String(point.row) === chosen));
+    note.textContent = text;
+    if (points !== found) look({ k: 1, x: 0, y: 0 });
+    [points, at] = [found, places(map, WIDTH, HEIGHT)];
+    circles = points.map((point, i) => {
+      const own = String(point.row) === chosen;
+      const label = `${visible(`${point.before} ${point.word} ${point.after}`)}, ${visible(groups.names[groups.group[i]])}${own ? ", chosen" : ""}`;
+      const circle = drawn("circle", { r: points.length > 300 ? 4 : 6, class: `g${groups.group[i]}${own ? " chosen" : ""}`, tabindex: i === mine ? 0 : -1, role: "option", "aria-label": label });
+      if (own) circle.setAttribute("aria-current", "true");
+      return circle;
+    });
+    look(view);
+    svg.replaceChildren(...circles);
+    if (focused >= 0) stand(mine, Math.min(focused, circles.length - 1));
+  }
+
+  // Which points are shown, and which are selected.
+  function mark(isShown) {
+    shown = isShown;
+    svg.classList.toggle("some", selected.size > 0);
+    circles.forEach((circle, i) => {
+      circle.classList.toggle("off", !isShown(i));
+      circle.classList.toggle("in", selected.has(i));
+      circle.setAttribute("aria-selected", String(selected.has(i)));
+    });
+    const stop = circles.findIndex((circle) => circle.getAttribute("tabindex") === "0");
+    if (all().length && !shown(stop)) {
+      circles[stop].setAttribute("tabindex", -1);
+      circles[all()[0]].setAttribute("tabindex", 0);
+    }
+  }
+
+  hold(false);
+  return { figure, draw, mark };
+}
+
+// A map's points in a box of that size, from its top left.
+export function places(map, width, height) {
+  const range = (values) => {
+    const low = values.reduce((a, b) => Math.min(a, b));
+    return [low, values.reduce((a, b) => Math.max(a, b)) - low || 1];
+  };
+  const [[left, across], [low, up]] = [range(map.x), range(map.y)];
+  return map.x.map((x, i) => [(width * (x - left)) / across, height - (height * (map.y[i] - low)) / up]);
+}
+
+// The nearest point in a direction, what lies aside of it counting twice; the same point if none lies there.
+function towards(at, from, [dx, dy], shown) {
+  let [best, least] = [from, Infinity];
+  at.forEach(([x, y], i) => {
+    const along = (x - at[from][0]) * dx + (y - at[from][1]) * dy;
+    const aside = Math.abs((x - at[from][0]) * dy + (y - at[from][1]) * dx);
+    if (shown(i) && along > 0 && along + 2 * aside < least) [best, least] = [i, along + 2 * aside];
+  });
+  return best;
+}
