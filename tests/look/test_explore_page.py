@@ -239,17 +239,24 @@ def test_a_group_is_left_out_by_its_button_and_what_is_shown_is_saved(page: Any,
 
 @pytest.mark.slow
 def test_labels_from_a_file_are_a_legend_that_filters(page: Any, hostile_store: Path, tmp_path: Path) -> None:
-    store, hostile = elmo_store.open(hostile_store), "<img src=x onerror=document.title='owned'>"
+    store, hostile = elmo_store.open(hostile_store), "<img src=x onerror=document.title='owned'> \\ \" \u202e 🙂"
     lines = [f"{number}\t{hostile if number % 3 else 'plain'}\n" for number in range(270)]
-    (tmp_path / "labels.tsv").write_text("sentence\tsense\n" + "".join(lines))
+    (tmp_path / "labels.tsv").write_text("sentence\tsense\n" + "".join(lines), encoding="utf-8")
     with closing(Service(store, labels=read_labels(str(tmp_path / "labels.tsv"), store))) as service, served(service) as running:
         opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&by=sense")
         until(page, "document.querySelectorAll('#senses button').length > 2")
         legend = [one.text for one in page.find_elements("css selector", "#senses h3 button")]
-        assert [re.sub(": .*", "", one) for one in legend] == [hostile, "plain"]
+        assert [re.sub(": .*", "", one) for one in legend] == [hostile.replace("\u202e", "‹U+202E›"), "plain"]
         assert all("; of sense " in one.text for one in page.find_elements("css selector", "#maps button"))
         shown = "return document.querySelectorAll('#map circle:not(.off)').length"
         n = page.execute_script(shown)
+        page.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+        code = saved(page, tmp_path, "py")
+        names: dict[str, Any] = {}
+        assert code.isascii()
+        exec(code, names)
+        assert set(names["groups"]) == {hostile, "plain"}
+        assert len(names["vectors"]) == n
         keys(page, "#senses h3 button", ENTER)
         assert page.execute_script(shown) == n - int(legend[0].rpartition(": ")[2].replace(",", ""))
         assert page.execute_script("return document.querySelectorAll('#map [tabindex=\"0\"]:not(.off)').length") == 1
