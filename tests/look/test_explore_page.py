@@ -246,7 +246,7 @@ def test_labels_from_a_file_are_a_legend_that_filters(page: Any, hostile_store: 
         opened(page, f"{running.url}/#{running.token}?sentence=5&word=8&by=sense")
         until(page, "document.querySelectorAll('#senses button').length > 2")
         legend = [one.text for one in page.find_elements("css selector", "#senses h3 button")]
-        assert [re.sub(": .*", "", one) for one in legend] == [hostile.replace("\u202e", "‹U+202E›"), "plain"]
+        assert [one.rpartition(":")[0].strip() for one in legend] == [hostile.replace("\u202e", "‹U+202E›"), "plain"]
         assert all("; of sense " in one.text for one in page.find_elements("css selector", "#maps button"))
         shown = "return document.querySelectorAll('#map circle:not(.off)').length"
         n = page.execute_script(shown)

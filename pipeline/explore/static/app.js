@@ -231,7 +231,8 @@ async function restore(first) {
     if (number("sentence") !== state.sentence || at !== state.at) await open(number("sentence"), null, { at, entry: false });
   } else if (hits?.length) await open(hits[0].number, null, { entry: false });
   else if (first) $("where").textContent = "There is no sentence.";
-  if (regrouped && !first) await maps.anew();
+  if (first) return; // all is drawn by what was opened
+  if (regrouped) await maps.anew();
   maps.redraw();
   moved();
 }

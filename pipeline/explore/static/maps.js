@@ -31,7 +31,7 @@ export function wordMaps({ asked, chosen, choose, about, open }) {
     }
     if (drawnWord !== word) selected.clear();
     drawnWord = word;
-    if (layers) [found, kept] = [answer, []];
+    if (layers) [found, kept] = [{ ...answer, points: found?.word === word ? found.points : answer.points }, []]; // the view stays
     else found.maps = [{ ...answer.maps[0], before: found.maps[0].umap ?? found.maps[0].before }, ...found.maps.slice(1)];
     draw();
     document.body.dataset.mapped = s;
