@@ -76,8 +76,8 @@ def buildah(repo_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """With the image `runtime`."""
     if missing := [tool for tool in ("buildah", "debootstrap") if shutil.which(tool) is None]:
         pytest.skip(f"{' and '.join(missing)} not installed (Debian: apt-get install buildah debootstrap)")
-    if os.getuid() != 0:
-        pytest.skip("debootstrap needs root")
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:  # to any user but root
+        pytest.skip("debootstrap and buildah mount things, which this machine grants nobody or root alone")
     folder = tmp_path_factory.mktemp("images")
     try:
         lines = ["[storage]", 'driver = "vfs"', f'graphroot = "{folder / "images"}"', f'runroot = "{folder / "run"}"']
