@@ -36,7 +36,7 @@ MEMBERS = "members"  # of a collection: stores, each in a folder of its own
 FOLDERS = (SENTENCES, INDEXES, REJECTS, STATES, ZARR, SHARDS, PART_GROUPS, IDS, WORK)  # of a store and of its job
 
 BOS_TOKEN, EOS_TOKEN = "<S>", "</S>"  # in `token`, for the rows that --boundaries adds
-# What this version writes. A reader takes these sizes from the store; docs/development/performance.md says why they are so.
+# What this version writes. A reader takes these sizes from the store.
 CHUNK_ROWS = 128  # rows of an inner chunk: the least that a Zarr library reads of a state
 SENTENCE_CHUNK = 1024  # entries of a chunk of sentence_start
 ROW_GROUP_ROWS = 256  # rows of a row group of the Parquet form: with 128 a footer outgrows the 64 KB fetched at once
