@@ -12,7 +12,7 @@ import posixpath
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -137,11 +137,19 @@ class Root:
         if not is_file_server(filesystem):
             calls.pipe_file(path, data)
             return ""
+        with self._temporary_remote(path) as temporary:
+            calls.pipe_file(temporary, data)
+        return ""
+
+    @contextmanager
+    def _temporary_remote(self, path: str) -> Iterator[str]:
+        """A name beside ``path`` of a file server for a file that is then moved onto it; none is left behind."""
+        calls = self.calls
         folder, _, name = path.rpartition("/")
         temporary = f"{folder}/{_temporary_name(name)}"
         _make_folder(calls, folder)
         try:
-            calls.pipe_file(temporary, data)
+            yield temporary
             self._check_owner()
             _move_remote(calls, temporary, path)
             self._check_owner()  # what was swept counts there as moved
@@ -149,7 +157,6 @@ class Root:
             if calls.exists(temporary):
                 calls.rm_file(temporary)
             raise
-        return ""
 
     def _check_owner(self) -> None:
         """Asked when a file is written and has yet to get its name: a root that belongs to a run raises if another has it."""
@@ -217,9 +224,8 @@ class Root:
                 shutil.copyfile(path, temporary)
                 os.replace(temporary, final)
             return
-        if is_file_server(self.filesystem):
-            _make_folder(self.calls, posixpath.dirname(final))
-        self.calls.put_file(path, final)
+        with self._temporary_remote(final) if is_file_server(self.filesystem) else nullcontext(final) as target:
+            self.calls.put_file(path, target)
         self.calls.invalidate_cache()
 
     def put_link(self, rel: str, path: str) -> None:

@@ -1,6 +1,7 @@
 """Puts on file servers, whose writes can be seen half-way: a temporary name, then a move; and what a put's stamp tells."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import TEMPORARY_PREFIX, Root
 
 
@@ -28,6 +30,9 @@ class Server(MemoryFileSystem):
             raise OSError("connection lost")
         super().pipe_file(path, value)
 
+    def put_file(self, lpath: str, rpath: str, *_: Any, **__: Any) -> None:
+        self.pipe_file(rpath, Path(lpath).read_bytes())
+
     def mv(self, path1: str, path2: str, *_: Any, **__: Any) -> None:
         if self.exists(path2):
             raise OSError(f"{path2} exists")
@@ -47,13 +52,22 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Root:
     return Root("sftp://host/store")
 
 
-def test_a_torn_put_leaves_what_was_there(server: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.put("a/marker.json", b"the old one, whole")
+def put_file_of(root: Root, rel: str, data: bytes) -> None:
+    with scratch_folder() as folder:
+        (folder / "file").write_bytes(data)
+        root.put_file(rel, str(folder / "file"))
+
+
+@pytest.mark.parametrize("put", [Root.put, put_file_of])
+def test_a_torn_put_leaves_what_was_there(
+    server: Root, put: Callable[[Root, str, bytes], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(server, "a/marker.json", b"the old one, whole")
     monkeypatch.setattr(Server, "torn", True)
     with pytest.raises(OSError, match="connection lost"):
-        server.put("a/marker.json", b"the new one, which is torn")
+        put(server, "a/marker.json", b"the new one, which is torn")
     with pytest.raises(OSError, match="connection lost"):
-        server.put("a/other.json", b"was never there")
+        put(server, "a/other.json", b"was never there")
     assert server.get("a/marker.json") == b"the old one, whole"
     assert server.list() == ["a/marker.json"]
 
