@@ -19,6 +19,7 @@ _CLIENTS = frozenset((
     "requests", "urllib3", "http", "httpx", "httpcore",
 ))  # fmt: skip
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE)
+_NO_UPLOAD = "NoSuchUpload"  # a put in parts of which the end's answer was lost: it is to be put anew
 _EXPIRED = re.compile(r"Expired|RefreshError|TokenRetrieval|UnauthorizedSSO|SSOToken")
 _DENIED = re.compile(r"Credential|Authenti|Unauthenti|Unauthorized|PermissionDenied|SSO|ProfileNotFound|HostKey")
 _EXISTS = re.compile(r"AlreadyExists|Precondition(Error|Failed)")
@@ -46,6 +47,8 @@ def told(error: Exception, where: str, *, put: bool = False) -> Exception:
     # Without a number it is no disk's; gcsfs has no class for it.
     forbidden = (isinstance(error, PermissionError) and error.errno is None) or str(error).startswith("Forbidden")
     not_found = status == 404 or (isinstance(error, FileNotFoundError) and error.errno is None)
+    if code == _NO_UPLOAD:
+        return OSError(errno.EIO, f"{where}: {text}")
     if _NO_BUCKET.search(f"{code} {text}") or (put and not_found):
         bucket = where.rpartition("://")[2].partition("/")[0]
         return BucketNotFoundError(f"there is no bucket {bucket} ({text}): make it, or check the name and the endpoint")
@@ -94,7 +97,8 @@ def _status(chain: list[BaseException]) -> int | None:
             values = (getattr(error, name, None) for name in ("status", "status_code", "code"))
             number = next((value for value in values if value is not None), None)
         with suppress(TypeError, ValueError):
-            return int(number)
+            if (status := int(number)) >= 100:  # SFTP clients have smaller numbers of their own
+                return status
     return None
 
 

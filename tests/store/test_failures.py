@@ -73,6 +73,7 @@ CASES: list[tuple[str, Callable[[Any], Exception], type[OSError], str]] = [
     ("s3fs.errors", s3fs("400", 400), PermissionError, "expired are one reason"),
     ("s3fs.errors", s3fs("NoSuchBucket", 404), BucketNotFoundError, "no bucket bucket .*make it"),
     ("s3fs.errors", s3fs("NoSuchKey", 404), FileNotFoundError, WHERE),
+    ("s3fs.errors", s3fs("NoSuchUpload", 404), OSError, "NoSuchUpload"),  # the answer to its end was lost: put anew
     ("s3fs.errors", s3fs("ServiceUnavailable", 503), ConnectionError, "look at"),
     ("obstore.exceptions", obstore("GenericError", "HTTP error: error sending request"), ConnectionError, "error sending"),
     ("obstore.exceptions", obstore("GenericError", body("SlowDown", "503 Service Unavailable")), ConnectionError, "SlowDown"),
@@ -102,6 +103,7 @@ CASES: list[tuple[str, Callable[[Any], Exception], type[OSError], str]] = [
     ("azure.core.exceptions", azure_status(404, "ResourceNotFoundError"), FileNotFoundError, WHERE),
     ("paramiko", lambda m: m.SSHException("no session"), ConnectionError, "no session"),
     ("paramiko", lambda m: m.AuthenticationException("no key"), PermissionError, "no key"),
+    ("asyncssh", lambda m: m.ConnectionLost("gone"), ConnectionError, "gone"),
     ("builtins", lambda _: EOFError(), ConnectionError, "EOFError"),  # paramiko's for a connection that is gone
     ("builtins", lambda _: TimeoutError(), ConnectionError, "TimeoutError"),
     ("builtins", lambda _: OSError("Forbidden: b/bucket/o"), PermissionError, "denied"),  # gcsfs'
@@ -128,6 +130,7 @@ def test_what_is_behind_a_missing_file_decides_and_a_put_that_finds_nothing_find
     assert type(told(missing, "http://host/a")) is ConnectionError
     assert type(told(FileNotFoundError(WHERE), WHERE)) is FileNotFoundError
     assert type(told(FileNotFoundError(WHERE), WHERE, put=True)) is BucketNotFoundError
+    assert type(told(raised("s3fs.errors", s3fs("NoSuchUpload", 404)), WHERE, put=True)) is OSError
 
 
 @pytest.mark.parametrize(
