@@ -4,9 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from elmo_store.errors import StoreError
 from elmo_store.storage.root import Root
-from pipeline.cli.exit_codes import CommandError
 from pipeline.cli.signals import say
 from transforms.runtime.ended import read_ends
 
@@ -33,13 +31,13 @@ def _watch(root: Root, stalled: Callable[[], str | None], stop: threading.Event,
     n_stalled = 0
     while True:
         ended = stop.wait(seconds)
-        with suppress(OSError, StoreError):  # the next look may succeed
+        with suppress(Exception):  # whatever a look met, the next one may succeed
             for name, end in read_ends(root, known).items():
                 say(f"{end}; the engine tries its work again")
                 known.add(name)
         if ended:
             return
-        with suppress(CommandError):
+        with suppress(Exception):
             why = stalled()
             n_stalled = n_stalled + 1 if why else 0
             if n_stalled == LOOKS_STALLED:

@@ -1,10 +1,12 @@
 """A worker that dies is told of in its job's output by the process that watches it, and to the launcher's user from there."""
 
+import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
+from collections import UserDict
 from pathlib import Path
 
 import psutil
@@ -14,8 +16,8 @@ from elmo_store.storage.root import Root
 from pipeline.jobs.run import explain
 from pipeline.progress.troubles import told
 from tests.deploy.conftest import wait_until
-from transforms.runtime.ended import WorkerEnd, put_end, read_ends
-from transforms.runtime.work import BROKEN_EXIT
+from transforms.runtime.ended import WorkerEnd, introduce, put_end, read_ends
+from transforms.runtime.work import BROKEN_EXIT, WATCHER
 
 WORKER = """
 import os, pickle, sys, time
@@ -71,6 +73,27 @@ def test_a_worker_that_its_engine_ends_goes_with_what_watches_it_and_without_a_w
     assert read_ends(root) == {}
 
 
+def test_two_threads_that_begin_together_introduce_their_worker_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = Root(tmp_path)
+    reading, writing = os.pipe()
+
+    class Environment(UserDict[str, str]):
+        n_asked = 0
+
+        def __getitem__(self, name: str) -> str:
+            value = str(super().__getitem__(name))
+            self.n_asked += 1
+            if self.n_asked == 1:  # the other thread comes between this one's look and its removal
+                introduce(root)
+            return value
+
+    monkeypatch.setattr(os, "environ", Environment({WATCHER: str(writing)}))
+    introduce(root)
+    with os.fdopen(reading, "rb") as stream:
+        assert str(pickle.load(stream)) == str(root)
+        assert stream.read() == b""
+
+
 def end(root: Root) -> None:
     put_end(pickle.dumps(root), KILLED)
 
@@ -90,6 +113,8 @@ def test_a_death_and_a_standstill_are_told_once_while_the_job_runs(tmp_path: Pat
 
     def stalled() -> str:
         looks.append(1)
+        if len(looks) == 1:
+            raise KeyError("what an engine of another version does not answer")
         return "no slot is free"
 
     with told(Root(tmp_path), stalled, seconds=0.01):

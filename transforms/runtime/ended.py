@@ -41,9 +41,12 @@ class WorkerEnd:
 
 def introduce(root: Root) -> None:
     """Tell the process that watches this one, if any, which job it works for. Only the first call of a process does."""
-    if (pipe := os.environ.pop(WATCHER, None)) is not None:
-        with os.fdopen(int(pipe), "wb") as stream:
-            pickle.dump(root, stream)
+    try:
+        pipe = os.environ.pop(WATCHER)
+    except KeyError:  # also where another thread takes it between this one's look and removal
+        return
+    with os.fdopen(int(pipe), "wb") as stream:
+        pickle.dump(root, stream)
 
 
 def put_end(introduced: bytes, end: WorkerEnd) -> None:
