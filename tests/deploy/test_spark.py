@@ -1,19 +1,27 @@
 """The same command on a real Spark standalone cluster: bytes, what is lost half way, what is taken over, what is left behind."""
 
+import json
+import os
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psutil
 import pytest
 
+from benchmarks.chaos.storage import faulty_way
 from deploy.cluster.artefacts import missing_tools
 from deploy.cluster.engine import cluster_of
 from deploy.spark.cluster import SparkCluster
+from elmo_store.format.markers import marked_shards
+from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from tests.deploy.conftest import Arguments, markers, started, wait_until, winner_of_two
-from tests.pipeline.support import digests
+from tests.pipeline.support import digests, remote_digests
 
+NOTHING_PASSES = 2.0  # a rate of `faulty_way`
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
@@ -116,3 +124,22 @@ def test_a_job_that_is_taken_over_or_whose_launcher_is_killed_ends_and_leaves_no
     _, err = third.communicate(timeout=300)
     assert third.returncode == Exit.COMPLETE, err
     assert digests(store) == local_bytes
+
+
+def test_a_bucket_that_is_gone_for_40_s_is_waited_for(
+    spark: SparkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], s3_url: str, tmp_path: Path
+) -> None:
+    root = Root(f"{s3_url}/spark-{tmp_path.name}")
+    with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as way:
+        endpoint = f"http://127.0.0.1:{way.server_address[1]}"
+        options = ["--storage-options", json.dumps({"endpoint_url": endpoint, "key": "test", "secret": "test"})]
+        process = started([*embed_arguments(Path("unused")), "--output", str(root), *options, *spark.beam_options()])
+        wait_until("a few shards", lambda: len(marked_shards(root)) >= 5 or process.poll() is not None)
+        assert process.poll() is None, process.communicate()
+        way.rate = NOTHING_PASSES
+        time.sleep(40)
+        way.rate = 0.0
+        _, err = process.communicate(timeout=300)
+    assert process.returncode == Exit.COMPLETE, err
+    assert "Traceback" not in err
+    assert remote_digests(root) == local_bytes
