@@ -132,10 +132,11 @@ def _submitted(running: Running, transform: beam.PTransform[Any, Any]) -> bool:
                 return False
             if job.id:
                 running.holder.say_job(job.id, job.console, job.cancel)
-            if job.id and not running.quiet:
+            if job.id:
                 stream = sys.stderr if running.wait else sys.stdout
-                print(f"job {job.id}" + (f"\n{job.console}" if job.console else ""), file=stream)
-                print(f"elmo-store watch {running.root}   # follows it from any terminal", file=stream, flush=True)
+                print(f"job {job.id}" + (f"\n{job.console}" if job.console else ""), file=stream, flush=True)
+                if not running.quiet:
+                    print(f"elmo-store watch {running.root}   # follows it from any terminal", file=stream, flush=True)
             if not running.wait:
                 running.keeps_lease = True
                 return False

@@ -190,7 +190,7 @@ class EmbedOptions:
     )
     verbose: bool = _storage("also what Beam logs about itself (default: off)", False)
     report: bool = _storage("write report.html beside the finished store (default: off)", False)
-    quiet: bool = _storage("no progress, only the summary (default: off)", False)
+    quiet: bool = _storage("no progress, only an engine's id of the job and the summary (default: off)", False)
     metrics_port: int | None = _storage(
         "while this command runs, answer Prometheus at http://HOST:PORT/metrics; OpenTelemetry sends as its OTEL_… variables "
         "say (extra metrics; default: off)", type=port, metavar="PORT",
