@@ -36,6 +36,7 @@ LOCAL_LOOK_SECONDS, LOOK_SECONDS = SETTLE_SECONDS, 10.0
 # How long a run of this machine's processes may be silent before another machine may begin one.
 LOCAL_PATIENCE_SECONDS = 45.0
 CLOCKS_DIFFER_SECONDS = 300.0  # at most; a heartbeat that is older is old by any machine's clock
+SILENCE_SECONDS = 300.0  # of a storage that a launcher can't reach, before it cancels its job
 WAIT_SECONDS = 120.0  # the longest that a command waits for another run's lease to run out
 _ATTEMPTS = 5
 _UNREADABLE = (FileNotFoundError, NotADirectoryError, ValueError, RecursionError)
@@ -273,7 +274,10 @@ class LeaseHolder:
         return None if current is None or current.run == self.run else described(current)
 
     def say_job(self, job: str, console: str | None, cancel: Callable[[], None]) -> None:
-        """From now on heartbeats name the job that an engine knows; once another run has the lease, ``cancel`` is called."""
+        """From now on heartbeats name the job that an engine knows.
+
+        ``cancel`` is called once another run has the lease, or no heartbeat could be put for `SILENCE_SECONDS`.
+        """
         self._job, self._cancel = (job, console or ""), cancel
         self._beat()
 
@@ -300,17 +304,23 @@ class LeaseHolder:
         release(self.root, self.run)
 
     def _keep_beating(self) -> None:
+        beat_last = time.monotonic()
         while not self._ended.wait(HEARTBEAT_SECONDS):
-            if not self._beat() and self.lost_to is not None:
-                self._give_up()
+            if self._beat():
+                beat_last = time.monotonic()
+            elif self.lost_to is not None:
+                self._give_up(f"another run took {self.root} over")
+                return
+            elif time.monotonic() - beat_last > SILENCE_SECONDS:
+                self._give_up(f"{self.root} could not be reached for {SILENCE_SECONDS:.0f} s")
                 return
 
-    def _give_up(self) -> None:
+    def _give_up(self, reason: str) -> None:
         """Spare the engine a job whose every write fails from now on."""
         try:
             self._cancel()
         except Exception as error:  # an engine's client raises what it likes
-            _log.warning("another run took %s over, and the job of this one can't be cancelled: %r", self.root, error)
+            _log.warning("%s, and the job of this run can't be cancelled: %r", reason, error)
 
     def _beat(self) -> bool:
         """Say that this run lives; whether it could be said."""

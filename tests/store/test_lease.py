@@ -241,3 +241,30 @@ def test_a_run_whose_lease_another_one_has_cancels_its_job(disk: Root, monkeypat
         assert not cancelled.wait(0.1)
         acquire(disk, of("second"), take_over=True)
         assert cancelled.wait(10)
+
+
+def test_a_run_whose_storage_stays_away_cancels_its_job_and_one_that_comes_back_keeps_it(
+    disk: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(leases, "SILENCE_SECONDS", 0.5)
+    cancelled, reachable = threading.Event(), threading.Event()
+    reachable.set()
+    put = leases.put_heartbeat
+
+    def put_if_reachable(*arguments: str) -> None:
+        if not reachable.is_set():
+            raise ConnectionError("away")
+        put(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(leases, "put_heartbeat", put_if_reachable)
+    with LeaseHolder.take(disk, "first") as first:
+        first.say_job("job", None, cancelled.set)
+        for _ in range(3):
+            reachable.clear()
+            time.sleep(0.2)
+            reachable.set()
+            time.sleep(0.1)
+        assert not cancelled.is_set()
+        reachable.clear()
+        assert cancelled.wait(10)
