@@ -3,6 +3,7 @@ who has the lease takes it. What a worker leaves there late is swept with all el
 
 import importlib
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 
 from elmo_store.exports.formats import KNOWN, Settings
@@ -54,7 +55,8 @@ def take_made(task: FileTask, writing: Writing) -> bool:
             os.replace(root.path(made), path)
         else:
             root.calls.get_file(root.path(made), path)
-    root.remove(made)
+    with suppress(OSError):  # what stays is swept at the end
+        root.remove(made)
     return True
 
 

@@ -13,7 +13,7 @@ from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import quiet_workers
 from pipeline.runners.submission import pipeline_of, submit, worker_error
-from transforms.runtime.job_root import retry
+from transforms.runtime.job_root import is_transient, retry
 from transforms.runtime.results import spread
 from transforms.stages.derive import opened_source
 
@@ -43,11 +43,13 @@ def on_runner(options: PipelineOptions, source: Root, tasks: Sequence[FileTask],
     ended, errors = threading.Event(), []
 
     def take_often() -> None:
-        try:
-            while not ended.wait(TAKE_SECONDS):
+        while not ended.wait(TAKE_SECONDS):
+            try:
                 take()
-        except Exception as error:
-            errors.append(error)
+            except Exception as error:
+                if not is_transient(error):  # otherwise the next look may succeed
+                    errors.append(error)
+                    return
 
     taking = threading.Thread(target=take_often, name="take")
     taking.start()
@@ -71,6 +73,6 @@ def on_runner(options: PipelineOptions, source: Root, tasks: Sequence[FileTask],
         ended.set()
         taking.join()
         if not errors:
-            take()
+            retry(take, local=all(task.output.is_local for task in tasks))
     if errors:
         raise errors[0]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from elmo_store.errors import LeaseLostError, StoreError
 from elmo_store.exports import export
 from elmo_store.exports.apart import FileTask, make_apart
 from elmo_store.exports.formats import POOLED
+from elmo_store.exports.outputs import MADE
 from elmo_store.mixing import POOLS, Pool
 from elmo_store.mixing.pooling import Pooled, pooled
 from elmo_store.mixing.scalar_mix import ScalarMix
@@ -217,6 +219,34 @@ def test_workers_of_a_runner_make_the_same_bytes(
     assert {rel: Root(out).get(rel) for rel in Root(out).list()} == {
         rel: Root(str(tmp_path / "whole")).get(rel) for rel in Root(str(tmp_path / "whole")).list()
     }
+
+
+def test_a_look_that_fails_in_passing_and_a_removal_whose_answer_is_lost_fail_no_job(
+    corpus: Store, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_job, "TAKE_SECONDS", 0.01)
+    size, remove, looks, lost = Root.size, Root.remove, Event(), Event()
+
+    def gone_once(self: Root, rel: str) -> int | None:
+        if rel.endswith(MADE) and not looks.is_set():
+            looks.set()
+            raise ConnectionError("can't be reached")
+        return size(self, rel)
+
+    def answer_lost(self: Root, rel: str) -> None:
+        remove(self, rel)
+        if rel.endswith(MADE) and not lost.is_set():
+            lost.set()
+            raise ConnectionError("can't be reached")
+
+    monkeypatch.setattr(Root, "size", gone_once)
+    monkeypatch.setattr(Root, "remove", answer_lost)
+    workers = partial(pool_job.on_runner, pipeline_options(BEAM), corpus.root)
+    out = f"memory://{tmp_path.name}"
+    assert len(export(corpus, out, POOLED, workers=workers, weights=str(weights), pool="mean").written) == 1
+    assert looks.is_set()
+    assert lost.is_set()
+    assert not [rel for rel in Root(out).list() if rel.startswith("_")]
 
 
 def test_what_workers_of_a_dead_run_left_is_removed_and_made_again(corpus: Store, weights: Path, tmp_path: Path) -> None:
