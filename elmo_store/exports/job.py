@@ -125,9 +125,7 @@ def export(
     vectors = vectors_of(store, settings, weights)
     target = Output(output, storage_options, folder=KNOWN[format].folder, average=of_average(vectors, settings))
     work = Work(store, vectors, settings, target.name, on_progress, own_sha256(store.manifest.to_json()))
-    names = list(work.files)
-    counts = {"sentences": store.n_sentences, "tokens": store.n_tokens}
-    record = Record({"store_sha256": work.store_sha256, **settings.to_json()}, counts=counts)
+    names, record = list(work.files), _record(work)
     standing = target.examine(record.job, names, overwrite=overwrite, deep=False)  # refused before anything is written
     done = None if overwrite else standing.complete(names)
     if done is not None:
@@ -141,6 +139,11 @@ def export(
         writing = Writing(target, holder, record)
         write_names = partial(_write, work, writing) if workers is None else partial(_have_made, work, weights, writing, workers)
         return _written(list(work.files), target, writing, write_names, overwrite=overwrite)
+
+
+def _record(work: Work) -> Record:
+    counts = {"sentences": work.store.n_sentences, "tokens": work.store.n_tokens}
+    return Record({"store_sha256": work.store_sha256, **work.settings.to_json()}, counts=counts)
 
 
 def _written(
