@@ -276,7 +276,7 @@ class LeaseHolder:
     def say_job(self, job: str, console: str | None, cancel: Callable[[], None]) -> None:
         """From now on heartbeats name the job that an engine knows.
 
-        ``cancel`` is called once another run has the lease, or no heartbeat could be put for `SILENCE_SECONDS`.
+        ``cancel`` is called once another run has the lease, or the storage could not be reached for `SILENCE_SECONDS`.
         """
         self._job, self._cancel = (job, console or ""), cancel
         self._beat()
@@ -306,7 +306,8 @@ class LeaseHolder:
     def _keep_beating(self) -> None:
         beat_last = time.monotonic()
         while not self._ended.wait(HEARTBEAT_SECONDS):
-            if self._beat():
+            error = self._beat()
+            if error is None or isinstance(error, PermissionError):  # workers have credentials of their own
                 beat_last = time.monotonic()
             elif self.lost_to is not None:
                 self._give_up(f"another run took {self.root} over")
@@ -322,12 +323,12 @@ class LeaseHolder:
         except Exception as error:  # an engine's client raises what it likes
             _log.warning("%s, and the job of this run can't be cancelled: %r", reason, error)
 
-    def _beat(self) -> bool:
-        """Say that this run lives; whether it could be said."""
+    def _beat(self) -> Exception | None:
+        """Say that this run lives; returns why it could not be said."""
         try:
             self.check()
             put_heartbeat(self.root, LAUNCHER_HEARTBEAT, self.run, *self._job)
         except Exception as error:  # a look that fails must not end the job; a lease that is lost ends it where it writes
             _log.info("no heartbeat put for %s: %s", self.root, error)
-            return False
-        return True
+            return error
+        return None

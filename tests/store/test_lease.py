@@ -248,11 +248,13 @@ def test_a_run_whose_storage_stays_away_cancels_its_job_and_one_that_comes_back_
 ) -> None:
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.01)
     monkeypatch.setattr(leases, "SILENCE_SECONDS", 0.5)
-    cancelled, reachable = threading.Event(), threading.Event()
+    cancelled, reachable, expired = threading.Event(), threading.Event(), threading.Event()
     reachable.set()
     put = leases.put_heartbeat
 
     def put_if_reachable(*arguments: str) -> None:
+        if expired.is_set():
+            raise PermissionError("the credentials have expired")
         if not reachable.is_set():
             raise ConnectionError("away")
         put(*arguments)  # type: ignore[arg-type]
@@ -265,6 +267,8 @@ def test_a_run_whose_storage_stays_away_cancels_its_job_and_one_that_comes_back_
             time.sleep(0.2)
             reachable.set()
             time.sleep(0.1)
-        assert not cancelled.is_set()
+        expired.set()  # here, which says nothing of the workers' own
+        assert not cancelled.wait(1)
+        expired.clear()
         reachable.clear()
         assert cancelled.wait(10)
