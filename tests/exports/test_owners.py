@@ -19,6 +19,7 @@ from elmo_store.errors import LeaseHeldError, LeaseLostError, OverlapError
 from elmo_store.exports import FORMATS, export
 from elmo_store.exports.outputs import ExportRefusedError
 from elmo_store.exports.writing import Writing
+from elmo_store.storage import lease
 from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from elmo_store.store import Store
@@ -72,6 +73,12 @@ def test_an_export_does_not_lie_in_its_store(store: Store, tmp_path: Path, name:
 
 def _killed(*_: Any) -> None:
     raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever replaces a lease waits as long as looks of its former owner hold: here not for long."""
+    monkeypatch.setattr(lease, "LOOK_SECONDS", 0.1)
 
 
 @pytest.fixture(params=["disk", "object store"])
