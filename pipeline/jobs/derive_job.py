@@ -29,6 +29,7 @@ from pipeline.jobs.spec import STORES
 from pipeline.progress.exporting import exported
 from pipeline.runners import preflight
 from pipeline.runners.beam_options import is_local
+from pipeline.runners.flink_jobs import console_of
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import spread
 from transforms.runtime.work import ENDED, PLAN, PROBLEM, START
@@ -70,7 +71,7 @@ def run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Callabl
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(source)
-        terms = LeaseTerms(is_local(runner), waits, args.take_over)
+        terms = LeaseTerms(is_local(runner), waits, args.take_over, console_of(runner))
 
         def earlier_run() -> Manifest | None:
             existing = standing(target, overwrite=overwrite)

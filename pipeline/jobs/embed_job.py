@@ -35,6 +35,7 @@ from pipeline.jobs.preflight import check_input, decided, new_manifest
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.accelerators import accelerator_hint
 from pipeline.runners.beam_options import ENGINES, is_local, n_local_processes, runner_name
+from pipeline.runners.flink_jobs import console_of
 from pipeline.runners.machine import cores, memory_limit
 from pipeline.runners.preflight import check_reach
 from pipeline.runners.workers import workers_of
@@ -158,7 +159,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     """
     loading = loading or LoadingModel(options.model, options.start_state)
     local = is_local(pipeline_options)
-    terms = LeaseTerms(local, waits=not options.no_wait, take_over=options.take_over)
+    terms = LeaseTerms(local, waits=not options.no_wait, take_over=options.take_over, console=console_of(pipeline_options))
     output = Location("output", options.place, options.storage_options)
     inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
     check_reach(pipeline_options, [output, *inputs], shared_disk=options.shared_disk)

@@ -30,7 +30,7 @@ from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Hear
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import reach
-from pipeline.runners.flink_jobs import cancel_by_console
+from pipeline.runners.flink_jobs import cancel_if_there
 from transforms.runtime.job_root import JobRoot, retry
 from transforms.runtime.work import PROBLEM, REFUSED
 
@@ -173,11 +173,13 @@ class LeaseTerms:
         local: workers end with this process.
         waits: this process stays until the job ends.
         take_over: push another run aside.
+        console: the page of the Flink that this job goes to. What an output says of a Flink is believed of this one alone.
     """
 
     local: bool
     waits: bool
     take_over: bool
+    console: str | None = None
 
 
 class LeaseHolder(lease.LeaseHolder):
@@ -198,7 +200,9 @@ class LeaseHolder(lease.LeaseHolder):
             raise CommandError(Exit.REFUSED, str(error)) from error
         except (OSError, StoreError) as error:
             raise CommandError(Exit.BAD_LOCATION, f"the output {root} can't be written: {error}") from error
-        if cancel_by_console(heard.console, heard.job):  # its workers would fail, and be tried again, until it gives up
+        if heard.console == terms.console and cancel_if_there(
+            terms.console, heard.job
+        ):  # its workers would fail, and be tried again, until it gives up
             print(f"cancelled job {heard.job} of the run before", file=sys.stderr, flush=True)
         elif terms.take_over and heard.job:
             text = f"job {heard.job} of the run before can't be cancelled from here; the command that waits for it does, in 10 s"

@@ -3,7 +3,10 @@
 import urllib.request
 from typing import Any
 
+from apache_beam.options.pipeline_options import FlinkRunnerOptions, PipelineOptions
+
 from pipeline.cli.exit_codes import CommandError
+from pipeline.runners.beam_options import is_local, runner_name
 from pipeline.runners.workers import flink_answer
 
 ENDED = frozenset({"FINISHED", "CANCELED", "FAILED"})  # Flink's words
@@ -12,22 +15,26 @@ CONSOLE = "/#/overview"  # what follows the REST service's address in that of Fl
 CANCEL_SECONDS = 30.0
 
 
-def cancel_by_console(console: str, job_id: str) -> bool:
-    """Cancel a job of which only this is known; False if it is none of a Flink that answers from here, or has ended."""
-    if not console.endswith(CONSOLE):
-        return False
+def console_of(options: PipelineOptions) -> str | None:
+    """The address of the page of the Flink that ``options`` name; None of another runner."""
+    if runner_name(options) != "FlinkRunner" or is_local(options):
+        return None
+    return f"{_base(options.view_as(FlinkRunnerOptions).flink_master)}{CONSOLE}"
+
+
+def cancel_if_there(console: str | None, job_id: str) -> bool:
+    """Cancel a job that may run on the Flink at ``console``; whether it did."""
     try:
-        return cancel_on_flink(console.removesuffix(CONSOLE), job_id) > 0
+        return console is not None and cancel_on_flink(console.removesuffix(CONSOLE), job_id) > 0
     except (CommandError, OSError):
         return False
 
 
 def cancel_on_flink(master: str, job_id: str) -> int:
     """Cancel the job on the cluster at ``master`` whose name begins Beam's ``job_id`` (NAME_UUID); returns how many ran there."""
-    base = master if "://" in master else f"http://{master}"
     jobs = _running(master, job_id)
     for job in jobs:
-        request = urllib.request.Request(f"{base}/jobs/{job['jid']}?mode=cancel", method="PATCH")
+        request = urllib.request.Request(f"{_base(master)}/jobs/{job['jid']}?mode=cancel", method="PATCH")
         urllib.request.urlopen(request, timeout=CANCEL_SECONDS).close()
     return len(jobs)
 
@@ -49,3 +56,7 @@ def stalled_on_flink(master: str, job_id: str) -> str | None:
 def _running(master: str, job_id: str) -> list[Any]:
     name = job_id.rpartition("_")[0] or job_id
     return [job for job in flink_answer(master, "jobs/overview")["jobs"] if job["name"] == name and job["state"] not in ENDED]
+
+
+def _base(master: str) -> str:
+    return master if "://" in master else f"http://{master}"

@@ -21,7 +21,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import LOCAL_RUNNERS, is_local, runner_name
-from pipeline.runners.flink_jobs import CONSOLE, cancel_on_flink, stalled_on_flink
+from pipeline.runners.flink_jobs import cancel_on_flink, console_of, stalled_on_flink
 
 WORKER = "from elmo_store.__main__ import local_worker; local_worker()"
 
@@ -45,14 +45,10 @@ class SubmittedJob:
     @property
     def console(self) -> str | None:
         """The address of the page that shows this job, None if the engine has none that we know."""
-        name = runner_name(self.options)
-        if name == "DataflowRunner" and self.id is not None:
+        if runner_name(self.options) == "DataflowRunner" and self.id is not None:
             google = self.options.view_as(GoogleCloudOptions)
             return f"https://console.cloud.google.com/dataflow/jobs/{google.region}/{self.id}?project={google.project}"
-        if name == "FlinkRunner" and not is_local(self.options):
-            master = self.options.view_as(FlinkRunnerOptions).flink_master
-            return f"{master if '://' in master else f'http://{master}'}{CONSOLE}"
-        return None
+        return console_of(self.options)
 
     def wait(self) -> None:
         """Return when it is done; raises what the runner raises if it fails, which names a worker's program that can't be run."""

@@ -5,13 +5,17 @@ import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from apache_beam.portability.api import beam_job_api_pb2
 
+from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, Lease, acquire, put_heartbeat
+from elmo_store.storage.root import Root
+from pipeline.jobs.output import LeaseHolder, LeaseTerms
 from pipeline.runners.beam_options import pipeline_options
-from pipeline.runners.flink_jobs import CONSOLE, cancel_by_console, stalled_on_flink
+from pipeline.runners.flink_jobs import CONSOLE, cancel_if_there, stalled_on_flink
 from pipeline.runners.submission import SubmittedJob
 
 TASKS = ("created", "scheduled", "deploying", "initializing", "running", "canceling", "finished", "canceled", "failed")
@@ -80,13 +84,24 @@ def test_a_job_stands_still_where_tasks_wait_for_slots_and_none_runs(flink: Flin
 
 def test_the_job_that_a_console_shows_is_cancelled_while_it_runs(flink: Flink) -> None:
     console = f"http://{flink.master}{CONSOLE}"
-    assert cancel_by_console(console, "NAME_uuid")
+    assert cancel_if_there(console, "NAME_uuid")
     assert flink.cancelled == ["/jobs/a1?mode=cancel"]
     flink.state = "FINISHED"
-    assert not cancel_by_console(console, "NAME_uuid")
-    assert not cancel_by_console("https://console.cloud.google.com/dataflow/jobs/r/1?project=p", "1")
-    assert not cancel_by_console(f"http://127.0.0.1:1{CONSOLE}", "NAME_uuid")  # nobody answers
+    assert not cancel_if_there(console, "NAME_uuid")
+    assert not cancel_if_there(None, "NAME_uuid")
+    assert not cancel_if_there(f"http://127.0.0.1:1{CONSOLE}", "NAME_uuid")  # nobody answers
     assert len(flink.cancelled) == 1
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_only_a_job_on_the_flink_that_the_command_names_is_cancelled(ours: bool, flink: Flink, tmp_path: Path) -> None:
+    """What an output says may come from anybody: no address of it is asked anything."""
+    console, root = f"http://{flink.master}{CONSOLE}", Root(tmp_path / "out")
+    acquire(root, Lease.of_this_process("before", local=False, patience_seconds=60.0))
+    put_heartbeat(root, LAUNCHER_HEARTBEAT, "before", "NAME_uuid", console)
+    terms = LeaseTerms(local=False, waits=True, take_over=True, console=console if ours else f"http://127.0.0.1:1{CONSOLE}")
+    with LeaseHolder.begin(root, "ours", terms):
+        assert flink.cancelled == (["/jobs/a1?mode=cancel"] if ours else [])
 
 
 class Failed:
