@@ -229,10 +229,14 @@ def _owner() -> str:
 
 
 class LeaseHolder:
-    """The lease of ``run`` on ``root``, alive until `end`; as a context it ends with the block."""
+    """The lease of ``run`` on ``root``, alive until `end`; as a context it ends with the block.
+
+    Attributes:
+        gave_up: why the run's job was cancelled, "" if it was not.
+    """
 
     def __init__(self, root: Root, run: str) -> None:
-        self.root, self.run = root, run
+        self.root, self.run, self.gave_up = root, run, ""
         self._ended = threading.Event()
         self._job = ("", "")
         self._cancel: Callable[[], None] = lambda: None
@@ -318,6 +322,7 @@ class LeaseHolder:
 
     def _give_up(self, reason: str) -> None:
         """Spare the engine a job whose every write fails from now on."""
+        self.gave_up = reason
         try:
             self._cancel()
         except Exception as error:  # an engine's client raises what it likes

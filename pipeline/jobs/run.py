@@ -82,6 +82,8 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
         (holder.leave if running.keeps_lease else holder.end)()
     if new_owner is not None:
         raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {new_owner}; this one stopped")
+    if holder.gave_up:  # what a cancelled job says of itself tells less
+        running.failure = ConnectionError(holder.gave_up)
     try:
         return _ended(running, time.perf_counter() - began)
     except (OSError, StoreError) as error:  # what ended the job tells more than what is missing now
