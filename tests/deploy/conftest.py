@@ -60,7 +60,7 @@ def embed_arguments(job_folder: Path) -> Arguments:
 @pytest.fixture(scope="session")
 def long_arguments(tmp_path_factory: pytest.TempPathFactory) -> Arguments:
     """A job of 256 shards whose calls of the engine take seconds: time to kill what computes in the middle of one."""
-    return arguments_of(made(tmp_path_factory.mktemp("long"), replace(TINY, dim=1024, projection_dim=64), 420), 512)
+    return arguments_of(made(tmp_path_factory.mktemp("long"), replace(TINY, dim=2048, projection_dim=64), 420), 512)
 
 
 def started(arguments: Sequence[str], env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":

@@ -142,7 +142,7 @@ def test_workers_that_die_in_the_middle_of_a_call_cost_a_retry_each_and_are_told
     assert "ended with exit status 70" in err
     killed = r"was killed by SIGKILL after \d+ s, \d\.\d GB of memory at most: out of memory\?; the engine tries its work again"
     assert re.search(killed, err)
-    wait_until("the last worker's end", lambda: not any(map(workers, alive(flink))), 30)
+    wait_until("the last worker's end", lambda: not any(map(workers, alive(flink))), 90)
 
 
 def test_lost_task_managers_cost_their_share_and_where_none_is_left_the_launcher_says_what_it_waits_for(
@@ -198,7 +198,7 @@ def test_ctrl_c_cancels_the_job_on_the_cluster_and_the_same_command_continues(
     job = newest_job(flink)
     assert f"cancelling job {flink.get(f'jobs/{job}')['name']}" in err
     wait_until("the job's end", lambda: flink.get(f"jobs/{job}")["state"] == "CANCELED", 60)
-    wait_until("the workers' end", lambda: not any(map(workers, alive(flink))), 30)
+    wait_until("the workers' end", lambda: not any(map(workers, alive(flink))), 90)
     assert not read_manifest(Root(store)).complete
     written = {path: path.stat().st_mtime_ns for path in (store / "_shards").glob("[0-9]*.json")}
     done = ran(embed_arguments(store, *flink.beam_options()))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import fsspec
 import pytest
 
 from benchmarks.chaos.storage import Proxy, faulty_way
@@ -131,7 +132,10 @@ def test_a_model_that_can_t_be_reached_is_a_bad_location(
 def line(s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """What leads to the S3 server, for every client of this process."""
     with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as proxy:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.server_address[1]}")
+        endpoint = f"http://127.0.0.1:{proxy.server_address[1]}"
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        # Clients are kept by their options: those of this line must not serve tests of later.
+        monkeypatch.setitem(fsspec.config.conf, "s3", {"endpoint_url": endpoint})
         yield proxy
         proxy.rate = 0.0
 
