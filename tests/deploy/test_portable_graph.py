@@ -100,6 +100,7 @@ print("torch" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_a_worker_of_every_stage_but_the_one_that_embeds_never_loads_torch(job: EmbedJob) -> None:
     done = subprocess.run(
         [sys.executable, "-c", ALL_BUT_EMBED, str(job.root)],

@@ -30,6 +30,7 @@ def convert(source: Path, output: Path, *options: str) -> int:
         return int(end.code or 0)
 
 
+@pytest.mark.slow
 def test_embedded_and_converted_stores_of_int8_have_the_same_bytes(embed: Command, tiny_model: Path, tmp_path: Path) -> None:
     assert embed(tmp_path / "float32", "--dtype", "float32") == Exit.COMPLETE
     assert embed(tmp_path / "int8", "--dtype", "int8", "--store", "both") == Exit.COMPLETE
@@ -67,6 +68,7 @@ def test_int8_goes_on_as_int8_and_back_to_floats(tmp_path: Path, capsys: pytest.
     assert convert(tmp_path / "nowhere", tmp_path / "other") == Exit.BAD_LOCATION
 
 
+@pytest.mark.slow
 def test_a_layout_of_rows_by_every_way(
     embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

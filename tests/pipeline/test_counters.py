@@ -89,6 +89,7 @@ def test_a_runner_that_asks_sees_the_counters_grow_call_by_call_within_a_bundle(
     assert len(in_time) > 4
 
 
+@pytest.mark.slow
 def test_workers_log_a_line_a_call_and_the_screen_stays_quiet(
     embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

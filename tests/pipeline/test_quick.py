@@ -48,6 +48,7 @@ def test_what_makes_no_sense_is_named(tiny_model: Path) -> None:
         elmo_store.embed(["a"], str(tiny_model), start_state="hot")  # type: ignore[call-overload]
 
 
+@pytest.mark.slow
 def test_it_needs_no_beam_and_no_safe_path(tiny_model: Path, tmp_path: Path) -> None:
     """A process of the user's own, with a module of a common name in its folder, which it has not imported."""
     (tmp_path / "model.py").write_text("raise SystemExit('a stray module was imported')\n", encoding="utf-8")

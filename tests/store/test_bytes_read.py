@@ -290,7 +290,11 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("form", layout.FORMS)
 @pytest.mark.parametrize("place", ["local", "s3", "s3 by obstore"])
-@pytest.mark.parametrize("program", [FORKED, SPAWNED, LOADED], ids=["fork", "spawn", "DataLoader"])
+@pytest.mark.parametrize(
+    "program",
+    [FORKED, pytest.param(SPAWNED, marks=pytest.mark.slow), pytest.param(LOADED, marks=pytest.mark.slow)],
+    ids=["fork", "spawn", "DataLoader"],
+)
 def test_an_open_store_is_read_in_other_processes(
     program: str, place: str, form: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, repo_dir: Any
 ) -> None:
