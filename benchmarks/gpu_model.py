@@ -24,7 +24,7 @@ from benchmarks.texts import SHAPES, Sentences, held_out_lines, running_text, ta
 from model.characters import BOS, EOS
 from model.engine.cuda import FEWER_LANES, GROUP_ROWS, LANES, LONG_LANES, TABLE_BLOCK, TABLE_ROWS, long_tokens
 from model.engine.cuda_direction import WINDOW
-from model.engine.gates import GateTable
+from model.engine.device import GateTable
 from model.engine.planning.grid import Limits
 from model.engine.planning.host import Group, Host, Prepared
 from model.engine.planning.text import SentenceRows, Text
@@ -88,7 +88,7 @@ def number_bytes(precision: str) -> int:
 
 
 def step_kernels(options: BiLMOptions, lanes: int, precision: str, fused: bool = False) -> list[Kernel]:
-    """The kernels of one step of one direction, in order; ``fused``: those of `model.engine.step_triton`."""
+    """The kernels of one step of one direction, in order; ``fused``: those of `model.engine.cuda_fused`."""
     size, p, d = number_bytes(precision), options.projection_dim, options.dim
     kernels = []
     for layer in range(options.n_layers):

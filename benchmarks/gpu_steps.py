@@ -156,10 +156,10 @@ def patch_kernels(direction: CudaDirection, timed: Callable[[str, Callable[..., 
         projections = [timed("projection", linear) for linear in direction._projections]
         patches.enter_context(mock.patch.multiple(direction, _gates=gates, _projections=projections))
         return
-    from model.engine import step_triton
+    from model.engine import cuda_fused
 
     for function, name in (("gates_cell", "gates, cell"), ("project_finish", "projection, finish")):
-        patches.enter_context(mock.patch.object(step_triton, function, timed(name, getattr(step_triton, function))))
+        patches.enter_context(mock.patch.object(cuda_fused, function, timed(name, getattr(cuda_fused, function))))
 
 
 def window_seconds(direction: CudaDirection, lanes: int) -> float:
@@ -269,9 +269,9 @@ def job(args: argparse.Namespace) -> bool:
 
 def shrink_kernels() -> None:
     """Small tiles and windows: Triton's interpreter takes its time."""
-    from model.engine import cuda, cuda_direction, step_triton
+    from model.engine import cuda, cuda_direction, cuda_fused
 
-    step_triton.LANES_TILE = step_triton.UNITS_TILE = step_triton.PROJECTED_TILE = 16
+    cuda_fused.LANES_TILE = cuda_fused.UNITS_TILE = cuda_fused.PROJECTED_TILE = 16
     cuda.WINDOW = cuda_direction.WINDOW = 4
 
 
@@ -284,7 +284,7 @@ def main() -> int:
     add("--tokens", type=int, help="(default: 60000 of stability, 835584 a call of engine, 6000000 of job)")
     add("--dtype", choices=tuple(JOB_BYTES), default="float16", help="of a job's store (default: float16)")
     add("--input-format", default="lines", help="of a job's text: lines, or text, which is tokenised (default: lines)")
-    add("--fused", action="store_true", help="with the kernels of `model.engine.step_triton`")
+    add("--fused", action="store_true", help="with the kernels of `model.engine.cuda_fused`")
     add("--shape", choices=SHAPES, default="full", help="(default: full)")
     add("--rehearse", action="store_true", help="on the CPU, everything tiny")
     args = parser.parse_args()

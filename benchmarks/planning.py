@@ -23,7 +23,7 @@ from elmo_store.storage.root import Root
 from model.characters import BOS, EOS, char_ids
 from model.engine.cuda import LANES, TABLE_ROWS
 from model.engine.cuda_direction import WINDOW
-from model.engine.gates import GateTable
+from model.engine.device import GateTable
 from model.engine.planning.host import Host, Prepared
 from transforms.stages.plan import ShardTask, shard_tasks
 from transforms.stages.shards import call_text, part_reader, read_shard

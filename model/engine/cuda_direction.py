@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from model.engine.cell import CellOps
-from model.engine.device import Direction, Layout, Window, send
-from model.engine.gates import GateTable
+from model.engine.device import Direction, GateTable, Layout, Window, send
 from model.engine.planning.grid import DirectionPlan
 from model.engine.planning.text import BOS_ID
 from model.files.weights import BiLMWeights

@@ -26,7 +26,7 @@ class EngineSettings:
     # What computes the cell on a CPU: "c", "torch", or "auto" = C where it was built. They differ in last bits.
     cell: Literal["auto", "c", "torch"] = "auto"
 
-    # On a GPU, in bfloat16 or tf32: products with what follows them in kernels of our own (`step_triton`). Off until a GPU has
+    # On a GPU, in bfloat16 or tf32: products with what follows them in kernels of our own (`cuda_fused`). Off until a GPU has
     # shown that it is faster (`python -m benchmarks.gpu_day`); last bits differ.
     fused: bool = False
 

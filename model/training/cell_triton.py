@@ -10,12 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from model.engine.cell_triton import FP_FUSION, launch_grid
-
-
-@triton.jit
-def _tanh(z):  # type: ignore[no-untyped-def]
-    return 2.0 * tl.sigmoid(2.0 * z) - 1.0
+from model.engine.cell_triton import FP_FUSION, launch_grid, load_gates, tanh
 
 
 @triton.jit
@@ -23,12 +18,10 @@ def _forward_kernel(products, bias, c_prev, gates, c, m, d, clip, BLOCK: tl.cons
     lane = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < d
-    row = products + lane * 4 * d + column
-    i = tl.load(row, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + column, mask=inside, other=0.0)
-    f = tl.load(row + d, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + d + column, mask=inside, other=0.0)
-    g = tl.load(row + 2 * d, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + 2 * d + column, mask=inside, other=0.0)
-    o = tl.load(row + 3 * d, mask=inside, other=0.0).to(tl.float32) + tl.load(bias + 3 * d + column, mask=inside, other=0.0)
-    i, f, g, o = tl.sigmoid(i), tl.sigmoid(f), _tanh(g), tl.sigmoid(o)
+    i, f, g, o = load_gates(products + lane * 4 * d + column, d, inside)
+    own = load_gates(bias + column, d, inside)
+    i, f, g, o = i + own[0], f + own[1], g + own[2], o + own[3]
+    i, f, g, o = tl.sigmoid(i), tl.sigmoid(f), tanh(g), tl.sigmoid(o)
     after = f * tl.load(c_prev + lane * d + column, mask=inside, other=0.0) + i * g
     after = tl.minimum(tl.maximum(after, -clip), clip)
     kept = gates + lane * 4 * d + column
@@ -38,7 +31,7 @@ def _forward_kernel(products, bias, c_prev, gates, c, m, d, clip, BLOCK: tl.cons
     tl.store(kept + 2 * d, g.to(dtype), mask=inside)
     tl.store(kept + 3 * d, o.to(dtype), mask=inside)
     tl.store(c + lane * d + column, after, mask=inside)
-    tl.store(m + lane * d + column, (o * _tanh(after)).to(m.dtype.element_ty), mask=inside)
+    tl.store(m + lane * d + column, (o * tanh(after)).to(m.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -48,13 +41,10 @@ def _backward_kernel(gates, dm, dc, c_prev, c, d, clip, BLOCK: tl.constexpr):  #
     inside = column < d
     cell = lane * d + column
     row = gates + lane * 4 * d + column
-    i = tl.load(row, mask=inside, other=0.0).to(tl.float32)
-    f = tl.load(row + d, mask=inside, other=0.0).to(tl.float32)
-    g = tl.load(row + 2 * d, mask=inside, other=0.0).to(tl.float32)
-    o = tl.load(row + 3 * d, mask=inside, other=0.0).to(tl.float32)
+    i, f, g, o = load_gates(row, d, inside)
     now = tl.load(c + cell, mask=inside, other=0.0)
     upstream = tl.load(dm + cell, mask=inside, other=0.0).to(tl.float32)
-    tanh_c = _tanh(now)
+    tanh_c = tanh(now)
     dv = tl.load(dc + cell, mask=inside, other=0.0) + upstream * o * (1.0 - tanh_c * tanh_c)
     dv = tl.where(tl.abs(now) < clip, dv, 0.0)
     dtype = gates.dtype.element_ty

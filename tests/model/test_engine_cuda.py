@@ -389,7 +389,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np, torch
 from triton.runtime.interpreter import InterpreterBuilder
-from model.engine import cuda, cuda_direction, embedder, step_triton
+from model.engine import cuda, cuda_direction, embedder, cuda_fused
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import random_weights
 from model.options import BiLMOptions
@@ -405,7 +405,7 @@ def widened(self, a, b, *others):  # it multiplies the bits of bfloat16 numbers 
 InterpreterBuilder.create_dot = widened
 
 cuda.FEWER_LANES, cuda.WINDOW, cuda_direction.WINDOW = (4,), 4, 4
-step_triton.LANES_TILE = step_triton.UNITS_TILE = step_triton.PROJECTED_TILE = 16  # as the interpreter takes its time
+cuda_fused.LANES_TILE = cuda_fused.UNITS_TILE = cuda_fused.PROJECTED_TILE = 16  # as the interpreter takes its time
 torch.set_num_threads(1)
 embedder._device = lambda weights, start, settings: cuda.CudaDevice(weights, start, settings, torch.device("cpu"))
 sentences = [[f"w{(i * j) % 11}" for j in range(n)] for i, n in enumerate((11, 1, 3, 5, 2, 4, 1))]

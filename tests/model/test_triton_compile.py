@@ -23,7 +23,7 @@ from tests.model.listed import sequences_of
 
 triton = pytest.importorskip("triton", reason="Triton is not installed; it comes with PyTorch for CUDA")
 
-from model.engine import cell_triton, step_triton  # noqa: E402
+from model.engine import cell_triton, cuda_fused  # noqa: E402
 from model.engine.cuda_fused import FusedDirection  # noqa: E402
 
 TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int32: "*i32"}
@@ -61,7 +61,7 @@ def recorded(names: Sequence[str], new: Callable[..., CudaDirection]) -> set[Lau
     seen: set[Launch] = set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_direction, "WINDOW", 1)
-        for module, kernels in ((cell_triton, CELL_KERNELS), (step_triton, FUSED_KERNELS)):
+        for module, kernels in ((cell_triton, CELL_KERNELS), (cuda_fused, FUSED_KERNELS)):
             for name in kernels:
                 patch.setattr(module, name, Recorder(getattr(module, name), seen if name in names else set()))
         p, d = FULL.projection_dim, FULL.dim
@@ -94,7 +94,7 @@ def compiled(launch: Launch, capability: int) -> Any:
     from triton.compiler import ASTSource
 
     name, described = launch
-    kernel = getattr(step_triton if name in FUSED_KERNELS else cell_triton, name)
+    kernel = getattr(cuda_fused if name in FUSED_KERNELS else cell_triton, name)
     signature, constants, attributes, options = {}, {}, {}, {"enable_fp_fusion": cell_triton.FP_FUSION}
     for place, (argument, kind) in enumerate(described):
         if argument.startswith("num_"):
