@@ -1,12 +1,4 @@
-"""The command ``elmo-store``: a table of subcommands, each in a module of its own that is imported when it is asked for.
-
-A command module has ``add_arguments(parser)`` and ``run(args, beam_args) -> int``, which returns the exit code, and may have
-
-- ``touches(args)``: what it reads and writes, a `pipeline.cli.locations.Touched`, checked before anything large is imported;
-- ``check(args)``: a CommandError for options that make no sense together;
-- ``EPILOG``: of its help; ``LOADS``: what ``run`` will import that takes seconds, for the line that says so at once;
-- ``TAKES_BEAM_OPTIONS = True``: options that Apache Beam knows are set apart for it, otherwise ``beam_args`` is empty.
-"""
+"""The command ``elmo-store``: a table of subcommands, whose modules are imported when they are asked for."""
 
 import argparse
 import difflib
@@ -19,41 +11,40 @@ import sys
 import textwrap
 from collections.abc import Collection, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from types import ModuleType
 from typing import NoReturn
 
 from elmo_store.errors import StoreError
 from pipeline.cli import config, locations, logs, signals
+from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
-from pipeline.cli.locations import Touched
 from pipeline.cli.terminal import escaped
 
-# group of the help: name: (module, one line of help)
+# group of the help: name: (module of pipeline.commands, one line of help)
 GROUPS = {
     "make stores": {
-        "embed": ("pipeline.commands.embed", "compute every state of every token of a corpus into a store"),
-        "mix": ("pipeline.commands.mix", "mix a store's layers with learned weights into another store"),
-        "convert": ("pipeline.commands.convert", "write a store in another form, as int8, or with fewer states"),
-        "export": ("pipeline.commands.export", "write a store's vectors as the files that other programs read"),
+        "embed": ("embed", "compute every state of every token of a corpus into a store"),
+        "mix": ("derive", "mix a store's layers with learned weights into another store"),
+        "convert": ("derive", "write a store in another form, as int8, or with fewer states"),
+        "export": ("export", "write a store's vectors as files that other programs read"),
     },
-    "let them grow": {
-        "collect": ("pipeline.commands.collect", "stores as one collection that more can be added to"),
-        "remove": ("pipeline.commands.remove", "a version of a collection without some sentences"),
-        "compact": ("pipeline.commands.compact", "write a collection anew without what was removed of it"),
+    "let stores grow": {
+        "collect": ("collections", "add stores to a collection, which reads as one store"),
+        "remove": ("collections", "remove sentences from a collection, as a new version of it"),
+        "compact": ("collections", "rewrite a collection without the bytes of removed sentences"),
     },
-    "look at them": {
-        "demo": ("pipeline.commands.demo", "a word in a few sentences: its nearest occurrences by layer, in this terminal"),
-        "info": ("pipeline.commands.info", "what a store holds, and how to open it"),
-        "report": ("pipeline.commands.report", "a page about a store's job, text and vectors"),
-        "verify": ("pipeline.commands.verify", "read every object of a store and report what is wrong with it"),
-        "explore": ("pipeline.commands.explore", "a local page: sentences, neighbours in context, what a mix would do"),
-        "index": ("pipeline.commands.index", "an index of a store's rows by vectors, for explore, or of its sentences by text"),
-        "watch": ("pipeline.commands.watch", "progress of a running job, from its store alone"),
+    "look at stores": {
+        "info": ("info", "print what a store holds, and how to open it"),
+        "watch": ("info", "follow a running job, from its store alone"),
+        "verify": ("verify", "read every object of a store and report what is wrong with it"),
+        "report": ("report", "write a page about a store's job, text and vectors"),
+        "explore": ("explore", "serve a local page: sentences, neighbours in context, what a mix would do"),
+        "index": ("explore", "index a store's rows by vectors, for explore, or its sentences by text"),
     },
     "models": {
-        "models": ("pipeline.commands.models", "the models that can be asked for by name"),
-        "train": ("pipeline.commands.train", "train a biLM on raw text"),
-        "probe": ("pipeline.commands.probe", "measure what a model's layers know with a linear probe"),
+        "demo": ("demo", "show by layer which occurrences of a word are nearest to each other"),
+        "models": ("models", "list the models that can be asked for by name, or convert one"),
+        "train": ("train", "train a biLM on text"),
+        "probe": ("probe", "measure what a model's layers know with a linear probe"),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
@@ -93,14 +84,14 @@ def _main(argv: Sequence[str] | None) -> int:
     asked = next((argument for argument in arguments if not argument.startswith("-")), None)
     if asked in SHELLS and arguments[0] == "--print-completion":
         return _print_completion(asked)
-    parser, command = build_parser({asked} if asked else set())
-    module = command.get(asked or "")
-    if module is None:
+    parser, commands = build_parser({asked} if asked else set())
+    command = commands.get(asked or "")
+    if command is None:
         parser.parse_args(arguments)  # help, version, or no such command
         parser.error(f"no command {asked!r}")
     try:
         with signals.as_interrupts():
-            return _run(parser, module, arguments)
+            return _run(parser, command, arguments)
     except CommandError as error:
         print(f"elmo-store {asked}: {error}", file=sys.stderr)
         return int(error.code)
@@ -120,15 +111,15 @@ def _main(argv: Sequence[str] | None) -> int:
         return int(Exit.BAD_LOCATION)
 
 
-def _run(parser: argparse.ArgumentParser, command: ModuleType, arguments: list[str]) -> int:
+def _run(parser: argparse.ArgumentParser, command: Command, arguments: list[str]) -> int:
     arguments = config.with_config(parser, arguments)
     leaf, first = config.leaf_of(parser, arguments)
-    loads = getattr(command, "LOADS", None)
+    loads = command.loads
     beam_args: list[str] = []
-    if getattr(command, "TAKES_BEAM_OPTIONS", False) and _unknown_options(leaf, arguments[first:]):
+    if command.takes_beam_options and _unknown_options(leaf, arguments[first:]):
         logs.configure()  # before the import: Beam talks while it is imported
         _say_loading(loads, arguments)
-        loads = None  # said
+        loads = ""  # said
         from pipeline.runners.beam_options import split_arguments
 
         arguments, beam_args = split_arguments(arguments, config.option_names(leaf))
@@ -140,12 +131,12 @@ def _run(parser: argparse.ArgumentParser, command: ModuleType, arguments: list[s
     if args.print_config:
         print(config.as_toml(leaf, args, beam_args), end="")
         return Exit.COMPLETE
-    if hasattr(command, "check"):
-        command.check(args)
-    locations.check(locations.of_every_command(args, command.touches(args) if hasattr(command, "touches") else Touched()))
+    args.beam_args = beam_args
+    command.check(args)
+    locations.check(locations.of_every_command(args, command.touches(args)))
     logs.configure(args.log_level, args.log_file, verbose=getattr(args, "verbose", False))
     _say_loading(loads, arguments)
-    return int(command.run(args, beam_args))
+    return int(command.run(args))
 
 
 def _unknown_options(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
@@ -155,7 +146,7 @@ def _unknown_options(leaf: argparse.ArgumentParser, arguments: Sequence[str]) ->
     return [name for name in names if name not in config.option_names(leaf)]
 
 
-def _say_loading(what: str | None, arguments: Sequence[str]) -> None:
+def _say_loading(what: str, arguments: Sequence[str]) -> None:
     """A line at once about what takes seconds from here on."""
     if what and "--quiet" not in arguments and "--print-config" not in arguments:
         print(f"loading {what} …", file=sys.stderr, flush=True)
@@ -176,7 +167,7 @@ def _meant(word: str, known: Collection[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, ModuleType]]:
+def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, Command]]:
     """The parser with the options of the commands in ``asked``, whose modules are imported: `elmo-store --help` needs none."""
     parser = _Parser(
         prog="elmo-store",
@@ -190,20 +181,20 @@ def build_parser(asked: set[str]) -> tuple[argparse.ArgumentParser, dict[str, Mo
     parser.add_argument("--version", action="version", version=f"elmo-store {package_version()}")
     parser.add_argument("--print-completion", choices=SHELLS, help="a script for tab completion in this shell")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog=parser.prog)
-    modules: dict[str, ModuleType] = {}
+    commands: dict[str, Command] = {}
     for name, (module, line) in COMMANDS.items():
         subparser = subparsers.add_parser(
             name, help=line, description=line[0].upper() + line[1:] + ".", epilog=f"{ENVIRONMENT}\n\n{EXIT_CODES}",
             formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False,
         )  # fmt: skip
         if name in asked:
-            modules[name] = importlib.import_module(module)
-            modules[name].add_arguments(subparser)
-            subparser.epilog = f"{_wrapped(getattr(modules[name], 'EPILOG', ''))}\n\n{subparser.epilog}".lstrip("\n")
-            for leaf in _leaves(subparser):
+            command = commands[name] = importlib.import_module(f"pipeline.commands.{module}").COMMANDS[name]
+            command.add_arguments(subparser)
+            subparser.epilog = f"{_wrapped(command.epilog)}\n\n{subparser.epilog}".lstrip("\n")
+            for leaf in leaves(subparser):
                 _add_common(leaf)
                 leaf.usage = _short_usage(leaf)
-    return parser, modules
+    return parser, commands
 
 
 def _wrapped(text: str) -> str:
@@ -218,20 +209,24 @@ def _listed(group: str) -> str:
     return "\n".join([f"{group}:", *(f"  {name:<{width}}  {line}" for name, (_, line) in GROUPS[group].items())])
 
 
-def _leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+def leaves(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """The parsers of commands without subcommands that are required."""
     below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     alone = [parser] if not any(action.required for action in below) else []  # `models` is a command, and has `models convert`
-    return [*alone, *(leaf for action in below for sub in action.choices.values() for leaf in _leaves(sub))]
+    return [*alone, *(leaf for action in below for sub in action.choices.values() for leaf in leaves(sub))]
 
 
 def _short_usage(parser: argparse.ArgumentParser) -> str:
     """What must be given; the options stand below it in groups, and a typing error is not buried under all of them."""
-    needed = argparse.ArgumentParser(prog=parser.prog, usage=parser.usage, add_help=False)
-    for action in parser._actions:
-        if (action.required or not action.option_strings) and not isinstance(action, argparse._SubParsersAction):
-            needed._add_action(action)
-    usage = " ".join(needed.format_usage().split()).removeprefix("usage: ")
-    return f"{usage} [OPTION …]".replace("%", "%%")
+    words = [parser.prog]
+    for is_option in (False, True):
+        needed = argparse.ArgumentParser(prog="", add_help=False)
+        for action in parser._actions:
+            is_needed = action.required if is_option else not isinstance(action, argparse._SubParsersAction)
+            if is_needed and bool(action.option_strings) == is_option:
+                needed._add_action(action)
+        words += needed.format_usage().split()[1:]
+    return f"{' '.join(words)} [OPTION …]".replace("%", "%%")
 
 
 def _add_common(parser: argparse.ArgumentParser) -> None:

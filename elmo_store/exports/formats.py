@@ -60,18 +60,18 @@ def _folder(name: str, what: str, files: str, tables: tuple[str, ...] = ()) -> F
 _ALL = (
     Format("allennlp", "HDF5 of `allennlp elmo`: 0, 1, … and sentence_to_index", "hdf5"),
     Format("bilm", "HDF5 of bilm-tf's dump_bilm_embeddings: 0, 1, … and nothing else", "hdf5"),
-    Format("e2e-coref", "HDF5, a group a document, layers last", "hdf5", by_document=True),
-    Format("lsgn", "HDF5, a group a document, layers first", "hdf5", by_document=True),
+    Format("e2e-coref", "HDF5, one group per document, layers last", "hdf5", by_document=True),
+    Format("lsgn", "HDF5, one group per document, layers first", "hdf5", by_document=True),
     Format("dygie", "HDF5, DOCUMENT_SENTENCE, layers last", "hdf5", by_document=True),
-    Format("elmoformanylangs", "HDF5, a file a layer, keyed by the words", "hdf5", prefix=True),
-    Format("tfhub", "HDF5, a group a sentence with TensorFlow Hub's names", "hdf5"),
-    Format("npz", "arrays in order, a vector a token, as UDPipe-Future reads", "arrays", one_vector=True),
-    _folder("safetensors", "files of rows and where sentences begin", "vectors-{:05d}-of-{:05d}.safetensors"),
+    Format("elmoformanylangs", "HDF5, one file per layer, keyed by the words", "hdf5", prefix=True),
+    Format("tfhub", "HDF5, one group per sentence, with TensorFlow Hub's names", "hdf5"),
+    Format("npz", "arrays in order, one vector per token, as UDPipe-Future reads", "arrays", one_vector=True),
+    _folder("safetensors", "files of rows, and where sentences begin", "vectors-{:05d}-of-{:05d}.safetensors"),
     _folder(
         "datasets", "Arrow files that Hugging Face's load_from_disk opens", "data-{:05d}-of-{:05d}.arrow",
         ("dataset_info.json", "state.json"),
     ),
-    _folder("webdataset", "tar files, .npy and .json a sentence", "{:06d}.tar"),
+    _folder("webdataset", "tar files with one .npy and .json per sentence", "{:06d}.tar"),
 )  # fmt: skip
 FORMATS: Mapping[str, Format] = {form.name: form for form in _ALL}  # that `elmo-store export` offers
 POOLED = "pooled"  # what `elmo-store mix --pool` writes, as exports are written

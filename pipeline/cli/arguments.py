@@ -55,7 +55,7 @@ def add_number(
 
 def add_storage_options(parser: argparse._ActionsContainer, of: str) -> None:
     """``--storage-options``, ``of`` what is opened with them."""
-    parser.add_argument("--storage-options", type=json_object, metavar="JSON", help=f"what fsspec needs for {of} (default: {{}})")
+    parser.add_argument("--storage-options", type=json_object, metavar="JSON", help=f"what fsspec needs for {of} (default: none)")
 
 
 def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress, only the summary (default: off)") -> None:

@@ -5,6 +5,7 @@ import argparse
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 
 WORD = "bank"
@@ -16,19 +17,27 @@ SENTENCES = (
     "The central bank raised its interest rates.",
     "The bank sold its bonds.",
 )
-LOADS = "PyTorch"
 EPILOG = """\
 Nothing is written. Layer 0 knows the word alone, so there every occurrence is the same; the layers above know its sentence.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help=f"running text (default: {len(SENTENCES)} with {WORD})")
-    parser.add_argument("--word", default=WORD, metavar="TOKEN", help=f"a token of them, twice at least (default: {WORD})")
-    parser.add_argument("--model", default="default", help="a name, a folder or a URL, as of embed (default: default)")
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "sentences", nargs="*", metavar="SENTENCE", help=f"running text (default: {len(SENTENCES)} sentences with {WORD})"
+    )
+    parser.add_argument(
+        "--word", default=WORD, metavar="TOKEN", help=f"a token that occurs at least twice in them (default: {WORD})"
+    )
+    parser.add_argument(
+        "--model",
+        default="default",
+        metavar="NAME|FOLDER|URL",
+        help="name, folder or URL, as for embed (default: the packaged model)",
+    )
 
 
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+def _run(args: argparse.Namespace) -> int:
     from elmo_store.embedded import embed
 
     try:
@@ -66,3 +75,6 @@ def nearest(vectors: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.intp], npt
     np.fill_diagonal(cosines, -np.inf)
     near = cosines.argmax(axis=1)
     return near, cosines[np.arange(len(near)), near]
+
+
+COMMANDS = {"demo": Command(_add_arguments, _run, epilog=EPILOG, loads="PyTorch")}

@@ -1,52 +1,129 @@
-"""What `mix` and `convert` have in common: a job that makes a store from another one, shard by shard."""
+"""``elmo-store mix`` and ``convert``: a store made from another one, shard by shard, without its model.
+
+`mix` puts learned weights over the layers; `convert` writes the same rows in another form, other numbers or fewer states.
+"""
 
 import argparse
+import json
+import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from elmo_store.exports.formats import PER, POOLED
+from elmo_store.mixing import POOLS
 from pipeline.cli import locations, telemetry
 from pipeline.cli.arguments import add_storage_options
+from pipeline.cli.command import Command
+from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import nothing_to_collect
 from pipeline.commands import report
-from pipeline.jobs.spec import COMPRESSIONS, DTYPES, STORES, add_option
+from pipeline.commands.export import write_export
+from pipeline.jobs.spec import NO_ROWS, add_option
 
 if TYPE_CHECKING:
-    from elmo_store.format.manifest import Manifest
+    from elmo_store.format.manifest import Manifest, WeightSet
     from elmo_store.storage.root import Root
 
+MIX = """\
+WEIGHTS is JSON: {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, where w are logits (softmaxed), or "s" instead of "w" for weights
+that are normalised already; several named sets, {"task_in": {…}, "task_out": {…}}, give several columns. Also safetensors
+with the same names (NAME.w, NAME.gamma), and torch state dicts (.th, .pt) or safetensors with AllenNLP's
+scalar_parameters.0, … and gamma. Layer 0 is [x; x], layer j is [fwd j; bwd j].
 
-def check(args: argparse.Namespace) -> None:
+With --pool the output is a folder of Parquet files (vectors/) with one row per sentence or document: its id, document, kept
+fields, and for each weight set a list of numbers (float32 by default), null where there are no tokens. It is made in this
+process, or on the runner that Beam's options name; STORE may also be a store of mixes.
+
+Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
+"""
+CONVERT = """\
+  elmo-store convert out/store --output out/small --dtype int8       half of float16, a quarter of float32
+  elmo-store convert out/store --output out/table --store parquet    for DuckDB, Polars, Spark
+  elmo-store convert out/store --output out/top --states fwd2,bwd2   the top layer alone
+  elmo-store convert out/store --output out/rows --layout rows       for training: a sentence is one read
+
+Sentences, ids, rejects and shards stay as they are. What int8 loses: docs/development/performance.md.
+Any option of Apache Beam may follow, as for embed. The same command on an unfinished output continues it.
+"""
+
+
+def _add_mix_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_ends(parser)
+    parser.add_argument(
+        "--weights", metavar="FILE", help="the learned weights, a path or URL (required, unless --pool reads a store of mixes)"
+    )
+    parser.add_argument(
+        "--layer-norm", action="store_true",
+        help="first shift and scale each layer of each token over its channels to mean 0, variance 1 (default: off)",
+    )  # fmt: skip
+    parser.add_argument("--pool", choices=POOLS, help="pool the mixed tokens of each sentence or document (default: do not pool)")
+    parser.add_argument("--per", choices=PER, help="with --pool: one vector per sentence or per document (default: sentence)")
+    _add_job(parser, "store", "dtype", "compression")
+
+
+def _add_convert_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_ends(parser)
+    parser.add_argument(
+        "--states", metavar="NAME,…", help="only some of its states (or weight sets), such as fwd2,bwd2 (default: all)"
+    )
+    _add_job(parser, "store", "dtype", "layout", "compression", "checksum")
+
+
+def _add_ends(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL")
+    parser.add_argument("--output", required=True, metavar="URL", help="folder or URL of the store to write (required)")
+
+
+def _add_job(parser: argparse.ArgumentParser, *of_source: str) -> None:
+    """What the output has of the source unless told otherwise, and how the job is run."""
+    writing = parser.add_argument_group("writing")
+    for name in of_source:
+        add_option(writing, name, default=None, unset="as the source")
+    for name in ("overwrite", "take_over"):
+        add_option(writing, name)
+    screen = parser.add_argument_group("storage and screen")
+    add_storage_options(screen, "all that is read and written")
+    for name in ("verbose", "report", "quiet", "metrics_port"):
+        add_option(screen, name)
+    clusters = parser.add_argument_group("clusters and clouds")
+    for name in ("no_wait", "shared_disk"):
+        add_option(clusters, name)
+
+
+def _check(args: argparse.Namespace) -> None:
     """CommandError for a report or metrics that can't be had."""
     report.check_possible(args)
     telemetry.check(args.metrics_port, waits=not args.no_wait)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Form and numbers of the output, and how the job is run."""
-    parser.add_argument("--store", choices=tuple(STORES), help="form of the output (default: as the source)")
-    parser.add_argument(
-        "--dtype", choices=DTYPES,
-        help="numbers as stored; int8 has a scale for each vector of each row: half of float16 (default: as the source)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--compression", choices=COMPRESSIONS, help="of the vectors; Parquet takes zstd for either (default: as the source)"
-    )
-    add_option(parser, "overwrite")
-    add_storage_options(parser, "all that is read and written")
-    add_option(parser, "take_over")
-    clusters = parser.add_argument_group("clusters and clouds")
-    for name in ("no_wait", "shared_disk"):
-        add_option(clusters, name)
-    for name in ("report", "quiet", "verbose", "metrics_port"):
-        add_option(parser, name)
+def _check_mix(args: argparse.Namespace) -> None:
+    _check(args)
+    if args.pool is None:
+        if args.weights is None or args.per:
+            raise CommandError(Exit.BAD_USAGE, "give --weights" if args.weights is None else "--per is for --pool: give both")
+        return
+    given = {"--store": args.store, "--compression": args.compression, "--no-wait": args.no_wait, "--report": args.report}
+    given["--metrics-port"] = args.metrics_port
+    if unused := [option for option, value in given.items() if value]:
+        raise CommandError(Exit.BAD_USAGE, f"--pool has no use for {unused[0]}: leave it out")
+    if args.dtype == "int8":
+        raise CommandError(Exit.BAD_USAGE, "--pool writes float16 or float32: give another --dtype")
 
 
-def touches(args: argparse.Namespace) -> locations.Touched:
+def _touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options
     return locations.Touched([locations.store(args.source, options)], [locations.output(args.output, options)])
 
 
-def run(args: argparse.Namespace, beam_args: list[str], manifest_of: "Callable[[Root], Manifest]") -> int:
+def _mix_touches(args: argparse.Namespace) -> locations.Touched:
+    stores = _touches(args)
+    weights = [locations.file("--weights", args.weights, args.storage_options)] if args.weights else []
+    return locations.Touched([*stores.reads, *weights], stores.writes)
+
+
+def _run(args: argparse.Namespace, manifest_of: "Callable[[Root], Manifest]") -> int:
     """Run the job to its end, then its report. 0 complete, 4 if work is left; CommandError for what never began.
 
     ``manifest_of`` the source: the output's, incomplete.
@@ -54,4 +131,121 @@ def run(args: argparse.Namespace, beam_args: list[str], manifest_of: "Callable[[
     with nothing_to_collect():
         from pipeline.jobs.derive_job import run_job
 
-    return report.after_job(run_job(args, beam_args, manifest_of), args)
+    return report.after_job(run_job(args, manifest_of), args)
+
+
+def _convert(args: argparse.Namespace) -> int:
+    return _run(args, partial(_converted_manifest, args))
+
+
+def _mix(args: argparse.Namespace) -> int:
+    if args.pool is None:
+        return _run(args, partial(_mixed_manifest, args))
+    if not args.beam_args:
+        return _pool(args)
+    from pipeline.jobs import pool_job
+    from pipeline.runners import preflight
+    from pipeline.runners.beam_options import name_job
+
+    with preflight.opened(args.beam_args) as runner:
+        name_job(runner, args.command, args.output, uuid.uuid4().hex)
+        touched = _mix_touches(args)
+        preflight.check_reach(runner, [touched.reads[0], *touched.writes], shared_disk=args.shared_disk)
+        source = locations.open_store(args.source, args.storage_options).root
+        return _pool(args, workers=partial(pool_job.on_runner, runner, source))
+
+
+def _pool(args: argparse.Namespace, **options: Any) -> int:
+    settings = {"pool": args.pool, "per": args.per or "sentence", "dtype": args.dtype or "float32"}
+    return write_export(args, POOLED, weights=args.weights, layer_norm=args.layer_norm, **settings, **options)
+
+
+def _mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
+    """The manifest of the mixed store that is asked for, incomplete. CommandError if source or weights can't be used."""
+    from elmo_store.errors import WeightSetError
+    from elmo_store.format.layout import n_layers
+    from elmo_store.format.manifest import MixInfo
+    from elmo_store.mixing.weights import check_layers
+    from pipeline.jobs import derive_job
+
+    manifest, source_sha256 = derive_job.source_manifest(source, "mixed")
+    if manifest.kind != "states":
+        origin = manifest.mix.source if manifest.mix else "unknown"
+        raise CommandError(Exit.BAD_LOCATION, f"{source} is a mixed store: mix the store that it came from, {origin}")
+    weight_sets = _weight_sets(args)
+    try:
+        check_layers(weight_sets, n_layers(manifest.states))
+    except WeightSetError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--weights {args.weights}: {error}") from error
+    except ValueError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"{source}: {error}") from error
+    mixed = derive_job.output_manifest(
+        args,
+        manifest,
+        kind="mix",
+        states=tuple(weights.name for weights in weight_sets),
+        channels=2 * manifest.channels,
+        mix=MixInfo(str(source), source_sha256, args.layer_norm, weight_sets),
+    )
+    sets = {weights.name: {"s": list(weights.s), "gamma": weights.gamma} for weights in weight_sets}
+    # Everything that makes two mix jobs different; where the source stands does not.
+    job = {
+        "source_sha256": source_sha256,
+        "weights": json.dumps(sets, sort_keys=True),
+        "layer_norm": args.layer_norm,
+        "dtype": mixed.dtype,
+        "store": " ".join(mixed.forms),
+        "compression": mixed.compression,
+    }
+    return replace(mixed, job=job)
+
+
+def _weight_sets(args: argparse.Namespace) -> tuple["WeightSet", ...]:
+    from elmo_store.errors import WeightSetError
+    from elmo_store.mixing.weights import read_weight_sets
+
+    try:
+        return read_weight_sets(args.weights, args.storage_options if "://" in args.weights else None)
+    except WeightSetError as error:
+        raise CommandError(Exit.BAD_USAGE, f"--weights: {error}") from error
+    except OSError as error:
+        raise CommandError(Exit.BAD_LOCATION, f"--weights {args.weights} can't be read: {error}") from error
+
+
+def _converted_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
+    """The manifest of the store that is asked for, incomplete. CommandError if the source can't be used, or has no such state."""
+    from pipeline.jobs import derive_job
+
+    manifest, source_sha256 = derive_job.source_manifest(source, "converted")
+    asked = [name.strip() for name in args.states.split(",")] if args.states else manifest.states
+    unknown = [name for name in asked if name not in manifest.states]
+    if unknown:
+        raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: {source} has {', '.join(manifest.states)}")
+    states = tuple(name for name in manifest.states if name in asked)
+    mix = manifest.mix
+    if mix is not None:
+        mix = replace(mix, weight_sets=tuple(weights for weights in mix.weight_sets if weights.name in states))
+    asked_else = {name: value for name in ("checksum", "layout") if (value := getattr(args, name))}
+    converted = derive_job.output_manifest(args, manifest, states=states, mix=mix, **asked_else)
+    if args.layout == "rows" and "zarr" not in converted.forms:
+        raise CommandError(Exit.BAD_USAGE, NO_ROWS)
+    # The source's job stays, so that --recompute knows how the states were computed.
+    own_job = {
+        "converted_from": source_sha256,
+        "rounded": f"{manifest.job.get('rounded', manifest.dtype)} {converted.dtype}",
+        "states": ",".join(states),
+        "dtype": converted.dtype,
+        "store": " ".join(converted.forms),
+        "compression": converted.compression,
+        "checksum": converted.checksum,
+        "layout": converted.layout,
+    }
+    return replace(converted, job=dict(manifest.job) | own_job)
+
+
+COMMANDS = {
+    "mix": Command(_add_mix_arguments, _mix, _mix_touches, _check_mix, epilog=MIX, loads="Apache Beam", takes_beam_options=True),
+    "convert": Command(
+        _add_convert_arguments, _convert, _touches, _check, epilog=CONVERT, loads="Apache Beam", takes_beam_options=True
+    ),
+}

@@ -4,6 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations, telemetry
+from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.importing import nothing_to_collect
 from pipeline.commands import report
@@ -12,8 +13,6 @@ from pipeline.jobs import spec
 if TYPE_CHECKING:
     from elmo_store.storage.root import Root
 
-TAKES_BEAM_OPTIONS = True
-LOADS = "PyTorch and Apache Beam"
 EPILOG = """\
 Any option of Apache Beam may follow, such as --runner=FlinkRunner --flink_master=HOST:PORT, --runner=DataflowRunner
 --project=… , or on this machine --direct_running_mode=multi_processing --direct_num_workers=2. Default runner:
@@ -21,30 +20,30 @@ FnApiRunner. The same command on an unfinished output continues it.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    spec.add_arguments(parser, sizing=True)
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    spec.add_arguments(parser, local=True)
 
 
-def check(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> None:
     spec.parse(args)
     report.check_possible(args)
     telemetry.check(args.metrics_port, waits=not args.no_wait)
 
 
-def touches(args: argparse.Namespace) -> locations.Touched:
+def _touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options if args.input_storage_options is None else args.input_storage_options
     output = [locations.output(url, args.storage_options) for url in (args.output, args.into) if url]
     return locations.Touched([*locations.inputs(args.inputs, options), *locations.model(args.model)], output)
 
 
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+def _run(args: argparse.Namespace) -> int:
     """Run the job to its end, then its report. 0 complete, 4 if work is left; CommandError for what never began."""
     options = spec.parse(args)
     if options.preview is not None or options.dry_run:
         from pipeline.jobs import dry_run
 
         return dry_run.preview(options) if options.preview is not None else dry_run.dry_run(options)
-    return report.after_job(_run_job(options, beam_args), args)
+    return report.after_job(_run_job(options, args.beam_args), args)
 
 
 def _run_job(options: spec.EmbedOptions, beam_args: list[str]) -> Exit:
@@ -84,3 +83,10 @@ def _add_member(options: spec.EmbedOptions, root: "Root") -> None:
         return
     name = str(root).rpartition("/")[2]
     print(described(options.into, add(Root(options.into, options.storage_options), "embed", [name])))
+
+
+COMMANDS = {
+    "embed": Command(
+        _add_arguments, _run, _touches, _check, epilog=EPILOG, loads="PyTorch and Apache Beam", takes_beam_options=True
+    )
+}

@@ -1,26 +1,41 @@
-"""``elmo-store explore STORE``: a local page to look into a store."""
+"""``elmo-store explore``: a local page to look into a store; ``elmo-store index``: what finds its rows and sentences at once."""
 
 import argparse
 import secrets
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_number, add_storage_options, at_least, bounded
+from pipeline.cli.arguments import add_number, add_quiet, add_storage_options, at_least, bounded
+from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.terminal import progress_bar, quantity
 
 if TYPE_CHECKING:
     from elmo_store.store import Store
     from pipeline.explore.labels import Labels
 
-EPILOG = """\
+EXPLORE = """\
 The page is read-only and for this machine: it is served on 127.0.0.1, answers only to whoever has the address with its token, and
 asks nothing of any other. Neighbours are exact over a sample of the rows, which the page names as one; `elmo-store index` makes
 an approximate index of all rows, which the page then offers. Needs the extra: pip install '.[explore]' in elmo-store's checkout.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+INDEX = """\
+Both are kept in the store, in its folder indexes/; neither is needed to read it.
+
+--by vectors: rows, approximately, by any mix of the layers; one byte per number of every state, half of a float16 store.
+`elmo-store explore` offers it. Needs the extra: pip install '.[explore]' in elmo-store's checkout.
+
+--by text: sentences by their tokens, for programs that ask for the vectors of a text, store.sentence(text="I sat on the bank")
+and store.find_text([...]) in Python. About 20 bytes per sentence.
+"""
+
+
+def _add_explore_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument(
@@ -28,32 +43,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="port to listen on (default: 0, a free one)",
     )  # fmt: skip
     add_number(
-        parser, "--sample-rows", at_least(512), 200_000, "rows (tokens) held in memory for exact neighbours, 4 bytes a number"
+        parser, "--sample-rows", at_least(512), 200_000, "rows (tokens) held in memory for exact neighbours, 4 bytes per number"
     )
     parser.add_argument(
         "--model", metavar="MODEL",
-        help="the store's model, for sentences of your own (default: the packaged one, or one in this folder, of its name)",
+        help="name, folder or URL of the store's model, for sentences of your own "
+        "(default: the packaged one, or one in this folder, of its name)",
     )  # fmt: skip
     parser.add_argument(
         "--labels", metavar="FILE",
-        help="labels to group a word's occurrences by, between tabs: the first line names the columns, id (or sentence, its "
-        "number), token (its number from 0, where tokens are labelled), then the labels",
+        help="TSV of labels to group a word's occurrences by; its first line names the columns: id (or sentence, its number), "
+        "token (its number from 0, where tokens are labelled), then the labels (default: none)",
     )  # fmt: skip
     add_storage_options(parser, "the store, and labels at a URL")
 
 
-def touches(args: argparse.Namespace) -> locations.Touched:
+def _explore_touches(args: argparse.Namespace) -> locations.Touched:
     labels = [locations.file("--labels", args.labels, args.storage_options)] if args.labels else []
     return locations.Touched([locations.store(args.store, args.storage_options), *locations.model(args.model), *labels])
 
 
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+def _explore(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C."""
     from pipeline.explore.server import bound, server
     from pipeline.explore.service import Service
 
     store = locations.open_store(args.store, args.storage_options)
-    check_layers(store)
+    _check_layers(store)
     labels = _labels(args, store)
     try:
         listener = bound(args.host, args.port)
@@ -86,7 +102,7 @@ def _labels(args: argparse.Namespace, store: "Store") -> "Labels | None":
         raise CommandError(Exit.BAD_LOCATION, f"--labels: {error}") from error
 
 
-def check_layers(store: "Store") -> None:
+def _check_layers(store: "Store") -> None:
     """CommandError (bad location) for a store that keeps some states only: nearness is of layers, or of columns of a mix."""
     from elmo_store.format.layout import n_layers
 
@@ -95,3 +111,58 @@ def check_layers(store: "Store") -> None:
             n_layers(store.states)
     except ValueError as error:
         raise CommandError(Exit.BAD_LOCATION, f"{store.url}: {error}") from error
+
+
+def _add_index_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("store", metavar="STORE", help="a complete store that can be written; any fsspec URL")
+    parser.add_argument(
+        "--by", choices=("vectors", "text"), default="vectors",
+        help="what finds a row or sentence: vectors near it, or its text (default: vectors)",
+    )  # fmt: skip
+    add_storage_options(parser, "the store")
+    add_quiet(parser)
+
+
+def _index_touches(args: argparse.Namespace) -> locations.Touched:
+    return locations.Touched([locations.store(args.store, args.storage_options)])
+
+
+def _index(args: argparse.Namespace) -> int:
+    from elmo_store.errors import LeaseHeldError
+
+    began = time.monotonic()
+    store = locations.open_store(args.store, args.storage_options)
+    total, unit = (len(store), " sentences") if args.by == "text" else (store.n_rows, " rows")
+    if args.by == "vectors":
+        _check_layers(store)
+    if not total:
+        raise CommandError(Exit.BAD_LOCATION, f"{store.url} has no{unit} to index")
+    try:
+        with progress_bar(unit, quiet=args.quiet, total=total) as bar:
+            build = _by_text if args.by == "text" else _by_vectors
+            line, folder = build(store, lambda done: bar.update(done - bar.n) and None)
+    except LeaseHeldError as error:
+        raise CommandError(Exit.REFUSED, f"{args.store} belongs to {error.holder}: wait for its end") from error
+    print(f"{line}, in {time.monotonic() - began:,.1f} s: {store.root.url(folder)}")
+    return Exit.COMPLETE
+
+
+def _by_vectors(store: "Store", on_progress: Callable[[int], None]) -> tuple[str, str]:
+    """What was indexed, and the index's folder."""
+    from pipeline.explore import neighbours
+
+    facts = neighbours.build(store, lambda done, _: on_progress(done))
+    return f"{quantity(facts['rows'], 'row')} in {quantity(facts['lists'], 'list')}", neighbours.FOLDER
+
+
+def _by_text(store: "Store", on_progress: Callable[[int], None]) -> tuple[str, str]:
+    from elmo_store.format.layout import TEXT_INDEX
+
+    facts = store.index_texts(on_progress)
+    return f"{quantity(facts['sentences'], 'sentence')}, {facts['texts']:,} of them different", TEXT_INDEX
+
+
+COMMANDS = {
+    "explore": Command(_add_explore_arguments, _explore, _explore_touches, epilog=EXPLORE),
+    "index": Command(_add_index_arguments, _index, _index_touches, epilog=INDEX),
+}

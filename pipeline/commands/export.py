@@ -9,6 +9,7 @@ from elmo_store.exports.formats import FORMATS
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_number, add_quiet, add_storage_options, count
+from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
 from pipeline.cli.importing import is_installed
 from pipeline.cli.terminal import progress_bar, quantity
@@ -29,53 +30,62 @@ how its files' names begin. HDF5 needs an extra: pip install '.[export]' in elmo
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL")
-    parser.add_argument("--format", required=True, choices=tuple(FORMATS), metavar="NAME", help="one of those below (required)")
-    parser.add_argument("--output", required=True, metavar="URL", help="file, or folder, to write (required)")
+    parser.add_argument(
+        "--format", required=True, choices=tuple(FORMATS), metavar="NAME", help="one of the formats below (required)"
+    )
+    parser.add_argument("--output", required=True, metavar="URL", help="file or folder to write (required)")
     parser.add_argument(
         "--layers", choices=("all", "top", "average"),
-        help="of each token (default: all; npz: average; none with a mix, which says itself what it is made of)",
+        help="layers of each token; not for a store of mixes, or with --weights (default: all; npz: average)",
     )  # fmt: skip
     parser.add_argument(
-        "--weights", metavar="FILE", help="mix the layers with these, as `elmo-store mix` takes them (default: none)"
+        "--weights",
+        metavar="FILE",
+        help="mix the layers with these learned weights, a file as for `elmo-store mix` (default: none)",
     )
     parser.add_argument(
         "--weight-set",
         metavar="NAME",
-        help="one of several, in the file or in a store of mixes (default: the only one; all of a store's)",
+        help="one of several weight sets of the file or of a store of mixes (default: the only one; all of a store's)",
     )
     parser.add_argument(
-        "--layer-norm", action="store_true", help="with --weights: as `elmo-store mix --layer-norm` (default: off)"
+        "--layer-norm",
+        action="store_true",
+        help="with --weights: normalise each layer of each token first, as `elmo-store mix --layer-norm` (default: off)",
     )
-    parser.add_argument("--dtype", choices=FLOATS, help="numbers of safetensors, datasets, webdataset (default: the store's)")
+    parser.add_argument(
+        "--dtype", choices=FLOATS, help="safetensors, datasets, webdataset: numbers as written (default: the store's)"
+    )
     parser.add_argument(
         "--documents", choices=("id", "source"), default="id",
-        help="what e2e-coref, lsgn, dygie call a document: a sentence's id without the last :NUMBER or /NUMBER, or its file "
+        help="e2e-coref, lsgn, dygie: what names a document, a sentence's id without its last :NUMBER or /NUMBER, or its file "
         "(default: id)",
     )  # fmt: skip
     parser.add_argument(
         "--layout", choices=("documents", "conll05", "ontonotes5"), default="documents",
-        help="lsgn's datasets: DOCUMENT/NUMBER, or as lsgn asks where its lm_path contains this word (default: documents)",
+        help="lsgn: names of datasets, DOCUMENT/NUMBER or what lsgn asks for where its lm_path contains this word "
+        "(default: documents)",
     )  # fmt: skip
     parser.add_argument(
         "--forget-sentences",
         action="store_true",
-        help="leave out allennlp's sentence_to_index, as `allennlp elmo` does (default: off)",
+        help="allennlp: leave out sentence_to_index, as `allennlp elmo --forget-sentences` does (default: off)",
     )
     parser.add_argument(
         "--use-sentence-keys",
         action="store_true",
-        help="allennlp's keys are the sentences, not their numbers, as of `allennlp elmo` (default: off)",
+        help="allennlp: keys are the sentences, not their numbers, as `allennlp elmo --use-sentence-keys` (default: off)",
     )
-    add_number(parser, "--file-mib", count, 512, "MiB of vectors in each file of a folder, about")
+    add_number(parser, "--file-mib", count, 512, "formats that are folders: MiB of vectors in each file, about")
     parser.add_argument("--overwrite", action="store_true", help="remove an earlier export at the output first (default: off)")
     add_option(parser, "take_over")
     add_storage_options(parser, "store, weights and output")
     add_quiet(parser)
 
 
-def check(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> None:
     """CommandError for a file where a folder goes, options that the format does not use, and HDF5 without h5py."""
     form = FORMATS[args.format]
     if form.folder:
@@ -99,13 +109,13 @@ def check(args: argparse.Namespace) -> None:
         raise CommandError(Exit.BAD_USAGE, f"--format {args.format} needs h5py: {remedy}")
 
 
-def touches(args: argparse.Namespace) -> locations.Touched:
+def _touches(args: argparse.Namespace) -> locations.Touched:
     options = args.storage_options
     weights = [locations.file("--weights", args.weights, options)] if args.weights else []
     return locations.Touched([locations.store(args.source, options), *weights], [Location("output", args.output, options)])
 
 
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+def _run(args: argparse.Namespace) -> int:
     return write_export(
         args,
         args.format,
@@ -166,3 +176,6 @@ def summary(report: "Report", output: str, seconds: float) -> str:
         lines.append(f"{len(report.files) - len(report.written):,} of the files were there already")
     lines += [f"left out: {quantity(count, 'sentence')} ({why})" for why, count in sorted(report.left_out.items())]
     return "\n".join(lines)
+
+
+COMMANDS = {"export": Command(_add_arguments, _run, _touches, _check, epilog=EPILOG)}

@@ -1,13 +1,18 @@
-"""``elmo-store info URL``: what a store holds and how to open it; works on an unfinished store too."""
+"""``elmo-store info`` and ``watch``: what a store holds, finished or not, and how far the job is that writes it."""
 
 import argparse
 import json
+import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from pipeline.cli import locations
-from pipeline.cli.arguments import add_storage_options
-from pipeline.cli.exit_codes import Exit
+from elmo_store.storage.location import Location
+from pipeline.cli import locations, telemetry
+from pipeline.cli.arguments import above_zero, add_number, add_storage_options
+from pipeline.cli.command import Command
+from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import human_bytes, in_line, quantity
+from pipeline.jobs import spec
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest
@@ -16,17 +21,17 @@ if TYPE_CHECKING:
 VERSIONS_SHOWN = 20  # of a collection, the newest
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", metavar="URL", help="a store or a collection; any fsspec URL")
+def _add_info_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="STORE", help="a store or a collection, finished or not; any fsspec URL")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: text)")
-    add_storage_options(parser, "the URL")
+    add_storage_options(parser, "the store")
 
 
-def touches(args: argparse.Namespace) -> locations.Touched:
+def _info_touches(args: argparse.Namespace) -> locations.Touched:
     return locations.Touched([locations.store(args.url, args.storage_options, "store")])
 
 
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+def _info(args: argparse.Namespace) -> int:
     """Print what is known; 0 for a complete store, 4 for an unfinished one."""
     from elmo_store.errors import StoreNotFoundError
     from elmo_store.format import version as versions
@@ -135,3 +140,55 @@ def _on(manifest: "Manifest") -> str:
     gpus = manifest.job.get("gpu")
     names = device.split(",") if gpus is None else str(gpus).split("; ")
     return f" on {' and '.join(names)}" + (": last bits of their shards differ" if len(names) > 1 else "")
+
+
+def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="STORE", help="the output of the job, there already or not; any fsspec URL")
+    parser.add_argument("--once", action="store_true", help="print one line and end (default: follow the job to its end)")
+    add_number(parser, "--seconds", above_zero, 1.0, "seconds between looks", metavar="S")
+    add_storage_options(parser, "the store")
+    spec.add_option(parser, "metrics_port")
+
+
+def _check_watch(args: argparse.Namespace) -> None:
+    """CommandError for metrics that can't be had."""
+    if args.once and args.metrics_port is not None:
+        raise CommandError(Exit.BAD_USAGE, "--metrics-port is of a command that stays: leave out --once")
+    telemetry.check(args.metrics_port, waits=not args.once)
+
+
+def _watch_touches(args: argparse.Namespace) -> locations.Touched:
+    """The store, which may still come unless one look is all."""
+    if args.once:
+        return locations.Touched([locations.store(args.url, args.storage_options, "store")])
+    return locations.Touched([Location("store", args.url, args.storage_options)])
+
+
+def _watch(args: argparse.Namespace) -> int:
+    """Show progress; 0 when the store is complete, 4 with ``--once`` while it is not. Waits for a job that has not begun."""
+    from elmo_store.format.layout import MANIFEST
+    from elmo_store.storage.root import Root
+    from pipeline.progress.bars import Screen, follow
+    from pipeline.progress.exporting import exported
+    from pipeline.progress.snapshot import ProgressReader
+
+    root = Root(args.url, args.storage_options)
+    locations.reach(root, "store")
+    if not root.exists(MANIFEST):
+        if args.once:
+            raise CommandError(Exit.BAD_LOCATION, f"there is no store at {args.url}: no {MANIFEST} in it (yet)")
+        print(f"no job has begun at {args.url} yet; waiting for one (Ctrl-C ends this)", file=sys.stderr, flush=True)
+    if args.once:
+        snapshot = ProgressReader(root).look()
+        print(snapshot.line())
+    else:
+        with exported(args.metrics_port) as meter, meter.following(root) if meter else nullcontext():
+            snapshot = follow(root, seconds=args.seconds, screen=Screen(sys.stderr))
+        print(snapshot.line())
+    return Exit.COMPLETE if snapshot.stage == "complete" else Exit.INCOMPLETE
+
+
+COMMANDS = {
+    "info": Command(_add_info_arguments, _info, _info_touches),
+    "watch": Command(_add_watch_arguments, _watch, _watch_touches, _check_watch),
+}

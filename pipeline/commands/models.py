@@ -7,34 +7,40 @@ from pathlib import Path
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
+from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=False, help="without one: list them")
     parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: a table)")
     convert = actions.add_parser(
         "convert",
-        help="write any model as safetensors and options.json",
+        help="write any model as weights.safetensors and options.json",
         description="Write a model, in whatever form it is, as FOLDER/weights.safetensors and FOLDER/options.json.",
     )
     convert.add_argument(
         "model", metavar="MODEL",
-        help="what --model takes, or another program's: a folder or zip of ELMoForManyLangs, a folder of bilm-tf's training",
+        help="what --model takes, or a folder or zip of ELMoForManyLangs, or a folder of bilm-tf's training",
     )  # fmt: skip
-    convert.add_argument("output", metavar="FOLDER", help="where the two files go; made if it is not there")
-    convert.add_argument("--dtype", choices=("float32", "float16"), default="float32", help="of the weights (default: float32)")
-    convert.add_argument("--overwrite", action="store_true", help="replace files that are there (default: refuse)")
+    convert.add_argument("output", metavar="FOLDER", help="folder for the two files, new or not")
+    convert.add_argument(
+        "--dtype",
+        choices=("float32", "float16"),
+        default="float32",
+        help="precision of the weights as written (default: float32)",
+    )
+    convert.add_argument("--overwrite", action="store_true", help="replace the two files where they exist (default: refuse)")
 
 
-def touches(args: argparse.Namespace) -> locations.Touched:
+def _touches(args: argparse.Namespace) -> locations.Touched:
     """Of ``models convert`` the model, and the folder that is written."""
     if args.action != "convert":
         return locations.Touched()
     return locations.Touched(locations.model(args.model, "MODEL"), [Location("FOLDER", args.output)])
 
 
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+def _run(args: argparse.Namespace) -> int:
     return _convert(args) if args.action == "convert" else _list(args)
 
 
@@ -74,3 +80,6 @@ def _convert(args: argparse.Namespace) -> int:
     print(f"fingerprint {weights.fingerprint}" + ("" if args.dtype == "float32" else " before rounding to float16"))
     print(f"next: elmo-store embed TEXT --model {folder} --output OUT")
     return Exit.COMPLETE
+
+
+COMMANDS = {"models": Command(_add_arguments, _run, _touches)}

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import above_zero, add_number, add_storage_options, at_least, count, not_negative, share
+from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 
 if TYPE_CHECKING:
     from pipeline.probing.results import Result
     from pipeline.probing.tagging import TaggingTask
 
-LOADS = "PyTorch"
 
 EPILOG = """\
 The stores are made by `elmo-store embed` from the labelled sentences themselves: of CoNLL-U directly, of other files as
@@ -24,29 +24,28 @@ lines of tokens. Labels and store must have the same sentences in the same order
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     tasks = parser.add_subparsers(dest="task", metavar="TASK", required=True)
     tag = tasks.add_parser(
         "tag", help="token labels: part of speech, chunks, names", allow_abbrev=False,
         description="Train a tagger on one store's layers, alone and mixed, and score it on another store.",
     )  # fmt: skip
     tag.add_argument("--train", required=True, metavar="STORE", help="store of the training sentences (required)")
-    tag.add_argument("--train-labels", metavar="FILE", help="their labels (required without --label)")
+    tag.add_argument("--train-labels", metavar="FILE", help="labels of these sentences (required without --label)")
     tag.add_argument("--test", required=True, metavar="STORE", help="store of the test sentences (required)")
-    tag.add_argument("--test-labels", metavar="FILE", help="their labels (required without --label)")
+    tag.add_argument("--test-labels", metavar="FILE", help="labels of these sentences (required without --label)")
     tag.add_argument(
         "--label",
         metavar="FIELD",
-        help="instead of labels in files: values of tokens that the stores keep (embed --keep-fields), such as upos",
+        help="instead of files: a field of tokens that the stores keep (embed --keep-fields), such as upos (default: none)",
     )
     tag.add_argument(
         "--labels-format", choices=("conllu", "tsv"),
-        help="tsv = a token a line, its word first, a blank line after a sentence (default: by file name)",
+        help="tsv = one token per line, its word first, and a blank line after each sentence (default: by file name)",
     )  # fmt: skip
     tag.add_argument(
         "--column", metavar="NAME|N",
-        help="the column that holds the label: its number, counted from 1, or of CoNLL-U its name "
-        "(default: upos of CoNLL-U, 2 of tsv)",
+        help="column of the label: its number, from 1, or in CoNLL-U its name (default: upos in CoNLL-U, 2 in tsv)",
     )  # fmt: skip
     tag.add_argument(
         "--metric", choices=("accuracy", "span-f1"),
@@ -54,13 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     tag.add_argument(
         "--given-column", metavar="NAME|N",
-        help="also a baseline that knows this column alone: for chunks the part of speech (default: none)",
+        help="also score a baseline that sees this column alone, such as the part of speech for chunks (default: none)",
     )  # fmt: skip
     add_tagging(tag)
-    tag.add_argument("--plot", metavar="FILE", help="the learned s and γ as a bar plot, .svg, .png or .pdf (default: none)")
+    tag.add_argument("--plot", metavar="FILE", help="write the learned s and γ as a bar plot, .svg, .png or .pdf (default: none)")
     tag.add_argument(
         "--mix-weights", metavar="FILE",
-        help="the learned mixes as JSON that `elmo-store mix --weights` reads, a set for each seed (default: none)",
+        help="write the learned mixes as JSON that `elmo-store mix --weights` reads, one set per seed (default: none)",
     )  # fmt: skip
     sense = tasks.add_parser(
         "sense", help="word sense by nearest neighbour", allow_abbrev=False,
@@ -71,12 +70,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--labels", required=True, metavar="FILE",
         help="TSV: id, sense, index of the target token from 0, tokens between spaces (required)",
     )  # fmt: skip
-    add_number(sense, "--folds", at_least(2), 10, "of cross-validation")
+    add_number(sense, "--folds", at_least(2), 10, "folds of the cross-validation")
     for task in (tag, sense):
-        task.add_argument("--name", metavar="TEXT", help="what tables call the task (default: tag, sense)")
+        task.add_argument("--name", metavar="TEXT", help="name of the task in tables (default: tag, sense)")
         add_number(task, "--seeds", count, 5, "repetitions, with seeds 0 … N-1")
-        add_number(task, "--threads", count, 1, "CPU threads; steps are small")
-        task.add_argument("--json", metavar="FILE", help="means, deviations and single runs as JSON (default: none)")
+        add_number(task, "--threads", count, 1, "CPU threads; more gain little, as steps are small")
+        task.add_argument(
+            "--json", metavar="FILE", help="write means, deviations and single runs as JSON to this file (default: none)"
+        )
         add_storage_options(task, "the stores")
         task.add_argument("--quiet", action="store_true", help="no line for each training, only the table (default: off)")
 
@@ -85,38 +86,38 @@ def add_tagging(parser: argparse.ArgumentParser) -> None:
     """What is measured of a tagging task, and how its taggers learn."""
     parser.add_argument(
         "--features", metavar="NAME,…",
-        help='of x, layer 1, …, layer L (top), average, mix; "top" is the last layer (default: all these); also projection '
-        "(of all layers, learned), [x; mix], h (a BiLSTM over x) and [h; mix]",
+        help="some of x, layer 1, …, top (the last layer), average, mix; also projection (of all layers, learned), [x; mix], "
+        "h (a BiLSTM over x) and [h; mix] (default: x, all layers, average, mix)",
     )  # fmt: skip
     parser.add_argument(
         "--control", action="store_true",
-        help="also the control task: a label drawn at random for each word type; one training a feature (default: off)",
+        help="also the control task, a random label for each word type; one training per feature (default: off)",
     )  # fmt: skip
     parser.add_argument(
         "--logistic", action="store_true",
-        help="also a converged logistic regression on each mix; needs scikit-learn (default: off)",
+        help="also fit a logistic regression to convergence on each mix; needs scikit-learn (default: off)",
     )  # fmt: skip
     learning = parser.add_argument_group("learning, the same for every feature")
     learning.add_argument(
-        "--tagger", choices=("linear", "bilstm"), default="linear", help="what stands on the vectors (default: linear)"
+        "--tagger", choices=("linear", "bilstm"), default="linear", help="classifier on the vectors (default: linear)"
     )
-    add_number(learning, "--hidden", count, 64, "BiLSTM units a direction")
+    add_number(learning, "--hidden", count, 64, "BiLSTM units per direction")
     add_number(learning, "--epochs", count, 10, "passes over the training set")
-    add_number(learning, "--batch", count, 32, "sentences in a step")
-    add_number(learning, "--learning-rate", above_zero, 0.003, "Adam's highest", metavar="R")
-    add_number(learning, "--mix-learning-rate", above_zero, 0.03, "of γ and w", metavar="R")
-    add_number(learning, "--dropout", share, 0.1, "on the vectors", metavar="P")
+    add_number(learning, "--batch", count, 32, "sentences per step")
+    add_number(learning, "--learning-rate", above_zero, 0.003, "highest learning rate of Adam", metavar="R")
+    add_number(learning, "--mix-learning-rate", above_zero, 0.03, "learning rate of γ and w", metavar="R")
+    add_number(learning, "--dropout", share, 0.1, "dropout on the vectors", metavar="P")
     learning.add_argument(
         "--layer-norm", choices=("none", "token", "batch"), default="none",
-        help="of each layer before mixing: per token, or over a whole batch as AllenNLP's do_layer_norm (default: none)",
+        help="normalise each layer before mixing: per token, or over a whole batch as AllenNLP's do_layer_norm (default: none)",
     )  # fmt: skip
-    add_number(learning, "--l2", not_negative, 0.001, "of λ‖w‖² on the learned mix", metavar="λ")
+    add_number(learning, "--l2", not_negative, 0.001, "penalty λ‖w‖² on the learned mix", metavar="λ")
     learning.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU if there is one (default: auto)"
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto = a GPU if there is one (default: auto)"
     )
 
 
-def touches(args: argparse.Namespace) -> locations.Touched:
+def _touches(args: argparse.Namespace) -> locations.Touched:
     """Stores and labels, and the files of the result."""
 
     def named(*options: str) -> list[tuple[str, str]]:
@@ -129,7 +130,7 @@ def touches(args: argparse.Namespace) -> locations.Touched:
     return locations.Touched([*stores, *labels], results)
 
 
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+def _run(args: argparse.Namespace) -> int:
     """Run one probe and print its table. CommandError for stores or labels that can't be used."""
     import torch
 
@@ -222,3 +223,6 @@ def report(args: argparse.Namespace, result: "Result") -> None:
 
 def _write(path: str, value: object) -> None:
     Path(path).write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+COMMANDS = {"probe": Command(_add_arguments, _run, _touches, epilog=EPILOG, loads="PyTorch")}

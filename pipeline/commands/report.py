@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_storage_options
+from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import is_installed
 
@@ -20,13 +21,13 @@ not grow with the store. Needs the extra: pip install '.[plot]' in elmo-store's 
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
-    parser.add_argument("--output", metavar="FILE", help=f"a local file (default: {REPORT} beside the store's manifest)")
+    parser.add_argument("--output", metavar="FILE", help=f"local file to write (default: {REPORT} in the store's folder)")
     add_storage_options(parser, "the store")
 
 
-def touches(args: argparse.Namespace) -> locations.Touched:
+def _touches(args: argparse.Namespace) -> locations.Touched:
     """The store, and a page elsewhere; in the store the page has a name of its own."""
     own = os.path.join(os.path.realpath(args.store), REPORT)
     elsewhere = args.output is not None and os.path.realpath(args.output) != own
@@ -34,7 +35,7 @@ def touches(args: argparse.Namespace) -> locations.Touched:
     return locations.Touched([store], [Location("--output", args.output)] if elsewhere else [])
 
 
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+def _run(args: argparse.Namespace) -> int:
     store = locations.open_store(args.store, args.storage_options)
     try:
         print(write_report(store.root, args.output))
@@ -82,3 +83,6 @@ def write_report(root: "Root", output: str | None = None) -> str:
     folder.sweep(name=name)
     folder.put(name, text)
     return output or root.url(REPORT)
+
+
+COMMANDS = {"report": Command(_add_arguments, _run, _touches, epilog=EPILOG)}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import above_zero, add_number, add_quiet, add_storage_options, count, natural, not_negative, share
+from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs.spec import INPUT_FORMATS
 
@@ -35,7 +36,6 @@ DEFAULTS = {
     "adagrad": {"rate": 0.2, "softmax_rate": 0.2, "clip": 10.0},
 }
 DEFAULT_MODEL = "default"  # as model.files.registry has it, which costs PyTorch
-LOADS = "PyTorch"
 SOFTMAX = "softmax.safetensors"
 HELDOUT = "heldout.json"
 TRAINING = "training"  # folder below --output with what a later run needs
@@ -53,19 +53,19 @@ leaves them in FOLDER/training/heldout.json.
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="*", metavar="TEXT", help="files, folders, globs; any fsspec URL (s3://…)")
     parser.add_argument(
         "--options",
         metavar="FILE",
-        help="options.json of the model to train, as published ones; default: the shape of the packaged model (required)",
+        help="options.json of the model to train, or the word default for the shape of the packaged model (required)",
     )
-    parser.add_argument("--output", metavar="FOLDER", help="local folder for model and run (required)")
+    parser.add_argument("--output", metavar="FOLDER", help="local folder for the model and its training (required)")
     parser.add_argument(
         "--evaluate", metavar="FOLDER", help="instead of training: measure this run's model on --heldout (default: train)"
     )
     parser.add_argument(
-        "--softmax", metavar="FILE", help="with --evaluate: the model's softmax (default: softmax.safetensors in its folder)"
+        "--softmax", metavar="FILE", help="with --evaluate: the model's softmax (default: softmax.safetensors in that folder)"
     )
     _add_reading(parser.add_argument_group("reading"))
     _add_recipe(parser.add_argument_group("recipe"))
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_reading(group: Any) -> None:
     group.add_argument(
         "--input-format", choices=INPUT_FORMATS, default="auto",
-        help="lines = a sentence a line, already tokenised; text = running text (default: auto, by file name)",
+        help="lines = a tokenised sentence per line, text = running text (default: auto, by file name)",
     )  # fmt: skip
     group.add_argument("--text-field", metavar="NAME", help="JSONL, Parquet: field with the text (default: text)")
     group.add_argument(
@@ -84,67 +84,85 @@ def _add_reading(group: Any) -> None:
     )  # fmt: skip
     group.add_argument("--skip-refused", action="store_true", help="leave out records that can't be read (default: stop)")
     group.add_argument(
-        "--heldout", nargs="+", metavar="TEXT", default=[], help="texts to measure perplexity on, each as a whole, at the end"
+        "--heldout",
+        nargs="+",
+        metavar="TEXT",
+        default=[],
+        help="texts to measure perplexity on at the end, each as a whole (default: none)",
     )
     add_number(
         group,
         "--heldout-every",
         count,
         None,
-        "measure also each N tokens, on the first text's first sentences (default: only at the end)",
+        "also measure every N tokens, on the first sentences of the first text (default: only at the end)",
     )
-    add_number(group, "--heldout-sentences", count, 1000, "how many of them")
+    add_number(group, "--heldout-sentences", count, 1000, "how many sentences --heldout-every takes")
     group.add_argument(
         "--vocabulary", metavar="FILE", help="words of the softmax, commonest first: first column of tab-separated lines, "
         ".xz and such allowed (default: counted in the text)",
     )  # fmt: skip
-    add_number(group, "--words", count, 100_000, "words of the softmax", dest="n_words")
+    add_number(group, "--words", count, 100_000, "how many words the softmax has", dest="n_words")
 
 
 def _add_recipe(group: Any) -> None:
     group.add_argument("--optimiser", choices=tuple(DEFAULTS), default="adamw", help="adagrad = as published (default: adamw)")
     add_number(group, "--rate", above_zero, None, "learning rate (default: 0.002 adamw, 0.2 adagrad)")
-    add_number(group, "--softmax-rate", above_zero, None, "of the softmax's rows (default: 0.1 adamw, 0.2 adagrad)")
+    add_number(group, "--softmax-rate", above_zero, None, "learning rate of the softmax's rows (default: 0.1 adamw, 0.2 adagrad)")
     add_number(group, "--clip", above_zero, None, "bound on the gradient's norm (default: 1 adamw, 10 adagrad)")
-    add_number(group, "--weight-decay", not_negative, 0.01, "AdamW's, of matrices")
-    add_number(group, "--dropout", share, 0.0, "of x and each layer's output", metavar="P")
-    add_number(group, "--sampled", natural, 2048, "negatives a batch, 0 = full softmax")
-    add_number(group, "--lanes", count, 128, "streams of text side by side")
-    add_number(group, "--unroll", count, 20, "tokens that gradients go back")
-    add_number(group, "--warmup-tokens", natural, 1_000_000, "the rate rises over", dest="warmup")
+    add_number(group, "--weight-decay", not_negative, 0.01, "AdamW's decay of matrices")
+    add_number(group, "--dropout", share, 0.0, "dropout on x and each layer's output", metavar="P")
+    add_number(group, "--sampled", natural, 2048, "negative samples per batch; 0 = full softmax")
+    add_number(group, "--lanes", count, 128, "streams of text side by side in a batch")
+    add_number(group, "--unroll", count, 20, "tokens of each stream in a batch, through which gradients flow back")
+    add_number(group, "--warmup-tokens", natural, 1_000_000, "tokens over which the rate rises", dest="warmup")
     add_number(
-        group, "--decay-tokens", natural, None, "the rate falls to zero over the last N (default: a quarter of --max-tokens)"
+        group,
+        "--decay-tokens",
+        natural,
+        None,
+        "tokens at the end over which the rate falls to zero (default: a quarter of --max-tokens)",
     )
     group.add_argument(
         "--shuffle", action="store_true",
-        help="the first pass too reads the sentences in an order drawn by --seed, as later ones do (default: the text's own)",
+        help="also read the first pass in an order drawn by --seed, as later ones are (default: in the text's own)",
     )  # fmt: skip
-    add_number(group, "--seed", natural, 1, "of everything drawn")
+    add_number(group, "--seed", natural, 1, "seed of everything that is drawn")
 
 
 def _add_length(group: Any) -> None:
-    add_number(group, "--max-tokens", count, None, "words of text to train on (default: the text once)")
+    add_number(group, "--max-tokens", count, None, "tokens of text to train on (default: the text once)")
     add_number(
         group,
         "--hours",
         above_zero,
         None,
-        "stop after so long; without --max-tokens the rate falls to zero over the last quarter (default: no bound)",
+        "stop after so many hours; without --max-tokens the rate falls to zero over the last quarter (default: no bound)",
     )
-    group.add_argument("--resume", nargs="?", const="", metavar="CHECKPOINT", help="go on from FOLDER's run, or from this file")
-    group.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto takes a GPU (default: auto)")
+    group.add_argument(
+        "--resume",
+        nargs="?",
+        const="",
+        metavar="CHECKPOINT",
+        help="continue the run in --output, or from this checkpoint (default: begin)",
+    )
+    group.add_argument(
+        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto = a GPU if there is one (default: auto)"
+    )
     group.add_argument(
         "--precision", choices=("bfloat16", "float32"), default="bfloat16",
-        help="of products; weights, cell and sums are float32 (default: bfloat16)",
+        help="precision of products; weights, cell and sums are float32 (default: bfloat16)",
     )  # fmt: skip
-    add_number(group, "--report-seconds", not_negative, 15.0, "between progress lines", metavar="S")
-    add_number(group, "--checkpoint-seconds", not_negative, 300.0, "between them", metavar="S")
-    add_number(group, "--keep-checkpoints", count, 2, "older ones are named by their tokens, to go back to by --resume FILE")
+    add_number(group, "--report-seconds", not_negative, 15.0, "seconds between progress lines", metavar="S")
+    add_number(group, "--checkpoint-seconds", not_negative, 300.0, "seconds between checkpoints", metavar="S")
+    add_number(
+        group, "--keep-checkpoints", count, 2, "how many stay; older ones, for --resume FILE, have their tokens in their names"
+    )
     add_storage_options(group, "the inputs")
     add_quiet(group)
 
 
-def check(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace) -> None:
     """CommandError for options that make no sense together."""
     for problem in _problems(args):
         raise CommandError(Exit.BAD_USAGE, problem)
@@ -167,7 +185,7 @@ def _problems(args: argparse.Namespace) -> Iterator[str]:
         yield "--decay-tokens counts back from --max-tokens: give both, or leave the fall to --hours"
 
 
-def touches(args: argparse.Namespace) -> locations.Touched:
+def _touches(args: argparse.Namespace) -> locations.Touched:
     """Texts, shape and words, and the run's folder; of ``--evaluate`` the file that it leaves there."""
     texts = locations.inputs([*args.inputs, *args.heldout], args.storage_options, "TEXT")
     if args.evaluate is not None:
@@ -181,7 +199,7 @@ def touches(args: argparse.Namespace) -> locations.Touched:
     return locations.Touched([*texts, *files], output) if args.resume is None else locations.Touched(texts, output, own=files)
 
 
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+def _run(args: argparse.Namespace) -> int:
     """Train or evaluate. 0 the end was reached, 4 stopped before it; CommandError for what never began."""
     from model.training.memory import keep_freed_memory
 
@@ -217,7 +235,7 @@ def _train(args: argparse.Namespace) -> int:
             f"parameters without the softmax; from token {trainer.progress.tokens:,} on",
             flush=True,
         )
-    ended = _run(args, trainer, output, heldout[0] if heldout and args.heldout_every else None)
+    ended = _run_training(args, trainer, output, heldout[0] if heldout and args.heldout_every else None)
     evaluations = _evaluate(options, trainer.network.parameters, trainer.softmax_weights(), heldout)
     progress = trainer.progress
     print(f"{progress.tokens:,} tokens in {progress.seconds / 3600:.2f} h; the model is in {output}")
@@ -362,7 +380,9 @@ def _recipe(args: argparse.Namespace) -> "Recipe":
     return Recipe(**values)
 
 
-def _run(args: argparse.Namespace, trainer: "Trainer", output: Path, heldout: tuple[str, list[tuple[str, ...]]] | None) -> str:
+def _run_training(
+    args: argparse.Namespace, trainer: "Trainer", output: Path, heldout: tuple[str, list[tuple[str, ...]]] | None
+) -> str:
     """Train, then write the weights; why it ended."""
     from model.training.run import HeldOut, RunSettings, run
 
@@ -427,3 +447,6 @@ def _report(evaluations: "dict[str, Evaluation]", folder: Path) -> None:
 
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+COMMANDS = {"train": Command(_add_arguments, _run, _touches, _check, epilog=EPILOG, loads="PyTorch")}

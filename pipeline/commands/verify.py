@@ -1,4 +1,4 @@
-"""``elmo-store verify URL``: is a store what it says? Reads every object and reports every fault."""
+"""``elmo-store verify STORE``: is a store what it says? Reads every object and reports every fault."""
 
 import argparse
 import json
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_number, add_storage_options, natural
+from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import human_bytes, in_line, progress_bar, quantity
 
@@ -19,26 +20,29 @@ Without an option every object is read and compared with the size and SHA-256 th
 """
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("url", metavar="URL", help="a complete store; any fsspec URL")
-    parser.add_argument("--deep", action="store_true", help="also compare the objects with one another (default: off)")
-    add_number(parser, "--recompute", natural, 0, "embed N random sentences again and compare")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the random choice of sentences (default: 0)")
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("url", metavar="STORE", help="a complete store; any fsspec URL")
+    parser.add_argument(
+        "--deep", action="store_true", help="also decode all objects and compare them with one another (default: off)"
+    )
+    add_number(parser, "--recompute", natural, 0, "also embed N random sentences again and compare their vectors")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random choice of sentences (default: 0)")
     parser.add_argument(
         "--model",
         metavar="MODEL",
-        help="where the model of --recompute is (default: the packaged one, or one in this folder, of its name)",
+        help="name, folder or URL of the store's model, for --recompute "
+        "(default: the packaged one, or one in this folder, of its name)",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON (default: text)")
-    add_storage_options(parser, "the URL")
+    add_storage_options(parser, "the store")
     parser.add_argument("--quiet", action="store_true", help="no progress (default: off)")
 
 
-def touches(args: argparse.Namespace) -> locations.Touched:
+def _touches(args: argparse.Namespace) -> locations.Touched:
     return locations.Touched([locations.store(args.url, args.storage_options, "store"), *locations.model(args.model)])
 
 
-def run(args: argparse.Namespace, beam_args: list[str]) -> int:
+def _run(args: argparse.Namespace) -> int:
     """Verify, print the report; 0 for a sound store, 6 for a damaged one. CommandError for what is no complete store."""
     from elmo_store.checking.verify import Fault, verify
     from elmo_store.errors import ManifestError, StoreIncompleteError
@@ -97,3 +101,6 @@ def _as_text(report: "VerifyReport", faults: list[Any], recomputed: dict[str, An
             f"largest difference {recomputed['largest_difference']:g}"
         )
     return "\n".join(lines)
+
+
+COMMANDS = {"verify": Command(_add_arguments, _run, _touches, epilog=EPILOG)}

@@ -60,14 +60,14 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
         return (copied, derived) | "All results" >> beam.Flatten() | "Finish" >> finish_store(self._roots[1])
 
 
-def run_job(args: argparse.Namespace, beam_args: list[str], manifest_of: Callable[[Root], Manifest]) -> Exit:
+def run_job(args: argparse.Namespace, manifest_of: Callable[[Root], Manifest]) -> Exit:
     """Check, take the lease, put the job's start into the output, run. CommandError for what never began.
 
     ``args``: of `mix` or `convert`; ``manifest_of`` the source: the output's, incomplete.
     """
     waits, overwrite = not args.no_wait, args.overwrite
     source, target = _source(args.source, args.storage_options), Root(args.output, args.storage_options)
-    with exported(args.metrics_port, waits=waits) as meter, preflight.opened(beam_args, wait=waits) as runner:
+    with exported(args.metrics_port, waits=waits) as meter, preflight.opened(args.beam_args, wait=waits) as runner:
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
         manifest = manifest_of(source)

@@ -27,19 +27,20 @@ ZARR_CHUNK_ROWS = 128  # --shard-rows is a multiple of it, or below it
 MAX_REJECT_RATE = 0.5
 DEFAULT_ACCELERATOR = "type:nvidia-tesla-t4;count:1;install-nvidia-driver"  # Dataflow's spelling
 NO_ROWS = "--layout rows is of the Zarr form, and --store parquet has none: take --store zarr or both, or leave it out"
-SIZING = "before the work"  # group of the options that ask for a look, not for a job
 
 
-def _option(group: str, help: str, default: Any = None, **settings: Any) -> Any:
+def _option(group: str, help: str, default: Any = None, unset: str = "", **settings: Any) -> Any:
     """A field that is an option.
 
-    ``group``: of the help, "" above all groups; ``settings``: argparse's ``type``, ``choices``, ``metavar``, and
+    ``group``: of the help, "" above all groups; ``unset``: what the help calls the default, where its value does not say it;
+    ``settings``: argparse's ``type``, ``choices``, ``metavar``, and
     ``formats``: the input formats that use it, without which every format does;
     ``read``: it is the reader's, a field of `ReadSettings` of the same name;
-    ``job``: it makes two jobs different, so that it stands in the manifest; ``least``: a number may not be below it.
+    ``job``: it makes two jobs different, so that it stands in the manifest; ``least``: a number may not be below it;
+    ``local``: of this command alone, no parameter of a template.
     """
     shown = settings.get("type") is not json_object  # those may hold secrets
-    return field(default=default, metadata={"group": group, "help": help, **settings}, repr=shown)
+    return field(default=default, metadata={"group": group, "help": help, "unset": unset, **settings}, repr=shown)
 
 
 _read = partial(_option, "reading", read=True, job=True)
@@ -47,7 +48,7 @@ _write = partial(_option, "writing")
 _compute = partial(_option, "computing")
 _storage = partial(_option, "storage and screen")
 _cluster = partial(_option, "clusters and clouds")
-_size = partial(_option, SIZING)
+_size = partial(_option, "before the work", local=True)
 
 
 @dataclass(frozen=True)
@@ -56,174 +57,170 @@ class EmbedOptions:
 
     inputs: tuple[str, ...]
     output: str = _option(
-        "", "folder or URL of the store (or --into; required, but with --preview and --dry-run)", "", metavar="URL"
+        "", "folder or URL of the store to write (required, unless --into, --preview or --dry-run is given)", "", metavar="URL"
     )
     model: str | None = _option(
-        "", "a name that `elmo-store models` lists, or a folder with options.json and weights.hdf5 or "
-        "weights.safetensors (default: the packaged model `default`)", metavar="NAME|FOLDER|URL",
+        "", "a name that `elmo-store models` lists, or a folder or URL with options.json and weights.hdf5 or "
+        "weights.safetensors", unset="the packaged model", metavar="NAME|FOLDER|URL",
     )  # fmt: skip
+    into: str = _option(
+        "", "instead of --output: a collection, new or not, to which the store is added; sentences whose tokens it already has "
+        "are copied, not computed", "", "none", metavar="URL",
+    )  # fmt: skip
+    no_reuse: bool = _option("", "with --into: compute all sentences, to the same bytes", False)
     input_format: str = _option(
-        "reading", "lines = a sentence a line, already tokenised; text = running text; conll = a word a line with columns "
-        "(default: auto, by file name, and lines for text that begins as such)", "auto", choices=INPUT_FORMATS, job=True,
+        "reading", "lines = a tokenised sentence per line, text = running text, conll = a word per line, in columns",
+        "auto", "auto, by file name; text that begins with tokenised sentences is read as lines",
+        choices=INPUT_FORMATS, job=True,
     )  # fmt: skip
     text_field: str | None = _read(
-        "JSON, CSV, Parquet: field with a string, a list of tokens or a list of such lists (default: text; sentences, with "
-        "doc_key as the id, of a coreference file); a number is a column, from 1, of CSV without a row of names, or of CoNLL "
-        "(default there: 1)", metavar="NAME", formats=(*_FIELDS, "conll"),
+        "JSON, CSV, Parquet: field with a string, a list of tokens, or a list of such lists; a number is a column, from 1, of "
+        "CSV without a row of names, or of CoNLL", metavar="NAME", formats=(*_FIELDS, "conll"),
+        unset="text; 1 in CoNLL; sentences, with doc_key as the id, in coreference files",
     )  # fmt: skip
     id_field: str | None = _read(
-        "JSON, CSV, Parquet: field with the record's id (default: none, ids are FILE:POSITION)", metavar="NAME", formats=_FIELDS
+        "JSON, CSV, Parquet: field with the record's id", unset="none, ids are FILE:POSITION", metavar="NAME", formats=_FIELDS
     )
     keep_fields: str | None = _option(
-        "reading", "fields of JSON, CSV, Parquet that sentences keep as columns, and columns of CoNLL (upos, head, …; 4 = the "
-        "fourth), each perhaps under another name; all = all that a sample has (default: none)", metavar="NAME[=COLUMN],…|all",
+        "reading", "fields of JSON, CSV, Parquet, and columns of CoNLL (upos, head, …; 4 is the fourth), that sentences keep as "
+        "columns, each perhaps under another name; all = all that a sample has", unset="none", metavar="NAME[=COLUMN],…|all",
         formats=(*_FIELDS, "conllu", "conll"), job=True,
     )  # fmt: skip
     null_misfits: bool = _read(
-        "with --keep-fields: a value that does not fit its column is null (default: off, its record is refused)", False,
+        "with --keep-fields: a value that does not fit its column becomes null", False, "off, its record is refused",
         formats=(*_FIELDS, "conllu", "conll"),
     )  # fmt: skip
     tokenizer: str | None = _read(
-        "how a string becomes tokens; unicode splits at white space of every kind, as allennlp elmo and bilm-tf do (default: "
-        "auto = whitespace for lines, ptb for text and text fields)", choices=("auto", "ptb", "whitespace", "unicode"),
+        "how a string becomes tokens; unicode splits at white space of every kind, as allennlp elmo and bilm-tf do",
+        unset="auto = whitespace for lines, ptb for text and text fields", choices=("auto", "ptb", "whitespace", "unicode"),
         formats=("lines", "text", *_FIELDS),
     )  # fmt: skip
     document: str | None = _read(
-        "text: what a document is, in the ids FILE:PARAGRAPH:SENTENCE or FILE:SENTENCE (default: paragraph)",
+        "text: what a document is; ids are FILE:PARAGRAPH:SENTENCE or FILE:SENTENCE", unset="paragraph",
         choices=("paragraph", "file"), formats=("text",),
     )  # fmt: skip
     split_sentences: str | None = _read(
-        "JSON, CSV, Parquet: a string is a document of several sentences, with ids ID:0, ID:1, …; no = one sentence, "
-        "whatever it holds (default: yes)", choices=("yes", "no"), formats=_FIELDS,
+        "JSON, CSV, Parquet: whether a string is a document of several sentences, with ids ID:0, ID:1, …, or one sentence, "
+        "whatever it holds", unset="yes", choices=("yes", "no"), formats=_FIELDS,
     )  # fmt: skip
     line_ends: str | None = _read(
-        "text and documents: space = hard-wrapped, a sentence goes on in the next line; break = it ends (default: auto, "
-        "by the looks of the text)", choices=("auto", "space", "break"), formats=("text", *_FIELDS),
+        "text and documents: space = hard-wrapped, a sentence goes on in the next line; break = a line ends its sentence",
+        unset="auto, by the looks of the text", choices=("auto", "space", "break"), formats=("text", *_FIELDS),
     )  # fmt: skip
     keep_text: bool = _read(
-        "lines: also keep each line as it stands (column text of sentences/), by which export --format allennlp names it "
-        "(default: off)", False, formats=("lines",),
+        "lines: also keep each line as it stands (column text of sentences/), by which export --format allennlp names it",
+        False, formats=("lines",),
     )  # fmt: skip
     max_sentence_tokens: int | None = _read(
-        "text and documents: longer sentences are cut into several of N tokens (default: 512)",
+        "text and documents: cut longer sentences into several of N tokens", unset="512",
         type=int, metavar="N", formats=("text", *_FIELDS), least=1,
     )  # fmt: skip
     encoding: str | None = _read(
-        "of the input's text, such as latin-1 or utf-16 (default: utf-8)", metavar="NAME",
+        "encoding of the input's text, such as latin-1 or utf-16", unset="utf-8", metavar="NAME",
         formats=tuple(form for form in INPUT_FORMATS if form not in ("auto", "parquet")),
     )  # fmt: skip
-    max_sentences: int | None = _read("only the first N sentences of the input (default: all)", type=int, metavar="N", least=1)
+    max_sentences: int | None = _read("read only the first N sentences of the input", unset="all", type=int, metavar="N", least=1)
     sample: float | None = _read(
-        "only a share of the records, always the same ones, such as 0.01 (default: all)", type=float, metavar="SHARE"
+        "read only this share of the records, always the same ones, such as 0.01", unset="all", type=float, metavar="SHARE"
     )
     on_bad_file: str = _read(
-        "a damaged file: stop = the job ends once all files are looked at, and names every bad one; reject = what comes "
-        "before the damage is taken, the rest is one reject (default: stop)", "stop", choices=("stop", "reject"),
+        "a damaged file: stop = the job ends once all files are looked at, and names every bad one; reject = what comes before "
+        "the damage is read, the rest is one rejected record", "stop", choices=("stop", "reject"),
     )  # fmt: skip
     max_reject_rate: float = _option(
-        "reading", "end before computing if more than this share of the records that are not blank was refused; 1 = never "
-        f"(default: {MAX_REJECT_RATE})", MAX_REJECT_RATE, type=float, metavar="SHARE",
+        "reading", "end before computing if more than this share of the records that are not blank is refused; 1 = never",
+        MAX_REJECT_RATE, type=float, metavar="SHARE",
     )  # fmt: skip
-    store: str = _write("form of the store (default: zarr)", "zarr", choices=tuple(STORES), job=True)
+    store: str = _write("form of the store", "zarr", choices=tuple(STORES), job=True)
     states: str | None = _write(
-        "only some of x, fwd1, bwd1, fwd2, …, such as fwd2,bwd2 (default: all); what is left out can't be mixed later",
+        "keep only some of x, fwd1, bwd1, fwd2, …, such as fwd2,bwd2; then mix has no layers to weigh", unset="all",
         metavar="NAME,…",
-    )
+    )  # fmt: skip
     dtype: str = _write(
-        "numbers as stored; int8 has a scale for each state of each row: half of float16, cosine 0.9999 (default: float16)",
-        "float16", choices=DTYPES, job=True,
+        "numbers as stored; int8 has a scale per vector and takes half of float16 (cosine 0.9999)", "float16", choices=DTYPES,
+        job=True,
     )  # fmt: skip
     layout: str = _write(
-        "of the Zarr form: states = a state after the other, so that one costs its share; rows = a row's states side by side, "
-        "so that a sentence is one read and one state costs all (default: states)", "states", choices=LAYOUTS, job=True,
+        "order within the Zarr form: states = one state after the other, so that reading one costs its share; rows = a row's "
+        "states side by side, so that a sentence is one read, and one state costs all", "states", choices=LAYOUTS, job=True,
     )  # fmt: skip
-    boundaries: bool = _write("also keep the BOS and EOS row of each sentence (default: off)", False, job=True)
+    boundaries: bool = _write("also keep the BOS and EOS row of each sentence", False, job=True)
     shard_rows: int = _write(
-        f"tokens (rows) in a shard, a multiple of {ZARR_CHUNK_ROWS} (default: {DEFAULT_SHARD_ROWS})", DEFAULT_SHARD_ROWS,
-        type=int, metavar="N", job=True,
-    )  # fmt: skip
+        f"rows (tokens) per shard, a multiple of {ZARR_CHUNK_ROWS}", DEFAULT_SHARD_ROWS, type=int, metavar="N", job=True
+    )
     compression: str = _write(
-        "of the vectors; Parquet takes zstd for either (default: none)", "none", choices=COMPRESSIONS, job=True
+        "compression of the vectors; in Parquet blosc means zstd too", "none", choices=COMPRESSIONS, job=True
     )
     checksum: str = _write(
-        "of each inner chunk (Zarr) or page (Parquet): every reader reads it whole and checks it (default: none)", "none",
+        "checksum of each inner chunk (Zarr) or page (Parquet), which every reader then reads whole and checks", "none",
         choices=CHECKSUMS, job=True,
     )  # fmt: skip
-    overwrite: bool = _write(
-        "remove the store that stands at the output first; anything else there is left alone (default: off)", False
-    )
+    overwrite: bool = _write("first remove the store that stands at the output; anything else there stays", False)
     take_over: bool = _write(
-        "take the output from another run at once; what is left of that run stops before its next write (default: refuse "
-        "while it gives signs of life)", False,
+        "take the output from another run at once; that run stops before its next write", False,
+        "refuse while the other run gives signs of life",
     )  # fmt: skip
     precision: str = _compute(
-        "of products: float32, tf32 (GPU), bfloat16 (twice as fast where a CPU has it; cosine to float32 0.9999), "
-        "int8 (CPUs with VNNI and without AMX: faster and rougher, see docs/development/performance.md); "
-        "auto = float32 on a CPU, tf32 on a GPU (default: auto)", "auto", choices=PRECISIONS, job=True,
+        "precision of products: float32; tf32 (GPU); bfloat16 (twice as fast where a CPU has it; cosine to float32 0.9999); "
+        "int8 (CPUs with VNNI and without AMX: faster and rougher, see docs/development/performance.md)", "auto",
+        "auto = float32 on a CPU, tf32 on a GPU", choices=PRECISIONS, job=True,
     )  # fmt: skip
     start_state: str = _compute(
-        "what every sentence starts from: one state frozen with the model, or zeros (default: warm)", "warm",
-        choices=("warm", "zero"), job=True,
-    )  # fmt: skip
+        "what every sentence starts from: one state frozen with the model, or zeros", "warm", choices=("warm", "zero"), job=True
+    )
     device: str = _compute(
-        "of all workers; auto takes a GPU if this machine has one, and CPUs on engines elsewhere (default: auto)", "auto",
+        "device of all workers", "auto", "auto = a GPU if this machine has one; CPUs on engines elsewhere",
         choices=("auto", "cpu", "cuda"), job=True,
     )  # fmt: skip
     lanes: int | None = _compute(
-        "sentences side by side in a step (default: the engine's choice)", type=int, metavar="N", job=True, least=1
+        "sentences computed side by side", unset="the engine's choice", type=int, metavar="N", job=True, least=1
     )
     threads: int | None = _compute(
-        "CPU threads of a worker process (default: this machine's cores, shared among its processes)", type=int, metavar="N",
+        "CPU threads of each worker process", unset="this machine's cores, shared among its processes", type=int, metavar="N",
         least=1,
     )  # fmt: skip
+    workers: int | None = _compute(
+        "processes on this machine, each with a model and its share of the cores; with --dry-run workers of any kind",
+        unset="1", type=int, metavar="N", least=1, local=True,
+    )  # fmt: skip
     accelerator: str = _compute(
-        "with --device cuda: Dataflow's resource hint for workers that embed; an L4 gets machine_type:g2-standard-8 "
-        f"(default: {DEFAULT_ACCELERATOR})", DEFAULT_ACCELERATOR, metavar="HINT",
+        "with --device cuda: Dataflow's resource hint for workers that embed; an L4 gets machine_type:g2-standard-8",
+        DEFAULT_ACCELERATOR, metavar="HINT",
     )  # fmt: skip
     storage_options: dict[str, Any] | None = _storage(
-        'what fsspec needs for the output, such as \'{"endpoint_url": "http://…"}\' (default: {})',
-        type=json_object,
+        'what fsspec needs for the output, such as \'{"endpoint_url": "http://…"}\'', unset="none", type=json_object,
         metavar="JSON",
-    )
+    )  # fmt: skip
     input_storage_options: dict[str, Any] | None = _storage(
-        "the same for the inputs (default: those of --storage-options)", type=json_object, metavar="JSON"
+        "the same for the inputs", unset="those of --storage-options", type=json_object, metavar="JSON"
     )
-    verbose: bool = _storage("also what Beam logs about itself (default: off)", False)
-    report: bool = _storage("write report.html beside the finished store (default: off)", False)
-    quiet: bool = _storage("no progress, only an engine's id of the job and the summary (default: off)", False)
+    report: bool = _storage("write report.html beside the finished store", False)
+    quiet: bool = _storage("no progress, only an engine's id of the job and the summary", False)
+    verbose: bool = _storage("also show what Beam logs about itself", False)
     metrics_port: int | None = _storage(
-        "while this command runs, answer Prometheus at http://HOST:PORT/metrics; OpenTelemetry sends as its OTEL_… variables "
-        "say (extra metrics; default: off)", type=port, metavar="PORT",
+        "while this command runs, serve Prometheus metrics at http://HOST:PORT/metrics; for OpenTelemetry set its OTEL_… "
+        "variables; needs the extra metrics", unset="off", type=port, metavar="PORT",
     )  # fmt: skip
     no_wait: bool = _cluster(
-        "submit, print the job's id and console address, and end; elmo-store watch follows it (default: wait for its end)", False
+        "submit the job, print its id and console address, and end; elmo-store watch follows it", False, "wait for its end"
     )
     shared_disk: bool = _cluster(
-        "the workers' machines have the local paths of this command mounted (default: off, such paths are refused)", False
+        "the workers' machines have the local paths of this command mounted", False, "off, such paths are refused"
     )
     preview: int | None = _size(
-        "print ids and tokens of the first N sentences and end (default: off)", type=int, metavar="N", least=1
+        "print ids and tokens of the first N sentences and end", unset="off", type=int, metavar="N", least=1
     )
     dry_run: bool = _size(
-        "read a sample of the input, print tokens, shards, bytes, time and cost, and end; nothing is written (default: off)",
-        False,
+        "read a sample of the input, print tokens, shards, bytes, time and cost, and end; nothing is written", False
     )
-    exact: bool = _size("with --dry-run: read all of the input (default: a sample)", False)
+    exact: bool = _size("with --dry-run: read all of the input", False, "a sample")
     tokens_per_second: float | None = _size(
-        "with --dry-run: what one worker computes (default: measured here for some seconds)", type=float, metavar="N", least=1
-    )
+        "with --dry-run: tokens that one worker computes per second", unset="measured here for some seconds", type=float,
+        metavar="N", least=1,
+    )  # fmt: skip
     price_per_hour: float | None = _size(
-        "with --dry-run: of one worker, in any currency (default: no cost)", type=float, metavar="X"
+        "with --dry-run: price of one worker's hour, in any currency", unset="no cost is printed", type=float, metavar="X"
     )
-    workers: int | None = _size(
-        "processes on this machine, each with a model and its share of the cores; with --dry-run: of any kind (default: 1)",
-        type=int, metavar="N", least=1,
-    )  # fmt: skip
-    into: str = _option(
-        "", "in place of --output: a collection, new or not, that gets the store as a member; sentences whose tokens it has "
-        "already are copied, not computed (default: none)", "", metavar="URL",
-    )  # fmt: skip
-    no_reuse: bool = _option("", "with --into: compute all sentences, to the same bytes (default: off)", False)
 
     @property
     def place(self) -> str:
@@ -270,28 +267,33 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, sizing: bool = False) -> None:
-    """The options of ``embed``, in their groups; with ``sizing`` those too that ask for a look and not for a job."""
+def add_arguments(parser: argparse.ArgumentParser, *, local: bool = False) -> None:
+    """The options of ``embed``, in their groups; with ``local`` those too that no template has."""
     parser.add_argument(
         "inputs", nargs="+", metavar="INPUT", help="files, folders, globs; any fsspec URL (s3://…); - is standard input"
     )
     groups: dict[str, argparse._ActionsContainer] = {"": parser}
     for option in _marked("group"):
         title = option.metadata["group"]
-        if title == SIZING and not sizing:
-            continue
-        if title not in groups:
-            groups[title] = parser.add_argument_group(title)
-        add_option(groups[title], option.name)
+        if local or "local" not in option.metadata:
+            if title not in groups:
+                groups[title] = parser.add_argument_group(title)
+            add_option(groups[title], option.name)
 
 
 def add_option(parser: argparse._ActionsContainer, name: str, **changes: Any) -> None:
-    """The option that a field of `EmbedOptions` declares, for this or another command; ``changes``: of argparse's settings."""
+    """The option that a field of `EmbedOptions` declares, for this or another command.
+
+    ``changes``: of argparse's settings, and ``unset``, what the help calls the default.
+    """
     declared = EmbedOptions.__dataclass_fields__[name]
-    known = ("help", "type", "choices", "metavar")
-    settings = {key: value for key, value in declared.metadata.items() if key in known}
-    settings |= {"action": "store_true"} if isinstance(declared.default, bool) else {"default": declared.default}
-    parser.add_argument(flag(name), **(settings | changes))
+    settings = {"default": declared.default, **declared.metadata, **changes}
+    shown = settings["unset"] or ("off" if settings["default"] is False else settings["default"])
+    known = ("type", "choices", "metavar", "default")
+    kept: dict[str, Any] = {key: settings[key] for key in known if key in settings}
+    if isinstance(declared.default, bool):
+        kept = {"action": "store_true"}
+    parser.add_argument(flag(name), help=settings["help"] + (f" (default: {shown})" if shown else ""), **kept)
 
 
 def parse(args: argparse.Namespace) -> EmbedOptions:

@@ -1,6 +1,7 @@
 """The command line by itself: help, usage errors, Beam's options set apart."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import elmo_store
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs.spec import EmbedOptions, problems
-from pipeline.main import COMMANDS, main
+from pipeline.main import COMMANDS, build_parser, leaves, main
 from pipeline.runners import beam_options
 from tests.pipeline.conftest import Command
 
@@ -29,14 +30,16 @@ def test_help_lists_every_command_and_the_exit_codes(capsys: pytest.CaptureFixtu
     assert "4  incomplete" in text
 
 
-def test_every_option_of_embed_says_its_default(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["embed", "--help"])
-    text = capsys.readouterr().out
-    options = text[text.index("positional arguments:") :].split("\n  --")[1:]
-    assert len(options) >= 18
-    silent = [o.split()[0] for o in options if "default:" not in o and not o.startswith("output")]
-    assert silent == []
+def test_every_option_says_its_default_or_that_it_is_required() -> None:
+    parser, _ = build_parser(set(COMMANDS))
+    options = [
+        (leaf.prog, action.option_strings[-1], action.help or "")
+        for leaf in leaves(parser)
+        for action in leaf._actions
+        if action.option_strings and action.dest != "help"
+    ]
+    assert len(options) > 150
+    assert [(prog, name) for prog, name, help in options if not re.search(r"\((default: |required)", help)] == []
 
 
 def test_a_mistyped_option_is_bad_usage_and_not_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,6 +54,7 @@ def test_usage_is_one_line_with_what_must_be_given(capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit):
         main(["probe", "tag", "--help"])
     assert capsys.readouterr().out.startswith("usage: elmo-store probe tag --train STORE --test STORE [OPTION …]")
+    assert usage_error(capsys, "mix").startswith("usage: elmo-store mix STORE --output URL [OPTION …]")
 
 
 def test_an_unknown_command_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,6 +90,7 @@ def test_what_is_near_nothing_gets_no_advice(capsys: pytest.CaptureFixture[str])
     [
         ("verify x --recompute -1", "give 0 or more"),
         ("watch x --seconds 0", "give a number above 0"),
+        ("compact x --keep-versions 0", "give 1 or more"),
         ("explore x --port 65536", "give 1 to 65535, or 0 for a free one"),
         ("explore x --sample-rows 511", "give 512 or more"),
         ("export x --output y --format safetensors --file-mib 0", "give 1 or more"),

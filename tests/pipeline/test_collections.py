@@ -207,7 +207,6 @@ def test_versions_that_are_kept_keep_what_was_removed(
     check_same(opened(name, version=2), before.select([n for n in range(20) if n != 3]))
     assert opened(name).version.number == 3
     assert main(["compact", str(name)]) == Exit.COMPLETE
-    assert main(["compact", str(name), "--keep-versions", "0"]) == Exit.BAD_USAGE
     with pytest.raises(elmo_store.errors.StoreNotFoundError):
         elmo_store.open(name, version=2)
     (tmp_path / "empty").mkdir()

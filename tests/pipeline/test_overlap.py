@@ -203,7 +203,7 @@ def test_a_log_is_not_appended_to_a_text(store: Store, capsys: pytest.CaptureFix
 )
 def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...], tmp_path: Path) -> None:
     """Each option whose value is shown as a file, folder, store or URL is among what the command says it touches."""
-    parser, modules = build_parser({command[0]})
+    parser, commands = build_parser({command[0]})
     leaf, _ = leaf_of(parser, command)
     given = dict.fromkeys(("action", "task"), command[-1]) | {action.dest: action.default for action in leaf._actions}
     wanted = {}
@@ -214,11 +214,10 @@ def test_every_place_that_a_command_names_is_looked_at(command: tuple[str, ...],
             place.touch()
             given[action.dest] = [str(place)] if action.nargs in ("+", "*") or action.dest == "config" else str(place)
             wanted[action.dest] = str(place)
-    touches = getattr(modules[command[0]], "touches", lambda _: locations.Touched())
     seen = set()
     for without in ((), ("evaluate", "resume")):
         args = argparse.Namespace(**given | dict.fromkeys(without))
-        found = locations.of_every_command(args, touches(args))
+        found = locations.of_every_command(args, commands[command[0]].touches(args))
         seen |= {location.url for location in (*found.reads, *found.writes)}
     missing = [name for name, place in wanted.items() if not any(url.startswith(place) for url in seen)]
     assert [name for name in missing if (command[0], name) not in MAY_OVERLAP | NO_PLACES] == []

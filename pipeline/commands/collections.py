@@ -1,0 +1,120 @@
+"""``elmo-store collect``, ``remove`` and ``compact``: stores that read as one, and sentences taken out of them."""
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pipeline.cli import locations
+from pipeline.cli.arguments import add_number, add_storage_options, count
+from pipeline.cli.command import Command
+from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.terminal import quantity
+
+if TYPE_CHECKING:
+    from elmo_store.storage.root import Root
+
+COLLECT = """\
+NAME is a folder of its own: elmo_store.open(NAME), and every command that reads a store, take it as one. The stores stay as they
+are; on one local disk their objects are shared by hard links, elsewhere they are copied. Members must agree in model, start
+state, states, dtype and precision. The same command again continues; a store that is a member already is left out.
+"""
+REMOVE = """\
+Readers that open the collection from now on are without the sentences, and so is every command. Their bytes stay until
+`elmo-store compact NAME`. Ids that no sentence has are counted, so the same command again does nothing.
+"""
+COMPACT = """\
+Members that hold removed sentences are rewritten without them. Then versions that still hold such sentences go, and so do the
+members that no version names any more. Readers of such a version get an error: they open the collection again. Stores that were
+collected stay where they are, removed sentences and all. The same command again continues.
+"""
+
+
+def _add_collect_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME|URL", help="folder or URL of the collection, new or not")
+    parser.add_argument("stores", nargs="+", metavar="STORE", help="complete stores, in order; any fsspec URL")
+    add_storage_options(parser, "all that is read and written")
+
+
+def _collect_touches(args: argparse.Namespace) -> locations.Touched:
+    stores = [locations.store(url, args.storage_options) for url in args.stores]
+    return locations.Touched(stores, [locations.output(args.name, args.storage_options)])
+
+
+def _collect(args: argparse.Namespace) -> int:
+    """Collect, and say which version has the stores. 0; errors as `elmo_store.collecting.collect`'s."""
+    from elmo_store.collecting import collect
+    from pipeline.progress.versions import described
+
+    stores = [locations.open_store(url, args.storage_options) for url in args.stores]
+    print(described(args.name, collect(args.name, stores, storage_options=args.storage_options)))
+    return Exit.COMPLETE
+
+
+def _add_collection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME|URL", help="folder or URL of the collection")
+    add_storage_options(parser, "the collection")
+
+
+def _collection(args: argparse.Namespace) -> "Root":
+    from elmo_store.storage.root import Root
+
+    root = Root(args.name, args.storage_options)
+    locations.reach(root, "collection")
+    return root
+
+
+def _add_remove_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ids", required=True, metavar="FILE", help="ids of sentences, one per line, in UTF-8 (required)")
+    _add_collection(parser)
+
+
+def _remove_touches(args: argparse.Namespace) -> locations.Touched:
+    return locations.Touched([locations.file("--ids", args.ids)], [locations.store(args.name, args.storage_options, "NAME")])
+
+
+def _remove(args: argparse.Namespace) -> int:
+    """Remove, and say how many went. 0; errors as `elmo_store.collecting.remove`'s."""
+    from elmo_store.collecting import remove
+    from elmo_store.storage.root import Root
+    from pipeline.progress.versions import described
+
+    folder, _, file = args.ids.rpartition("/")
+    try:
+        text = Root(folder or ".").get(file).decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(Exit.BAD_LOCATION, f"--ids {args.ids} can't be read: {error}") from error
+    version, gone, missing = remove(_collection(args), [line for line in text.split("\n") if line])
+    print(f"{quantity(gone, 'sentence')} removed" + (f"; {quantity(missing, 'id')} of no sentence" if missing else ""))
+    if gone:
+        print(f"elmo-store compact {args.name}   # removes their bytes")
+    print(described(args.name, version))
+    return Exit.COMPLETE
+
+
+def _add_compact_arguments(parser: argparse.ArgumentParser) -> None:
+    add_number(
+        parser, "--keep-versions", count, 1,
+        "keep the newest N versions for readers at work, though they may still hold removed sentences",
+    )  # fmt: skip
+    _add_collection(parser)
+
+
+def _compact_touches(args: argparse.Namespace) -> locations.Touched:
+    return locations.Touched([], [locations.store(args.name, args.storage_options, "NAME")])
+
+
+def _compact(args: argparse.Namespace) -> int:
+    """Compact, and say which versions went. 0; errors as `elmo_store.collecting.compact`'s."""
+    from elmo_store.collecting import compact
+    from pipeline.progress.versions import described
+
+    version, gone = compact(_collection(args), keep_versions=args.keep_versions)
+    print(f"versions removed: {', '.join(map(str, gone)) or 'none'}")
+    print(described(args.name, version))
+    return Exit.COMPLETE
+
+
+COMMANDS = {
+    "collect": Command(_add_collect_arguments, _collect, _collect_touches, epilog=COLLECT),
+    "remove": Command(_add_remove_arguments, _remove, _remove_touches, epilog=REMOVE),
+    "compact": Command(_add_compact_arguments, _compact, _compact_touches, epilog=COMPACT),
+}
