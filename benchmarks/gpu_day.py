@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NO_GPU = 3
-TESTS = "tests/model/test_engine_cuda.py"
+TESTS = "tests/model/engine/test_engine_cuda.py"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 The extension `model.engine._lstm` is built with the package where there is a C compiler; without it this module can't be
 imported, and the engine computes with `cell`, slower. The best instruction set that the processor has is taken at run time
 (AVX-512, AVX2, or what the compiler takes for any processor); all of them give the same bytes, of which the last bits differ
-from PyTorch's: at most 5e-7 off (`tests/model/test_cell.py`).
+from PyTorch's: at most 5e-7 off (`tests/model/engine/test_cell.py`).
 """
 
 import ctypes

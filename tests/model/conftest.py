@@ -1,10 +1,11 @@
 """Small models that the tests of this room share."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from model.files.registry import random_weights
+from model.files.registry import SMALL_OPTIONS, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from tests.model.reference import ReferenceBiLM
@@ -13,18 +14,10 @@ from tests.model.reference import ReferenceBiLM
 @pytest.fixture(scope="session")
 def tiny_options() -> BiLMOptions:
     """Three layers, tanh, two highways, tight clips that do bite: everything the golden model does not exercise."""
-    return BiLMOptions(
-        cell_clip=0.8,
-        proj_clip=0.5,
-        use_skip_connections=True,
-        projection_dim=8,
-        dim=12,
-        n_layers=3,
-        activation="tanh",
-        filters=((1, 3), (2, 4), (5, 6)),
-        n_highway=2,
-        char_embedding_dim=5,
-    )
+    return replace(
+        SMALL_OPTIONS, cell_clip=0.8, proj_clip=0.5, projection_dim=8, dim=12, n_layers=3,
+        activation="tanh", filters=((1, 3), (2, 4), (5, 6)), n_highway=2, char_embedding_dim=5,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,7 @@ from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.start_state import StartState
 from model.warm import compute_warm
-from tests.model import golden
-from tests.model.plain import plain_lane
+from tests.model.lanes import golden_lanes, golden_top_layers, plain_lane
 from tests.model.reference import ReferenceBiLM
 
 SENTENCES = [
@@ -31,10 +30,10 @@ def _top(states: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
 
 
 def test_reference_agrees_with_all_goldens(shared_dir: Path, golden_reference: ReferenceBiLM) -> None:
-    computed = golden_reference.carry(golden.lanes(shared_dir))
+    computed = golden_reference.carry(golden_lanes(shared_dir))
     errors = [
         np.abs(_top(states) - want).max()
-        for lane, wanted in zip(computed, golden.top_layers(shared_dir), strict=True)
+        for lane, wanted in zip(computed, golden_top_layers(shared_dir), strict=True)
         for states, want in zip(lane, wanted, strict=True)
     ]
     assert len(errors) == 30
@@ -43,7 +42,7 @@ def test_reference_agrees_with_all_goldens(shared_dir: Path, golden_reference: R
 
 def test_plain_torch_agrees_with_all_goldens(shared_dir: Path, golden_weights: BiLMWeights) -> None:
     errors = []
-    for lane, wanted in zip(golden.lanes(shared_dir), golden.top_layers(shared_dir), strict=True):
+    for lane, wanted in zip(golden_lanes(shared_dir), golden_top_layers(shared_dir), strict=True):
         computed = plain_lane(golden_weights, lane, carry=True)
         errors += [np.abs(_top(s.numpy()) - want).max() for s, want in zip(computed, wanted, strict=True)]
     assert len(errors) == 30
@@ -52,7 +51,7 @@ def test_plain_torch_agrees_with_all_goldens(shared_dir: Path, golden_weights: B
 
 def test_the_first_of_a_lane_is_the_golden_of_the_zero_start(shared_dir: Path, golden_weights: BiLMWeights) -> None:
     start = StartState.zero(golden_weights.options)
-    for lane, wanted in zip(golden.lanes(shared_dir), golden.top_layers(shared_dir), strict=True):
+    for lane, wanted in zip(golden_lanes(shared_dir), golden_top_layers(shared_dir), strict=True):
         states = bilm(golden_weights, lane[0], start)
         assert states.shape == (len(lane[0]) + 2, 5, 16)
         np.testing.assert_allclose(_top(states.numpy()), wanted[0], atol=1e-5)
@@ -61,7 +60,7 @@ def test_the_first_of_a_lane_is_the_golden_of_the_zero_start(shared_dir: Path, g
 def test_every_state_agrees_with_the_reference_carried(
     shared_dir: Path, golden_weights: BiLMWeights, golden_reference: ReferenceBiLM
 ) -> None:
-    lanes = golden.lanes(shared_dir)
+    lanes = golden_lanes(shared_dir)
     for lane, wanted in zip(lanes, golden_reference.carry(lanes), strict=True):
         for states, want in zip(plain_lane(golden_weights, lane, carry=True), wanted, strict=True):
             np.testing.assert_allclose(states.numpy(), want, atol=1e-5)

@@ -2,11 +2,13 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from model.files.registry import SMALL_OPTIONS
 from model.options import BiLMOptions
 from model.training.corpus import Corpus
 from model.training.trainer import Recipe
@@ -23,18 +25,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def small_options() -> BiLMOptions:
-    return BiLMOptions(
-        cell_clip=3.0,
-        proj_clip=3.0,
-        use_skip_connections=True,
-        projection_dim=16,
-        dim=24,
-        n_layers=2,
-        activation="relu",
-        filters=((1, 4), (2, 6), (3, 8)),
-        n_highway=1,
-        char_embedding_dim=6,
-    )
+    return replace(SMALL_OPTIONS, projection_dim=16, dim=24, filters=((1, 4), (2, 6), (3, 8)), char_embedding_dim=6)
 
 
 @pytest.fixture(scope="session")

@@ -22,8 +22,7 @@ from model.training import run
 from model.training.corpus import Corpus, Epoch, shuffle_sentences
 from model.training.evaluate import evaluate
 from model.training.trainer import Recipe, Trainer
-from tests.model.carried import embed_carried
-from tests.model.plain import plain_lane
+from tests.model.lanes import embed_carried, plain_lane
 
 
 def trained(trainer: Trainer, batches: int) -> list[float]:

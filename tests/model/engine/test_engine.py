@@ -14,13 +14,12 @@ import torch
 from model.engine import cpu, products, word_vectors
 from model.engine.cell import select_cell
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
-from model.files.registry import random_weights
+from model.files.registry import SMALL_OPTIONS, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.start_state import StartState
 from model.warm import compute_warm
-from tests.model import golden
-from tests.model.carried import embed_carried
+from tests.model.lanes import embed_carried, golden_lanes, golden_top_layers
 from tests.model.reference import ReferenceBiLM
 
 CPU = EngineSettings(device="cpu", lanes=32, threads=2)
@@ -52,19 +51,8 @@ def text(n: int, seed: int, longest: int = 30) -> list[list[str]]:
 @pytest.fixture(scope="module")
 def small() -> BiLMWeights:
     """Wide enough for full vectors and several products a step."""
-    options = BiLMOptions(
-        cell_clip=3.0,
-        proj_clip=3.0,
-        use_skip_connections=True,
-        projection_dim=64,
-        dim=256,
-        n_layers=2,
-        activation="relu",
-        filters=((1, 32), (2, 32), (3, 64), (7, 128)),
-        n_highway=2,
-        char_embedding_dim=16,
-    )
-    return random_weights(options, seed=11)
+    filters = ((1, 32), (2, 32), (3, 64), (7, 128))
+    return random_weights(replace(SMALL_OPTIONS, projection_dim=64, dim=256, filters=filters, n_highway=2), seed=11)
 
 
 @pytest.fixture(scope="module")
@@ -113,10 +101,10 @@ def test_variants_of_the_options_agree_with_the_reference(
 
 def test_all_thirty_goldens_agree(shared_dir: Path, golden_weights: BiLMWeights) -> None:
     embedder = Embedder(golden_weights, StartState.zero(golden_weights.options), CPU)
-    computed = embed_carried(embedder, golden.lanes(shared_dir))
+    computed = embed_carried(embedder, golden_lanes(shared_dir))
     errors = [
         np.abs(states[:, -2:].transpose(1, 0, 2) - want).max()
-        for lane, wanted in zip(computed, golden.top_layers(shared_dir), strict=True)
+        for lane, wanted in zip(computed, golden_top_layers(shared_dir), strict=True)
         for states, want in zip(lane, wanted, strict=True)
     ]
     assert len(errors) == 30

@@ -14,7 +14,7 @@ from model.engine.planning.grid import OPENING, DirectionPlan, Limits, choose_la
 from model.engine.planning.grid import plan_direction as plan_within
 from model.engine.planning.sequences import Sequences
 from tests.examples import examples
-from tests.model.listed import sequences_of
+from tests.model.lanes import sequences_of
 
 Listed = list[tuple[int, ...]]
 

@@ -21,9 +21,9 @@ from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from pipeline.main import main
 from tests.examples import examples
-from tests.model.write_checkpoint import FOLDER as CHECKPOINT
+from tests.model.files.write_checkpoint import FOLDER as CHECKPOINT
 
-# Of the checkpoint in tests/model/checkpoint, which TensorFlow wrote (write_checkpoint.py): random_weights(OPTIONS, 3).
+# Of the checkpoint in tests/model/files/checkpoint, which TensorFlow wrote (write_checkpoint.py): random_weights(OPTIONS, 3).
 OPTIONS = BiLMOptions(
     cell_clip=3.0, proj_clip=3.0, use_skip_connections=True, projection_dim=4, dim=6, n_layers=2, activation="relu",
     filters=((1, 3), (2, 4)), n_highway=1, char_embedding_dim=3,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from model.engine.planning.grid import OPENING, Limits, PlannedDirection
 from model.engine.planning.sequences import Rows, Sequences, bounded, ranges, sentence_rows
 from tests.examples import examples
-from tests.model.carried import carried_rows
+from tests.model.lanes import carried_rows
 
 BOS, EOS = 0, 1
 sentence = st.lists(st.integers(2, 5), max_size=5)

@@ -1,6 +1,6 @@
-"""Write tests/model/checkpoint: a bilm-tf checkpoint of a tiny model, by TensorFlow's own Saver. Needs tensorflow; run once.
+"""Write tests/model/files/checkpoint: a bilm-tf checkpoint of a tiny model, by the Saver of tensorflow. Run once.
 
-    python -m tests.model.write_checkpoint
+    python -m tests.model.files.write_checkpoint
 
 bilm-tf's training (`bilm.training.train`) saves with `tf.train.Saver` under the names that its `dump_weights` maps; the values
 are those of `random_weights(OPTIONS)`, written as HDF5 beside it by `dump_weights`'s rules, with the Adagrad slots, softmax and

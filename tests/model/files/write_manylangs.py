@@ -1,6 +1,6 @@
-"""Write tests/model/manylangs: a tiny model of ELMoForManyLangs in its own files, and what its own code makes of sentences.
+"""Write tests/model/files/manylangs: a tiny model of ELMoForManyLangs in its own files, and what its own code makes of sentences.
 
-    pip install --no-deps elmoformanylangs==0.0.4.post2 'overrides<4'; python -m tests.model.write_manylangs
+    pip install --no-deps elmoformanylangs==0.0.4.post2 'overrides<4'; python -m tests.model.files.write_manylangs
 
 `golden.npz` holds one array [layers, n, 2p] for each of `SENTENCES`, by `Model.forward` in evaluation mode; each sentence is
 the first that the (stateful) encoder sees. The state dicts are saved as torch did in 2018, before its zip files.

@@ -35,9 +35,7 @@ from model.options import BiLMOptions
 from model.start_state import StartState
 from model.warm import compute_warm
 from pipeline.jobs import embed_job
-from tests.model import golden
-from tests.model.carried import embed_carried
-from tests.model.listed import sequences_of
+from tests.model.lanes import embed_carried, golden_lanes, golden_top_layers, sequences_of
 from tests.model.reference import ReferenceBiLM
 
 SETTINGS = EngineSettings(device="cpu", lanes=16)
@@ -84,7 +82,7 @@ def test_other_precisions_stay_near(tiny: BiLMWeights, precision: str) -> None:
 @pytest.mark.usefixtures("on_cpu")
 def test_all_thirty_goldens_agree(shared_dir: Path, golden_weights: BiLMWeights) -> None:
     model = Embedder(golden_weights, StartState.zero(golden_weights.options), SETTINGS)
-    for lane, wanted in zip(embed_carried(model, golden.lanes(shared_dir)), golden.top_layers(shared_dir), strict=True):
+    for lane, wanted in zip(embed_carried(model, golden_lanes(shared_dir)), golden_top_layers(shared_dir), strict=True):
         for states, want in zip(lane, wanted, strict=True):
             np.testing.assert_allclose(states[:, -2:].transpose(1, 0, 2), want, rtol=0, atol=1e-5)
 

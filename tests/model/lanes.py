@@ -1,18 +1,69 @@
-"""Sentences whose state is carried on from one to the next, through the engine: as the goldens were made.
-
-The engine has no such calls: a lane of sentences is one long sequence to it.
+"""Lanes of sentences whose state is carried on from one to the next, as the goldens were made: the goldens themselves (see
+docs/development/data.md: the original TensorFlow code's top layer of 30 sentences in 3 lanes), and such lanes through the plain
+model and through the engine, which has no such calls: a lane of sentences is one long sequence to it.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+import h5py
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
+from model.bilm import read_sentence
 from model.engine.embedder import Embedder, EngineStats, Running, SentenceRows, Text
 from model.engine.planning.host import Group
 from model.engine.planning.sequences import IntArray, Rows, Sequences, WordArray, bounded, ranges
 from model.engine.planning.text import BOS_ID, EOS_ID
 from model.engine.states import Wanted
+from model.files.weights import BiLMWeights
+from model.start_state import StartState
+
+
+def golden_lanes(shared_dir: Path) -> list[list[list[str]]]:
+    """Tokens of each sentence of each lane."""
+    text: list[list[str]] = json.loads((shared_dir / "golden" / "sentences.json").read_text(encoding="utf-8"))
+    return [[sentence.split() for sentence in lane] for lane in text]
+
+
+def golden_top_layers(shared_dir: Path) -> list[list[npt.NDArray[np.float32]]]:
+    """[2, n, 16] (forward, backward) of each sentence of each lane; no boundary rows."""
+    result = []
+    for k in range(3):
+        with h5py.File(shared_dir / "golden" / f"lm_embeddings_{k}.hdf5", "r") as file:
+            result.append([np.asarray(file[str(i)][()]) for i in range(10)])
+    return result
+
+
+def plain_lane(
+    weights: BiLMWeights,
+    sentences: Sequence[Sequence[str]],
+    start: StartState | None = None,
+    carry: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> list[Tensor]:
+    """States [n+2, 2L+1, p] of each sentence; from `start` each, or carried from one to the next."""
+    start = start or StartState.zero(weights.options)
+    tensors = {name: tensor.to(dtype) for name, tensor in weights.tensors.items()}
+    h = h_0 = start.h.to(dtype)  # [2, L, p]
+    c = c_0 = start.c.to(dtype)  # [2, L, d]
+    result = []
+    for words in sentences:
+        states, h, c = read_sentence(tensors, weights.options, words, h, c)
+        result.append(states)
+        if not carry:
+            h, c = h_0, c_0
+    return result
+
+
+def sequences_of(sequences: Iterable[Sequence[int]]) -> Sequences:
+    """Lists of numbers as the engine has them."""
+    listed = list(sequences)
+    words = np.array([word for sequence in listed for word in sequence], np.int32)
+    return Sequences(words, np.cumsum([0, *map(len, listed)], dtype=np.int64))
 
 
 def embed_carried(embedder: Embedder, lanes: Sequence[Sequence[Sequence[str]]]) -> list[list[npt.NDArray[np.floating]]]:

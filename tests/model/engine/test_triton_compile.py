@@ -19,7 +19,7 @@ from model.engine.planning.grid import Limits, plan_direction
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
 from model.start_state import StartState
-from tests.model.listed import sequences_of
+from tests.model.lanes import sequences_of
 
 triton = pytest.importorskip("triton", reason="Triton is not installed; it comes with PyTorch for CUDA")
 

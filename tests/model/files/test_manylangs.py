@@ -1,4 +1,4 @@
-"""A model of ELMoForManyLangs against what its own code computed (tests/model/manylangs), and its ways to be wrong."""
+"""A model of ELMoForManyLangs against what its own code computed (tests/model/files/manylangs), and its ways to be wrong."""
 
 import json
 import pickle
@@ -25,7 +25,7 @@ from model.files.convert import load_any
 from model.files.weights import BiLMWeights
 from model.start_state import StartState
 from pipeline.main import main
-from tests.model.write_manylangs import FOLDER, SENTENCES
+from tests.model.files.write_manylangs import FOLDER, SENTENCES
 
 GOLDEN = np.load(FOLDER / "golden.npz")
 
