@@ -4,7 +4,6 @@ engine     for each precision, random weights, real text, medians: (a) the best 
            rate counted as if it multiplied everything (151 MFLOP a token at full size), its share of (a), and what was really
            multiplied, (c) tokens/s, (d) a padded torch.nn.LSTM(proj_size) stack
 precision  how far each precision's states are from float32's, state by state; float32 is tested against float64
-result     a state's way from its layer to a stored object: processor ms a shard by dtype, layout and number of states kept
 scaling    is time linear in tokens? Calls of many sentences, and of one endless one
 shapes     steps by their lanes and blocks, in turns, for each precision: what `model.engine.cpu.step_shape` should choose here
 """
@@ -18,29 +17,22 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
-from benchmarks.support import Table, in_turns, machine, options_of, peak_resident
-from benchmarks.texts import SHAPES, Sentences, made_up_text, running_text, take
+from benchmarks.shared.support import Table, in_turns, machine, options_of, peak_resident
+from benchmarks.shared.texts import SHAPES, Sentences, made_up_text, running_text, take
 from elmo_store.format.layout import state_names
-from elmo_store.format.markers import put_marked
-from elmo_store.format.numbers import Int8Rows
-from elmo_store.forms import zarr_shard
-from elmo_store.storage.root import Root
 from model.engine.cell import select_cell
 from model.engine.cpu import step_shape
 from model.engine.device import Direction, Layout
-from model.engine.embedder import Embedder, EngineSettings, Prepared, SentenceRows
+from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.engine.products import Int8Linear, PackedLinear, has_amx, onednn_problem
-from model.engine.states import Dtype, Order
 from model.files.registry import load_model, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
@@ -49,8 +41,7 @@ from model.start_state import StartState
 SQUARE = 4096
 PLAIN_BATCH = 64  # sentences
 SCALED, ENDLESS = (16_384, 65_536, 262_144), (1_000, 10_000, 100_000)  # tokens of a call of many sentences, of one
-SHARD_ROWS, SHARDS = 16_384, 4  # of `result`
-TABLES = ("engine", "precision", "result", "scaling", "shapes")
+TABLES = ("engine", "precision", "scaling", "shapes")
 STEP_SHAPES = ((128, 1), (256, 1), (512, 1), (128, 8), (256, 8), (512, 8))  # lanes, blocks
 STEPS, STEP_WORDS = 3, 1024  # of a call; words whose gates are in the table
 
@@ -208,36 +199,6 @@ def precision(weights: BiLMWeights, args: argparse.Namespace, text: Iterator[lis
             table.row(state, *(f"{value:.2e}" for value in errors), f"{cosine.mean():.6f}", f"{cosine.min():.6f}")
 
 
-def result(text: Iterator[list[str]], repeats: int) -> None:
-    """Of a biLM whose own products are small; one thread, objects into memory where that is a folder."""
-    weights = random_weights(SHAPES["wide"])
-    embedder = Embedder(weights, StartState.zero(weights.options), EngineSettings(device="cpu", threads=1))
-    calls = [embedder.prepare([SentenceRows(s, 0, len(s)) for s in take(text, SHARD_ROWS)]) for _ in range(SHARDS)]
-    width = weights.options.projection_dim
-    title = f"processor ms a shard of {SHARD_ROWS:,} rows {width} wide; a biLM of {weights.options.dim} cells, one thread"
-    table = Table(title, "dtype", "layout", "states", "engine", "encode", "hash, put", "all")
-    shm = Path("/dev/shm")
-    with TemporaryDirectory(dir=shm if shm.is_dir() else None) as folder:
-        for dtype, layout, kept in (*product(("float16", "float32", "int8"), ("states", "rows"), (5,)), ("float16", "states", 1)):
-            rounds = [_shard_ms(embedder, call, dtype, layout, kept, Root(folder)) for _ in range(repeats) for call in calls]
-            ms = [statistics.median(column) for column in zip(*rounds[SHARDS:], strict=True)]  # the first round warms up
-            table.row(dtype, layout, kept, *(f"{value:.0f}" for value in (*ms, sum(ms))))
-
-
-def _shard_ms(embedder: Embedder, call: Prepared, dtype: str, layout: str, kept: int, root: Root) -> tuple[float, float, float]:
-    """Processor ms of one call's engine, encoding, and hashing and putting; the call is a shard."""
-    times = [time.process_time()]
-    states = embedder.run(call, dtype=cast(Dtype, dtype), states=range(5 - kept, 5), order=cast(Order, layout)).result()
-    times.append(time.process_time())
-    values, *scale = [*states] if isinstance(states, Int8Rows) else [states]
-    arrays = [values if layout == "states" else values[:, None], *(one[:, None] for one in scale)]
-    encoded = [zarr_shard.encode(rows, shard_rows=2 * SHARD_ROWS, chunk_rows=256, compression="none") for rows in arrays]
-    times.append(time.process_time())
-    put_marked(root, [(f"{i}", data) for i, data in enumerate(encoded)])
-    engine, encode, put = np.diff([*times, time.process_time()]) * 1e3
-    return float(engine), float(encode), float(put)
-
-
 def scaling(weights: BiLMWeights, settings: EngineSettings) -> None:
     """Each row is a call."""
     embedder, text = Embedder(weights, StartState.zero(weights.options), settings), made_up_text()
@@ -275,8 +236,7 @@ def shapes(weights: BiLMWeights, settings: EngineSettings, rounds: int) -> None:
 
 
 def main() -> None:
-    parser = options_of(__doc__, TABLES)
-    parser.set_defaults(tables=["engine"])
+    parser = options_of(__doc__, TABLES, default="engine")
     add = parser.add_argument
     add("--model", help="NAME|FOLDER|URL (default: random weights of --shape)")
     add("--shape", choices=SHAPES, default="full", help="of random weights: full = 2×4096, projection 512 (default: full)")
@@ -291,8 +251,6 @@ def main() -> None:
     weights = load_model(args.model)[1] if args.model else random_weights(SHAPES[args.shape])
     if "precision" in args.tables:
         precision(weights, args, text)
-    if "result" in args.tables:
-        result(text, args.repeats)
     if "scaling" in args.tables:
         scaling(weights, EngineSettings(precision=(args.precision or ["float32"])[0], device=args.device))
     if "shapes" in args.tables:

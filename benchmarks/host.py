@@ -6,33 +6,25 @@ tokenised, calls are planned for a GPU's lanes, shards are encoded, hashed, put 
 
 The table says which steps take the processor seconds of this process, each without the steps within it. Then how long a thread
 that needs the interpreter's lock every 100 us waited for it while shards were written, less its own waits for a processor: so
-long the thread that feeds a GPU would have stood still; and what other threads were at in the longest of these waits.
+long the thread that feeds a GPU would have stood still.
 
---sleep has writers sleep instead of hashing and writing shards, so that they need no processor while they do without the lock: as
-on a machine with a core for each. What is waited for then is the lock alone; run it without --sleep for the table. Where other
-programs run, `chrt -r 1` before the command (root) keeps these out. --hashes compares hashes.
+Where other programs run, `chrt -r 1` before the command (root) keeps these out.
 
 --storage memory is a folder in /dev/shm, s3 a server on loopback: moto's, or versitygw (PATH or VERSITYGW), which is fast enough.
 ELMO_STORE_OBSTORE=0 takes s3fs. Options that are not its own go to ``elmo-store embed``.
 """
 
 import argparse
-import gc
-import hashlib
-import importlib.util
 import itertools
-import os
-import random
-import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import replace
-from functools import partial, wraps
+from functools import wraps
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -42,15 +34,13 @@ import torch
 from torch import Tensor
 
 import elmo_store as stores
-from benchmarks.planning import LIMITS
-from benchmarks.support import Table, in_turns, machine, options_of
-from benchmarks.texts import SHAPES, running_text, write_lines
+from benchmarks.gpu.planning import LIMITS
+from benchmarks.shared.support import Table, fast_server, machine, options_of
+from benchmarks.shared.texts import SHAPES, running_text, write_lines
 from elmo_store.format import markers
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.forms import shards as forms
 from elmo_store.storage import lease
-from elmo_store.storage import root as root_module
-from elmo_store.storage.data import Data, size_of
 from elmo_store.storage.root import Root
 from model.characters import char_ids
 from model.engine import embedder
@@ -60,15 +50,13 @@ from model.engine.states import States, Wanted
 from model.files.registry import random_weights
 from pipeline.jobs import embed_job
 from pipeline.main import main as elmo_store
-from tests.s3_server import server
 from transforms.runtime import job_root, worker
 from transforms.stages import embed, finish, number, plan, shards, tokenise
 
 MODEL = SHAPES["wide"]
 ROW_BYTES = 5 * MODEL.projection_dim * 2
 OUR_PACKAGES = ("elmo_store", "model", "pipeline", "transforms")
-SLEPT_BYTES, SLEPT_BYTES_A_SECOND = 1 << 20, 2e9
-PROBE_SECONDS, LONG_SECONDS, WAITS_SHOWN = 100e-6, 1e-3, 5
+PROBE_SECONDS, LONG_SECONDS = 100e-6, 1e-3
 
 
 class BufferDevice(Device):
@@ -171,7 +159,7 @@ class Probe:
     """A thread that needs the interpreter's lock every 100 us, from `begin` to `end`."""
 
     def __init__(self) -> None:
-        self._waits: list[tuple[float, float, str]] = []  # seconds, their end, and where other threads were if these were many
+        self._waits: list[tuple[float, float]] = []  # seconds, and their end
         self.needed_until = 0.0  # by the clock
         self.busy_seconds = 0.0  # of the processor, which are no job's
         self._stop = threading.Event()
@@ -190,44 +178,24 @@ class Probe:
             while not self._stop.is_set():
                 time.sleep(PROBE_SECONDS)
                 now, waited_now = time.perf_counter(), _queued_seconds(queued)
-                seconds = now - began - PROBE_SECONDS - (waited_now - waited)
-                self._waits.append((seconds, now, _elsewhere() if seconds > LONG_SECONDS else ""))
+                self._waits.append((now - began - PROBE_SECONDS - (waited_now - waited), now))
                 began, waited = time.perf_counter(), waited_now
         self.busy_seconds = time.thread_time()
 
-    def lines(self) -> Iterator[str]:
-        """The longest and the 99.9th of a hundred waits, and where the longest ones came from."""
-        waits = sorted((wait for wait in self._waits if wait[1] < self.needed_until), reverse=True)
-        tail = waits[len(waits) // 1000][0]
-        n_long = sum(seconds > LONG_SECONDS for seconds, *_ in waits)
-        yield (
-            f"waits for the lock: longest {waits[0][0] * 1e3:.2f} ms, 99.9% within {tail * 1e3:.2f} ms, of {len(waits):,}; "
-            f"{n_long} > 1 ms"
+    def summary(self) -> str:
+        """The longest of all waits, and of 99.9% of them."""
+        waits = sorted((seconds for seconds, end in self._waits if end < self.needed_until), reverse=True)
+        n_long = sum(seconds > LONG_SECONDS for seconds in waits)
+        return (
+            f"waits for the lock: longest {waits[0] * 1e3:.2f} ms, 99.9% within {waits[len(waits) // 1000] * 1e3:.2f} ms, "
+            f"of {len(waits):,}; {n_long} > 1 ms"
         )
-        for seconds, _, places in waits[: min(n_long, WAITS_SHOWN)]:
-            yield f"  {seconds * 1e3:6.2f} ms  {places}"
 
 
 def _queued_seconds(file: Any) -> float:
     """How long the thread of this file has waited for a processor, so far."""
     file.seek(0)
     return int(file.read().split()[1]) * 1e-9
-
-
-def _elsewhere() -> str:
-    """The innermost lines of ours at which other threads are, those that wait for work left out."""
-    places = []
-    gc.disable()  # a collection within the next call would stop all threads for ever (Python's issue 106883)
-    frames = sys._current_frames()
-    gc.enable()
-    for thread, frame in frames.items():
-        lines = []
-        while frame is not None and thread != threading.get_ident():
-            lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
-            frame = frame.f_back  # type: ignore[assignment]
-        if lines and not lines[0].startswith(("threading.py", "selectors.py", "thread.py", "queue.py", "_common.py")):
-            places.append(" < ".join(lines[:3]))
-    return "; ".join(places)
 
 
 def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, output: str) -> None:
@@ -240,7 +208,7 @@ def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, o
         sized = replace(made.embed, writers=args.writers)
         return replace(made, embed=sized, most_shards_per_task=at_once, read_processes=1)
 
-    options = ["--input-format", args.input_format, "--model", str(model), "--output", output, "--overwrite", "--quiet"]
+    options = ["--input-format", "lines", "--model", str(model), "--output", output, "--overwrite", "--quiet"]
     with (
         mock.patch.object(embed_job, "job_settings", settings),
         mock.patch.object(embedder, "_device", return_value=device),
@@ -264,10 +232,8 @@ def measure(args: argparse.Namespace, text: Path, model: Path, output: str) -> N
         finally:
             probe.needed_until = time.perf_counter()
 
-    asleep = sleeping() if args.sleep else nullcontext()
-    with asleep, mock.patch.object(embed, "write", probed_write), timed_steps() as spent:
-        if not args.sleep:
-            touch(output, args.tokens)
+    touch(output, args.tokens)
+    with mock.patch.object(embed, "write", probed_write), timed_steps() as spent:
         began, busy = time.perf_counter(), time.process_time()
         run_job(args, device, text, model, output)
         wall = time.perf_counter() - began
@@ -284,7 +250,7 @@ def measure(args: argparse.Namespace, text: Path, model: Path, output: str) -> N
         f"\n{tokens / cpu:,.0f} tokens/s a core, {tokens / spent.seconds.total():,.0f} by the steps named; "
         f"{tokens / wall:,.0f} tokens/s of the wall's clock in {wall:.1f} s"
     )
-    print("\n".join(probe.lines()), flush=True)
+    print(probe.summary())
 
 
 def touch(output: str, tokens: int) -> None:
@@ -298,58 +264,15 @@ def touch(output: str, tokens: int) -> None:
 
 
 @contextmanager
-def sleeping() -> Iterator[None]:
-    """Shards are neither hashed nor written, but take as long; their files are holes of the same size."""
-    write, record = root_module._write, ObjectRecord.of
-
-    def slow_write(path: str, data: Data) -> None:
-        if size_of(data) < SLEPT_BYTES:
-            write(path, data)
-            return
-        with open(path, "wb") as file:
-            file.truncate(size_of(data))
-        time.sleep(size_of(data) / SLEPT_BYTES_A_SECOND)
-
-    def slow_record(path: str, data: Data) -> ObjectRecord:
-        if size_of(data) < SLEPT_BYTES:
-            return record(path, data)
-        time.sleep(size_of(data) / SLEPT_BYTES_A_SECOND)
-        return ObjectRecord(path, size_of(data), "0" * 64)
-
-    with mock.patch.object(root_module, "_write", slow_write), mock.patch.object(ObjectRecord, "of", slow_record):
-        yield
-
-
-@contextmanager
 def storage(name: str) -> Iterator[str]:
     """The URL of a folder that is empty, in memory where that is up to us."""
     with tempfile.TemporaryDirectory(dir="/dev/shm" if name in ("memory", "s3") else name) as folder:
         if name != "s3":
             yield folder
             return
-        program = os.environ.get("VERSITYGW") or shutil.which("versitygw")
-        with server(program, Path(folder)) as url:
-            print(f"{'versitygw' if program else 'moto'} on loopback, {type(Root(url).filesystem).__module__}")
+        with fast_server(Path(folder)) as url:
+            print(f"by {type(Root(url).filesystem).__module__}")
             yield f"{url}/store"
-
-
-def hashes() -> None:
-    """Processor time of hashes that are at hand, over a shard."""
-    shard = random.Random(0).randbytes(16_384 * ROW_BYTES)
-    known: dict[str, Callable[[bytes], Any]] = {name: getattr(hashlib, name) for name in ("sha256", "sha1", "sha512", "blake2b")}
-    for module, name in (("blake3", "blake3"), ("xxhash", "xxh3_128")):
-        if importlib.util.find_spec(module):
-            known[name] = getattr(importlib.import_module(module), name)
-    table = Table("hashes, one thread, over a shard of 84 MB", "", "GB/s", "us a token", "tokens/s a core")
-    taken = in_turns({name: partial(_digest, of, shard) for name, of in known.items()}, 5, clock=time.process_time)
-    for name, taken_seconds in taken.items():
-        token_seconds = taken_seconds * ROW_BYTES / len(shard)
-        table.row(name, len(shard) / taken_seconds / 1e9, token_seconds * 1e6, round(1 / token_seconds))
-
-
-def _digest(of: Callable[[bytes], Any], data: bytes) -> bytes:
-    digest: bytes = of(data).digest()
-    return digest
 
 
 def main() -> None:
@@ -361,15 +284,9 @@ def main() -> None:
     add("--writers", type=int, default=8, help="threads (default: 8, as for a GPU)")
     add("--call-rows", type=int, default=131_072, help="of one call of the engine (default: 131072)")
     add("--shard-rows", type=int, default=16_384, help="of a shard (default: 16384)")
-    add("--hashes", action="store_true", help="print what hashes of shards would take, and nothing else (default: off)")
-    add("--sleep", action="store_true", help="writers sleep instead of hashing and writing (default: off)")
-    add("--input-format", default="lines", help="of the text (default: lines; text tokenises it)")
     args, options = parser.parse_known_args()
     args.options = options
     print(machine())
-    if args.hashes:
-        hashes()
-        return
     with tempfile.TemporaryDirectory() as folder, storage(args.storage) as output:
         text, model = write_lines(Path(folder) / "text.txt", running_text(), args.tokens), Path(folder) / "model.safetensors"
         random_weights(MODEL).save_safetensors(model)

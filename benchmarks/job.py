@@ -15,21 +15,20 @@ import argparse
 import resource
 import statistics
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
 import elmo_store as stores
-from benchmarks.support import Measured, Table, machine, options_of, run_measured, seconds, working_folder
-from benchmarks.texts import SAMPLE, SHAPES, made_up_text, running_text, write_lines, write_model
+from benchmarks.shared.support import Measured, Table, machine, options_of, run_measured, seconds, working_folder
+from benchmarks.shared.texts import SAMPLE, SHAPES, made_up_text, running_text, write_lines, write_model
 from elmo_store.format.markers import read_marker, total_bytes
 from model.engine.embedder import Embedder, EngineSettings, SentenceRows
 from model.files.registry import load_model
 from model.warm import compute_warm
 from transforms.stages.finish import stat_sums
 
-TABLES = ("job", "memory", "small-files", "grown")
 SHARE = 0.85  # of the engine's own rate: what a whole job should reach
 MEMORY_LIMIT, MEMORY_TOKENS = 0.15, (100_000, 10_000_000)
 GROWN_EVERY = 100  # a new sentence after so many old ones
@@ -96,35 +95,27 @@ def job(args: argparse.Namespace, folder: Path) -> None:
         runs.append(run_job(inputs, options, folder / "store"))
         alone = alone or EngineAlone(stores.open(str(folder / "store")), model, settings)
         engine.append(seconds(alone.run))
-    print("\n".join(lines_of(runs, engine)))
+    show(runs, engine)
 
 
-def lines_of(runs: list[JobRun], engine: list[float]) -> list[str]:
-    """The lines of the result: medians; ``engine`` seconds of the engine alone."""
-    median = statistics.median
-    tokens = runs[0].sums["tokens"]
-    whole, alone = median(run.seconds for run in runs), median(engine)
-    computing = median(run.sums["seconds_computing"] for run in runs)
-    beside = whole - computing
-    gained = (alone - SHARE * computing) / tokens  # seconds a token, beyond what the share leaves
+def show(runs: list[JobRun], engine: list[float]) -> None:
+    """Medians of the runs; ``engine``: seconds of the engine alone."""
+    tokens, median = runs[0].sums["tokens"], statistics.median
+    sums = {name: median(run.sums[f"seconds_{name}"] for run in runs) for name in ("computing", "reading", "writing")}
+    whole, alone = [run.seconds for run in runs], median(engine)
+    gained = (alone - SHARE * sums["computing"]) / tokens  # seconds a token, beyond what the share leaves
+    beside = median(whole) - sums["computing"]
+    table = Table(f"{tokens:,} tokens", "", "seconds", "least", "most", "tokens/s", label_width=38)
+    table.row("whole command", median(whole), min(whole), max(whole), tokens / median(whole))
+    table.row("  while computing", sums["computing"], "", "", tokens / sums["computing"])
+    for name in ("reading", "writing"):
+        table.row(f"  {name} shards, beside it", sums[name], "", "", "")
+    table.row("  start of Python, model, warm, text", beside, "", "", "")
+    table.row("engine alone", alone, min(engine), max(engine), tokens / alone)
+    print(f"job / engine: {alone / median(whole):.1%} whole command, {alone / sums['computing']:.1%} while computing")
     reached = f"from {SHARE * beside / gained:,.0f} tokens on" if gained > 0 else "at no length of text"
-
-    def spread(values: list[float]) -> str:
-        return f"{median(values):.1f} s, runs {min(values):.1f} … {max(values):.1f} s"
-
-    return [
-        f"tokens                  {tokens:>12,}",
-        f"whole command           {tokens / whole:>12,.0f} tokens/s   ({spread([run.seconds for run in runs])})",
-        f"  while computing       {tokens / computing:>12,.0f} tokens/s   ({computing:.1f} s, reading and writing beside it)",
-        f"  reading shards        {median(run.sums['seconds_reading'] for run in runs):>12.2f} s",
-        f"  writing shards        {median(run.sums['seconds_writing'] for run in runs):>12.2f} s",
-        f"peak memory             {median(run.peak_bytes for run in runs) / 2**20:>12,.0f} MiB, all processes",
-        f"stored                  {runs[0].stored_bytes / max(1, tokens):>12,.0f} bytes/token",
-        f"engine alone            {tokens / alone:>12,.0f} tokens/s   ({spread(engine)})",
-        f"job / engine            {alone / whole:>12.1%} whole command, {alone / computing:.1%} while computing",
-        f"beside computing        {beside:>12.1f} s          (start of Python, model, warm state, text)",
-        f"  so {SHARE:.0%} of the engine {reached}",
-    ]
+    print(f"so {SHARE:.0%} of the engine {reached}; {runs[0].stored_bytes / max(1, tokens):,.0f} bytes a token are stored")
+    print(f"peak memory of all processes {median(run.peak_bytes for run in runs) / 2**20:,.0f} MiB")
 
 
 def memory(args: argparse.Namespace, folder: Path) -> bool:
@@ -186,9 +177,13 @@ def grown(args: argparse.Namespace, folder: Path) -> None:
     print(f"computing {computing:.1%} of computing everything, the whole command {first.seconds / second.seconds:.1%}")
 
 
+TABLES: dict[str, Callable[[argparse.Namespace, Path], bool | None]] = {
+    "job": job, "memory": memory, "small-files": small_files, "grown": grown,
+}  # fmt: skip
+
+
 def main() -> int:
-    parser = options_of(__doc__, TABLES)
-    parser.set_defaults(tables=["job"])
+    parser = options_of(__doc__, [*TABLES], default="job")
     add = parser.add_argument
     add("--model", help="NAME|FOLDER|URL (default: the default model; of memory a random one)")
     add("--runs", type=int, default=5, help="of which the median is shown (default: 5)")
@@ -201,14 +196,8 @@ def main() -> int:
     print(machine())
     flat = True
     with working_folder() as folder:
-        if "job" in args.tables:
-            job(args, folder)
-        if "memory" in args.tables:
-            flat = memory(args, folder)
-        if "small-files" in args.tables:
-            small_files(args, folder)
-        if "grown" in args.tables:
-            grown(args, folder)
+        for name in args.tables:
+            flat &= TABLES[name](args, folder) is not False
     return 0 if flat else 1
 
 

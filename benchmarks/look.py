@@ -24,8 +24,8 @@ from urllib.parse import urlencode
 import numpy as np
 
 import elmo_store as stores
-from benchmarks.made_stores import Shape, make_store
-from benchmarks.support import COMMAND, Table, machine, options_of, run_measured, seconds, working_folder
+from benchmarks.shared.made_stores import Shape, make_store
+from benchmarks.shared.support import COMMAND, Table, machine, options_of, run_measured, seconds, working_folder
 from pipeline.explore.neighbours import INDEX, build
 from pipeline.explore.service import Service
 

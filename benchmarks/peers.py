@@ -30,7 +30,7 @@ from typing import IO, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.support import Table, machine, options_of, run_measured, working_folder
+from benchmarks.shared.support import Table, machine, options_of, run_measured, working_folder
 
 ROOT = str(Path(__file__).resolve().parents[1])
 MODEL = ("model/options.json", "model/weights.hdf5")  # in the folder that programs run in
@@ -197,7 +197,7 @@ def difference(store: Any, first: int, layers: Path) -> float:
 def measure(shape: str, slices: list[Sentences], folder: Path, pythons: Mapping[str, str], *settings: str) -> Iterator[Result]:
     """Make model and store, have each program compute the slices, by the Python named ("": not run); ``settings`` of `serve`."""
     import elmo_store
-    from benchmarks.texts import SHAPES, write_lines
+    from benchmarks.shared.texts import SHAPES, write_lines
     from model.files.registry import random_weights
 
     n_tokens, first = [sum(map(len, part)) for part in slices], np.cumsum([0, *map(len, slices)]).tolist()
@@ -223,7 +223,7 @@ def measure(shape: str, slices: list[Sentences], folder: Path, pythons: Mapping[
 
 def main() -> None:
     """Print a table for each shape."""
-    from benchmarks.texts import running_text, take
+    from benchmarks.shared.texts import running_text, take
 
     parser = options_of(__doc__, ("small", "full"))
     parser.add_argument("--environment", metavar="PYTHON", default="", help="of an environment with TensorFlow and the peers")

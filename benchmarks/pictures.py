@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 import elmo_store
-from benchmarks.support import options_of, working_folder
+from benchmarks.shared.support import options_of, working_folder
 from elmo_store.figures.plots import PICTURES
 from elmo_store.figures.plots import draw as draw_picture
 from model.training.run import CURVE, POINTS

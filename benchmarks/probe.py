@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.support import options_of
+from benchmarks.shared.support import options_of
 from model.errors import ModelError
 from model.files.registry import load_model
 from model.files.weights import BiLMWeights

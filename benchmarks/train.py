@@ -14,8 +14,8 @@ keep_freed_memory()
 
 import torch  # noqa: E402
 
-from benchmarks.support import Table, machine, options_of  # noqa: E402
-from benchmarks.texts import made_up_text, made_up_words, take  # noqa: E402
+from benchmarks.shared.support import Table, machine, options_of  # noqa: E402
+from benchmarks.shared.texts import made_up_text, made_up_words, take  # noqa: E402
 from model.engine.products import PackedLinear  # noqa: E402
 from model.files.registry import SMALL_OPTIONS  # noqa: E402
 from model.threads import direction_pool  # noqa: E402

@@ -20,7 +20,7 @@ from benchmarks.chaos.hostile import hostile
 from benchmarks.chaos.job import Outcomes
 from benchmarks.chaos.kills import kills, pairs
 from benchmarks.chaos.storage import network, storage
-from benchmarks.support import machine, options_of
+from benchmarks.shared.support import machine, options_of
 
 
 def main() -> int:

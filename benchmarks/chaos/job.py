@@ -19,14 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.shared.texts import write_model
 from elmo_store.storage.root import TEMPORARY_PREFIX
-from model.files.registry import random_weights
-from model.options import BiLMOptions
 
-TINY = BiLMOptions(
-    cell_clip=3.0, proj_clip=3.0, use_skip_connections=True, projection_dim=16, dim=32, n_layers=2, activation="relu",
-    filters=((1, 8), (2, 8), (3, 16)), n_highway=1, char_embedding_dim=4,
-)  # fmt: skip
 OBJECTS = ("sentences", "indexes", "states", "states.zarr", "rejects")  # what must be the same bytes whatever happened
 SECONDS_AT_MOST = 900
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -45,7 +40,7 @@ class SmallJob:
     def make(cls, folder: Path, n_files: int = 12, n_lines: int = 60, *, shard_rows: int = 64, text_seed: int = 7) -> "SmallJob":
         """A corpus of about 12 tokens a line, blank and refused lines among them, and a random model of 16 dimensions."""
         (folder / "corpus").mkdir(parents=True, exist_ok=True)
-        random_weights(TINY).save_safetensors(folder / "model.safetensors")
+        write_model(folder / "model.safetensors", "tiny")
         words = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
         draw = random.Random(text_seed)
         for number in range(n_files):

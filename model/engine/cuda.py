@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 LANES = 2048
 LEAST_LANES = 16
 # At least a job's call, of which a group is then all: its grid ends once. Cut in two, calls of held-out text ran at 73% of a
-# full grid's rate (`python -m benchmarks.gpu_model fill`).
+# full grid's rate (`python -m benchmarks.gpu.paper fill`).
 GROUP_ROWS = 1 << 20
 LEAST_GROUP_ROWS = 1 << 12
 FEWER_LANES = (128, 256, 512, 1024)  # of the end of a grid, where lanes do not show in a row's bytes

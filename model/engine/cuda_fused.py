@@ -3,7 +3,7 @@
 
 Gates never go to memory, and a tile is always the same size, its sums in the same order: a lane's bytes depend neither on the
 number of lanes nor on its place, so that the end of a grid is computed with fewer lanes and long sequences need no grid of their
-own. It is used where `EngineSettings.fused` asks for it; no GPU has yet shown that it is faster (`python -m benchmarks.gpu_day`
+own. It is used where `EngineSettings.fused` asks for it; no GPU has yet shown that it is faster (`python -m benchmarks.gpu.day`
 measures that).
 """
 

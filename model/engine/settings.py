@@ -27,7 +27,7 @@ class EngineSettings:
     cell: Literal["auto", "c", "torch"] = "auto"
 
     # On a GPU, in bfloat16 or tf32: products with what follows them in kernels of our own (`cuda_fused`). Off until a GPU has
-    # shown that it is faster (`python -m benchmarks.gpu_day`); last bits differ.
+    # shown that it is faster (`python -m benchmarks.gpu.day`); last bits differ.
     fused: bool = False
 
     def __post_init__(self) -> None:

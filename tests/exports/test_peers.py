@@ -9,7 +9,7 @@ import pytest
 
 import elmo_store
 from benchmarks.peers import PROGRAMS, Result, difference, measure
-from benchmarks.texts import made_up_text, take
+from benchmarks.shared.texts import made_up_text, take
 
 
 @pytest.mark.slow

@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from benchmarks import gpu_model
-from benchmarks.texts import SHAPES, made_up_text, take
+from benchmarks.gpu import paper
+from benchmarks.shared.texts import SHAPES, made_up_text, take
 from model.engine import cell, cuda, cuda_direction, embedder
 from model.engine import device as device_module
 from model.engine.cell import select_cell
@@ -492,11 +492,11 @@ def test_a_jobs_call_is_one_group_in_which_one_long_sentence_is_computed_apart()
     assert cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS) < 512
     assert cuda.long_tokens(cuda.LANES // 2, cuda.GROUP_ROWS // 2) == cuda.long_tokens(cuda.LANES, cuda.GROUP_ROWS)
     lines = [*take(made_up_text(), 600_000), [f"w{i}" for i in range(512)]]
-    filled = gpu_model.fill(Text.of([SentenceRows(s, 0, len(s)) for s in lines]), gpu_model.limits_of(cuda.LANES))
+    filled = paper.fill(Text.of([SentenceRows(s, 0, len(s)) for s in lines]), paper.limits_of(cuda.LANES))
     assert len(filled.windows) == 1
     assert filled.used > 0.9  # 38% with the groups and long sequences of before
     assert filled.tokens == sum(map(len, lines))
-    seconds = filled.parts(SHAPES["full"], gpu_model.CARDS[1], "bfloat16")
+    seconds = filled.parts(SHAPES["full"], paper.CARDS[1], "bfloat16")
     assert all(part > 0 for part in seconds.values())
     assert seconds["steps"] > 0.8 * sum(seconds.values())
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu_day` without a GPU: its steps end, fail and run out of time as it says."""
+"""`python -m benchmarks.gpu.day` without a GPU: its steps end, fail and run out of time as it says."""
 
 import socket
 import sys
@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import gpu_day, gpu_steps
-from benchmarks.gpu_day import NO_GPU, Step, run_all, steps
+from benchmarks.gpu import day
+from benchmarks.gpu import steps as gpu_steps
+from benchmarks.gpu.day import NO_GPU, Step, run_all, steps
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_a_gpu_it_says_so_and_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["gpu_day", "--out", str(tmp_path / "out")])
-    assert gpu_day.main() == NO_GPU
+    monkeypatch.setattr(sys, "argv", ["day", "--out", str(tmp_path / "out")])
+    assert day.main() == NO_GPU
     assert "no GPU here" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
@@ -34,7 +35,7 @@ def test_a_step_that_ended_leaves_no_process_behind(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         child = f"import socket, time; s = socket.create_connection({server.getsockname()}); print(flush=True); time.sleep(600)"
         leave = f"import subprocess as p, sys; p.Popen([sys.executable, '-c', {child!r}], stdout=p.PIPE).stdout.readline()"
-        assert gpu_day.run(Step("leaves", 1, ("timeit", "-n1", "-r1", leave)), 60, tmp_path / "out.txt") == "well"
+        assert day.run(Step("leaves", 1, ("timeit", "-n1", "-r1", leave)), 60, tmp_path / "out.txt") == "well"
         connection, _ = server.accept()
     with connection:
         connection.settimeout(20)

@@ -4,6 +4,7 @@ import argparse
 import math
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -113,6 +114,17 @@ def working_folder(kept: Path | None = None) -> Iterator[Path]:
         yield folder
 
 
+@contextmanager
+def fast_server(folder: Path) -> Iterator[str]:
+    """The URL of a bucket on loopback: versitygw's over ``folder`` (PATH or VERSITYGW), which is fast enough, or moto's."""
+    from tests.s3_server import server
+
+    program = os.environ.get("VERSITYGW") or shutil.which("versitygw")
+    print("versitygw on loopback" if program else "moto on loopback, which is slow itself")
+    with server(program, folder) as url:
+        yield url
+
+
 class Table:
     """A table on the terminal, each row printed as soon as it is measured: a label, then numbers to the right."""
 
@@ -135,10 +147,12 @@ def _text(cell: str | float) -> str:
     return cell if isinstance(cell, str) else f"{cell:,}"
 
 
-def options_of(doc: str | None, tables: Sequence[str] = (), folder: bool = False) -> argparse.ArgumentParser:
+def options_of(
+    doc: str | None, tables: Sequence[str] = (), default: str = "all", folder: bool = False
+) -> argparse.ArgumentParser:
     """A parser whose help is the module's docstring.
 
-    With ``tables`` it takes names of some of them, by default all; with ``folder`` where stores lie.
+    With ``tables`` it takes names of some of them, by default ``default``; with ``folder`` where stores lie.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
 
@@ -148,7 +162,8 @@ def options_of(doc: str | None, tables: Sequence[str] = (), folder: bool = False
         return name
 
     if tables:
-        parser.add_argument("tables", nargs="*", type=known, default=list(tables), help=f"of {', '.join(tables)} (default: all)")
+        chosen = list(tables) if default == "all" else [default]
+        parser.add_argument("tables", nargs="*", type=known, default=chosen, help=f"of {', '.join(tables)} (default: {default})")
     if folder:
         parser.add_argument("--folder", type=Path, help="where stores lie, kept for the next run (default: a temporary one)")
     return parser

@@ -1,9 +1,9 @@
-"""What `benchmarks.gpu_day` measures, each by itself: ``python -m benchmarks.gpu_steps stability|engine|job``.
+"""What `benchmarks.gpu.day` measures, each by itself: ``python -m benchmarks.gpu.steps stability|engine|job``.
 
 stability  are a sentence's bytes the same alone, in any company and order (they must be, or this ends with 1), and with other
            lanes (with --fused they must be); and how far the states are from a CPU's in float32
 engine     tokens/s of calls as large as a job's, by precision and lanes, and what each kernel of a step takes alone, beside the
-           model on paper (`benchmarks.gpu_model`)
+           model on paper (`benchmarks.gpu.paper`)
 job        ``elmo-store embed`` into memory-backed storage: tokens/s, what the markers say of where the time went, and how much
            of it the GPU was busy (nvidia-smi)
 
@@ -32,10 +32,10 @@ from unittest import mock
 import numpy as np
 import torch
 
-from benchmarks import gpu_model
+from benchmarks.gpu import paper
 from benchmarks.job import run_job
-from benchmarks.support import machine
-from benchmarks.texts import SHAPES, Sentences, held_out_lines, made_up_text, take, write_lines, write_model
+from benchmarks.shared.support import machine
+from benchmarks.shared.texts import SHAPES, Sentences, held_out_lines, made_up_text, take, write_lines, write_model
 from model.engine import embedder
 from model.engine.cuda import CudaDevice
 from model.engine.cuda_direction import CudaDirection
@@ -208,21 +208,21 @@ def engine(weights: BiLMWeights, args: argparse.Namespace) -> bool:
     text, options = lines_of(args), weights.options
     texts = [Text.of([SentenceRows(s, 0, len(s)) for s in take(text, args.tokens or 835_584)]) for _ in range(CALLS + 2)]
     name = "none" if args.rehearse else torch.cuda.get_device_name()
-    card = next((card for card in gpu_model.CARDS if card.name in name), gpu_model.CARDS[1])
+    card = next((card for card in paper.CARDS if card.name in name), paper.CARDS[1])
     for precision, lanes in product(args.precision, args.lanes):
         with new_engine(weights, args, precision, lanes) as made:
             prepared = [made.prepare(text) for text in texts]
             run_calls(made, prepared[:2])  # tables are filled, memory is had
             rate = sum(len(text.words) for text in texts[2:]) / run_calls(made, prepared[2:])
-            limits = gpu_model.fused_limits(lanes) if args.fused else gpu_model.limits_of(lanes)
-            paper = replace(gpu_model.fill(texts[2], limits), fused=args.fused).rate(options, card, precision)
+            limits = paper.fused_limits(lanes) if args.fused else paper.limits_of(lanes)
+            expected = replace(paper.fill(texts[2], limits), fused=args.fused).rate(options, card, precision)
             print(f"\n{precision}, {made._device.computes_on}, {made.cell}")
-            print(f"    {rate:,.0f} tokens/s; {paper:,.0f} on paper, {card.name}")
+            print(f"    {rate:,.0f} tokens/s; {expected:,.0f} on paper, {card.name}")
             direction: Any = made._device.directions[0]
             with made._device._precision():  # type: ignore[attr-defined]
                 times, window = kernel_times(direction, lanes), window_seconds(direction, lanes)
-            kernels = gpu_model.step_kernels(options, lanes, precision, args.fused)
-            print("\n".join(gpu_model.kernel_lines(kernels, card, precision, times)))
+            kernels = paper.step_kernels(options, lanes, precision, args.fused)
+            print("\n".join(paper.kernel_lines(kernels, card, precision, times)))
             print(f"    all of a step {sum(times.values()) * 1e6:.1f} µs; in a graph {window / 16 * 1e6:.1f} µs", flush=True)
     return True
 

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.gpu_day --minutes 20 --out FOLDER``: all that waits for a GPU, in twenty minutes and in this order.
+"""``python -m benchmarks.gpu.day --minutes 20 --out FOLDER``: all that waits for a GPU, in twenty minutes and in this order.
 
 Each step is a process of its own with its own limit; what a step leaves of its time is the next one's. What it prints stands in
 FOLDER/NN-NAME.txt as it comes, a line of each in FOLDER/summary.txt. Ends with 0 if all went well, 1 if a step failed or was out
@@ -32,7 +32,7 @@ class Step:
 def steps(rehearse: bool) -> list[Step]:
     """In their order: what matters most comes first."""
     tests = ("pytest", "-n0", "-q", "-rs", TESTS, *(("-k", "one_copy or on_a_gpu") if rehearse else ()))
-    measured = ("benchmarks.gpu_steps",)
+    measured = ("benchmarks.gpu.steps",)
     more = ("--rehearse",) if rehearse else ()
     # Triton's interpreter multiplies bfloat16 wrongly.
     interpret, fused_precision = ((("TRITON_INTERPRET", "1"),), "tf32") if rehearse else ((), "bfloat16")

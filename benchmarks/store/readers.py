@@ -1,5 +1,6 @@
-"""Readers of the same rows for ``benchmarks.store training``: this package, np.memmap, and Hugging Face's Arrow file."""
+"""Readers that are compared: this package's, np.memmap, and Hugging Face's Arrow file; and what they are asked for."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,22 +13,36 @@ from elmo_store.torch import SentenceDataset, SentenceStream, collate
 
 SCAN_SENTENCES = 1024
 STREAM_SENTENCES = 64
+Works = dict[str, Callable[[], object]]
 
 
 class Reader(NamedTuple):
-    """Reads a sentence by number, several at once, and all in order; None for what it has not."""
+    """Reads a sentence by number, several at once, and all in order."""
 
-    one: Callable[[int], Any] | None
-    many: Callable[[list[int]], Any] | None
-    scan: Callable[[], Iterable[Any]] | None
+    one: Callable[[int], Any]
+    many: Callable[[list[int]], Any]
+    scan: Callable[[], Iterable[Any]]
+
+    def works(self, n_sentences: int, samples: int, batch: int) -> Works:
+        """So many random sentences one by one ("one") and ``batch`` a call ("many"), and a scan ("scan")."""
+        random = np.random.default_rng(7)
+
+        def drawn(*shape: int) -> Any:
+            return random.integers(0, n_sentences, shape).tolist()
+
+        return {
+            "one": lambda: deque(map(self.one, drawn(samples)), 0),
+            "many": lambda: deque(map(self.many, drawn(samples // batch, batch)), 0),
+            "scan": lambda: deque(self.scan(), 0),
+        }
 
 
-def of_store(store: stores.Store, states: str | None = None) -> Reader:
-    """This package's own, of all states or of one."""
+def of_store(store: stores.Store, states: str | None = None, raw: bool = False) -> Reader:
+    """This package's own, of all states or of one; ``raw``: as they are stored."""
     return Reader(
-        lambda number: store.sentence(number).read(states),
-        lambda numbers: store.read_sentences(numbers, states=states),
-        lambda: store.batches(SCAN_SENTENCES, states),
+        lambda number: store.sentence(number).read_raw() if raw else store.sentence(number).read(states),
+        lambda numbers: store.read_sentences(numbers, states=states, raw=raw),
+        lambda: (batch.states[:1] for batch in store.batches(SCAN_SENTENCES, states, raw=raw)),
     )
 
 

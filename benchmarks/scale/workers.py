@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.support import Table
+from benchmarks.shared.support import Table
 from elmo_store.format.manifest import write_manifest
 from elmo_store.storage.lease import LEASE, LEASES, Lease, acquire, read_heartbeats
 from elmo_store.storage.object_store import ObjectStoreFileSystem

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from safetensors.numpy import save
 
 import elmo_store as stores
-from benchmarks.texts import made_up_words
+from benchmarks.shared.texts import made_up_words
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
 from elmo_store.format.manifest import encode_inputs

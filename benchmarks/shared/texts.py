@@ -21,7 +21,7 @@ SHAPES = {
     "narrow": BiLMOptions(3.0, 3.0, True, 32, 64, 2, "relu", ((1, 16), (2, 16), (3, 32)), 1, 8),
     "tiny": BiLMOptions(3.0, 3.0, True, 16, 32, 2, "relu", ((1, 8), (2, 8), (3, 16)), 1, 4),
 }
-SAMPLE = Path(__file__).resolve().parent.parent / "examples" / "sample"
+SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "sample"
 HELD_OUT = data_folder() / "corpus" / "tokenised" / "heldout"
 MEAN_TOKENS, LONGEST = 21, 120  # of a made-up sentence; mean and spread of English newspaper text
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.scale --output s3://bucket/scale --storage-options '{"endpoint_url": "http://127.0.0.1:7070", …}'
         [--shards 40000] [--files 10000] [--steps 0.25,0.5,1] [--served FOLDER]
-    python -m benchmarks.scale --output … --workers 1000 [--seconds 60]: see `benchmarks.many_workers`
+    python -m benchmarks.scale --output … --workers 1000 [--seconds 60]: see `benchmarks.scale.workers`
 
 The server of the published figures: ``go install github.com/versity/versitygw/cmd/versitygw@latest``, then
 ``ROOT_ACCESS_KEY=key ROOT_SECRET_KEY=secret versitygw -p 127.0.0.1:7070 posix FOLDER``; such a server shows what lies in
@@ -25,8 +25,8 @@ from typing import Any
 
 import fsspec
 
-from benchmarks.many_workers import many_workers
-from benchmarks.support import Table, machine, options_of, peak_resident
+from benchmarks.scale.workers import many_workers
+from benchmarks.shared.support import Table, machine, options_of, peak_resident
 from elmo_store.format.manifest import write_manifest
 from elmo_store.storage.data import Data, joined
 from elmo_store.storage.root import Root

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.planning`: tokens/s of what a job's host does for a GPU before the GPU can compute.
+"""`python -m benchmarks.gpu.planning`: tokens/s of what a job's host does for a GPU before the GPU can compute.
 
 From the bytes of scratch parts (Parquet, as a job's workers get them) to what a device is asked to run, every word new: parts are
 read, shards cut out, words numbered, sequences of both directions made, planned with the GPU's lanes, and slots of the gate table
@@ -15,9 +15,9 @@ from itertools import chain, pairwise
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.gpu_model import limits_of
-from benchmarks.support import Table, machine, options_of, working_folder
-from benchmarks.texts import Sentences, running_text, take
+from benchmarks.gpu.paper import limits_of
+from benchmarks.shared.support import Table, machine, options_of, working_folder
+from benchmarks.shared.texts import Sentences, running_text, take
 from elmo_store.format.markers import PartRange
 from elmo_store.storage.root import Root
 from model.characters import BOS, EOS, char_ids

@@ -1,4 +1,4 @@
-"""What a GPU should reach, on paper: ``python -m benchmarks.gpu_model [fill paper]`` prints tables; no GPU is asked.
+"""What a GPU should reach, on paper: ``python -m benchmarks.gpu.paper [fill paper]`` prints tables; no GPU is asked.
 
 fill   how full the grids are that the real planner makes of held-out text as one call, for lanes, rows of a group, and the
        length from which a sequence is computed with few lanes: cells that compute something, and of the rate of a full grid of as
@@ -19,8 +19,8 @@ from itertools import chain
 
 import numpy as np
 
-from benchmarks.support import Table, options_of
-from benchmarks.texts import SHAPES, Sentences, held_out_lines, running_text, take
+from benchmarks.shared.support import Table, options_of
+from benchmarks.shared.texts import SHAPES, Sentences, held_out_lines, running_text, take
 from model.characters import BOS, EOS
 from model.engine.cuda import FEWER_LANES, GROUP_ROWS, LANES, LONG_LANES, TABLE_BLOCK, TABLE_ROWS, long_tokens
 from model.engine.cuda_direction import WINDOW

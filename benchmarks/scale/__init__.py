@@ -1,0 +1,1 @@
+"""What grows with the corpus and the number of workers: `python -m benchmarks.scale`."""

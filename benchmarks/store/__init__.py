@@ -1,0 +1,1 @@
+"""Reading stores: `python -m benchmarks.store`."""
