@@ -380,7 +380,7 @@ from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from model.errors import DeviceLostError
 from tests.store.support import make_manifest
-from tests.transforms.test_embed_worker import Engine, task, worker
+from tests.transforms.stages.test_embed_worker import Engine, task, worker
 from transforms.runtime.job_root import JobRoot
 root = JobRoot(Root({str(tmp_path)!r}), "run", None if {of_an_engine} else Process.here())
 try:

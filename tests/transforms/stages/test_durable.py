@@ -13,7 +13,7 @@ from elmo_store.errors import LeaseLostError
 from elmo_store.storage.root import Root
 from model.engine.planning.text import Text
 from model.errors import DeviceLostError
-from tests.transforms.test_embed_worker import Call, Engine, Marker, put_job, task, worker
+from tests.transforms.stages.test_embed_worker import Call, Engine, Marker, put_job, task, worker
 from transforms.runtime.results import Outcome, ShardResult
 from transforms.stages import durable, embed
 from transforms.stages.durable import Begun, BegunCoder
