@@ -24,7 +24,7 @@ from pipeline.jobs.spec import NO_ROWS, add_option
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest, WeightSet
-    from elmo_store.storage.root import Root
+    from elmo_store.store import Store
 
 MIX = """\
 WEIGHTS is JSON: {"w": [0.1, 0.5, -0.2], "gamma": 1.0}, where w are logits (softmaxed), or "s" instead of "w" for weights
@@ -123,7 +123,7 @@ def _mix_touches(args: argparse.Namespace) -> locations.Touched:
     return locations.Touched([*stores.reads, *weights], stores.writes)
 
 
-def _run(args: argparse.Namespace, manifest_of: "Callable[[Root], Manifest]") -> int:
+def _run(args: argparse.Namespace, manifest_of: "Callable[[Store], Manifest]") -> int:
     """Run the job to its end, then its report. 0 complete, 4 if work is left; CommandError for what never began.
 
     ``manifest_of`` the source: the output's, incomplete.
@@ -160,7 +160,7 @@ def _pool(args: argparse.Namespace, **options: Any) -> int:
     return write_export(args, POOLED, weights=args.weights, layer_norm=args.layer_norm, **settings, **options)
 
 
-def _mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
+def _mixed_manifest(args: argparse.Namespace, source: "Store") -> "Manifest":
     """The manifest of the mixed store that is asked for, incomplete. CommandError if source or weights can't be used."""
     from elmo_store.errors import WeightSetError
     from elmo_store.format.layout import n_layers
@@ -168,24 +168,24 @@ def _mixed_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
     from elmo_store.mixing.weights import check_layers
     from pipeline.jobs import derive_job
 
-    manifest, source_sha256 = derive_job.source_manifest(source, "mixed")
+    manifest, source_sha256 = derive_job.source_manifest(source)
     if manifest.kind != "states":
         origin = manifest.mix.source if manifest.mix else "unknown"
-        raise CommandError(Exit.BAD_LOCATION, f"{source} is a mixed store: mix the store that it came from, {origin}")
+        raise CommandError(Exit.BAD_LOCATION, f"{source.url} is a mixed store: mix the store that it came from, {origin}")
     weight_sets = _weight_sets(args)
     try:
         check_layers(weight_sets, n_layers(manifest.states))
     except WeightSetError as error:
         raise CommandError(Exit.BAD_USAGE, f"--weights {args.weights}: {error}") from error
     except ValueError as error:
-        raise CommandError(Exit.BAD_LOCATION, f"{source}: {error}") from error
+        raise CommandError(Exit.BAD_LOCATION, f"{source.url}: {error}") from error
     mixed = derive_job.output_manifest(
         args,
         manifest,
         kind="mix",
         states=tuple(weights.name for weights in weight_sets),
         channels=2 * manifest.channels,
-        mix=MixInfo(str(source), source_sha256, args.layer_norm, weight_sets),
+        mix=MixInfo(str(source.root), source_sha256, args.layer_norm, weight_sets),
     )
     sets = {weights.name: {"s": list(weights.s), "gamma": weights.gamma} for weights in weight_sets}
     # Everything that makes two mix jobs different; where the source stands does not.
@@ -212,15 +212,15 @@ def _weight_sets(args: argparse.Namespace) -> tuple["WeightSet", ...]:
         raise CommandError(Exit.BAD_LOCATION, f"--weights {args.weights} can't be read: {error}") from error
 
 
-def _converted_manifest(args: argparse.Namespace, source: "Root") -> "Manifest":
-    """The manifest of the store that is asked for, incomplete. CommandError if the source can't be used, or has no such state."""
+def _converted_manifest(args: argparse.Namespace, source: "Store") -> "Manifest":
+    """The manifest of the store that is asked for, incomplete. CommandError if the source has no such state."""
     from pipeline.jobs import derive_job
 
-    manifest, source_sha256 = derive_job.source_manifest(source, "converted")
+    manifest, source_sha256 = derive_job.source_manifest(source)
     asked = [name.strip() for name in args.states.split(",")] if args.states else manifest.states
     unknown = [name for name in asked if name not in manifest.states]
     if unknown:
-        raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: {source} has {', '.join(manifest.states)}")
+        raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: {source.url} has {', '.join(manifest.states)}")
     states = tuple(name for name in manifest.states if name in asked)
     mix = manifest.mix
     if mix is not None:

@@ -21,8 +21,9 @@ from elmo_store.reading.writer import as_one, inputs_of
 from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
-from elmo_store.store import open as open_store
+from elmo_store.store import Store
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.locations import open_store
 from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, standing, versions
 from pipeline.jobs.run import Running, complete_already, run_to_end
 from pipeline.jobs.spec import STORES
@@ -33,7 +34,7 @@ from pipeline.runners.flink_jobs import console_of
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import spread
 from transforms.runtime.work import ENDED, PLAN, PROBLEM, START
-from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, opened_source, plan_derived, put_texts
+from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, plan_derived, put_texts
 from transforms.stages.finish import finish_store, left_to_do
 
 
@@ -60,13 +61,13 @@ class DeriveStore(beam.PTransform[PBegin, PCollection[bool]]):
         return (copied, derived) | "All results" >> beam.Flatten() | "Finish" >> finish_store(self._roots[1])
 
 
-def run_job(args: argparse.Namespace, manifest_of: Callable[[Root], Manifest]) -> Exit:
+def run_job(args: argparse.Namespace, manifest_of: Callable[[Store], Manifest]) -> Exit:
     """Check, take the lease, put the job's start into the output, run. CommandError for what never began.
 
     ``args``: of `mix` or `convert`; ``manifest_of`` the source: the output's, incomplete.
     """
     waits, overwrite = not args.no_wait, args.overwrite
-    source, target = _source(args.source, args.storage_options), Root(args.output, args.storage_options)
+    source, target = open_store(args.source, args.storage_options), Root(args.output, args.storage_options)
     with exported(args.metrics_port, waits=waits) as meter, preflight.opened(args.beam_args, wait=waits) as runner:
         ends = [Location("source", args.source, args.storage_options), Location("output", args.output, args.storage_options)]
         preflight.check_reach(runner, ends, shared_disk=args.shared_disk)
@@ -75,13 +76,13 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Root], Manifest]) -
 
         def earlier_run() -> Manifest | None:
             existing = standing(target, overwrite=overwrite)
-            same = existing is not None and is_same_job(target, existing, manifest, inputs_of(opened_source(source)))
+            same = existing is not None and is_same_job(target, existing, manifest, inputs_of(source))
             return existing if same else None
 
         def begin(holder: LeaseHolder, earlier: Manifest | None) -> DeriveStore:
             _put_start(source, JobRoot(target, holder.run), manifest, waits=waits)
             workers_root = JobRoot(target, holder.run, Process.here() if terms.local else None)
-            return DeriveStore(source, workers_root, resumed=earlier is not None)
+            return DeriveStore(source.root, workers_root, resumed=earlier is not None)
 
         try:
             claimed = claim(target, terms, earlier_run, begin)
@@ -94,23 +95,11 @@ def run_job(args: argparse.Namespace, manifest_of: Callable[[Root], Manifest]) -
         return run_to_end(running, transform)
 
 
-def _source(url: str, storage_options: dict[str, Any] | None) -> Root:
-    """The store to read; if another one takes its place, every worker notices. `source_manifest` names what is no store."""
-    try:
-        return open_store(url, storage_options=storage_options).root
-    except (StoreError, OSError, ImportError, ValueError):
-        return Root(url, storage_options)
-
-
-def source_manifest(source: Root, doing: str) -> tuple[Manifest, str]:
-    """The manifest of the store to read, and the SHA-256 of its bytes. CommandError if it is none, or not complete."""
-    try:
-        store = opened_source(source)
-        if isinstance(source, VersionRoot):
-            return as_one(store), str(store.manifest.to_json()["sha256"])
-        return store.manifest, hashlib.sha256(source.get(MANIFEST)).hexdigest()
-    except (StoreError, OSError, ImportError, ValueError) as error:
-        raise CommandError(Exit.BAD_LOCATION, f"the store {source} can't be {doing}: {error}") from error
+def source_manifest(source: Store) -> tuple[Manifest, str]:
+    """The manifest of the store to read, and the SHA-256 of its bytes."""
+    if isinstance(source.root, VersionRoot):
+        return as_one(source), str(source.manifest.to_json()["sha256"])
+    return source.manifest, hashlib.sha256(source.root.get(MANIFEST)).hexdigest()
 
 
 def output_manifest(args: argparse.Namespace, source: Manifest, **changes: Any) -> Manifest:
@@ -140,13 +129,12 @@ def output_manifest(args: argparse.Namespace, source: Manifest, **changes: Any) 
     return made
 
 
-def _put_start(source: Root, target: JobRoot, manifest: Manifest, *, waits: bool) -> None:
+def _put_start(source: Store, target: JobRoot, manifest: Manifest, *, waits: bool) -> None:
     """Put start state and incomplete manifest into the output. CommandError if it can't be written."""
     try:
         write_manifest(target, manifest)
-        store = opened_source(source)
-        target.put(START_STATE, store.held()[0].store.root.get(START_STATE))
-        target.put(INPUTS, encode_inputs(inputs_of(store)) if isinstance(source, VersionRoot) else source.get(INPUTS))
+        target.put(START_STATE, source.held()[0].store.root.get(START_STATE))
+        target.put(INPUTS, encode_inputs(inputs_of(source)) if isinstance(source.root, VersionRoot) else source.root.get(INPUTS))
         target.remove_tree(ENDED)
         for name in (PLAN, PROBLEM):  # of an earlier run
             target.remove(name)

@@ -19,7 +19,7 @@ from model.files.registry import card_language, load_model, model_options
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 from pipeline.jobs.embed_input import Input, opened_input
-from pipeline.jobs.preflight import check_precision, chosen_states, device_here, resolve_precision
+from pipeline.jobs.preflight import chosen_states, decided
 from pipeline.jobs.spec import EmbedOptions
 from transforms.inputs.records import DamagedInputError, ReadSettings, Sentence, Split
 from transforms.readers import open_split, read_split
@@ -128,10 +128,10 @@ def check_size(root: Root, manifest: Manifest, source: Input, model: str | None)
     splits = [
         msgspec.structs.replace(split, format="lines") if split.format == "text" else split for split in source.readable_here()
     ]
-    settings = source.asked.settings
+    settings = source.settings
     roughly = replace(settings, tokenizer="whitespace", split_sentences=False)
     try:
-        sample = take_sample(splits, roughly, source.asked.storage_options)
+        sample = take_sample(splits, roughly, source.storage_options)
     except DamagedInputError:
         return  # the job looks at all files, and names all that are damaged
     if warning := script_warning(model, sample.scripts):
@@ -163,7 +163,7 @@ def _preview_lines(source: Input) -> Iterator[str]:
     ordinals: Counter[str] = Counter()
     for split, planned in zip(source.readable_here(), source.splits, strict=True):
         name = planned.url
-        stream, records = open_split(split, source.asked.settings, source.asked.storage_options)
+        stream, records = open_split(split, source.settings, source.storage_options)
         for record in records:
             position = record.position + positions[name] if record.ordinal < 0 else record.ordinal + ordinals[name]
             shown = " ".join(record.tokens) if isinstance(record, Sentence) else f"REFUSED: {record.reason}: {record.raw}"
@@ -175,7 +175,7 @@ def _preview_lines(source: Input) -> Iterator[str]:
 def dry_run(options: EmbedOptions) -> Exit:
     """Print what the job would come to; nothing is written."""
     with opened_input(options) as source:
-        sample = take_sample(source.readable_here(), source.asked.settings, source.asked.storage_options, exact=options.exact)
+        sample = take_sample(source.readable_here(), source.settings, source.storage_options, exact=options.exact)
         model = model_options(options.model)
         stored = row_bytes(options.dtype, len(chosen_states(options, model)), model.projection_dim) * len(options.forms)
         # A rate that is given needs neither the model's weights nor the engine.
@@ -217,15 +217,13 @@ def _measured(options: EmbedOptions, source: Input) -> float:
     from model.start_state import StartState
 
     _, weights = load_model(options.model)
-    device = device_here(options.device)
-    check_precision(options.precision, device)
-    chosen: dict[str, Any] = {"device": device, "precision": resolve_precision(options.precision, device)}
-    settings = EngineSettings(**chosen, threads=options.threads, lanes=options.lanes)
-    engine = Embedder(weights, StartState.zero(weights.options), settings)
+    here = decided(options)
+    chosen: dict[str, Any] = {name: getattr(here, name) for name in ("device", "precision", "threads", "lanes")}
+    engine = Embedder(weights, StartState.zero(weights.options), EngineSettings(**chosen))
     records = (
         record
         for split in source.readable_here()
-        for record in read_split(split, source.asked.settings, source.asked.storage_options)
+        for record in read_split(split, source.settings, source.storage_options)
         if isinstance(record, Sentence)
     )
     sentences = [SentenceRows(record.tokens, 0, len(record.tokens)) for record in islice(records, MEASURED_SENTENCES)]

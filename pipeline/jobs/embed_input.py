@@ -29,22 +29,12 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class InputRequest:
-    """What is to be read, and how. ``output`` is left out where a folder of the input holds it."""
+class Input:
+    """The splits of a job, and how they are read. ``stdin``: the local file with what came from standard input."""
 
-    urls: Sequence[str]
-    format: str
+    splits: Sequence[Split]
     settings: ReadSettings
     storage_options: Mapping[str, Any] | None = field(repr=False)
-    output: str
-
-
-@dataclass(frozen=True)
-class Input:
-    """The splits of a job. ``stdin``: the local file with what came from standard input."""
-
-    asked: InputRequest
-    splits: Sequence[Split]
     stdin: Path | None = None
 
     @property
@@ -64,23 +54,16 @@ class Input:
         """Put what came from standard input into the store, where workers find it."""
         if self.stdin is not None:
             (task,) = tasks
-            unpack_local(str(self.stdin), _identity(self.stdin), task, root, self.asked.settings)
+            unpack_local(str(self.stdin), _identity(self.stdin), task, root, self.settings)
 
 
 @contextmanager
 def opened_input(options: EmbedOptions) -> Iterator[Input]:
     """The input of a job, within the block. CommandError if no format of it uses an option, and for every InputError within."""
-    asked = InputRequest(
-        options.inputs,
-        options.input_format,
-        ReadSettings(**options.read_settings()),
-        options.input_storage_options,
-        options.place,
-    )
     with ExitStack() as stack:
-        spooled = stack.enter_context(scratch_folder()) / "stdin" if STDIN in asked.urls else None
+        spooled = stack.enter_context(scratch_folder()) / "stdin" if STDIN in options.inputs else None
         try:
-            source = _listed(asked) if spooled is None else _from_stdin(asked, spooled)
+            source = _listed(options) if spooled is None else _from_stdin(options, spooled)
             for problem in unused_options(options, (split.format for split in source.splits)):
                 raise CommandError(Exit.BAD_USAGE, problem)
             yield _with_fields(source, options)
@@ -89,10 +72,11 @@ def opened_input(options: EmbedOptions) -> Iterator[Input]:
             raise CommandError(Exit.BAD_LOCATION, message.replace(str(spooled), "stdin")) from error
 
 
-def _listed(asked: InputRequest) -> Input:
-    exclude = [asked.output] if asked.output else []
-    splits = plan_splits(asked.urls, asked.format, asked.settings, storage_options=asked.storage_options, exclude=exclude)
-    return Input(asked, splits)
+def _listed(options: EmbedOptions) -> Input:
+    settings, storage_options = ReadSettings(**options.read_settings()), options.input_storage_options
+    exclude = [options.place] if options.place else []  # where a folder of the input holds the output
+    splits = plan_splits(options.inputs, options.input_format, settings, storage_options=storage_options, exclude=exclude)
+    return Input(splits, settings, storage_options)
 
 
 def _with_fields(source: Input, options: EmbedOptions) -> Input:
@@ -100,15 +84,14 @@ def _with_fields(source: Input, options: EmbedOptions) -> Input:
     names, every = options.kept_fields
     if not names and not every:
         return source
-    asked = source.asked
     fields = _fields_of_collection(options) or find_fields(
-        source.readable_here(), asked.settings, names, every=every, storage_options=asked.storage_options
+        source.readable_here(), source.settings, names, every=every, storage_options=source.storage_options
     )
     told = f"sentences keep {', '.join(map(str, fields)) or 'nothing: the sample has no other fields'}"
     _LOG.info("%s", told)
     if not options.quiet:
         print(in_line(told), file=sys.stderr, flush=True)
-    return replace(source, asked=replace(asked, settings=replace(asked.settings, fields=fields)))
+    return replace(source, settings=replace(source.settings, fields=fields))
 
 
 def _fields_of_collection(options: EmbedOptions) -> tuple[KeptField, ...]:
@@ -122,11 +105,12 @@ def _fields_of_collection(options: EmbedOptions) -> tuple[KeptField, ...]:
     return fields if names.items() <= columns.items() and (every or len(names) == len(columns)) else ()
 
 
-def _from_stdin(asked: InputRequest, path: Path) -> Input:
+def _from_stdin(options: EmbedOptions, path: Path) -> Input:
     """Standard input as one stream, its bytes in a file at ``path``."""
-    if len(asked.urls) > 1:
+    if len(options.inputs) > 1:
         raise CommandError(Exit.BAD_USAGE, "- (standard input) stands alone: name files, or pipe all of them in")
-    if asked.format == "parquet":
+    kind, settings = options.input_format, ReadSettings(**options.read_settings())
+    if kind == "parquet":
         raise CommandError(Exit.BAD_USAGE, "Parquet can't be read from standard input, its end comes first: write it to a file")
     digest = hashlib.sha256()
     with path.open("wb") as file:
@@ -134,12 +118,11 @@ def _from_stdin(asked: InputRequest, path: Path) -> Input:
             digest.update(data)
             file.write(data)
         identity = FileIdentity(file.tell(), f"sha256={digest.hexdigest()}")
-    kind = asked.format
     if kind == "auto":
-        kind = looked_at(WholeFile(0, str(path), "text", _identity(path), True), asked.settings).format
-    if kind == "lines" != asked.format:
-        tell_looks(["stdin"])
-    return Input(asked, [Stream(0, "stdin", kind, identity)], path)
+        kind = looked_at(WholeFile(0, str(path), "text", _identity(path), True), settings).format
+        if kind == "lines":
+            tell_looks(["stdin"])
+    return Input([Stream(0, "stdin", kind, identity)], settings, options.input_storage_options, path)
 
 
 def _identity(path: Path) -> FileIdentity:

@@ -264,8 +264,8 @@ def job_settings(
     )
     return JobSettings(
         embed=embed,
-        read=source.asked.settings,
-        input_storage_options=source.asked.storage_options,
+        read=source.settings,
+        input_storage_options=source.storage_options,
         most_shards_per_task=shards_per_call(
             manifest.shard_rows, manifest.row_bytes, most_rows=call_rows, most_bytes=call_bytes, most=SHARDS_PER_TASK
         ),

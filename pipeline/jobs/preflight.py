@@ -31,14 +31,17 @@ def check_input(source: Input, output: Location) -> None:
     """That no file of the input lies in the output: a link in a folder may hide that."""
     urls = () if source.stdin else (split.url for split in source.splits)
     try:
-        check_outside(output, "input", urls, source.asked.storage_options)
+        check_outside(output, "input", urls, source.storage_options)
     except OverlapError as error:
         raise CommandError(Exit.BAD_USAGE, str(error)) from error
 
 
-def decided(options: EmbedOptions, runner: PipelineOptions) -> EmbedOptions:
-    """``options`` with a device, one for all workers of the job, and with a precision."""
-    if is_local(runner):
+def decided(options: EmbedOptions, runner: PipelineOptions | None = None) -> EmbedOptions:
+    """``options`` with a device, one for all workers of the job, and with a precision; without a runner those of this machine.
+
+    CommandError for a device or a precision that workers on this machine don't have.
+    """
+    if runner is None or is_local(runner):
         device = device_here(options.device)
         check_precision(options.precision, device)
     else:
@@ -124,7 +127,7 @@ def chosen_states(options: EmbedOptions, model: BiLMOptions) -> tuple[str, ...]:
 
 def new_manifest(options: EmbedOptions, source: Input, model: LoadedModel) -> Manifest:
     """The manifest of a job that begins: incomplete, without counts, its start state not known yet."""
-    read, splits, weights = source.asked.settings, source.splits, model.weights
+    read, splits, weights = source.settings, source.splits, model.weights
     formats = sorted({split.format for split in splits})
     tokenizer = ", ".join(dict.fromkeys(describe(read.tokenizer, form, split_sentences=read.split_sentences) for form in formats))
     states = chosen_states(options, weights.options)
