@@ -29,7 +29,6 @@ from transforms.inputs.records import (
     Blob,
     BlockRange,
     ByteRange,
-    Damage,
     FileIdentity,
     InputError,
     ReadSettings,
@@ -144,8 +143,7 @@ EVERY_KIND: list[Split] = [
     RowGroups(3, "/c.parquet", "parquet", V1, start=0, stop=2),
     Stream(4, "/d.csv", "csv", V1),
     WholeFile(5, "/é.tok", "lines", V1),
-    Blob(6, "/d.csv", "csv", V1, path="_work/blobs/00004-00000"),
-    Damage(7, "/d.csv", "csv", V1, reason="it is cut short"),
+    Blob(6, "/d.csv", "csv", V1, path="_work/blobs/00004-00000", damage="it is cut short"),
 ]
 
 

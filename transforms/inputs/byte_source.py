@@ -69,6 +69,8 @@ class ByteSource:
             data = self._root.get(self.split.path)
             self._count(len(data))
             yield data
+            if self.split.damage:
+                raise DamagedInputError(self.url, self.split.damage)
         elif isinstance(self.split, BlockRange):
             yield from self._block_range(self.split)
         elif isinstance(self.split, ByteRange):
@@ -154,8 +156,9 @@ class ByteSource:
             reason = f"the {what} is cut short: it ends at stored byte {end} (text byte {n_text}) in the middle"
             raise damage(self.url, reason) from error
         except ValueError as error:
-            near = first + self.bytes_read
-            raise damage(self.url, f"the {what} is damaged near stored byte {near} (text byte {n_text}): {error}") from error
+            # gzip, for one, decodes damage to some text until a checksum fails.
+            near = f"near stored byte {first + self.bytes_read} (text byte {n_text})"
+            raise damage(self.url, f"the {what} is damaged {near}, and perhaps before: {error}") from error
 
     def _recoded(self) -> Iterator[bytes]:
         """Decoded from the file's encoding and given as UTF-8. What the encoding does not have comes as invalid UTF-8."""

@@ -20,7 +20,7 @@ from transforms.inputs.records import DamagedInputError
 
 SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bzip2", ".xz": "xz", ".zst": "zstd", ".zstd": "zstd"}
 READ_BYTES = 1 << 18  # asked of the stored stream at a time
-OUTPUT_BYTES = 1 << 20  # most that one step gives
+OUTPUT_BYTES = 1 << 20  # most that one step gives; more than a block of bzip2, whose checksum comes after it
 
 
 def compression_of_name(name: str) -> str:
@@ -106,6 +106,12 @@ def _streams(kind: str, stored: Any) -> Iterator[bytes]:
         raise EOFError("the stream ends in its middle")
 
 
+def raising(error: Exception) -> Iterator[Any]:
+    """An iterator that raises ``error``."""
+    yield from ()
+    raise error
+
+
 class Chunks:
     """Chunks as a file for reading; the first bytes may be looked at beforehand."""
 
@@ -119,9 +125,12 @@ class Chunks:
         self.closed = True
 
     def peek(self, size: int) -> bytes:
-        """The first ``size`` bytes, fewer if there are no more."""
-        while len(self._held) < size and (chunk := next(self._chunks, b"")):
-            self._held += chunk
+        """The first ``size`` bytes, fewer if there are no more. Damage is told when what comes before it was read."""
+        try:
+            while len(self._held) < size and (chunk := next(self._chunks, b"")):
+                self._held += chunk
+        except DamagedInputError as error:
+            self._chunks = raising(error)
         return self._held[:size]
 
     def read(self, size: int = -1) -> bytes:

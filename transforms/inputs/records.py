@@ -141,20 +141,15 @@ class Blob(_Split, frozen=True, kw_only=True, tag=True):
     """A run of a stream's records, decompressed and in UTF-8, which stands at ``path`` in the store."""
 
     path: str
+    damage: str = ""  # of the stream, which can't be read after this blob
 
 
-class Damage(_Split, frozen=True, kw_only=True, tag=True):
-    """The rest of a file that can't be read: one reject that says why."""
-
-    reason: str
-
-
-Split = WholeFile | Stream | ByteRange | BlockRange | RowGroups | Blob | Damage
+Split = WholeFile | Stream | ByteRange | BlockRange | RowGroups | Blob
 
 
 def begins_file(split: Split) -> bool:
     """Whether a split has its file's beginning; of the blobs of a stream, whose beginning was looked at before, none counts."""
-    return not isinstance(split, (Blob, Damage)) and not (isinstance(split, FileRange) and split.start)
+    return not isinstance(split, Blob) and not (isinstance(split, FileRange) and split.start)
 
 
 S = TypeVar("S", bound=_Split)

@@ -6,7 +6,7 @@ from typing import Any
 
 from elmo_store.storage.root import Root
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import Blob, Damage, FileRange, ReadSettings, Record, Reject, Split
+from transforms.inputs.records import Blob, DamagedInputError, FileRange, ReadSettings, Record, Reject, Split
 from transforms.readers.conll import read_conll, read_conllu
 from transforms.readers.csv import csv_rows
 from transforms.readers.fields import Row, row_records
@@ -41,18 +41,17 @@ def open_split(
     """The records of ``split`` in order, and the source whose counts are whole once they are all read.
 
     ``root``: the store, where the split is a blob of it. ``tokenizer``: that of the settings, which splits read together share,
-    because it knows what it met; None makes one. InputError, while reading, if the file as a whole is gone, changed or
-    damaged; ValueError for an unknown tokenizer.
+    because it knows what it met; None makes one. InputError, while reading, if the file as a whole is gone, changed or (where
+    damage is not to be rejected) damaged; ValueError for an unknown tokenizer.
     """
     source = ByteSource(split, storage_options, encoding=settings.encoding, root=root)
-    if isinstance(split, Damage):
-        return source, iter([Reject(0, cut_short(split.reason), "")])
     tokenizer = tokenizer or tokenizers.get(settings.tokenizer, split.format)
     if split.format in ROWS:
         records = row_records(ROWS[split.format](source, settings), settings, tokenizer)
     else:
         records = _READERS[split.format](source, settings, tokenizer)
-    return source, records if settings.sample == 1 else _sampled(records, split, settings.sample)
+    records = records if settings.sample == 1 else _sampled(records, split, settings.sample)
+    return source, _until_damage(records, split) if settings.on_bad_file == "reject" else records
 
 
 def read_split(
@@ -62,9 +61,16 @@ def read_split(
     return open_split(split, settings, storage_options, root)[1]
 
 
-def cut_short(reason: str) -> str:
-    """Of the reject that stands for what comes after the damage in a file."""
-    return f"the file can't be read from here on: {reason}"
+def _until_damage(records: Iterator[Record], split: Split) -> Iterator[Record]:
+    """The records; one reject in place of all that comes after damage."""
+    position = ordinal = -1  # of the last record
+    try:
+        for record in records:
+            position, ordinal = record.position, record.ordinal
+            yield record
+    except DamagedInputError as error:
+        reason = f"the file can't be read from here on: {error.reason}"
+        yield Reject(position + 1, reason, "", ordinal=ordinal + 1 if split.format == "text" else -1)
 
 
 def _sampled(records: Iterator[Record], split: Split, share: float) -> Iterator[Record]:

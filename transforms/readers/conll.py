@@ -131,7 +131,7 @@ def read_conllu(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer
 def read_conll(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """One record a sentence. ``tokenizer`` is not used: the words are given."""
     column, lines = _column_and_lines(source, settings)
-    return _records(source, lines, column, settings)
+    yield from _records(source, lines, column, settings)
 
 
 def sampled_words(source: ByteSource, settings: ReadSettings) -> Iterator[SampledRecord]:

@@ -87,7 +87,8 @@ def csv_blobs(text: Iterable[bytes], input_format: str, settings: ReadSettings, 
             held.clear()
             size = len(names)
     if held:
-        yield names + b"".join(held)
+        # A line that damage cuts short is one without an end, which its reader tells from a whole one.
+        yield names + b"".join(held).removesuffix(b"\n")
 
 
 def _separator(first: str, input_format: str, field: str) -> str:

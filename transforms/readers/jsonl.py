@@ -30,7 +30,7 @@ def jsonl_rows(source: ByteSource, settings: ReadSettings) -> Iterator[Row | Rej
 def json_rows(source: ByteSource, settings: ReadSettings) -> Iterator[Row | Reject]:
     """The elements of an array; JSON lines if the file begins with no bracket."""
     chunks = Chunks(source.text())
-    return _elements(source, chunks, settings) if is_array(chunks.peek(HEAD_BYTES)) else _lines(source, chunks, settings)
+    yield from (_elements if is_array(chunks.peek(HEAD_BYTES)) else _lines)(source, chunks, settings)
 
 
 def is_array(head: bytes) -> bool:

@@ -17,7 +17,18 @@ from itertools import chain
 from typing import Any
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.records import PLAIN_FORMATS, InDocument, InputError, ReadSettings, Record, Reject, Sentence, begins_file
+from transforms.inputs.decompress import raising
+from transforms.inputs.records import (
+    PLAIN_FORMATS,
+    DamagedInputError,
+    InDocument,
+    InputError,
+    ReadSettings,
+    Record,
+    Reject,
+    Sentence,
+    begins_file,
+)
 from transforms.text.looks import begins_json_object
 from transforms.text.sentences import SAMPLE_BYTES, Paragraph, bounded, line_ends
 from transforms.text.tokenizers import Tokenizer
@@ -144,9 +155,8 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
     lines: Iterator[Line] = lines_of(source, settings.max_line_bytes)
     ends = settings.line_ends if source.split.line_ends == "auto" else source.split.line_ends
     if ends == "auto":
-        head = _beginning(lines)
+        head, lines = _beginning(lines)
         ends = line_ends([line.decode("utf-8", "replace") for line in head if isinstance(line, bytes)])
-        lines = chain(head, lines)
     by_paragraph = settings.document == "paragraph"
     paragraph = sentence = 0
     held = Paragraph()
@@ -166,33 +176,40 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
                     sentence += 1
 
     begun = False  # the paragraph has a line
-    for number, line in enumerate(lines):
-        text = text_of(line, number, settings.max_line_bytes)
-        if isinstance(text, Reject):
-            yield from sentences(whole=True)
-            yield replace(text, **place())
-            sentence += 1
-            begun = True
-        elif text.strip():
-            begun = True
-            held.add(text, number)
-            if held.is_full():
-                yield from sentences(whole=False)
-        if begun and (ends == "break" or (isinstance(text, str) and not text.strip())):
-            yield from sentences(whole=True)
-            begun = False
-            if by_paragraph:
-                paragraph, sentence = paragraph + 1, 0
+    try:
+        for number, line in enumerate(lines):
+            text = text_of(line, number, settings.max_line_bytes)
+            if isinstance(text, Reject):
+                yield from sentences(whole=True)
+                yield replace(text, **place())
+                sentence += 1
+                begun = True
+            elif text.strip():
+                begun = True
+                held.add(text, number)
+                if held.is_full():
+                    yield from sentences(whole=False)
+            if begun and (ends == "break" or (isinstance(text, str) and not text.strip())):
+                yield from sentences(whole=True)
+                begun = False
+                if by_paragraph:
+                    paragraph, sentence = paragraph + 1, 0
+    except DamagedInputError:
+        yield from list(sentences(whole=True))[:-1]  # the last one may have gone on
+        raise
     yield from sentences(whole=True)
     source.n_ordinals = paragraph + (1 if begun else 0) if by_paragraph else sentence
     source.ends_in = InDocument(0 if by_paragraph else sentence)
 
 
-def _beginning(lines: Iterator[Line]) -> list[Line]:
-    """The lines by which the line ends of a text are judged."""
+def _beginning(lines: Iterator[Line]) -> tuple[list[Line], Iterator[Line]]:
+    """The lines by which the line ends of a text are judged, and all lines."""
     head: list[Line] = []
     size = 0
-    while size < SAMPLE_BYTES and (line := next(lines, None)) is not None:
-        head.append(line)
-        size += len(head_of(line)) + 1
-    return head
+    try:
+        while size < SAMPLE_BYTES and (line := next(lines, None)) is not None:
+            head.append(line)
+            size += len(head_of(line)) + 1
+    except DamagedInputError as error:  # told after the lines that come before it
+        lines = raising(error)
+    return head, chain(head, lines)

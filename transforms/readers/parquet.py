@@ -7,6 +7,7 @@ as Arrow holds them.
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -29,12 +30,12 @@ def parquet_rows(source: ByteSource, settings: ReadSettings, wanted: Collection[
     if source.split.identity.size == 0:
         return
     kept = {field.field for field in settings.fields} | set(wanted or ())
+    positions = count()
     for batch in _batches(source, settings, kept):
         source.bytes_read += batch.nbytes
         names = batch.schema.names
         for row in zip(*map(_values, batch.columns), strict=True):
-            yield Row(source.n_positions, dict(zip(names, row, strict=True)))
-            source.n_positions += 1
+            yield Row(next(positions), dict(zip(names, row, strict=True)))
 
 
 def parquet_names(source: ByteSource) -> list[str]:
@@ -119,7 +120,10 @@ def _batches(source: ByteSource, settings: ReadSettings, kept: Collection[str]) 
         names = file.schema_arrow.names
         columns = [name for name in names if name in fields or name in kept]
         split, n_groups = source.split, file.metadata.num_row_groups
-        for group in range(split.start, split.stop) if isinstance(split, RowGroups) else range(n_groups):
+        groups = range(split.start, split.stop) if isinstance(split, RowGroups) else range(n_groups)
+        # Rows that can't be read have their positions too.
+        source.n_positions = sum(file.metadata.row_group(group).num_rows for group in groups)
+        for group in groups:
             yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False)
 
 

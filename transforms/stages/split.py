@@ -35,7 +35,6 @@ from transforms.inputs.records import (
     Blob,
     BlockRange,
     ByteRange,
-    Damage,
     DamagedInputError,
     FileIdentity,
     InputError,
@@ -363,17 +362,23 @@ def _unpack(source: ByteSource, root: Root, task: ReadTask, settings: ReadSettin
     stream = task.splits[0]
     damage: list[str] = []
     input_format, ends, blobs = _blobs(Chunks(_until_damage(source.text(), settings, damage)), stream.format, settings)
-    splits: list[Split] = []
-    for number, data in enumerate(blobs):
-        path = f"{BLOBS}/{task.index:05d}-{number:05d}"
+    splits: list[Blob] = []
+
+    def put(data: bytes) -> None:
+        path = f"{BLOBS}/{task.index:05d}-{len(splits):05d}"
         sha256 = hashlib.sha256(data).hexdigest()
         # A blob of an earlier version of the file may have this one's size.
         if root.size(path) != len(data) or root.sha256(path) != sha256:
             root.put(path, data)
         identity = FileIdentity(len(data), f"sha256={sha256}")
         splits.append(split_as(Blob, stream, path=path, format=input_format, line_ends=ends, identity=identity))
+
+    for data in blobs:
+        put(data)
     if damage:
-        splits.append(split_as(Damage, stream, reason=damage[0]))
+        if not splits:
+            put(b"")
+        splits[-1] = replace(splits[-1], damage=damage[0])
     tasks = [ReadTask(task.index, (split,), number) for number, split in enumerate(splits)]
     root.put_json(_marker(task), msgspec.to_builtins([task, *tasks]))
     return tasks

@@ -31,7 +31,6 @@ from elmo_store.storage.root import Root
 from elmo_store.storage.typed_values import convert
 from model.characters import n_truncated_words
 from transforms.inputs.records import (
-    DamagedInputError,
     InDocument,
     InputError,
     ReadSettings,
@@ -43,7 +42,7 @@ from transforms.inputs.records import (
     TaskResult,
     together,
 )
-from transforms.readers import cut_short, open_split
+from transforms.readers import open_split
 from transforms.runtime.job_root import is_transient, retries_of, retry
 from transforms.runtime.results import add, note_bad_files
 from transforms.runtime.work import READ, WORK
@@ -262,7 +261,7 @@ def tokenise_task(
     for split in task.splits:
         source, records = open_split(split, settings, storage_options, root, tokenizer)
         try:
-            for record in _until_damage(records, settings) if left else ():
+            for record in records if left else ():
                 left -= 1
                 part.add(record, split.url)
                 if part.is_full(settings):
@@ -284,19 +283,6 @@ def tokenise_task(
     result = TaskResult(task, settings, tuple(parts), n_positions, n_ordinals, bytes_read, _tokenizer(task, settings), ends_in)
     root.put_json(task_marker(task), msgspec.to_builtins(result))
     return result
-
-
-def _until_damage(records: Iterator[Record], settings: ReadSettings) -> Iterator[Record]:
-    """The records; where a damaged file is to be rejected, a reject in place of all that comes after the damage."""
-    position = -1
-    try:
-        for record in records:
-            position = record.position
-            yield record
-    except DamagedInputError as error:
-        if settings.on_bad_file != "reject":
-            raise
-        yield Reject(position + 1, cut_short(error.reason), "")
 
 
 def first_sentences(root: Root, results: Iterable[TaskResult], n_sentences: int) -> Iterator[TaskResult]:
