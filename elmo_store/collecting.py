@@ -24,6 +24,7 @@ from elmo_store.format.index_record import withdraw
 from elmo_store.format.manifest import Counts, Manifest, read_manifest
 from elmo_store.format.markers import checksum
 from elmo_store.format.version import Change, Member, Removed, Version
+from elmo_store.format.words import WordLimit
 from elmo_store.reading import text_index
 from elmo_store.reading.collection import CollectionReader
 from elmo_store.reading.rejects import rejects_in, rejects_of
@@ -47,7 +48,6 @@ from elmo_store.storage.location import Location
 from elmo_store.storage.overlap import check_apart
 from elmo_store.storage.root import Root
 
-TOKEN_BYTES = 48  # of a word that is not counted as cut
 COMPACTED = "compacted_from"  # of a job: the member that was rewritten
 # What a member is without, of a store that is collected: of its last run, private to its folder, or about it.
 _LEFT_OUT = (f"{layout.WORK}/", f"{layout.VECTOR_INDEX}/", "report.html", layout.MANIFEST)
@@ -183,10 +183,11 @@ def _joined(runs: Sequence[Removed]) -> list[Removed]:
 def _counts_of(store: StoreReader, numbers: Int64) -> Counts:
     """What these sentences of a store or collection add to its counts; parts and shards are 0."""
     tokens = cut = rejected = 0
+    limit = WordLimit.of(store.manifest.model.options)
     for first in range(0, len(numbers), 1024):
         records = store._records(numbers[first : first + 1024].tolist())
         tokens += sum(len(record.tokens) for record in records)
-        cut += sum(len(token.encode("utf-8", "ignore")) > TOKEN_BYTES for record in records for token in record.tokens)
+        cut += sum(limit.n_truncated(record.tokens) for record in records)
     spans = store._spans(numbers)
     if store.manifest.sizes.rejected:
         wanted = set(numbers.tolist())

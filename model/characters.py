@@ -48,7 +48,7 @@ def char_ids(words: Sequence[str], max_chars: int = 50) -> npt.NDArray[np.int16]
     Returns:
         int16 [n, max_chars], each id between 1 and 261.
     """
-    encoded = [_utf8(word)[: max_chars - 2] for word in words]
+    encoded = [word.encode("utf-8", "ignore")[: max_chars - 2] for word in words]
     lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))  # [n]
     ids = np.full((len(encoded), max_chars), _PADDING, dtype=np.int16)  # [n, max_chars]
     rows = np.arange(len(encoded))
@@ -63,17 +63,6 @@ def char_ids(words: Sequence[str], max_chars: int = 50) -> npt.NDArray[np.int16]
             ids[row, 1] = _BOS_CHARACTER if word == BOS else _EOS_CHARACTER
             ids[row, 2] = _END_WORD
     return ids + np.int16(1)
-
-
-def n_truncated_words(words: Sequence[str], max_chars: int = 50) -> int:
-    """How many of the words have more UTF-8 bytes than the model reads (48 of the published ones)."""
-    room = max_chars - 2
-    # A character takes at most 4 bytes: most words are known to fit without being encoded.
-    return sum(1 for word in words if len(word) * 4 > room and len(_utf8(word)) > room)
-
-
-def _utf8(word: str) -> bytes:
-    return word.encode("utf-8", "ignore")
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks.shared.support import Table, options_of
 from benchmarks.shared.texts import SHAPES, Sentences, held_out_lines, running_text, take
+from elmo_store.format.words import WordLimit
 from model.characters import BOS, EOS
 from model.engine.cuda import FEWER_LANES, GROUP_ROWS, LANES, LONG_LANES, TABLE_BLOCK, TABLE_ROWS, long_tokens
 from model.engine.cuda_direction import WINDOW
@@ -171,7 +172,7 @@ def limits_of(lanes: int, group_rows: int = GROUP_ROWS, long: tuple[int, int] | 
 
 def fill(text: Text, limits: Limits) -> Filled:
     """One call by the real planner and the real table, every word new."""
-    prepared = Host(lambda: limits, 1 << 18, 50, (BOS, EOS)).prepare(text, boundaries=False)
+    prepared = Host(lambda: limits, 1 << 18, WordLimit(), (BOS, EOS)).prepare(text, boundaries=False)
     plans = [grid.plan for group in prepared.groups for side in group.planned for grid in side]
     cells, used = sum(plan.n_cells for plan in plans), sum(plan.n_computed for plan in plans)
     windows = [lanes_of(group) for group in prepared.groups]

@@ -19,6 +19,7 @@ from benchmarks.gpu.paper import limits_of
 from benchmarks.shared.support import Table, machine, options_of, working_folder
 from benchmarks.shared.texts import Sentences, running_text, take
 from elmo_store.format.markers import PartRange
+from elmo_store.format.words import WordLimit
 from elmo_store.storage.root import Root
 from model.characters import BOS, EOS, char_ids
 from model.engine.cuda import LANES, TABLE_ROWS
@@ -56,7 +57,8 @@ class Call:
 
     def __init__(self, root: Root, tasks: list[ShardTask]) -> None:
         self._root, self._tasks = root, tasks
-        self._host, self._table = Host(lambda: LIMITS, 1 << 18, 50, (BOS, EOS)), GateTable(TABLE_ROWS, lambda words, slots: None)
+        self._host = Host(lambda: LIMITS, 1 << 18, WordLimit(), (BOS, EOS))
+        self._table = GateTable(TABLE_ROWS, lambda words, slots: None)
 
     def prepare(self, ends: list[float]) -> Prepared:
         """Read and plan; ``ends`` gets the time after each step."""

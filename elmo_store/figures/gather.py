@@ -20,6 +20,7 @@ from elmo_store.figures.text import TextFigures, text_figures
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import ShardMarker, read_marker
+from elmo_store.format.words import WordLimit
 from elmo_store.reading.rows import text_of_rows
 from elmo_store.reading.store import Held, StoreReader
 from elmo_store.storage.parquet_files import read_table
@@ -124,7 +125,7 @@ def gather(store: StoreReader) -> StoreFigures:
     return StoreFigures(
         url=str(store.root),
         manifest=manifest,
-        text=text_figures(part_tables(parts)),
+        text=text_figures(part_tables(parts), WordLimit.of(manifest.model.options)),
         n_parts_read=len(parts),
         job=job_figures(markers),
         n_markers_read=len(markers),

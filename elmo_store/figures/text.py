@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-WORD_BYTES = 48  # of a word's UTF-8 that the biLM's characters hold
+from elmo_store.format.words import WordLimit
+
 LENGTH_EDGES = (0, 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 256, 1024)  # lower edges; the last bin is open
 # The commonest words of English: where they are rare, the text is of another language, or no running text.
 _ENGLISH = (
@@ -31,7 +32,7 @@ class TextFigures:
         n_sentences, n_tokens: looked at. n_blank: sentences of no tokens. n_distinct: distinct words (at least).
         lengths: sentences in each bin of `LENGTH_EDGES`.
         commonest: words with their counts, commonest first.
-        n_cut: tokens of more than 48 bytes.
+        n_cut: tokens longer than the model reads.
         scripts: script of a word's first letter → tokens, commonest first; "none" for digits and punctuation.
         n_english: tokens among the commonest words of English.
         n_repeated: sentences that stood before.
@@ -51,8 +52,11 @@ class TextFigures:
     n_strange: int
 
 
-def text_figures(tables: Iterable[pa.Table], n_commonest: int = 25) -> TextFigures:
-    """The figures of tables with a column ``tokens`` (list of string), one after the other in bounded memory."""
+def text_figures(tables: Iterable[pa.Table], limit: WordLimit, n_commonest: int = 25) -> TextFigures:
+    """The figures of tables with a column ``tokens`` (list of string), one after the other in bounded memory.
+
+    ``limit``: how much of a word the model reads.
+    """
     words: Counter[str] = Counter()
     lengths = np.zeros(len(LENGTH_EDGES), np.int64)
     hashes: list[npt.NDArray[np.int64]] = []
@@ -63,9 +67,10 @@ def text_figures(tables: Iterable[pa.Table], n_commonest: int = 25) -> TextFigur
         flat = pc.list_flatten(tokens)
         n_sentences, n_tokens, n_blank = n_sentences + len(sizes), n_tokens + len(flat), n_blank + int((sizes == 0).sum())
         lengths += np.bincount(np.searchsorted(LENGTH_EDGES, sizes, side="right") - 1, minlength=len(LENGTH_EDGES))
-        n_cut += int(pc.sum(pc.greater(pc.binary_length(pc.cast(flat, pa.binary())), WORD_BYTES)).as_py() or 0)
-        counted = pc.value_counts(flat)
-        words.update(dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True)))
+        values, counts = pc.value_counts(flat).flatten()
+        counted = dict(zip(values.to_pylist(), counts.to_pylist(), strict=True))
+        n_cut += sum(count for word, count in counted.items() if limit.truncates(word))
+        words.update(counted)
         if len(words) > 2 * WORDS_KEPT:
             words = Counter(dict(words.most_common(WORDS_KEPT)))
         sentences = pc.cast(tokens.filter(pa.array(sizes > 0)), pa.list_(pa.string()))

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from elmo_store.format.numbers import Int8Rows
+from elmo_store.format.words import WordLimit
 from model.characters import boundary_words
 from model.engine.cpu import CpuDevice
 from model.engine.device import Device, send
@@ -113,7 +114,7 @@ class Embedder:
         self._device = _device(weights, start, settings)
         capacity = self._device.word_capacity
         boundaries = boundary_words(weights.lexicon)
-        self._host = Host(lambda: self._device.limits, capacity, self.options.max_characters_per_token, boundaries)
+        self._host = Host(lambda: self._device.limits, capacity, WordLimit.of(self.options.to_dict()), boundaries)
         self._x = WordVectorTable(self._device.vectors, self.options.projection_dim, self._device.device)
 
     @property

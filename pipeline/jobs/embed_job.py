@@ -19,6 +19,7 @@ from elmo_store.errors import StoreError
 from elmo_store.format.layout import INPUTS, START_STATE
 from elmo_store.format.manifest import Manifest, StartStateInfo, encode_inputs, write_manifest
 from elmo_store.format.markers import marked_shards
+from elmo_store.format.words import WordLimit
 from elmo_store.storage.location import Location
 from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
@@ -264,7 +265,7 @@ def job_settings(
     )
     return JobSettings(
         embed=embed,
-        read=source.settings,
+        read=replace(source.settings, word_limit=WordLimit.of(manifest.model.options)),
         input_storage_options=source.storage_options,
         most_shards_per_task=shards_per_call(
             manifest.shard_rows, manifest.row_bytes, most_rows=call_rows, most_bytes=call_bytes, most=SHARDS_PER_TASK

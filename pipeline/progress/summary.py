@@ -7,6 +7,7 @@ from typing import Any
 from elmo_store.format.layout import REJECTS, have_layers
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import REPEATED_IDS
+from elmo_store.format.words import WordLimit
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import duration, human_bytes, in_line, quantity
 
@@ -36,7 +37,7 @@ def summary(root: Root, manifest: Manifest, left: Mapping[str, Any] | None, *, s
     refused = f"{quantity(counts.rejected, 'record')} refused" + (f" (see {root.url(REJECTS)})" if counts.rejected else "")
     rows = {
         "text": f"{quantity(counts.sentences, 'sentence')}, {quantity(counts.tokens, 'token')}{_why_none(manifest)}",
-        "problems": f"{refused}, {counts.words_cut:,} words truncated at 48 bytes",
+        "problems": f"{refused}, {counts.words_cut:,} words truncated at {WordLimit.of(manifest.model.options)}",
         "states": f"{', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}; {forms}",
         "size": size,
     }

@@ -12,6 +12,7 @@ import numpy as np
 
 from elmo_store.figures import plots, vectors
 from elmo_store.figures.gather import StoreFigures
+from elmo_store.format.words import WordLimit
 from elmo_store.notebook import visible
 from pipeline.cli.terminal import duration, quantity
 from pipeline.progress.summary import engine_use
@@ -134,7 +135,7 @@ def text(figures: StoreFigures) -> str:
     """Counts of the text, and of how much of it they are."""
     read, counts = figures.text, figures.manifest.sizes
     tokens, sentences = max(1, read.n_tokens), max(1, read.n_sentences)
-    whole = figures.n_parts_read == counts.parts
+    whole, limit = figures.n_parts_read == counts.parts, WordLimit.of(figures.manifest.model.options)
 
     def share(count: int, of: int, remark: str) -> str:
         return f"{count:,} ({count / of:.2%}); {remark}"
@@ -143,7 +144,7 @@ def text(figures: StoreFigures) -> str:
         ("sentences", f"{read.n_sentences:,}, {read.n_blank:,} of them blank or refused"),
         ("tokens", f"{read.n_tokens:,}, {read.n_distinct:,} distinct"),
         ("repeated sentences", share(read.n_repeated, sentences, "many mean that the corpus has duplicates")),
-        ("words truncated at 48 bytes", share(read.n_cut, tokens, "many mean text without spaces, or URLs")),
+        (f"words truncated at {limit}", share(read.n_cut, tokens, "many mean text without spaces, or URLs")),
         ("tokens with broken characters", share(read.n_strange, tokens, "any means that text was read in a wrong encoding")),
         ("most common English words", share(read.n_english, tokens, "30 to 50% in English prose, near 0 elsewhere")),
     ]

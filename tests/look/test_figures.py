@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import elmo_store
 from elmo_store.figures import gather, text, vectors
 from elmo_store.format.markers import ShardMarker
+from elmo_store.format.words import WordLimit
 from tests.store.support import LENGTHS, make_store
 
 Row = npt.NDArray[np.float64]
@@ -21,7 +22,7 @@ WORDS = st.sampled_from(["the", "The", ",", "東京", "Москва", "x" * 49, 
 @given(st.lists(st.lists(st.lists(WORDS, max_size=6), max_size=5), max_size=4))
 def test_text_is_counted_as_by_hand(parts: list[list[list[str]]]) -> None:
     kind = pa.list_(pa.field("element", pa.string(), nullable=False))
-    found = text.text_figures(pa.table({"tokens": pa.array(part, kind)}) for part in parts)
+    found = text.text_figures((pa.table({"tokens": pa.array(part, kind)}) for part in parts), WordLimit())
     sentences = [sentence for part in parts for sentence in part]
     tokens = [token for sentence in sentences for token in sentence]
     assert (found.n_sentences, found.n_tokens, found.n_distinct) == (len(sentences), len(tokens), len(set(tokens)))

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model.characters import BOS, EOS, char_ids, n_truncated_words
+from elmo_store.format.words import WordLimit
+from model.characters import BOS, EOS, char_ids
 
 WORDS = st.lists(st.text(max_size=70) | st.sampled_from(["", BOS, EOS, "a" * 48, "a" * 49, "é" * 24, "日" * 17]), max_size=8)
 
@@ -28,8 +29,11 @@ def test_ids_are_those_of_the_published_vocabulary(words: list[str]) -> None:
 
 
 @given(WORDS)
-def test_words_cut_are_those_over_48_bytes(words: list[str]) -> None:
-    assert n_truncated_words(words) == sum(len(word.encode("utf-8")) > 48 for word in words)
+def test_truncated_words_are_those_of_which_a_model_reads_less(words: list[str]) -> None:
+    assert WordLimit().n_truncated(words) == sum(len(word.encode("utf-8")) > 48 for word in words)
+    characters = WordLimit.of({"char_cnn": {"max_characters_per_token": 30, "alphabet": "characters"}})
+    assert str(characters) == "28 characters"
+    assert characters.n_truncated(words) == sum(len(word) > 28 for word in words)
 
 
 @given(st.text(max_size=30), st.integers(3, 60))
@@ -45,10 +49,9 @@ def test_a_cut_may_fall_inside_a_character_as_in_training() -> None:
 
 def test_lone_surrogates_are_left_out() -> None:
     assert char_ids(["a\ud800b"]).tolist() == char_ids(["ab"]).tolist()
-    assert n_truncated_words(["\ud800" * 60]) == 0
+    assert WordLimit().n_truncated(["\ud800" * 60]) == 0
 
 
 def test_the_empty_word_and_no_words() -> None:
     assert char_ids([""])[0, :4].tolist() == [259, 260, 261, 261]
     assert char_ids([]).shape == (0, 50)
-    assert n_truncated_words([]) == 0

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from msgspec import Struct, to_builtins
 
 from elmo_store.format.fields import KeptField
+from elmo_store.format.words import WordLimit
 
 FORMATS = ("lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
 FIELD_FORMATS = ("jsonl", "json", "csv", "tsv", "parquet")  # records with named fields, whose strings are documents
@@ -68,6 +69,7 @@ class ReadSettings:
     max_sentences: int = 0  # so many sentences of the input, its first ones; 0 = all
     # "reject": what comes after the damage in a file is one reject. Not compared: what is read without damage is the same.
     on_bad_file: str = field(default="stop", compare=False)
+    word_limit: WordLimit = field(default=WordLimit(), compare=False)  # of the model, whose fingerprint stands for it
     sample: float = 1.0  # share of the records that is taken; which ones depends on file and place alone
     max_line_bytes: int = 16 * MIB  # a longer line (CoNLL-U: sentence) is refused, not held
     part_tokens: int = 131_072  # a scratch part is closed at so many tokens …

@@ -27,9 +27,9 @@ from apache_beam.utils.windowed_value import WindowedValue
 
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
+from elmo_store.format.words import WordLimit
 from elmo_store.storage.root import Root
 from elmo_store.storage.typed_values import convert
-from model.characters import n_truncated_words
 from transforms.inputs.records import (
     InDocument,
     InputError,
@@ -252,7 +252,7 @@ def tokenise_task(
     progress = progress or ReadProgress(root)
     parts: list[ScratchPart] = []
     schema = scratch_schema(settings)
-    part = _Part(schema)
+    part = _Part(schema, settings.word_limit)
     left = settings.max_sentences or -1
     n_positions = n_ordinals = bytes_read = 0
     ends_in = InDocument(0)
@@ -266,7 +266,7 @@ def tokenise_task(
                 part.add(record, split.url)
                 if part.is_full(settings):
                     parts.append(part.write(root, *scratch_paths(task, len(parts))))
-                    part = _Part(schema)
+                    part = _Part(schema, settings.word_limit)
                     progress.reading(bytes_read + source.bytes_read)
                 if not left:
                     break
@@ -293,18 +293,18 @@ def first_sentences(root: Root, results: Iterable[TaskResult], n_sentences: int)
         for part in result.parts:
             if not left:
                 break
-            part = part if part.n_sentences <= left else _cut(root, part, left)
+            part = part if part.n_sentences <= left else _cut(root, part, left, result.settings.word_limit)
             left -= part.n_sentences
             parts.append(part)
         yield replace(result, parts=tuple(parts))
 
 
-def _cut(root: Root, whole: ScratchPart, n_sentences: int) -> ScratchPart:
+def _cut(root: Root, whole: ScratchPart, n_sentences: int, limit: WordLimit) -> ScratchPart:
     """The first ``n_sentences`` of a part as another one."""
     lines = root.get(whole.rejects).decode("ascii").splitlines() if whole.rejects else []
     rejects = {reject["sentence"]: reject for reject in map(json.loads, lines)}
     table = pq.read_table(BytesIO(root.get(whole.path)))
-    part = _Part(table.schema)
+    part = _Part(table.schema, limit)
     fields = [name for name in table.column_names if name not in OWN_COLUMNS]
     for number, row in enumerate(table.slice(0, n_sentences).to_pylist()):
         location = {name: row[name] for name in ("id", "position", "ordinal", "within")}
@@ -320,8 +320,8 @@ def _cut(root: Root, whole: ScratchPart, n_sentences: int) -> ScratchPart:
 class _Part:
     """A scratch part that is being filled."""
 
-    def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
+    def __init__(self, schema: pa.Schema, limit: WordLimit) -> None:
+        self._schema, self._limit = schema, limit
         self._rows: list[tuple[Any, ...]] = []
         self._keeps_text = layout.TEXT.name in schema.names
         self._n_fields = sum(name not in OWN_COLUMNS for name in schema.names)
@@ -338,7 +338,7 @@ class _Part:
         tokens: tuple[str, ...] = ()
         if isinstance(record, Sentence):
             tokens = record.tokens
-            self._n_words_cut += n_truncated_words(tokens)
+            self._n_words_cut += self._limit.n_truncated(tokens)
         else:
             reject = {"sentence": self.n_sentences, "id": record.id, "source": source, "position": record.position}
             reject |= {"ordinal": record.ordinal, "within": record.within, "reason": record.reason, "raw": record.raw}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from elmo_store.format.words import WordLimit
 from model.engine.planning.grid import Limits, PlannedDirection, choose_lanes
 from model.engine.planning.sequences import Rows, WordArray, bounded, sentence_rows
 from model.engine.planning.text import BOS_ID, EOS_ID, Text, WordBook
@@ -43,9 +44,9 @@ class Prepared:
 class Host:
     """Prepares calls; the limits are those of the device that will run them, asked for anew with each plan."""
 
-    def __init__(self, limits: Callable[[], Limits], word_capacity: int, max_chars: int, boundaries: tuple[str, str]) -> None:
+    def __init__(self, limits: Callable[[], Limits], word_capacity: int, limit: WordLimit, boundaries: tuple[str, str]) -> None:
         self._limits = limits
-        self._book = WordBook(word_capacity, max_chars, boundaries)
+        self._book = WordBook(word_capacity, limit, boundaries)
         self._pool = ThreadPoolExecutor(2, thread_name_prefix="plan")  # a direction each
 
     def prepare(self, text: Text, *, boundaries: bool) -> Prepared:

@@ -11,7 +11,7 @@ from itertools import chain
 import numpy as np
 import numpy.typing as npt
 
-from model.characters import n_truncated_words
+from elmo_store.format.words import WordLimit
 from model.engine.planning.sequences import IntArray, WordArray
 
 BOS_ID, EOS_ID = 0, 1  # the words of every `WordBook` that come first
@@ -80,12 +80,12 @@ class WordBook:
     """Word → number, from call to call; emptied when it has ``capacity`` words, never in the middle of a call.
 
     Its vocabulary, the words by number, only grows until it is emptied: whoever holds the list may read its first n words.
-    ``max_chars`` of a word are what the model reads, markers included. ``boundaries`` are its words for BOS and EOS.
+    ``limit`` is what the model reads of a word, ``boundaries`` are its words for BOS and EOS.
     """
 
-    def __init__(self, capacity: int, max_chars: int, boundaries: tuple[str, str]) -> None:
+    def __init__(self, capacity: int, limit: WordLimit, boundaries: tuple[str, str]) -> None:
         self._capacity = capacity
-        self._max_chars = max_chars
+        self._limit = limit
         self._boundaries = boundaries
         self._empty()
 
@@ -98,8 +98,7 @@ class WordBook:
     def _add(self, words: list[str]) -> None:
         """Number distinct words that have no number yet."""
         n = len(self._ids)
-        # n_truncated_words encodes only words that might be too long.
-        truncated = [len(w) * 4 > self._max_chars - 2 and n_truncated_words([w], self._max_chars) > 0 for w in words]
+        truncated = [self._limit.truncates(word) for word in words]
         if n + len(words) > len(self._truncated):
             self._truncated = np.resize(self._truncated, max(n + len(words), min(self._capacity, 2 * n)))
         self._truncated[n : n + len(words)] = truncated

@@ -119,22 +119,17 @@ def test_such_a_model_is_to_be_converted_first(tmp_path: Path) -> None:
     assert load_any("memory://144.zip")[1].fingerprint == load_any(str(FOLDER))[1].fingerprint
 
 
-def test_a_store_of_such_a_model(weights: BiLMWeights, tmp_path: Path) -> None:
+def test_a_store_of_such_a_model(weights: BiLMWeights, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A whole job, its warm state too; sentences by text are told apart by all their characters."""
     assert main(["models", "convert", str(FOLDER), str(tmp_path / "model")]) == 0
-    (tmp_path / "in.txt").write_text("the cat sat\nnaïve 東京 cat\n", encoding="utf-8")
-    command = [
-        "embed",
-        str(tmp_path / "in.txt"),
-        "--input-format",
-        "lines",
-        "--output",
-        str(tmp_path / "out"),
-        "--dtype",
-        "float32",
-    ]
-    assert main([*command, "--model", str(tmp_path / "model"), "--start-state", "zero", "--shard-rows", "64", "--quiet"]) == 0
+    (tmp_path / "in.txt").write_text(f"the cat sat\nnaïve 東京 cat {'a' * 9} {'東' * 8} {'東' * 20}\n", encoding="utf-8")
+    command = ["embed", str(tmp_path / "in.txt"), "--model", str(tmp_path / "model"), "--output", str(tmp_path / "out")]
+    assert main([*command, "--input-format", "lines", "--dtype", "float32", "--start-state", "zero", "--shard-rows", "64"]) == 0
     store = elmo_store.open(tmp_path / "out")
+    assert store.manifest.sizes.words_cut == 2  # of more than 8 characters
+    assert "2 words truncated at 8 characters" in capsys.readouterr().out
+    assert main(["report", str(tmp_path / "out"), "--output", str(tmp_path / "report.html")]) == 0
+    assert "words truncated at 8 characters" in (tmp_path / "report.html").read_text("utf-8")
     np.testing.assert_allclose(layers(store.sentence(0).read()), GOLDEN["0"], atol=2e-6)
     assert store.manifest.model.fingerprint == weights.fingerprint
     assert store.find_text([["the", "cat", "sat"]]) == [0]
