@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from benchmarks.chaos.filesystem import PROTOCOL, register
 from benchmarks.chaos.job import OBJECTS, Command, Outcomes, SmallJob, contents, differences, faults_of
-from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from elmo_store.storage.readable import TEMPORARY_PREFIX
+from elmo_store.storage.root import Root
 from tests.s3_server import BUCKET, server
 
 RUNS_AT_MOST = 25

@@ -27,7 +27,7 @@ import pyarrow as pa
 from elmo_store.exports.formats import FORMATS
 from elmo_store.exports.work import Block, Work, ahead
 from elmo_store.reading.rows import Array, Int64
-from elmo_store.storage.root import encoded_json
+from elmo_store.storage.json_values import encoded_json
 
 ZIP_BUFFER_BYTES = 1 << 23
 EARLIEST = (1980, 1, 1, 0, 0, 0)  # that a zip file's clock can show

@@ -30,7 +30,8 @@ from elmo_store.format.typed import converted
 from elmo_store.storage.failures import telling
 from elmo_store.storage.filesystems import is_file_server
 from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, LeaseHolder
-from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from elmo_store.storage.readable import TEMPORARY_PREFIX
+from elmo_store.storage.root import Root
 
 RECORD = "export.json"
 _DEFAULTS = asdict(Settings(""))  # of settings that a record of before does not have

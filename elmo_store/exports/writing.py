@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from elmo_store.exports.outputs import ExportRefusedError, Output, Record, Standing
 from elmo_store.format.markers import ObjectRecord
+from elmo_store.storage.json_values import encoded_json
 from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.process import scratch_folder
-from elmo_store.storage.root import encoded_json
 
 
 class Writing:

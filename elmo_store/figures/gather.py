@@ -23,8 +23,8 @@ from elmo_store.format.markers import ShardMarker, read_marker
 from elmo_store.format.words import WordLimit
 from elmo_store.reading.rows import text_of_rows
 from elmo_store.reading.store import Held, StoreReader
+from elmo_store.storage.data import Range
 from elmo_store.storage.parquet_files import read_table
-from elmo_store.storage.ranges import Range
 
 PARTS = 32  # parts whose text is read
 GROUP_BLOCKS = 64  # blocks of sentences whose fields are counted

@@ -20,7 +20,8 @@ from elmo_store.format import layout
 from elmo_store.format.typed import Count, Sha256, converted
 from elmo_store.storage.data import Data, pieces_of, size_of
 from elmo_store.storage.filesystems import is_inside
-from elmo_store.storage.root import Root, parse_json
+from elmo_store.storage.json_values import parse_json
+from elmo_store.storage.root import Root
 
 # How an object is compared with its record: not at all; by size; by its stamp, by its bytes where that is another; by its bytes.
 Verify = Literal["none", "size", "stamp", "sha256"]

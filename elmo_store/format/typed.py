@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 from msgspec import Meta
 
-from elmo_store.storage.typed_values import convert
+from elmo_store.storage.json_values import convert
 
 Json = str | int | float | bool | None
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]

@@ -22,8 +22,8 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Checksums, Counts, Form, InputInfo, Manifest, check_layout
 from elmo_store.format.markers import is_sealed, sealed
 from elmo_store.format.typed import Count, Size
-from elmo_store.storage.root import MOST_JSON_BYTES, Root
-from elmo_store.storage.typed_values import decode
+from elmo_store.storage.json_values import MOST_JSON_BYTES, decode
+from elmo_store.storage.root import Root
 
 _NAMED = re.compile("(?:[0-9a-f]{32} [0-9a-f]{64} )*")  # all members at once: a pattern of each would take half of the opening
 Change = Literal["collect", "embed", "remove", "compact"]

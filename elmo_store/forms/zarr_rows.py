@@ -19,7 +19,7 @@ from elmo_store.forms import zarr_shard
 from elmo_store.forms.runs import Blocks, Int64, Places, PlainRows, RowReader, Spans, cut, in_blocks
 from elmo_store.forms.zarr_shard import DamagedError, ShardIndex
 from elmo_store.storage import parquet_files
-from elmo_store.storage.ranges import Range, ShortReadError
+from elmo_store.storage.data import Range, ShortReadError
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root
 

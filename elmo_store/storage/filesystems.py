@@ -15,7 +15,6 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.errors import StoreError
-from elmo_store.storage.object_options import UntranslatedError
 
 OBSTORE = "ELMO_STORE_OBSTORE"  # the environment variable that, if it is 0, leaves object stores to fsspec's own libraries
 ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an environment variable
@@ -87,12 +86,12 @@ def _object_store(location: str, options: Mapping[str, Any]) -> AbstractFileSyst
     name, library = OBJECT_STORES[scheme]
     try:
         if not object_store.works_here():
-            raise UntranslatedError("a forked process (spawn it to have obstore there)")
+            raise object_store.UntranslatedError("a forked process (spawn it to have obstore there)")
         if "//" in path or "@" in path.partition("/")[0]:
-            raise UntranslatedError("a path with // or an account in it")
+            raise object_store.UntranslatedError("a path with // or an account in it")
         objects: AbstractFileSystem = getattr(object_store, name)(**options)
         return objects
-    except UntranslatedError as what:
+    except object_store.UntranslatedError as what:
         if find_spec(library) is None:
             raise StoreError(
                 f"{location}: obstore is not for {what}; {library} is not installed: pip install {library}"

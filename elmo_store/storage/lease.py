@@ -23,9 +23,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from elmo_store.errors import LeaseHeldError, LeaseLostError
+from elmo_store.storage.json_values import convert, encoded_json
 from elmo_store.storage.process import Process
-from elmo_store.storage.root import SETTLE_SECONDS, Root, encoded_json
-from elmo_store.storage.typed_values import convert
+from elmo_store.storage.root import SETTLE_SECONDS, Root
 
 LEASES = "_lease"  # the folder; gone when nobody writes
 LEASE = f"{LEASES}/owner.json"

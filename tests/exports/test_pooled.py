@@ -25,7 +25,8 @@ from elmo_store.mixing import POOLS, Pool
 from elmo_store.mixing.pooling import Pooled, pooled
 from elmo_store.mixing.scalar_mix import ScalarMix
 from elmo_store.mixing.weights import read_weight_sets
-from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from elmo_store.storage.readable import TEMPORARY_PREFIX
+from elmo_store.storage.root import Root
 from elmo_store.store import Store
 from elmo_store.torch import ScalarMix as TorchMix
 from elmo_store.torch import SentenceDataset

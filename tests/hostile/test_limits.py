@@ -19,7 +19,7 @@ from numcodecs.zstd import Zstd  # type: ignore[import-untyped]
 import elmo_store
 from elmo_store.errors import ManifestError, ShardCorruptError
 from elmo_store.format import layout
-from elmo_store.storage import parquet_pages
+from elmo_store.storage.parquet_files import check_pages
 from model.errors import OptionsError, WeightsError
 from model.files import locate
 from model.files.weights import read_options
@@ -150,12 +150,12 @@ def test_every_page_of_a_store_is_within_the_limits(store: Written) -> None:
         data = store.root.get(rel)
         metadata = pq.read_metadata(BytesIO(data))
         names = metadata.schema.to_arrow_schema().names
-        parquet_pages.check(BytesIO(data), len(data), metadata, range(metadata.num_row_groups), names)
+        check_pages(BytesIO(data), len(data), metadata, range(metadata.num_row_groups), names)
         for bit in range(0, 8 * len(data), 37):  # a damaged header is an error of one kind, or another size
             damaged = bytearray(data)
             damaged[bit // 8] ^= 1 << bit % 8
             with suppress(ValueError):
-                parquet_pages.check(BytesIO(damaged), len(data), metadata, range(metadata.num_row_groups), names)
+                check_pages(BytesIO(damaged), len(data), metadata, range(metadata.num_row_groups), names)
 
 
 def test_a_manifest_of_a_gigabyte(store: Written) -> None:

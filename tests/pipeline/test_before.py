@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store.storage import root as storage
 from model.files.registry import random_weights
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
@@ -153,7 +152,7 @@ def test_a_disk_that_is_too_small_is_told_at_the_door_or_by_the_plan_before_the_
     def free(_: object) -> Usage:
         return Usage(10**9, 0, n_bytes)
 
-    monkeypatch.setattr(storage.shutil, "disk_usage", free)
+    monkeypatch.setattr("shutil.disk_usage", free)
     assert embed(out) == Exit.BAD_LOCATION
     assert "0 bytes free" in capsys.readouterr().err
     n_bytes = 40_000  # more than half of what the sample says, less than the states take

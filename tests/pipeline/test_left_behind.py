@@ -12,7 +12,8 @@ import pytest
 import elmo_store
 from elmo_store.storage import lease, process
 from elmo_store.storage.process import Process, scratch_folder, temporary_tag
-from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from elmo_store.storage.readable import TEMPORARY_PREFIX
+from elmo_store.storage.root import Root
 from model.files.weights import BiLMWeights
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs.output import clear, tidy

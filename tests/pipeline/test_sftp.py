@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import elmo_store
-from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from elmo_store.storage.readable import TEMPORARY_PREFIX
+from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from tests.pipeline.conftest import Command

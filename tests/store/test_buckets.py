@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from elmo_store.errors import StoreError
+from elmo_store.storage.data import Range, ShortReadError
 from elmo_store.storage.filesystems import OBSTORE, opened
-from elmo_store.storage.object_options import s3_settings
+from elmo_store.storage.object_store import s3_settings
 from elmo_store.storage.overlap import Relation, relation, resolved
-from elmo_store.storage.ranges import Range, ShortReadError
 from elmo_store.storage.root import Root
 from tests.buckets import CLIENTS, bucket_root
 from transforms.runtime.job_root import is_transient
@@ -233,7 +233,7 @@ def test_objects_are_hashed_for_the_signature_only_where_no_tls_guards_them(opti
 def test_profiles_and_what_they_name_are_found(
     by_obstore: Root, s3_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from elmo_store.storage.object_options import botocore_credentials
+    from elmo_store.storage.object_store import botocore_credentials
 
     by_obstore.put("a", b"x")
     (tmp_path / "config").write_text(

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import elmo_store
 from elmo_store.format import layout
+from elmo_store.storage.data import MERGE_GAP_BYTES
 from elmo_store.storage.filesystems import OBSTORE
-from elmo_store.storage.ranges import MERGE_GAP_BYTES
 from tests.examples import examples
 from tests.s3_server import counted
 from tests.store.support import Written, make_store

@@ -17,7 +17,7 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import read_manifest, write_manifest
 from elmo_store.forms.runs import _File
 from elmo_store.reading import watched
-from elmo_store.storage.ranges import Range
+from elmo_store.storage.data import Range
 from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, SentenceStream
 from pipeline.jobs.output import clear

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from elmo_store.forms import runs as module
 from elmo_store.forms.runs import RunReader, Runs, cut, in_blocks
-from elmo_store.storage.ranges import ShortReadError
+from elmo_store.storage.data import ShortReadError
 from elmo_store.storage.root import Root
 
 SPANS = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), max_size=6)

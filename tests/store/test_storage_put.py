@@ -10,7 +10,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from elmo_store.storage.process import scratch_folder
-from elmo_store.storage.root import TEMPORARY_PREFIX, Root
+from elmo_store.storage.readable import TEMPORARY_PREFIX
+from elmo_store.storage.root import Root
 
 
 class Server(MemoryFileSystem):

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
+from elmo_store.storage.json_values import convert
 from elmo_store.storage.root import Root
-from elmo_store.storage.typed_values import convert
 from transforms.runtime.work import BROKEN_EXIT, ENDED, WATCHER
 
 ENDS_SHOWN = 3

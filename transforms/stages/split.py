@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.failures import telling
+from elmo_store.storage.json_values import convert, decode_lines
 from elmo_store.storage.root import Root
-from elmo_store.storage.typed_values import convert, decode_lines
 from transforms.inputs.boundaries import BGZIP, SEEKABLE, UNITS, Fetch, cuts, frame_starts, is_bgzip, last_boundary, unit_of
 from transforms.inputs.byte_source import UTF8, ByteSource
 from transforms.inputs.decompress import Chunks, checked_compression, decompressed

@@ -6,7 +6,7 @@ import sys
 SCRIPT = """
 import sys, threading
 from dataclasses import make_dataclass
-from elmo_store.storage.typed_values import convert
+from elmo_store.storage.json_values import convert
 
 sys.setswitchinterval(1e-6)
 for _ in range(60):
