@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from elmo_store.format.layout import MANIFEST
 from elmo_store.storage import lease
 from elmo_store.storage.lease import Lease, acquire, read_heartbeats, release
 from elmo_store.storage.process import Process
+from elmo_store.storage.readable import TEMPORARY_PREFIX
 from elmo_store.storage.root import Root
 from transforms.runtime import job_root
 from transforms.runtime.job_root import JobRoot, RetryCount, RunHere, retries_of, retry
@@ -32,30 +34,53 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_root, "look_seconds", lambda _: 0.0)
 
 
-def test_whoever_lost_the_lease_writes_and_removes_nothing(tmp_path: Path) -> None:
-    old = held(tmp_path)
+# What each public method of `Root` changes, and those that change nothing of a run that lives.
+WRITES: dict[str, Callable[[Root], Any]] = {
+    "put": lambda root: root.put("a", b"old"),
+    "put_json": lambda root: root.put_json("c", 1),
+    "put_stamped": lambda root: root.put_stamped("a", b"old"),
+    "put_file": lambda root: root.put_file("a", __file__),
+    "put_link": lambda root: root.put_link("a", __file__),
+    "put_new": lambda root: root.put_new("c", b"old"),
+    "put_new_file": lambda root: root.put_new_file("c", __file__),
+    "put_apart": lambda root: root.put_apart("c", b"old"),
+    "move": lambda root: root.move("a", "c"),
+    "move_new": lambda root: root.move_new("a", "c"),
+    "remove": lambda root: root.remove("a"),
+    "remove_many": lambda root: root.remove_many(["a"]),
+    "remove_tree": lambda root: root.remove_tree("folder"),
+    "remove_empty": lambda root: root.remove_empty("folder"),
+    "remove_temporaries": lambda root: root.remove_temporaries(),
+}
+HARMLESS = {"sweep", "flush"}
+
+
+@pytest.mark.parametrize("url", ["", "memory://fenced"])
+def test_whoever_lost_the_lease_writes_and_removes_nothing(tmp_path: Path, url: str) -> None:
+    assert WRITES.keys() | HARMLESS == {name for name in vars(Root) if not name.startswith("_")}
+    place = url or tmp_path
+    old = held(place)
     old.put("a", b"old")
     kept: JobRoot = pickle.loads(pickle.dumps(old))  # a worker elsewhere
     kept.put("b", b"old")
-    release(Root(tmp_path), "run")
-    new = held(tmp_path, "another")
+    release(Root(place), "run")
+    new = held(place, "another")
     new.put("a", b"new")
+    half = new.path(f"folder/{TEMPORARY_PREFIX}half")
+    new.filesystem.makedirs(new.path("folder/empty"))
+    new.filesystem.pipe_file(half, b"of the other run")
     for stale in (old, kept):
-        for write in (
-            lambda root: root.put("a", b"old"),
-            lambda root: root.put_json("c", 1),
-            lambda root: root.put_stamped("a", b"old"),
-            lambda root: root.remove("a"),
-            lambda root: root.remove_tree("_work"),
-            lambda root: root.remove_many(["a"]),
-        ):
+        for write in WRITES.values():
             with pytest.raises(LeaseLostError, match="belongs to run another"):
                 write(stale)
         assert stale.get("a") == b"new"  # reading is nobody's harm
+    assert new.filesystem.exists(half)
+    assert new.holds("folder/empty")
     new.release()
     with pytest.raises(LeaseLostError, match="its lease is gone"):
         new.put("a", b"late")
-    assert Root(tmp_path).list() == ["a", "b"]
+    assert Root(place).list() == ["a", "b"]
+    Root(place).remove_tree()
 
 
 def test_workers_put_heartbeats_while_they_write_and_no_two_of_a_group_at_once(

@@ -230,10 +230,18 @@ class JobRoot(Root):
     sha256 = _retried(Root.sha256)
     size = _retried(Root.size)
     sizes = _retried(Root.sizes)
+    put_file = _retried(Root.put_file, fenced=True)
+    put_link = _retried(Root.put_link, fenced=True)
     put_new = _retried(Root.put_new, fenced=True)
+    put_new_file = _retried(Root.put_new_file, fenced=True)
+    put_apart = _retried(Root.put_apart, fenced=True)
+    move = _retried(Root.move, fenced=True)
+    move_new = _retried(Root.move_new, fenced=True)
     remove = _retried(Root.remove, fenced=True)
     remove_many = _retried(Root.remove_many, fenced=True)
     remove_tree = _retried(Root.remove_tree, fenced=True)
+    remove_empty = _retried(Root.remove_empty, fenced=True)
+    remove_temporaries = _retried(Root.remove_temporaries, fenced=True)
 
     def release(self) -> None:
         """Give the lease back: the run's last write."""
