@@ -14,6 +14,7 @@ from deploy.cluster.processes import worker_environment
 from pipeline.jobs.embed_job import EmbedCorpus, EmbedJob, open_job
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.beam_options import pipeline_options
+from tests.pipeline.support import graph_of
 
 WORD = "Zyzzyvagerund"  # stands in every sentence of the corpus
 N_SHARDS, SHARD_BYTES = 13, 64 * 5 * 16 * 2  # of the states of one shard: rows, states, channels, float16
@@ -60,10 +61,7 @@ def test_no_edge_of_the_graph_carries_text_or_vectors(job: EmbedJob, crossed: li
 
 
 def test_one_transform_of_the_graph_embeds_and_all_share_one_environment(job: EmbedJob) -> None:
-    assert job.settings is not None
-    pipeline = beam.Pipeline(options=pipeline_options([]))
-    _ = pipeline | EmbedCorpus(job.settings)
-    graph = pipeline.to_runner_api().components
+    graph = graph_of(job).components
     pardos = [t for t in graph.transforms.values() if t.spec.urn == common_urns.primitives.PAR_DO.urn]
     assert ["Shards/Embed" in t.unique_name for t in pardos].count(True) >= 1
     assert all(

@@ -1,8 +1,9 @@
-"""What the pipeline's tests share: hashes of a store's objects, a whole job on a cloud's server, the command as a process."""
+"""What the pipeline's tests share: hashes of a store's objects, a graph, a job on a cloud's server, the command as a process."""
 
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,12 +11,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import fsspec
 
 import elmo_store
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
+from pipeline.jobs.embed_job import EmbedCorpus, EmbedJob
 from pipeline.main import main
+from pipeline.runners.beam_options import pipeline_options
 
 
 def digests(store: Path) -> dict[str, str]:
@@ -29,6 +33,15 @@ def remote_digests(root: Root) -> dict[str, str]:
     """`digests` of a store anywhere."""
     names = [name for name in root.list() if name.split("/")[0] in ("sentences", "indexes", "states", "states.zarr", "rejects")]
     return {name: hashlib.sha256(root.get(name)).hexdigest() for name in names}
+
+
+def graph_of(job: EmbedJob) -> Any:
+    """The graph of an open job, which is not run: Beam removes a pipeline's temporary folder only when it has run."""
+    assert job.settings is not None
+    pipeline = beam.Pipeline(options=pipeline_options([]))
+    _ = pipeline | EmbedCorpus(job.settings)
+    shutil.rmtree(pipeline.local_tempdir)
+    return pipeline.to_runner_api()
 
 
 def check_a_job_from_and_to(

@@ -19,6 +19,7 @@ from pipeline.jobs.spec import EmbedOptions
 from pipeline.main import main
 from pipeline.runners.beam_options import pipeline_options
 from tests.pipeline.conftest import Command
+from tests.pipeline.support import graph_of
 from transforms.runtime.results import NAMESPACE
 from transforms.stages.embed import ShardWorker
 
@@ -108,11 +109,7 @@ def test_workers_log_a_line_a_call_and_the_screen_stays_quiet(
 
 def test_the_graph_holds_pointers_only_however_large_the_input(options: EmbedOptions, corpus: Path) -> None:
     def graph_bytes() -> int:
-        job = embed_job.open_job(options, pipeline_options([]))
-        assert job.settings is not None
-        pipeline = beam.Pipeline(options=pipeline_options([]))
-        _ = pipeline | EmbedCorpus(job.settings)
-        return len(pipeline.to_runner_api().SerializeToString())
+        return len(graph_of(embed_job.open_job(options, pipeline_options([]))).SerializeToString())
 
     small = graph_bytes()
     for number in range(200):

@@ -12,10 +12,12 @@ from elmo_store.storage.filesystems import resolved_options
 from elmo_store.storage.root import Root
 from pipeline.cli.arguments import json_object
 from pipeline.cli.exit_codes import Exit
-from pipeline.jobs.embed_job import EmbedCorpus
+from pipeline.jobs.embed_job import open_job
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.main import main
+from pipeline.runners.beam_options import pipeline_options
 from tests.pipeline.conftest import Command
+from tests.pipeline.support import graph_of
 
 SECRET = "hunter2-is-no-good-password"
 OPTIONS = f'{{"secret": "{SECRET}", "client_kwargs": {{"token": "{SECRET}"}}}}'
@@ -61,23 +63,14 @@ def test_a_secret_may_be_named_and_is_looked_up_where_it_is_used(
     assert root.filesystem.storage_options["secret"] == SECRET
     assert SECRET.encode() not in pickle.dumps(root)
     # The graph of a job
-    from apache_beam import Pipeline
-    from apache_beam.options.pipeline_options import PipelineOptions
-
-    from pipeline.jobs.embed_job import open_job
-
-    options = PipelineOptions(["--runner=FnApiRunner"])
     asked = EmbedOptions(
         (str(corpus),), str(tmp_path / "store"), model=str(tiny_model), storage_options=named, input_storage_options=named
     )
     assert SECRET not in repr(asked)
-    job = open_job(asked, options)
-    assert job.settings is not None
+    job = open_job(asked, pipeline_options([]))
     assert job.holder is not None
     with job.holder:
-        pipeline = Pipeline(options=options)
-        _ = pipeline | EmbedCorpus(job.settings)
-        graph = pipeline.to_runner_api().SerializeToString()
+        graph = graph_of(job).SerializeToString()
     assert SECRET.encode() not in graph
     assert b"ELMO_TEST_SECRET" in graph or SECRET not in repr(job)
     monkeypatch.delenv("ELMO_TEST_SECRET")
