@@ -46,6 +46,11 @@ class KeptField:
         kind = arrow_type(self.type)
         return pa.field(self.name, _list_of(kind) if self.per == TOKEN else kind)
 
+    @property
+    def asked(self) -> str:
+        """As it is asked for: NAME or NAME=COLUMN."""
+        return self.field if self.field == self.name else f"{self.field}={self.name}"
+
     def __str__(self) -> str:
         return f"{self.name} ({described(self.type)}{', one a token' if self.per == TOKEN else ''})"
 

@@ -18,7 +18,7 @@ from elmo_store.storage.process import scratch_folder
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import in_line
-from pipeline.jobs.spec import EmbedOptions, unused_options
+from pipeline.jobs.spec import EmbedOptions, unused_options, used_by
 from transforms.inputs.files import find_files
 from transforms.inputs.records import FileIdentity, InputError, ReadSettings, ReadTask, Split, Stream, WholeFile, split_as
 from transforms.readers.field_sample import find_fields
@@ -82,9 +82,10 @@ def _listed(options: EmbedOptions) -> Input:
 def _with_fields(source: Input, options: EmbedOptions) -> Input:
     """The input, its settings with the fields that are to be kept, whose types are told: a wrong guess must be seen."""
     names, every = options.kept_fields
-    if not names and not every:
+    fields = _fields_of_collection(options) if used_by("keep_fields", {split.format for split in source.splits}) else ()
+    if not fields and not names and not every:
         return source
-    fields = _fields_of_collection(options) or find_fields(
+    fields = fields or find_fields(
         source.readable_here(), source.settings, names, every=every, storage_options=source.storage_options
     )
     told = f"sentences keep {', '.join(map(str, fields)) or 'nothing: the sample has no other fields'}"
@@ -95,14 +96,14 @@ def _with_fields(source: Input, options: EmbedOptions) -> Input:
 
 
 def _fields_of_collection(options: EmbedOptions) -> tuple[KeptField, ...]:
-    """The fields of the collection that the job's store goes into, if they are those asked for: another sample may mislead."""
+    """The fields of the collection that the job's store goes into, unless others are asked for: another sample may mislead."""
     names, every = options.kept_fields
     version = None
     with suppress(StoreError, OSError, ValueError):  # told when the job is to begin
         version = newest(Root(options.into, options.storage_options)) if options.into else None
     fields = () if version is None else version.store.fields
     columns = {field.field: field.name for field in fields}
-    return fields if names.items() <= columns.items() and (every or len(names) == len(columns)) else ()
+    return fields if names.items() <= columns.items() and (every or len(names) in (0, len(columns))) else ()
 
 
 def _from_stdin(options: EmbedOptions, path: Path) -> Input:

@@ -133,6 +133,7 @@ def new_manifest(options: EmbedOptions, source: Input, model: LoadedModel) -> Ma
     states = chosen_states(options, weights.options)
     job = options.job_fields()
     job |= {name: value for name, value in read.to_dict().items() if name in job}  # the reader's defaults too
+    job["keep_fields"] = job["keep_fields"] or ",".join(field.asked for field in read.fields) or None  # the collection's
     job |= {"model": weights.fingerprint, "input": input_fingerprint(splits), "tokenizer": tokenizer}
     job |= {"states": ",".join(states), "cell": resolve_cell(options.device)}
     return Manifest(

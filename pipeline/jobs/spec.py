@@ -83,8 +83,8 @@ class EmbedOptions:
     )
     keep_fields: str | None = _option(
         "reading", "fields of JSON, CSV, Parquet, and columns of CoNLL (upos, head, …; 4 is the fourth), that sentences keep as "
-        "columns, each perhaps under another name; all = all that a sample has", unset="none", metavar="NAME[=COLUMN],…|all",
-        formats=(*_FIELDS, "conllu", "conll"), job=True,
+        "columns, each perhaps under another name; all = all that a sample has", unset="none; with --into, the collection's",
+        metavar="NAME[=COLUMN],…|all", formats=(*_FIELDS, "conllu", "conll"), job=True,
     )  # fmt: skip
     null_misfits: bool = _read(
         "with --keep-fields: a value that does not fit its column becomes null", False, "off, its record is refused",
@@ -326,7 +326,7 @@ def problems(options: EmbedOptions) -> Sequence[str]:
         problems.append(f"--states {options.states}: name one or more states, each once, such as x,fwd2,bwd2")
     if options.layout == "rows" and "zarr" not in options.forms:
         problems.append(NO_ROWS)
-    if options.null_misfits and not any(options.kept_fields):
+    if options.null_misfits and not any(options.kept_fields) and not options.into:
         problems.append("--null-misfits belongs to --keep-fields: leave it out, or name fields to keep")
     if options.input_format != "auto":
         problems += unused_options(options, [options.input_format])
@@ -345,14 +345,16 @@ def problems(options: EmbedOptions) -> Sequence[str]:
     return problems
 
 
+def used_by(name: str, formats: Iterable[str]) -> bool:
+    """Whether one of the input's ``formats`` uses the option of this field."""
+    return not set(EmbedOptions.__dataclass_fields__[name].metadata["formats"]).isdisjoint(formats)
+
+
 def unused_options(options: EmbedOptions, formats: Iterable[str]) -> list[str]:
     """A sentence for each option that was given and that none of the input's ``formats`` uses."""
     present = sorted(set(formats))
-    unused = [
-        option
-        for option in _marked("formats")
-        if getattr(options, option.name) not in (None, False) and not set(present) & set(option.metadata["formats"])
-    ]
+    given = [option for option in _marked("formats") if getattr(options, option.name) not in (None, False)]
+    unused = [option for option in given if not used_by(option.name, present)]
     return [
         f"{flag(option.name)} belongs to {', '.join(option.metadata['formats'])}; the input is {', '.join(present)}: leave it "
         "out, or say another --input-format"

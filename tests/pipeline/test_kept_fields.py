@@ -273,6 +273,14 @@ def test_what_is_kept_is_told_and_a_collection_s_types_are_those_of_what_comes_l
     assert "sentences keep n (float64)\n" in capsys.readouterr().err
     assert into("b.csv", "--keep-fields", "all", "--quiet", n="2") == Exit.COMPLETE  # a whole number by itself
     assert "sentences keep" not in capsys.readouterr().err
-    assert elmo_store.open(whole).sentences(columns=["n"]).to_pydict() == {"n": [0.5, 2.0]}
+    assert into("d.csv", "--null-misfits", n="x") == Exit.COMPLETE  # the collection's own fields without being asked for
+    assert "sentences keep n (float64)\n" in capsys.readouterr().err
+    assert elmo_store.open(whole).sentences(columns=["n"]).to_pydict() == {"n": [0.5, 2.0, None]}
+    same = ["embed", str(tmp_path / "d.csv"), "--into", whole, "--model", str(tiny_model), "--keep-fields", "n", "--null-misfits"]
+    assert main(same) == Exit.COMPLETE
+    assert len(elmo_store.open(whole)) == 3
+    (tmp_path / "e.txt").write_text("One.\n")
+    assert main(["embed", str(tmp_path / "e.txt"), "--into", whole, "--model", str(tiny_model)]) == Exit.REFUSED
+    assert "fields: ['n (float64)'] there, [] here" in capsys.readouterr().err
     assert into("c.csv", "--keep-fields", "n=m", "--quiet", n="3") != Exit.COMPLETE
     assert "['n (float64)'] there, ['m (int64)'] here" in capsys.readouterr().err
