@@ -314,7 +314,8 @@ def _sweep(holder: LeaseHolder, newest: Version, keep_versions: int) -> list[int
     gone = [number for number in older if not names[number] <= here]
     alive = here.union(*(names[number] for number in names if number not in gone))
     named = set().union(*(names[number] for number in gone))
-    for name in sorted(named - alive) + _left_behind(root, alive | named):
+    begun = [name for name, manifest in unversioned(root, alive | named).items() if COMPACTED in manifest.job]
+    for name in sorted(named - alive) + begun:
         holder.check()
         _remove_store(holder, name)
     for number in gone:
@@ -326,15 +327,14 @@ def _sweep(holder: LeaseHolder, newest: Version, keep_versions: int) -> list[int
     return gone
 
 
-def _left_behind(root: Root, named: Collection[str]) -> list[str]:
-    """Members that a compaction began and no version names."""
-    names = []
+def unversioned(root: Root, named: Collection[str]) -> dict[str, Manifest]:
+    """Name → manifest of members that commands began and no version has; ``named``: those that versions have."""
+    manifests = {}
     for name in root.names(layout.MEMBERS):
         if name not in named:
             with suppress(StoreError):
-                if COMPACTED in read_manifest(Root(root.url(layout.member(name)), root.storage_options)).job:
-                    names.append(name)
-    return names
+                manifests[name] = read_manifest(Root(root.url(layout.member(name)), root.storage_options))
+    return manifests
 
 
 def _remove_store(holder: LeaseHolder, name: str) -> None:

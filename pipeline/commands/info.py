@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -37,32 +38,41 @@ def _info(args: argparse.Namespace) -> int:
     from elmo_store.format import version as versions
     from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
+    from pipeline.progress.versions import unfinished, unfinished_lines
 
     root = Root(args.url, args.storage_options)
     locations.reach(root, "store")
     try:
         manifest = read_manifest(root)
     except StoreNotFoundError:
-        if not versions.numbers(root):
+        numbers = versions.numbers(root)
+        begun = unfinished(root, numbers)
+        if numbers:
+            return _of_collection(root, numbers, begun, as_json=args.json)
+        if not begun:
             raise
-        return _of_collection(root, as_json=args.json)
+        facts = {"url": str(root), "version": None, "unfinished": begun}
+        lines_ = [f"{root}: a collection without a version yet", *unfinished_lines(begun)]
+        print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(map(in_line, lines_)))
+        return Exit.INCOMPLETE
     facts = gather(root, manifest)
     print(json.dumps(facts, indent=2, ensure_ascii=False) if args.json else "\n".join(lines(root, manifest, facts)))
     return Exit.COMPLETE if manifest.complete else Exit.INCOMPLETE
 
 
-def _of_collection(root: "Root", *, as_json: bool) -> Exit:
+def _of_collection(root: "Root", numbers: Sequence[int], begun: Sequence[dict[str, Any]], *, as_json: bool) -> Exit:
     """The newest version as a store, and what the last ones changed."""
     from elmo_store.format import version as versions
     from pipeline.progress.summary import next_steps
-    from pipeline.progress.versions import described, history, history_lines
+    from pipeline.progress.versions import described, history, history_lines, unfinished_lines
 
-    every = [versions.read_version(root, number) for number in versions.numbers(root)[-VERSIONS_SHOWN:]]
+    every = [versions.read_version(root, number) for number in numbers[-VERSIONS_SHOWN:]]
     newest, facts = every[-1], history(every)
     manifest = newest.store
     if as_json:
         names = [member.name for member in newest.members]
         value = {"url": str(root), "version": newest.number, **manifest.to_json(), "members": names, "versions": facts}
+        value["unfinished"] = begun
         print(json.dumps(value, indent=2, ensure_ascii=False))
         return Exit.COMPLETE
     shown = [
@@ -71,6 +81,7 @@ def _of_collection(root: "Root", *, as_json: bool) -> Exit:
         f"states:      {', '.join(manifest.states)}; {manifest.channels} wide, {manifest.dtype}, {manifest.precision}",
         "versions:",
         *history_lines(facts),
+        *unfinished_lines(begun),
         "open it in Python:",
         *(f"    {line}" for line in next_steps(root, manifest)),
     ]

@@ -1,10 +1,18 @@
-"""What commands say of a collection's versions. Pure."""
+"""What commands say of a collection: its versions, and members that no version has yet."""
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
-from elmo_store.format.version import Version
+from elmo_store.collecting import unversioned
+from elmo_store.errors import StoreError
+from elmo_store.format import layout
+from elmo_store.format.manifest import read_inputs
+from elmo_store.format.markers import marked_shards
+from elmo_store.format.version import Version, read_version
+from elmo_store.storage import lease
+from elmo_store.storage.root import Root
 from pipeline.cli.terminal import in_line, quantity
 
 
@@ -49,3 +57,36 @@ def history_lines(facts: Sequence[dict[str, Any]]) -> list[str]:
         removed = f", bytes of {held:,} removed ones" if held else ""
         lines.append(f"  {one['version']:>4}  {one['written']}  {one['change']:<8}{members}, {sentences}{removed}")
     return lines
+
+
+def unfinished(root: Root, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    """What is known of members that commands began and no version has."""
+    named = {member.name for number in numbers[-1:] for member in read_version(root, number).members}
+    if set(root.names(layout.MEMBERS)) - named:
+        named |= {member.name for number in numbers[:-1] for member in read_version(root, number).members}
+    begun = []
+    for name, manifest in unversioned(root, named).items():
+        own = Root(root.url(layout.member(name)), root.storage_options)
+        files, writer = [], lease.read_lease(own)
+        with suppress(StoreError):  # its writing had just begun
+            files = [str(file["url"]) for file in read_inputs(own)]
+        begun.append({
+            "member": name,
+            "complete": manifest.complete,
+            "files": ", ".join(files[:1]) + (f" and {quantity(len(files) - 1, 'more file')}" if len(files) > 1 else ""),
+            "shards_done": len(marked_shards(own)),
+            "shards": manifest.counts and manifest.counts.shards,
+            "writer": writer and lease.described(writer),
+        })  # fmt: skip
+    return begun
+
+
+def unfinished_lines(begun: Sequence[dict[str, Any]]) -> list[str]:
+    """The same for people."""
+    lines = []
+    for one in begun:
+        done = f"{one['shards_done']:,} of {one['shards']:,} shards" if one["shards"] else "its input was still being read"
+        writer = f", {one['writer']}" if one["writer"] else ""
+        lines.append(f"  members/{one['member']}: of {one['files']}, {done}{writer}")
+    told = "unfinished members (the command that began one continues it; to give it up, remove its folder):"
+    return [told, *lines] if lines else []

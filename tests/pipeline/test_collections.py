@@ -15,7 +15,7 @@ from elmo_store.format import layout
 from elmo_store.format.markers import read_marker
 from elmo_store.reading.store import StoreReader
 from elmo_store.storage.root import Root
-from pipeline.cli.exit_codes import Exit
+from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.main import main
 from tests.pipeline.support import digests
 from tests.store.test_collection import check_same, opened
@@ -121,6 +121,48 @@ def test_a_job_that_can_t_be_a_member_is_refused_before_it_begins(
     for wrong in (("--overwrite",), ("--output", "x")):
         assert embed_into(name, tiny_model, first, *wrong) == Exit.BAD_USAGE
     assert main(["embed", first, "--output", str(tmp_path / "x"), "--no-reuse"]) == Exit.BAD_USAGE
+
+
+def test_a_job_that_was_given_up_is_told_and_blocks_nothing(
+    tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, name = write(tmp_path / "first.txt", lines_of(0, 20)), tmp_path / "below" / "all"
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"one\xff\ntwo\n")
+
+    def refuse(*_: Any) -> None:
+        raise CommandError(Exit.BAD_LOCATION, "no room")
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    for place in ("--into", "--output"):  # nothing written, nothing left
+        with monkeypatch.context() as patch:
+            patch.setattr("pipeline.jobs.embed_job.check_size", refuse)
+            assert main(["embed", first, place, str(name), "--model", str(tiny_model), "--quiet"]) == Exit.BAD_LOCATION
+        assert not name.parent.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.jobs.run.submit", stop)
+        assert embed_into(name, tiny_model, first) == Exit.INCOMPLETE
+    capsys.readouterr()
+    assert main(["info", str(name)]) == Exit.INCOMPLETE
+    (stopped,) = (name / layout.MEMBERS).iterdir()
+    assert f"members/{stopped.name}: of {first}, its input was still being read" in capsys.readouterr().out
+    assert embed_into(name, tiny_model, str(bad), "--max-reject-rate", "0") == Exit.BAD_LOCATION
+    assert embed_into(name, tiny_model, first, "--max-sentences", "3") == Exit.COMPLETE  # another one
+    with monkeypatch.context() as patch:  # complete, and no version has it
+        patch.setattr("elmo_store.format.version.publish", refuse)
+        assert embed_into(name, tiny_model, str(bad)) == Exit.BAD_LOCATION
+    capsys.readouterr()
+    assert main(["info", str(name), "--json"]) == Exit.COMPLETE
+    begun = json.loads(capsys.readouterr().out)["unfinished"]
+    assert {(one["files"], one["complete"]) for one in begun} == {(first, False), (str(bad), True)}
+    assert embed_into(name, tiny_model, first) == Exit.COMPLETE  # the same one
+    assert embed_into(name, tiny_model, str(bad)) == Exit.COMPLETE
+    capsys.readouterr()
+    assert main(["info", str(name)]) == Exit.COMPLETE
+    assert "unfinished" not in capsys.readouterr().out
+    assert len(opened(name).version.members) == 3
 
 
 def bytes_below(folder: Path) -> dict[str, bytes]:
