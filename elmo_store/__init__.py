@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from elmo_store import errors
     from elmo_store.embedded import EmbeddedSentence, embed
     from elmo_store.mixing.scalar_mix import ScalarMix
+    from elmo_store.reading.joined import concat
     from elmo_store.reading.row_cache import cached
     from elmo_store.reading.rows import Batch, Readable, Sentence
-    from elmo_store.reading.views import concat
     from elmo_store.store import Collection, Store, open
 
     __version__: str
@@ -29,9 +29,9 @@ __all__ = [
 _HOMES = {
     "embedded": ("EmbeddedSentence", "embed"),
     "mixing.scalar_mix": ("ScalarMix",),
+    "reading.joined": ("concat",),
     "reading.row_cache": ("cached",),
     "reading.rows": ("Batch", "Readable", "Sentence"),
-    "reading.views": ("concat",),
     "store": ("Collection", "Store", "open"),
 }
 

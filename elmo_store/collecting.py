@@ -136,7 +136,7 @@ def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
         if newest is None:
             raise StoreNotFoundError(f"no collection at {root}: is the location right?")
         store = CollectionReader(root, newest, newest.store.forms[0])
-        matches = store._matches(ids) if ids else []
+        matches = store.find_ids(ids) if ids else []
         numbers = np.unique(np.array([number for own in matches for number in own], np.int64))
         gone, missing = len(numbers), sum(not own for own in matches)
         if not gone:
@@ -153,7 +153,7 @@ def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
 
 def _without(version: Version, store: CollectionReader, numbers: Int64) -> list[Member]:
     """The members, with these sentences of the collection removed too."""
-    kept, spans = store.kept, store._spans(numbers)
+    kept, spans = store.kept, store.spans(numbers)
     run = np.searchsorted(kept.sentences, numbers, "right") - 1
     sentences = np.array(kept.own(numbers), np.int64)
     rows = spans[:, 0] - kept.rows[run] + kept.own_rows[run]
@@ -185,10 +185,10 @@ def _counts_of(store: StoreReader, numbers: Int64) -> Counts:
     tokens = cut = rejected = 0
     limit = WordLimit.of(store.manifest.model.options)
     for first in range(0, len(numbers), 1024):
-        records = store._records(numbers[first : first + 1024].tolist())
+        records = store.records(numbers[first : first + 1024].tolist())
         tokens += sum(len(record.tokens) for record in records)
         cut += sum(limit.n_truncated(record.tokens) for record in records)
-    spans = store._spans(numbers)
+    spans = store.spans(numbers)
     if store.manifest.sizes.rejected:
         wanted = set(numbers.tolist())
         rejected = sum(reject["sentence"] in wanted for held in store.held() for reject in rejects_of(held))
@@ -198,10 +198,9 @@ def _counts_of(store: StoreReader, numbers: Int64) -> Counts:
 def _indexed(root: Root) -> Manifest:
     """The manifest of a member that is complete, once it has its index by text."""
     manifest = read_manifest(root)
-    store = StoreReader(StoreRoot(root, manifest), manifest, manifest.forms[0])
     if not manifest.complete:
         raise StoreError(f"{root} is not complete: the command that writes it continues it")
-    text_index.ensure(store.root, manifest, store._now.sentences)
+    text_index.ensure(StoreRoot(root, manifest), manifest)
     if root.holds(LEASES):  # of a command that was killed at its very end
         with suppress(LeaseHeldError):
             LeaseHolder.take(root, uuid.uuid4().hex).end()

@@ -65,9 +65,8 @@ class Store(StoreReader):
 
         ``on_progress`` is called with the number of sentences done. Returns the index's facts.
         """
-        readers = self._now
-        facts = text_index.build(self.root, self.manifest, readers.sentences, on_progress)
-        readers.texts = text_index.TextIndex(self.root, self.manifest, readers.sentences)
+        facts = text_index.build(self.root, self.manifest, on_progress)
+        self._now.texts = text_index.TextIndex(self.root, self.manifest, self._now.sentences)
         return facts
 
     def slice(self, first: int = 0, stop: int | None = None) -> Selection[Self]:
@@ -128,7 +127,7 @@ class Collection(CollectionReader, Store):
     def index_texts(self, on_progress: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
         """`Store.index_texts` of each member that has no such index yet; returns the sum of their facts."""
         stores = [held.store for held in self.held()]
-        facts = [text_index.ensure(one.root, one.manifest, one._now.sentences, on_progress) for one in stores]
+        facts = [text_index.ensure(one.root, one.manifest, on_progress) for one in stores]
         return {name: sum(own[name] for own in facts) for name in ("sentences", "texts")}
 
     def to_xarray(self, **options: Any) -> "xarray.Dataset":
@@ -142,7 +141,7 @@ class Collection(CollectionReader, Store):
             stores[member].drop_vars("sentence_start").isel(row=slice(first, first + n_rows)) for member, first, n_rows in runs
         ]
         whole = xarray.concat(parts, "row") if parts else stores[0].drop_vars("sentence_start").isel(row=slice(0))
-        starts = self._spans(range(self.n_sentences))[:, 0] if self.n_sentences else np.zeros(0, np.int64)
+        starts = self.spans(range(self.n_sentences))[:, 0] if self.n_sentences else np.zeros(0, np.int64)
         return whole.assign(sentence_start=("sentence_edge", np.append(starts, self.n_rows)))
 
     def _opened(self, root: Root, manifest: Manifest) -> Store:

@@ -58,7 +58,7 @@ def readers(folder: Path, store: stores.Store, by_row: stores.Store) -> dict[str
 
     ``by_row``: a store of the same rows that has their states side by side.
     """
-    edges = [*store._spans(range(len(store)))[:, 0].tolist(), store.n_rows]
+    edges = [*store.spans(range(len(store)))[:, 0].tolist(), store.n_rows]
     shape = store.n_rows, len(store.states), store.channels
     path = folder / f"rows-{'x'.join(map(str, shape))}.bin"
     if not path.exists():

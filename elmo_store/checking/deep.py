@@ -130,9 +130,13 @@ def _field_faults(store: StoreReader, part: PartRange, where: str, lengths: npt.
 
 def _id_faults(store: StoreReader, ids: list[str], part: PartRange, where: str) -> Iterator[str]:
     """Each id must lead to its sentence, or to an earlier one of the same id."""
-    hits = [numbers[0] for numbers in store._find_all(ids)] if ids else []
-    other = [entry for entry in zip(ids, itertools.count(part.first_sentence), hits) if entry[1] != entry[2]]
-    earlier = store._records([hit for _, _, hit in other])
+    other = []
+    for number, (sentence_id, hits) in enumerate(zip(ids, store.find_ids(ids), strict=True), part.first_sentence):
+        if not hits:
+            yield f"{where}: sentence {number} has the id {sentence_id!r}, which leads to none"
+        elif hits[0] != number:
+            other.append((sentence_id, number, hits[0]))
+    earlier = store.records([hit for _, _, hit in other])
     for (sentence_id, number, hit), record in zip(other, earlier, strict=True):
         if hit > number or record.id != sentence_id:
             yield f"{where}: sentence {number} has the id {sentence_id!r}, which leads to sentence {hit}"
@@ -160,7 +164,7 @@ def _start_faults(store: StoreReader, chunk: int, parts: list[PartRange]) -> Ite
     first = chunk * m.sentence_chunk
     stop = min(first + m.sentence_chunk, m.sizes.sentences + 1)
     numbers = range(first, min(stop, m.sizes.sentences))
-    wanted = [record.first_row for record in store._records(numbers)]
+    wanted = [record.first_row for record in store.records(numbers)]
     if stop == m.sizes.sentences + 1:
         wanted.append(m.sizes.rows)
     where = store.root.url(layout.zarr_sentence_chunk(chunk))

@@ -117,7 +117,7 @@ def _put_member(file: BinaryIO, name: str, *content: bytes | memoryview) -> None
 
 def _write_safetensors(work: Work, path: str, sentences: range) -> None:
     """Written as it comes: the header, whose size is known before, is filled in last."""
-    spans = work.store._inner(work.store._spans(sentences))
+    spans = work.store.inner_spans(work.store.spans(sentences))
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(spans[:, 1] - spans[:, 0])])
     n_rows = int(offsets[-1])
     sizes = [8 * len(offsets), 8 * (n_rows + 1), n_rows * work.row_bytes]

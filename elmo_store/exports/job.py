@@ -197,7 +197,7 @@ def _have_made(work: Work, weights: tuple[WeightSet, ...], writing: Writing, wor
             if take_made(task, writing):
                 left.remove(task)
                 first, stop = task.sentences
-                work.on_progress(work.store._span(stop - 1)[1] - work.store._span(first)[0] if stop > first else 0)
+                work.on_progress(work.store[stop - 1].span[1] - work.store[first].first_row if stop > first else 0)
 
     if tasks:
         workers(tasks, take)

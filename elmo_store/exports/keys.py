@@ -13,7 +13,6 @@ from elmo_store.exports.formats import Settings
 from elmo_store.reading.sentences import SentenceRecord
 from elmo_store.reading.store import StoreReader
 
-RECORDS_AT_ONCE = 1024
 NUMBERED = re.compile(r"(.+)[:/](0|[1-9][0-9]*)", re.DOTALL)
 REMEDY = "embed the text with ids DOCUMENT:0, DOCUMENT:1, …, or take the files as documents (--documents source)"
 Documents = Mapping[str, Mapping[int, int]]  # document → number in it → sentence; documents in the order of the store
@@ -27,19 +26,14 @@ def keys_of(store: StoreReader, settings: Settings) -> list[str | None]:
     """
     keys: list[str | None] = [None] * store.n_sentences
     if settings.sentence_keys:
-        for record in _records(store):
+        for record in (sentence.record for sentence in store.sentences()):
             keys[record.index] = record.text or None
     else:
         documents = _documents_of_files(store) if settings.documents == "source" else _documents_of_ids(store, settings)
         for sentence, key in _document_keys(documents, settings):
             keys[sentence] = key
-    check_paths(keys, lambda sentence: store._records([sentence])[0].id, exact=not settings.sentence_keys)
+    check_paths(keys, lambda sentence: store[sentence].id, exact=not settings.sentence_keys)
     return keys
-
-
-def _records(store: StoreReader) -> Iterator[SentenceRecord]:
-    for first in range(0, store.n_sentences, RECORDS_AT_ONCE):
-        yield from store._records(range(first, min(first + RECORDS_AT_ONCE, store.n_sentences)))
 
 
 def place_of(record: SentenceRecord, layout: str) -> tuple[str, int] | None:
@@ -57,7 +51,7 @@ def place_of(record: SentenceRecord, layout: str) -> tuple[str, int] | None:
 def _documents_of_ids(store: StoreReader, settings: Settings) -> Documents:
     documents: defaultdict[str, dict[int, int]] = defaultdict(dict)
     before = ""
-    for record in _records(store):
+    for record in (sentence.record for sentence in store.sentences()):
         place = place_of(record, settings.layout)
         if place is None:
             beside = f", as that of sentence {record.index - 1}, {before!r}, is" if before else ""
@@ -68,7 +62,7 @@ def _documents_of_ids(store: StoreReader, settings: Settings) -> Documents:
         other = documents[document].setdefault(number, record.index)
         if other != record.index:
             raise StoreError(
-                f"the ids {store._records([other])[0].id!r} and {record.id!r}, of sentences {other} and {record.index}, are both "
+                f"the ids {store[other].id!r} and {record.id!r}, of sentences {other} and {record.index}, are both "
                 f"sentence {number} of document {document!r}: {REMEDY}"
             )
         before = record.id
@@ -83,7 +77,7 @@ def _check_numbers(store: StoreReader, document: str, numbers: Mapping[int, int]
     if missing is None:
         return
     later = numbers[min(number for number in numbers if number > missing)]
-    record = store._records([later])[0]
+    record = store[later].record
     raise StoreError(
         f"document {document!r} has no sentence {missing} ({document}{record.id[len(document)]}{missing}), but {record.id!r} is "
         f"sentence {later} of the store: readers count a document's sentences from 0 without a gap; {REMEDY}"
@@ -93,7 +87,7 @@ def _check_numbers(store: StoreReader, document: str, numbers: Mapping[int, int]
 def _documents_of_files(store: StoreReader) -> Documents:
     documents: defaultdict[str, dict[int, int]] = defaultdict(dict)
     last: dict[str, SentenceRecord] = {}
-    for record in _records(store):
+    for record in (sentence.record for sentence in store.sentences()):
         name = record.source.rpartition("/")[2]
         before = last.get(name)
         if before is not None and before.source != record.source:

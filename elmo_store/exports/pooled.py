@@ -56,7 +56,7 @@ def _units(work: Work, sentences: range) -> Iterator[_Units]:
         n = len(block.offsets) - 1
         starts, documents = np.arange(n), [("", "")]
         if by_document:
-            named = work.store._columns(range(block.first, block.first + n), ["source", "document"])
+            named = work.store.table(range(block.first, block.first + n), ["source", "document"])
             names = list(zip(named["source"].to_pylist(), named["document"].to_pylist(), strict=True))
             starts = np.array([i for i in range(n) if i == 0 or names[i] != names[i - 1]])
             documents = [names[i] for i in starts]
@@ -101,7 +101,7 @@ def _table(work: Work, units: _Units, schema: pa.Schema) -> pa.Table:
     }
     names = [name for name in schema.names if name not in own and name not in work.vectors.names]
     columns: dict[str, Any] = {name: pa.array(own[name]) for name in schema.names if name in own}
-    table = work.store._columns(units.first.tolist(), names)
+    table = work.store.table(units.first.tolist(), names)
     columns |= {name: table[name] for name in names}
     is_empty = units.pooled.n_rows == 0
     offsets = pa.array(np.cumsum([0, *np.where(is_empty, 0, work.vectors.width)]), pa.int32())

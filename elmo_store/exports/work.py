@@ -240,7 +240,7 @@ class Work:
             rows *= max(1, store.n_rows // max(1, store.n_sentences))
         edges = [0]
         while edges[-1] < store.n_sentences:
-            row = store._span(edges[-1])[0] + rows
+            row = store[edges[-1]].first_row + rows
             edge = store.n_sentences if row >= store.n_rows else max(edges[-1] + 1, store.sentence_at(row).index)
             edges.append(self._next_document(edge) if self.settings.per == "document" else edge)
         ranges = [range(first, stop) for first, stop in pairwise(edges)] or [range(0)]
@@ -252,7 +252,7 @@ class Work:
         of_last: tuple[str, str] | None = None
         for first in range(sentence - 1, self.store.n_sentences, MOST_SENTENCES):
             numbers = range(first, min(first + MOST_SENTENCES, self.store.n_sentences))
-            table = self.store._columns(numbers, ["source", "document"])
+            table = self.store.table(numbers, ["source", "document"])
             for number, source, document in zip(numbers, *(table[name].to_pylist() for name in table.column_names), strict=True):
                 if of_last is not None and (source, document) != of_last:
                     return number
@@ -281,8 +281,8 @@ class Work:
             values = buffers[0][:n_numbers].reshape(shape)
             vectors.fill(batch.states, values.transpose([axes.index(axis) for axis in "knd"]))
             numbers = range(batch.numbers[0], batch.numbers[-1] + 1)
-            records = store._records(numbers) if text else []
-            kept = store._columns(numbers, list(store.fields)) if fields else None
+            records = store.records(numbers) if text else []
+            kept = store.table(numbers, list(store.fields)) if fields else None
             yield Block(numbers.start, batch.offsets, records, values, axes, kept)
 
 

@@ -57,7 +57,7 @@ def field_groups(store: StoreReader, blocks: Sequence[int], n_groups: int = 12) 
 def values_at(store: StoreReader, name: str, sentence: Sequence[int], position: Sequence[int]) -> list[str]:
     """The field's value of each token: of its sentence, or its own. ``position``: of its row in the sentence, BOS counted."""
     numbers, place = np.unique(np.asarray(sentence, np.int64), return_inverse=True)
-    values, edge = store._columns(numbers.tolist(), [name])[name].to_pylist(), int(store.boundaries)
+    values, edge = store.table(numbers.tolist(), [name])[name].to_pylist(), int(store.boundaries)
     if store.fields[name].per != TOKEN:
         return [shown(values[at]) for at in place.tolist()]
     own = [values[at] or [] for at in place.tolist()]

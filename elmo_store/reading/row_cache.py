@@ -18,6 +18,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+import pyarrow as pa
 
 from elmo_store.errors import StoreError
 from elmo_store.format import layout
@@ -66,25 +67,39 @@ class CachedStore(StoreReader):
         """Those of the store itself."""
         return self.store.held()
 
+    @property
+    def columns(self) -> list[str]:
+        """Those of the store itself."""
+        return self.store.columns
+
     def _span(self, number: int) -> Span:
         return self.store._span(number)
 
-    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
-        return self.store._spans(numbers)
+    def spans(self, numbers: Sequence[int] | Int64) -> Int64:
+        """See `Readable.spans`."""
+        return self.store.spans(numbers)
 
-    def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
-        return self.store._records(numbers)
+    def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+        """See `Readable.records`."""
+        return self.store.records(numbers)
 
-    def _matches(self, ids: Sequence[str]) -> list[list[int]]:
-        return self.store._matches(ids)
+    def table(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """See `Readable.table`."""
+        return self.store.table(numbers, columns)
 
-    def _find_hashes(self, pairs: UInt64) -> list[int | None]:
-        return self.store._find_hashes(pairs)
+    def find_ids(self, ids: Sequence[str]) -> list[list[int]]:
+        """Those of the store itself."""
+        return self.store.find_ids(ids)
+
+    def find_hashes(self, pairs: UInt64) -> list[int | None]:
+        """Those of the store itself."""
+        return self.store.find_hashes(pairs)
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         return self.store._tokens(first, stop)
 
-    def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
+    def read_spans(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
+        """See `Readable.read_spans`."""
         rows = self._read_as_kept(states, np.asarray(spans, np.int64))
         if not self.is_int8:
             return rows
@@ -92,7 +107,8 @@ class CachedStore(StoreReader):
         of_bytes = Int8Rows(rows[..., : self.channels].view(np.int8), scale)
         return of_bytes if raw else of_bytes.floats()
 
-    def _read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+    def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        """See `Readable.read_into`."""
         return False  # rows come from blocks of the folder
 
     def _read_as_kept(self, states: Sequence[int], spans: Int64) -> Array:
@@ -137,9 +153,9 @@ class CachedStore(StoreReader):
     def _fetch(self, states: Sequence[int], spans: Int64) -> Array:
         """Rows of the store itself, as they are kept."""
         if not self.is_int8:
-            rows: Array = self.store._read(states, spans)
+            rows: Array = self.store.read_spans(states, spans)
             return rows
-        values, scale = self.store._read(states, spans, raw=True)
+        values, scale = self.store.read_spans(states, spans, raw=True)
         scale_bytes = np.ascontiguousarray(scale, "<f4")[..., None].view(np.uint8)
         return np.concatenate([values.view(np.uint8), scale_bytes], axis=-1)
 

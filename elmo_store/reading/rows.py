@@ -73,7 +73,7 @@ class Sentence:
     def record(self) -> SentenceRecord:
         """Number, id, source, position, rows and tokens."""
         if self._record is None:
-            self._record = self._store._records([self.index])[0]
+            self._record = self._store.records([self.index])[0]
         return self._record
 
     @property
@@ -112,7 +112,7 @@ class Sentence:
         return int(self._columns(["document_sentence"])["document_sentence"])
 
     def _columns(self, names: Sequence[str]) -> dict[str, Any]:
-        values: dict[str, Any] = self._store._columns([self.index], names).to_pylist()[0] if names else {}
+        values: dict[str, Any] = self._store.table([self.index], names).to_pylist()[0] if names else {}
         return values
 
     def read(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Array:
@@ -121,15 +121,16 @@ class Sentence:
         ``boundaries=False`` leaves out the rows of BOS and EOS, where the store has them.
         """
         store = self._store
-        rows: Array = store._read(store.state_indices(states), [self.span if boundaries else store.without_boundaries(self.span)])
+        span = self.span if boundaries else store.without_boundaries(self.span)
+        rows: Array = store.read_spans(store.state_indices(states), [span])
         return rows
 
     def read_raw(self, states: Sequence[str] | str | None = None, *, boundaries: bool = True) -> Int8Rows:
         """`read` of an int8 store, as it stores them: whole numbers and their scales. StoreError of another store."""
         store = self._store
-        store._check_raw()
+        store.check_raw()
         span = self.span if boundaries else store.without_boundaries(self.span)
-        rows: Int8Rows = store._read(store.state_indices(states), [span], raw=True)
+        rows: Int8Rows = store.read_spans(store.state_indices(states), [span], raw=True)
         return rows
 
     def __getitem__(self, state: str) -> Array:
@@ -219,21 +220,21 @@ class Readable(ABC):
     fields: Mapping[str, KeptField]  # what sentences keep of their records' fields, by column
 
     @abstractmethod
-    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
-        """Rows of each sentence, first and the one after the last: [n, 2]. SentenceNotFoundError."""
+    def spans(self, numbers: Sequence[int] | Int64) -> Int64:
+        """Rows of each sentence, first and the one after the last: int64 [n, 2]. SentenceNotFoundError."""
 
     def _span(self, number: int) -> Span:
         """Rows of one sentence. SentenceNotFoundError."""
-        first, stop = self._spans([number])[0].tolist()
+        first, stop = self.spans([number])[0].tolist()
         return first, stop
 
     @abstractmethod
-    def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+    def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
         """Everything about each sentence. SentenceNotFoundError."""
 
     @abstractmethod
-    def _columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
-        """These columns of the table of sentences, in the order of ``numbers``. SentenceNotFoundError, StoreError."""
+    def table(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """These columns of ``sentences/``, a row a sentence, in the order of ``numbers``. SentenceNotFoundError, StoreError."""
 
     @abstractmethod
     def _find(self, ids: Sequence[str]) -> list[int]:
@@ -244,20 +245,20 @@ class Readable(ABC):
         """Number of the first sentence that has each text, None without one."""
 
     @abstractmethod
-    def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
-        """Rows of the states with these indices, one of the spans [n, 2] after the other: [rows, len(states), channels].
+    def read_spans(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
+        """Rows of the states at these places of `states`, span after span [n, 2]: [rows, len(states), channels].
 
         ``raw``: of what is stored in 8 bits, `Int8Rows`. ``empty`` may be asked for the array that they are read into.
         """
 
-    def _read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+    def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
         """Put rows of the spans [n, 2], each within one sentence and none of them empty, into places of ``out``.
 
-        See `RowReader.read_into`. Where it is False, ``out`` may hold anything.
+        See `elmo_store.forms.runs.RowReader.read_into`. Where it is False, ``out`` may hold anything.
         """
         return False
 
-    def _check_raw(self, raw: bool = True) -> None:
+    def check_raw(self, raw: bool = True) -> None:
         """StoreError if ``raw`` rows are wanted of what is not stored in 8 bits."""
         if raw and not self.is_int8:
             raise StoreError(f"{self.url} holds {self.dtype}, no int8 with scales: read its numbers as they are")
@@ -295,7 +296,7 @@ class Readable(ABC):
         chosen = _chosen(key, self.n_sentences, "sentence", self.url)
         if isinstance(chosen, int):
             return self.sentence(chosen)
-        return self._sentences(chosen, self._spans(chosen))
+        return self._sentences(chosen, self.spans(chosen))
 
     def _sentences(self, numbers: Sequence[int], spans: Int64) -> list[Sentence]:
         return [Sentence(self, number, (first, stop)) for number, (first, stop) in zip(numbers, spans.tolist(), strict=True)]
@@ -350,11 +351,11 @@ class Readable(ABC):
         if columns is None:
             return self._each_sentence(max(first, 0), last)
         starts = range(max(first, 0), last, COLUMNS_AT_ONCE) or (0,)
-        return pa.concat_tables(self._columns(range(start, min(start + COLUMNS_AT_ONCE, last)), columns) for start in starts)
+        return pa.concat_tables(self.table(range(start, min(start + COLUMNS_AT_ONCE, last)), columns) for start in starts)
 
     def _each_sentence(self, first: int, stop: int) -> Iterator[Sentence]:
         for start in range(first, stop, 1024):
-            for record in self._records(range(start, min(start + 1024, stop))):
+            for record in self.records(range(start, min(start + 1024, stop))):
                 yield Sentence(self, record.index, (record.first_row, record.first_row + record.n_rows), record)
 
     def state_indices(self, states: Sequence[str] | str | None = None) -> Sequence[int]:
@@ -391,17 +392,17 @@ class Readable(ABC):
 
         ``read_raw(…).floats()`` is what `read` gives. Raises what `read` does; StoreError of a store in another dtype.
         """
-        self._check_raw()
+        self.check_raw()
         return self._read_rows(states, rows, raw=True)
 
     def _read_rows(self, states: Sequence[str] | str | None, rows: Rows | None, raw: bool) -> Any:
         indices = self.state_indices(states)
         chosen = range(self.n_rows) if rows is None else _chosen(rows, self.n_rows, "row", self.url)
         if isinstance(chosen, int):
-            return self._read(indices, [(chosen, chosen + 1)], raw)[0]
+            return self.read_spans(indices, [(chosen, chosen + 1)], raw)[0]
         if isinstance(chosen, range) and chosen.step < 0:
-            return self._read(indices, _row_spans(chosen[::-1]), raw)[::-1]
-        return self._read(indices, _row_spans(chosen), raw)
+            return self.read_spans(indices, _row_spans(chosen[::-1]), raw)[::-1]
+        return self.read_spans(indices, _row_spans(chosen), raw)
 
     def tokens(self, rows: slice | None = None) -> list[str]:
         """The token of each row; with boundaries "<S>" and "</S>" for BOS and EOS."""
@@ -427,10 +428,10 @@ class Readable(ABC):
         if (numbers is None) == (ids is None):
             raise TypeError("give the sentences' numbers, or ids=…, and not both")
         wanted = self._find(list(ids)) if ids is not None else np.asarray(numbers, np.int64).tolist()
-        spans = self._spans(wanted)
-        kept = spans if boundaries else self._inner(spans)
-        self._check_raw(raw)
-        rows = self._read(self.state_indices(states), kept, raw)
+        spans = self.spans(wanted)
+        kept = spans if boundaries else self.inner_spans(spans)
+        self.check_raw(raw)
+        rows = self.read_spans(self.state_indices(states), kept, raw)
         return Batch(self, wanted, spans, offsets_of(kept), *(rows if raw else (rows,)))
 
     def batches(
@@ -454,21 +455,21 @@ class Readable(ABC):
         first = max(first, 0)
         if first >= last:
             return
-        self._check_raw(raw)
+        self.check_raw(raw)
         indices = self.state_indices(states)
         most_rows = BLOCK_BYTES // max(1, len(indices) * self.channels * self.dtype.itemsize)
 
         def read(start: int, end: int, empty: Empty) -> Any:
-            return self._read(indices, [(start, end)], raw, empty)
+            return self.read_spans(indices, [(start, end)], raw, empty)
 
-        for numbers, spans, rows in scan.batches(range(first, last), n_sentences, most_rows, self._spans, read):
+        for numbers, spans, rows in scan.batches(range(first, last), n_sentences, most_rows, self.spans, read):
             kept = spans
             if self.boundaries and not boundaries:
-                kept, base = self._inner(spans), int(spans[0, 0])
+                kept, base = self.inner_spans(spans), int(spans[0, 0])
                 rows = rows[np.concatenate([np.arange(a - base, b - base) for a, b in kept.tolist()])]
             yield Batch(self, numbers, spans, offsets_of(kept), *(rows if raw else (rows,)))
 
-    def _inner(self, spans: Int64) -> Int64:
+    def inner_spans(self, spans: Int64) -> Int64:
         """`without_boundaries` of each of the spans [n, 2]."""
         filled = spans[:, 1] > spans[:, 0]
         return spans + (filled[:, None] * np.array([1, -1]) if self.boundaries else 0)
@@ -480,7 +481,7 @@ def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt
     numbers: list[npt.NDArray[np.int64]] = [np.zeros(0, np.int64)]
     positions: list[npt.NDArray[np.int32]] = [np.zeros(0, np.int32)]
     if first < stop:
-        for record in store._records(range(store.sentence_at(first).index, store.sentence_at(stop - 1).index + 1)):
+        for record in store.records(range(store.sentence_at(first).index, store.sentence_at(stop - 1).index + 1)):
             lo, hi = max(first - record.first_row, 0), min(stop - record.first_row, record.n_rows)
             shown = [layout.BOS_TOKEN, *record.tokens, layout.EOS_TOKEN] if store.boundaries and record.n_rows else record.tokens
             tokens += shown[lo:hi]
@@ -490,7 +491,9 @@ def text_of_rows(store: Readable, first: int, stop: int) -> tuple[list[str], npt
 
 
 def the_one(where: str, sentence_id: str, numbers: Sequence[int]) -> int:
-    """The number of the sentence that has this id. AmbiguousIdError if they are several."""
+    """The number of the sentence that has this id. SentenceNotFoundError if there is none, AmbiguousIdError for several."""
+    if not numbers:
+        raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {where}")
     if len(numbers) > 1:
         raise AmbiguousIdError(where, sentence_id, numbers)
     return numbers[0]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from elmo_store.errors import SentenceNotFoundError, ShardMissingError
+from elmo_store.errors import ShardMissingError
 from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
@@ -117,43 +117,40 @@ class StoreReader(Readable):
     def _span(self, number: int) -> Span:
         return self._now.sentences.span(number)
 
-    def _spans(self, numbers: Sequence[int] | Int64) -> Int64:
+    def spans(self, numbers: Sequence[int] | Int64) -> Int64:
+        """See `Readable.spans`."""
         return self._now.sentences.rows(numbers)
 
-    def _records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+    def records(self, numbers: Sequence[int]) -> list[SentenceRecord]:
+        """See `Readable.records`."""
         return self._now.sentences.records(numbers)
 
-    def _columns(self, numbers: Sequence[int], names: Sequence[str]) -> pa.Table:
-        return self._now.sentences.columns(numbers, names)
+    def table(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
+        """See `Readable.table`."""
+        return self._now.sentences.columns(numbers, columns)
 
     def _find(self, ids: Sequence[str]) -> list[int]:
-        return [the_one(self.url, sentence_id, own) for sentence_id, own in zip(ids, self._find_all(ids), strict=True)]
+        return [the_one(self.url, sentence_id, own) for sentence_id, own in zip(ids, self.find_ids(ids), strict=True)]
 
-    def _find_all(self, ids: Sequence[str]) -> list[list[int]]:
-        """Numbers of all sentences that have each id, in order. SentenceNotFoundError naming the first id that none has."""
-        matches = self._matches(ids)
-        for sentence_id, numbers in zip(ids, matches, strict=True):
-            if not numbers:
-                raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
-        return matches
-
-    def _matches(self, ids: Sequence[str]) -> list[list[int]]:
-        """Numbers of all sentences that have each id, in order."""
+    def find_ids(self, ids: Sequence[str]) -> list[list[int]]:
+        """Numbers of all sentences that have each id, in order; none for one that no sentence has."""
         return self._now.sentences.find(ids)
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        return self._find_hashes(hash_texts(texts, cut_bytes(self.manifest))) if len(texts) else []
+        return self.find_hashes(hash_texts(texts, cut_bytes(self.manifest))) if len(texts) else []
 
-    def _find_hashes(self, pairs: UInt64) -> list[int | None]:
+    def find_hashes(self, pairs: UInt64) -> list[int | None]:
         """Number of the first sentence whose tokens have each hash [n, 2], None without one."""
         return self._now.texts.find(pairs)
 
-    def _read(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
+    def read_spans(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
+        """See `Readable.read_spans`."""
         if not self.manifest.complete:
             self._check_marked(spans)
         return self._now.rows.read(states, spans, empty, raw=raw)
 
-    def _read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+    def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
+        """See `Readable.read_into`."""
         if not self.manifest.complete:
             self._check_marked(spans)
         return self._now.rows.read_into(states, spans, places, out)

@@ -158,9 +158,7 @@ def check_size(sentences: int, where: str) -> None:
         )
 
 
-def build(
-    root: Root, manifest: Manifest, sentences: SentenceTable, on_progress: Callable[[int], None] = lambda done: None
-) -> dict[str, Any]:
+def build(root: Root, manifest: Manifest, on_progress: Callable[[int], None] = lambda done: None) -> dict[str, Any]:
     """Write the index of a complete store, in place of one that is there; returns the facts that stand with it.
 
     ``on_progress``: called with the number of sentences hashed. Memory is bounded; on disk a sentence takes 24 bytes meanwhile.
@@ -179,7 +177,7 @@ def build(
         paths = [folder / str(bucket) for bucket in range(1 << bucket_bits)]
         with ExitStack() as open_files:
             files = [open_files.enter_context(path.open("wb")) for path in paths]
-            for first, tokens in sentences.token_lists():
+            for first, tokens in SentenceTable(root, manifest).token_lists():
                 rows = _numbered(hash_tokens(tokens, cut), first)
                 bucket_of = ids.tables_of(rows[:, 0], bucket_bits)
                 for bucket, file in enumerate(files):
@@ -198,12 +196,10 @@ def build(
     return facts
 
 
-def ensure(
-    root: Root, manifest: Manifest, sentences: SentenceTable, on_progress: Callable[[int], None] = lambda done: None
-) -> Mapping[str, Any]:
+def ensure(root: Root, manifest: Manifest, on_progress: Callable[[int], None] = lambda done: None) -> Mapping[str, Any]:
     """The facts of a complete store's index, which is written if there is none. Errors as `build`'s."""
     record = read_record(root, layout.TEXT_INDEX, _identity(manifest), REMEDY)
-    return build(root, manifest, sentences, on_progress) if record is None else record.facts
+    return build(root, manifest, on_progress) if record is None else record.facts
 
 
 def _numbered(pairs: UInt64, first: int) -> UInt64:

@@ -239,7 +239,7 @@ def write_part_group(
     """
     last, size = group == n_part_groups(manifest) - 1, manifest.sentence_chunk
     numbers = range(group * PART_SENTENCES, min((group + 1) * PART_SENTENCES, view.n_sentences))
-    spans = view._spans(numbers)
+    spans = view.spans(numbers)
     entries = np.append(spans[:, 0], [view.n_rows] * last)
     chunks = range(numbers.start // size, -(-(numbers.start + len(entries)) // size))
     objects: list[tuple[str, bytes | bytearray]] = []
@@ -259,12 +259,12 @@ def write_part_group(
 
 
 def _sentences(view: Readable, numbers: range, more: Sequence[str]) -> pa.Table:
-    records = view._records(numbers)
+    records = view.records(numbers)
     columns = {name: [getattr(record, name) for record in records] for name in ("id", "source", "position", "first_row")}
     columns["sentence"] = [record.index for record in records]
     columns["n_tokens"] = [len(record.tokens) for record in records]
     columns["tokens"] = [record.tokens for record in records]
-    table, others = pa.table(columns, schema=layout.SENTENCES_SCHEMA), view._columns(numbers, more)
+    table, others = pa.table(columns, schema=layout.SENTENCES_SCHEMA), view.table(numbers, more)
     for name in more:
         table = table.append_column(others.field(name), others[name])
     return table

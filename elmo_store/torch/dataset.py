@@ -52,7 +52,7 @@ class SentenceDataset(Dataset[Item]):
         self.store: Readable = open_store(store) if isinstance(store, str) else store
         self.states = tuple(states) if states is not None else self.store.states
         self.text, self.fields, self.raw = text, tuple(fields), raw
-        self.store._check_raw(raw)
+        self.store.check_raw(raw)
         check_fields(self.store, self.fields)
         self.indices: Sequence[int] = range(len(self.store)) if indices is None else indices
 
@@ -63,24 +63,21 @@ class SentenceDataset(Dataset[Item]):
         return len(self.indices)
 
     def __getitem__(self, item: int) -> Item:
-        store, number = self.store, int(self.indices[item])
-        span = store._span(number)
-        rows = store._read(store.state_indices(self.states), [span], self.raw)
-        states, scale = rows if self.raw else (rows, None)
-        made = {"index": number, "states": torch.from_numpy(states)}
+        sentence = self.store.sentence(int(self.indices[item]))
+        states, scale = sentence.read_raw(self.states) if self.raw else (sentence.read(self.states), None)
+        made = {"index": sentence.index, "states": torch.from_numpy(states)}
         if scale is not None:
             made["scale"] = torch.from_numpy(scale)
         if self.text:
-            (record,) = store._records([number])
-            made |= {"id": record.id, "tokens": record.tokens}
+            made |= {"id": sentence.id, "tokens": sentence.tokens}
         if self.fields:
-            (made["fields"],) = read_fields(store, [number], [span[1] - span[0]], self.fields)
+            (made["fields"],) = read_fields(self.store, [sentence.index], [sentence.n_rows], self.fields)
         return made
 
     def __getitems__(self, items: Sequence[int]) -> MutableSequence[Item]:
         """The items of a batch, all of them read at once."""
         numbers = np.array([int(self.indices[item]) for item in items], np.int64)
-        sentences = np.column_stack([numbers, self.store._spans(numbers)])
+        sentences = np.column_stack([numbers, self.store.spans(numbers)])
         return PaddedItems(ReadBatches(self.store, [sentences], self.states, self.text, self.raw, fields=self.fields).batch(0))
 
 
@@ -107,13 +104,13 @@ class ReadBatches:
         numbers, spans = sentences[:, 0], sentences[:, 1:]
         sizes = np.array([len(own) for own in batches])
         self._batches, self._ends = batches, np.cumsum(sizes)
-        self._records = store._records(numbers.tolist()) if text else None
+        self._records = store.records(numbers.tolist()) if text else None
         lengths = (spans[:, 1] - spans[:, 0]).tolist()
         self._fields = read_fields(store, numbers.tolist(), lengths, fields) if fields else None
         self._padded = None if raw else read_padded(store, indices, spans, sizes, empty)
         if self._padded is None:
             _, once, place = np.unique(numbers, return_index=True, return_inverse=True)
-            rows: Any = store._read(indices, spans[once], raw, empty)
+            rows: Any = store.read_spans(indices, spans[once], raw, empty)
             self._rows: tuple[Array, Array | None] = (rows.values, rows.scale) if raw else (rows, None)
             self._firsts = np.split(offsets_of(spans[once])[place], self._ends[:-1])
 
@@ -160,7 +157,7 @@ def read_padded(store: Readable, states: Sequence[int], spans: Int64, sizes: Int
     order = np.argsort(spans[:, 0])
     order = order[lengths[order] > 0]
     out = empty((int(part_rows.sum()) * parts, *row), store.dtype)
-    if not store._read_into(states, spans[order], Places(first[order], step[order]), out):
+    if not store.read_into(states, spans[order], Places(first[order], step[order]), out):
         return None
     behind = most - lengths
     zeros = np.arange(behind.sum()) + np.repeat(first + lengths - (np.cumsum(behind) - behind), behind)

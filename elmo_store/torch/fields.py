@@ -28,7 +28,7 @@ def check_fields(store: Readable, names: Sequence[str]) -> None:
 def read_fields(store: Readable, numbers: Sequence[int], lengths: Sequence[int], names: Sequence[str]) -> list[Values]:
     """The fields of each sentence. Numbers are tensors: of a sentence [], of its tokens as long as its rows, ``lengths``."""
     made: list[Values] = [{} for _ in numbers]
-    table = store._columns(numbers, names)
+    table = store.table(numbers, names)
     for name in names:
         field = store.fields[name]
         for item, value, n_rows in zip(made, table[name].to_pylist(), lengths, strict=True):

@@ -103,7 +103,7 @@ class SentenceStream(IterableDataset[Item]):
         self.store: Readable = open_store(store) if isinstance(store, str) else store
         self.states = tuple(states) if states is not None else self.store.states
         self.store.state_indices(self.states)
-        self.store._check_raw(raw)
+        self.store.check_raw(raw)
         check_fields(self.store, fields)
         self.text, self.fields, self.raw = text, tuple(fields), raw
         self.shuffle, self.seed, self.bucket, self.uneven = shuffle, seed, bucket, uneven
@@ -201,7 +201,7 @@ class SentenceStream(IterableDataset[Item]):
         own = order.share(order.share(runs, rank, ranks, self.uneven), worker, workers, "keep")
         random = order.generator(self.seed, epoch, 1 + rank, worker) if self.shuffle else None
         for numbers in order.pools(own, self.pool_sentences):
-            spans = self.store._spans(numbers)
+            spans = self.store.spans(numbers)
             batches = order.batches(
                 np.column_stack([numbers, spans]), spans[:, 1] - spans[:, 0], random,
                 sentences=self.batch_sentences, rows=self.batch_rows, bucket=self.bucket,
@@ -218,7 +218,7 @@ class SentenceStream(IterableDataset[Item]):
             n, shards = len(self.store), max(1, -(-self.store.n_rows // shard_rows))
             counts = np.zeros(shards, np.int64)
             for start in range(0, n, SPANS_AT_ONCE):
-                firsts = self.store._spans(range(start, min(n, start + SPANS_AT_ONCE)))[:, 0]
+                firsts = self.store.spans(range(start, min(n, start + SPANS_AT_ONCE)))[:, 0]
                 counts += np.bincount(np.minimum(firsts // shard_rows, shards - 1), minlength=shards)
             self._edges = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         return self._edges

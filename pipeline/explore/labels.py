@@ -102,7 +102,7 @@ def _sentences(kind: str, cells: Sequence[str], where: Sequence[str], store: Sto
     ids = list(dict.fromkeys(cells))
     for first in range(0, len(ids), IDS_AT_ONCE):
         few = ids[first : first + IDS_AT_ONCE]
-        known.update(zip(few, store._matches(few), strict=True))
+        known.update(zip(few, store.find_ids(few), strict=True))
     for cell, line in zip(cells, where, strict=True):
         if len(known[cell]) != 1:
             many = f"{len(known[cell])} sentences have the id {cell[:80]!r}: name them by number, in a column sentence"
@@ -112,7 +112,7 @@ def _sentences(kind: str, cells: Sequence[str], where: Sequence[str], store: Sto
 
 def _tokens(sentence: Int, cells: Sequence[str], where: Sequence[str], store: Store) -> Int:
     numbers, place = np.unique(sentence, return_inverse=True)
-    lengths = store._columns(numbers.tolist(), ["n_tokens"])["n_tokens"].to_numpy()
+    lengths = store.table(numbers.tolist(), ["n_tokens"])["n_tokens"].to_numpy()
     return _whole(cells, lengths[place].tolist(), where, "a token's number in this sentence")
 
 

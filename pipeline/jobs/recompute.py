@@ -93,7 +93,7 @@ def _sample(store: Store, n_sentences: int, seed: int) -> list[int]:
     random = np.random.default_rng(seed)
     wanted = min(n_sentences, len(store))
     chosen = {int(n) for n in random.choice(len(store), wanted, replace=False)} if wanted else set()
-    spans = store._spans(sorted(chosen))
+    spans = store.spans(sorted(chosen))
     return [n for n, (first, stop) in zip(sorted(chosen), spans, strict=True) if stop > first]
 
 

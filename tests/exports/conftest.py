@@ -38,7 +38,7 @@ def make(url: Path, *, boundaries: bool = False, dtype: str = "float16", states:
         for i in range(len(SENTENCES))
     ]
     view = store.select(range(len(SENTENCES)))
-    view._records = lambda numbers: [text[n] for n in numbers]  # type: ignore[method-assign]
+    view.records = lambda numbers: [text[n] for n in numbers]  # type: ignore[method-assign]
     return view.write(str(url))
 
 

@@ -53,7 +53,7 @@ def store_of(tmp_path: Path) -> Make:
             )
             for i in range(len(ids))
         ]
-        view._records = lambda numbers: [records[n] for n in numbers]  # type: ignore[method-assign]
+        view.records = lambda numbers: [records[n] for n in numbers]  # type: ignore[method-assign]
         return view.write(str(tmp_path / "store"))
 
     return make

@@ -185,7 +185,7 @@ def test_a_collection_keeps_them_and_its_members_agree_in_them(folder: Path, tmp
     assert whole.fields == store.fields
     numbers = [2, 3, 0]
     table = pa.concat_tables([whole.sentences(columns=["id", "category"]).slice(number, 1) for number in numbers])
-    assert whole._columns(numbers, ["id", "category"]).equals(table)
+    assert whole.table(numbers, ["id", "category"]).equals(table)
     assert [sentence.fields["category"] for sentence in whole] == ["y", "x", None, "x"]
     places = whole.sentences(columns=["sentence", "first_row", "document_sentence"]).to_pydict()
     assert places == {"sentence": [0, 1, 2, 3], "first_row": [0, 3, 6, 6], "document_sentence": [0, 0, 0, 1]}

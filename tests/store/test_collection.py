@@ -54,6 +54,9 @@ def check_same(store: Any, one: Any) -> None:
     np.testing.assert_array_equal(store.read(), one.read())
     assert store.tokens() == one.tokens()
     assert [s.record for s in store] == [s.record for s in one.sentences()]
+    columns = ["sentence", "id", "first_row", "n_tokens"]
+    assert store.sentences(columns=columns).to_pylist() == one.sentences(columns=columns).to_pylist()
+    assert store.table([2, 0, 2], columns).to_pylist() == one.table([2, 0, 2], columns).to_pylist()
     order = np.random.default_rng(0).permutation(store.n_sentences)
     ours, theirs = store.read_sentences(order), one.read_sentences(order)
     np.testing.assert_array_equal(ours.states, theirs.states)

@@ -162,13 +162,13 @@ def test_what_was_given_before_is_not_read_again(written: Written, monkeypatch: 
         next(batches)
     state = stream.state_dict()
     asked: list[int] = []
-    real = elmo_store.Store._read_into
+    real = elmo_store.Store.read_into
 
     def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64], *more: Any) -> bool:
         asked.append(int(np.diff(spans).sum()))
         return real(self, states, spans, *more)
 
-    monkeypatch.setattr(elmo_store.Store, "_read_into", counting)
+    monkeypatch.setattr(elmo_store.Store, "read_into", counting)
     resumed = stream_of(written, text=False, prefetch=0)
     resumed.load_state_dict(state)
     numbers = seen(resumed)
@@ -300,13 +300,13 @@ def test_a_state_that_there_is_not(written: Written) -> None:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Rows that were asked of a store itself."""
     asked: list[int] = []
-    real = elmo_store.Store._read
+    real = elmo_store.Store.read_spans
 
     def counting(self: elmo_store.Store, states: Sequence[int], spans: npt.NDArray[np.int64], *more: Any, **named: Any) -> Any:
         asked.append(int(np.diff(spans).sum()))
         return real(self, states, spans, *more, **named)
 
-    monkeypatch.setattr(elmo_store.Store, "_read", counting)
+    monkeypatch.setattr(elmo_store.Store, "read_spans", counting)
     monkeypatch.setattr(row_cache, "BLOCK_ROWS", 64)
     return asked
 

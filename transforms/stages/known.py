@@ -68,16 +68,16 @@ class KnownSentences:
         first = np.concatenate([excerpt.first for excerpt in text.excerpts])
         stop = np.concatenate([excerpt.stop for excerpt in text.excerpts])
         pairs = np.concatenate([hash_tokens(_lists(excerpt), self._cut) for excerpt in text.excerpts])
-        found = np.array([-1 if number is None else number for number in self._store._find_hashes(pairs)], np.int64)
+        found = np.array([-1 if number is None else number for number in self._store.find_hashes(pairs)], np.int64)
         known = np.flatnonzero(found >= 0)
         if not len(known):
             return text
-        spans = self._store._spans(found[known])
+        spans = self._store.spans(found[known])
         wanted = sentence_rows(lengths[known], self._manifest.boundaries)
         if not np.array_equal(spans[:, 1] - spans[:, 0], wanted):
             raise ValueError(f"the collection {self._store.url} has other rows for the same tokens: verify it")
         own = np.stack([spans[:, 0] + first[known], spans[:, 0] + stop[known]], axis=1)
-        rows = self._store._read(range(len(self._manifest.states)), own, self._manifest.is_int8)
+        rows = self._store.read_spans(range(len(self._manifest.states)), own, self._manifest.is_int8)
         is_known = np.zeros(len(lengths), bool)
         is_known[known] = True
         whole = int((first[known] == 0).sum())  # a sentence that goes on in the next shard is counted once
