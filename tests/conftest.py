@@ -44,6 +44,17 @@ def shared_dir() -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def one_thread() -> Iterator[None]:
+    """PyTorch on one thread, for products so small that several wait for each other, and additions in one order."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture
 def interpreted(repo_dir: Path) -> Callable[[str], str]:
     """Runs a program with Triton's kernels interpreted, in a process of its own, since Triton asks once; what it printed."""

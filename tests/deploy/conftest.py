@@ -86,8 +86,11 @@ def ran(arguments: Sequence[str], timeout: float = 240) -> "subprocess.Completed
 @pytest.fixture(scope="session")
 def local_bytes(embed_arguments: Arguments, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """SHA-256 of everything that the local run writes, by path."""
-    output = tmp_path_factory.mktemp("local") / "store"
-    done = ran(embed_arguments(output))
+    return bytes_of(embed_arguments, tmp_path_factory.mktemp("local") / "store")
+
+
+def bytes_of(arguments: Arguments, output: Path) -> dict[str, str]:
+    done = ran(arguments(output))
     assert done.returncode == Exit.COMPLETE, done.stderr
     return digests(output)
 
@@ -95,10 +98,7 @@ def local_bytes(embed_arguments: Arguments, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="session")
 def long_bytes(long_arguments: Arguments, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """`local_bytes` of the long job."""
-    output = tmp_path_factory.mktemp("local") / "long"
-    done = ran(long_arguments(output))
-    assert done.returncode == Exit.COMPLETE, done.stderr
-    return digests(output)
+    return bytes_of(long_arguments, tmp_path_factory.mktemp("local") / "long")
 
 
 @pytest.fixture(scope="session")

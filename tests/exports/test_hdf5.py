@@ -180,22 +180,17 @@ def test_e2e_coref_by_document(store: Store, tmp_path: Path) -> None:
             assert np.array_equal(read[place, : len(expected)], expected)
 
 
-def test_lsgn_by_document(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "read", "place_of"), [
+    ("lsgn", lsgn, lambda document, i: f"{document.replace('/', ':')}/{i}"),
+    ("dygie", dygie, lambda document, i: f"{document}_{i}"),
+])  # fmt: skip
+def test_a_dataset_a_sentence_by_document(store: Store, tmp_path: Path, name: str, read: Any, place_of: Any) -> None:
     path = tmp_path / "out.hdf5"
-    export(store, path, "lsgn")
+    export(store, path, name)
     for document, numbers in DOCUMENTS.items():
         for place, number in enumerate(numbers):
-            assert np.array_equal(lsgn(path, document, place), layers(store, number).transpose(1, 2, 0))
-    assert datasets_of(path) == {f"{d.replace('/', ':')}/{i}" for d, numbers in DOCUMENTS.items() for i in range(len(numbers))}
-
-
-def test_dygie_by_document(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "out.hdf5"
-    export(store, path, "dygie")
-    for document, numbers in DOCUMENTS.items():
-        for place, number in enumerate(numbers):
-            assert np.array_equal(dygie(path, document, place), layers(store, number).transpose(1, 2, 0))
-    assert datasets_of(path) == {f"{d}_{i}" for d, numbers in DOCUMENTS.items() for i in range(len(numbers))}
+            assert np.array_equal(read(path, document, place), layers(store, number).transpose(1, 2, 0))
+    assert datasets_of(path) == {place_of(d, i) for d, numbers in DOCUMENTS.items() for i in range(len(numbers))}
 
 
 def test_elmoformanylangs_by_words(store: Store, tmp_path: Path) -> None:

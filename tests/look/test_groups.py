@@ -1,6 +1,5 @@
 """Kept fields in the explorer and the report: groups of sentences and tokens by their values."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from pipeline.explore.labels import LabelError, read_labels
 from pipeline.explore.service import Service
 from pipeline.main import main
 from pipeline.report.page import page
+from tests.pipeline.conftest import store_of_records
 
 RECORDS = [
     {"text": ["the", "bank", "lends"], "topic": "money", "tags": ["D", "N", "V"], "score": 0.5},
@@ -24,11 +24,7 @@ RECORDS = [
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "boundaries"])
 def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> elmo_store.Store:
-    folder = tmp_path_factory.mktemp("groups")
-    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    command = ["embed", str(folder / "a.jsonl"), "--output", str(folder / "store"), "--model", str(tiny_model), "--quiet"]
-    assert main([*command, "--keep-fields", "all", *(["--boundaries"] if request.param else [])]) == 0
-    return elmo_store.open(folder / "store")
+    return store_of_records(tmp_path_factory.mktemp("groups"), RECORDS, tiny_model, *["--boundaries"] * request.param)
 
 
 def test_a_report_has_a_table_of_each_field_s_groups(store: elmo_store.Store) -> None:

@@ -8,7 +8,7 @@ import pytest
 from model.files.registry import SMALL_OPTIONS, random_weights
 from model.files.weights import BiLMWeights
 from model.options import BiLMOptions
-from tests.model.reference import ReferenceBiLM
+from tests.model.reference import ReferenceBiLM, reference_of
 
 
 @pytest.fixture(scope="session")
@@ -27,9 +27,7 @@ def tiny(tiny_options: BiLMOptions) -> BiLMWeights:
 
 @pytest.fixture(scope="session")
 def tiny_reference(tiny: BiLMWeights, tmp_path_factory: pytest.TempPathFactory) -> ReferenceBiLM:
-    folder: Path = tmp_path_factory.mktemp("tiny")
-    tiny.save_hdf5(folder)
-    return ReferenceBiLM(folder / "options.json", folder / "weights.hdf5")
+    return reference_of(tiny, tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="session")

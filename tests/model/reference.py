@@ -14,6 +14,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
+from model.files.weights import BiLMWeights
+
 Array = npt.NDArray[np.float64]
 State = tuple[Array, Array]  # h [L, p], c [L, d] of one direction
 
@@ -135,3 +137,9 @@ def _relu(z: Array) -> Array:
 
 def _clip(z: Array, bound: float | None) -> Array:
     return z if bound is None else np.clip(z, -bound, bound)
+
+
+def reference_of(weights: BiLMWeights, folder: Path) -> ReferenceBiLM:
+    """Of these weights, by way of files in ``folder``."""
+    weights.save_hdf5(folder)
+    return ReferenceBiLM(folder / "options.json", folder / "weights.hdf5")

@@ -15,7 +15,7 @@ from model.options import BiLMOptions
 from model.start_state import StartState
 from model.warm import compute_warm
 from tests.model.lanes import golden_lanes, golden_top_layers, plain_lane
-from tests.model.reference import ReferenceBiLM
+from tests.model.reference import ReferenceBiLM, reference_of
 
 SENTENCES = [
     ["The", "cat", "sat", "."],
@@ -84,7 +84,6 @@ def test_variants_of_the_options_agree_with_the_reference(
     tiny_options: BiLMOptions, change: dict[str, float | bool | int], tmp_path: Path
 ) -> None:
     weights = random_weights(replace(tiny_options, **change), seed=3)  # type: ignore[arg-type]
-    weights.save_hdf5(tmp_path)
-    reference = ReferenceBiLM(tmp_path / "options.json", tmp_path / "weights.hdf5")
+    reference = reference_of(weights, tmp_path)
     for words, states in zip(SENTENCES, plain_lane(weights, SENTENCES, dtype=torch.float64), strict=True):
         np.testing.assert_allclose(states.numpy(), reference.states(words), atol=1e-12)

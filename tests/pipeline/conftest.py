@@ -1,5 +1,6 @@
 """A model of 16 dimensions, a small corpus, and the command in this process."""
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,23 +8,14 @@ from typing import Any
 
 import pytest
 
+import elmo_store
+from benchmarks.shared.texts import SHAPES
+from elmo_store import Store
 from model.files.registry import random_weights
-from model.options import BiLMOptions
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 
-TINY = BiLMOptions(
-    cell_clip=3.0,
-    proj_clip=3.0,
-    use_skip_connections=True,
-    projection_dim=16,
-    dim=32,
-    n_layers=2,
-    activation="relu",
-    filters=((1, 8), (2, 8), (3, 16)),
-    n_highway=1,
-    char_embedding_dim=4,
-)
+TINY = SHAPES["tiny"]
 
 Command = Callable[..., int]
 
@@ -85,6 +77,14 @@ def embed_command(corpus: Path, tiny_model: Path) -> Command:
 def embed(corpus: Path, tiny_model: Path) -> Command:
     """`embed_command` of the test's own corpus."""
     return embed_command(corpus, tiny_model)
+
+
+def store_of_records(folder: Path, records: Sequence[object], model: Path, *options: str) -> Store:
+    """A store of JSON lines with all their fields."""
+    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    command = ["embed", str(folder / "a.jsonl"), "--output", str(folder / "store"), "--model", str(model), "--quiet"]
+    assert main([*command, "--keep-fields", "all", *options]) == Exit.COMPLETE
+    return elmo_store.open(folder / "store")
 
 
 @dataclass(frozen=True)

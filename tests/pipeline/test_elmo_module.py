@@ -2,7 +2,7 @@
 
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from tests.store.support import make_store
 WORDS = ["the", "cat", "sat", "on", "mat", ",", "naïve", "dogs", "ran", "東京", "</S>", "x" * 60, "it", "."]
 SENTENCES = [[WORDS[(i * 7 + j * j) % len(WORDS)] for j in range(1 + (i * 5) % 9)] for i in range(48)]
 Theirs = Callable[..., nn.Module]
+pytestmark = pytest.mark.usefixtures("one_thread")  # losses are compared: additions are made in one order
+
 Run = Callable[[nn.Module, torch.Tensor], dict[str, Any]]
 
 
@@ -321,12 +323,3 @@ def test_ids_are_read_back_as_their_words() -> None:
     words = [*WORDS, "é" * 24, "<S>", "", "</s>"]
     (found,) = tokens_of_ids(batch_to_ids([words]).numpy())
     assert found == [word.encode()[:48] for word in words]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Losses are compared, not times: the order of additions had best be one."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)

@@ -17,7 +17,7 @@ from elmo_store.errors import StoreError
 from elmo_store.format import json_schemas, layout
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
-from tests.pipeline.conftest import Command
+from tests.pipeline.conftest import Command, store_of_records
 from tests.store.support import make_store
 from transforms.readers import field_sample
 from transforms.stages import split
@@ -205,11 +205,7 @@ NUMBERS = [
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "boundaries"])
 def numbers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> elmo_store.Store:
-    folder = tmp_path_factory.mktemp("numbers")
-    (folder / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in NUMBERS))
-    command = ["embed", str(folder / "a.jsonl"), "--output", str(folder / "store"), "--model", str(tiny_model), "--quiet"]
-    assert main([*command, "--keep-fields", "all", *(["--boundaries"] if request.param else [])]) == Exit.COMPLETE
-    return elmo_store.open(folder / "store")
+    return store_of_records(tmp_path_factory.mktemp("numbers"), NUMBERS, tiny_model, *["--boundaries"] * request.param)
 
 
 def test_batches_have_tensors_of_numbers_and_lists_of_the_rest(numbers: elmo_store.Store) -> None:

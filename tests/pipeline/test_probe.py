@@ -3,7 +3,6 @@
 import json
 import lzma
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +17,8 @@ from pipeline.probing import data, results, senses, tagger, tagging
 
 FAST = ("--learning-rate", "0.1", "--epochs", "12", "--dropout", "0", "--layer-norm", "token")
 WORDS = {"the": "DET", "a": "DET", "cat": "NOUN", "dogs": "NOUN", "ran": "VERB", "sat": "VERB", ",": "PUNCT"}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def made_up(n: int, seed: int) -> list[list[str]]:
@@ -34,15 +35,6 @@ def write_conllu(path: Path, sentences: list[list[str]]) -> Path:
     text = "\n".join(line for line in lines if len(lines) > 3 or line) + "\n"
     path.write_bytes(lzma.compress(text.encode()) if path.suffix == ".xz" else text.encode())
     return path
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Products this small are slower on several threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Other programs read a store without this package's help: tensorstore, xarray, zarr, DuckDB, Polars, pyarrow, pandas, dask."""
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -28,19 +29,19 @@ DTYPES = pytest.mark.parametrize("dtype", ["float16", "float32"])
 WITH_INT8 = pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
 
 
-CODECS = pytest.mark.parametrize("compression", ["none", "zstd", "blosc"])
-CHECKSUMS = pytest.mark.parametrize("checksum", ["none", "crc32c"])
 LAYOUTS = pytest.mark.parametrize("zarr_layout", layout.LAYOUTS)
 
 
+@pytest.fixture(params=product(("none", "zstd", "blosc"), ("none", "crc32c"), layout.LAYOUTS), ids="-".join)
+def encoded(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Settings of `make_store`: each compression, checksum and layout."""
+    return dict(zip(("compression", "checksum", "layout"), request.param, strict=True))
+
+
 @WITH_INT8
-@CODECS
-@CHECKSUMS
-@LAYOUTS
-def test_tensorstore(tmp_path: Path, dtype: str, compression: str, checksum: str, zarr_layout: str) -> None:
+def test_tensorstore(tmp_path: Path, dtype: str, encoded: dict[str, Any]) -> None:
     """tensorstore has no strings: the states' names come from the manifest, the tokens from sentences/, as the page says."""
-    settings: dict[str, Any] = {"dtype": dtype, "compression": compression, "checksum": checksum, "layout": zarr_layout}
-    written = make_store(str(tmp_path / "store"), **settings)
+    written = make_store(str(tmp_path / "store"), dtype=dtype, **encoded)
 
     def array(name: str) -> Any:
         kvstore = {"driver": "file", "path": str(tmp_path / "store" / "states.zarr" / name)}
@@ -62,12 +63,8 @@ def test_tensorstore(tmp_path: Path, dtype: str, compression: str, checksum: str
 
 
 @WITH_INT8
-@CODECS
-@CHECKSUMS
-@LAYOUTS
-def test_xarray(tmp_path: Path, dtype: str, compression: str, checksum: str, zarr_layout: str) -> None:
-    settings: dict[str, Any] = {"dtype": dtype, "compression": compression, "checksum": checksum, "layout": zarr_layout}
-    written = make_store(str(tmp_path / "store"), **settings)
+def test_xarray(tmp_path: Path, dtype: str, encoded: dict[str, Any]) -> None:
+    written = make_store(str(tmp_path / "store"), dtype=dtype, **encoded)
     with xarray.open_zarr(tmp_path / "store" / "states.zarr") as data:
         assert data.states.dims == ("row", "state", "channel")
         assert data.states.dtype == dtype

@@ -1,6 +1,8 @@
 """Rows as runs of bytes: spans cut at borders, and pieces of files read in C as in Python, with the same errors."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -154,13 +156,21 @@ def test_pieces_that_do_not_fit_the_buffer(root: Root) -> None:
             extension.read_runs(zero, *arrays, out)
 
 
-def test_more_ranges_than_are_announced_at_a_time_from_a_disk(tmp_path: Path) -> None:
-    """What is not in memory is announced to the kernel, and read in rounds."""
-    whole = np.random.default_rng(0).bytes(1 << 24)
-    (tmp_path / "large").write_bytes(whole)
-    with open(tmp_path / "large", "rb") as file:
+@contextmanager
+def forgotten(path: Path, n_bytes: int) -> Iterator[tuple[bytes, int]]:
+    """A file's contents and descriptor; the page cache has nothing of it."""
+    whole = np.random.default_rng(0).bytes(n_bytes)
+    path.write_bytes(whole)
+    with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        yield whole, file.fileno()
+
+
+def test_more_ranges_than_are_announced_at_a_time_from_a_disk(tmp_path: Path) -> None:
+    """What is not in memory is announced to the kernel, and read in rounds."""
+    with forgotten(tmp_path / "large", 1 << 24) as (whole, _):
+        pass
     n = 3000
     starts = np.random.default_rng(1).permutation(len(whole) // 16)[:n] * 16
     out, places = np.zeros((1, n * 16), np.uint8), np.arange(n) * 16
@@ -172,13 +182,9 @@ def test_more_ranges_than_are_announced_at_a_time_from_a_disk(tmp_path: Path) ->
 
 def test_neighbours_that_are_partly_in_memory(tmp_path: Path) -> None:
     """What one request of many pieces leaves is read to the places where it belongs."""
-    whole = np.random.default_rng(0).bytes(1 << 20)
-    (tmp_path / "large").write_bytes(whole)
-    with open(tmp_path / "large", "rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
-        os.pread(file.fileno(), 300_001, 0)
+    with forgotten(tmp_path / "large", 1 << 20) as (whole, file):
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # nothing is read ahead
+        os.pread(file, 300_001, 0)
     n, size = 1 << 12, 1 << 8
     zero, starts = np.zeros(n, np.int64), np.arange(n) * size
     places = starts[::-1].copy()

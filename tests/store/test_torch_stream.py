@@ -38,7 +38,9 @@ def seen(batches: Any) -> list[int]:
 
 
 def test_batches_hold_the_rows_of_their_sentences(written: Written) -> None:
-    for batch in stream_of(written):
+    batches = list(stream_of(written))
+    assert sorted(seen(batches)) == list(range(len(LENGTHS)))
+    for batch in batches:
         assert batch["states"].dtype == torch.float16
         for index, tokens, rows, mask in zip(batch["index"], batch["tokens"], batch["states"], batch["mask"], strict=True):
             assert list(tokens) == written.tokens[index]
@@ -253,7 +255,9 @@ def test_torchdata_resumes_after_any_batch(written: Written, workers: int) -> No
 
 
 def test_batches_bounded_by_rows(written: Written) -> None:
-    for batch in stream_of(written, batch_sentences=100, batch_rows=40, text=False):
+    batches = list(stream_of(written, batch_sentences=100, batch_rows=40, text=False))
+    assert sorted(seen(batches)) == list(range(len(LENGTHS)))
+    for batch in batches:
         assert batch["mask"].numel() <= 40 or len(batch["index"]) == 1
 
 

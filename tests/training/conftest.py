@@ -1,12 +1,10 @@
 """A small model, a small language and their trainer, shared by the tests of training."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from model.files.registry import SMALL_OPTIONS
 from model.options import BiLMOptions
@@ -15,12 +13,8 @@ from model.training.trainer import Recipe
 
 
 @pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Batches this small are not worth two threads, which wait for each other at every step on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def small_batches(one_thread: None) -> None:
+    """Which are not worth two threads."""
 
 
 @pytest.fixture(scope="session")

@@ -98,7 +98,10 @@ def test_punkt_breaks_after_every_kind_of_end(end: str, stop: str, following: st
 @pytest.mark.slow
 def test_the_corpus_has_the_sentences_and_tokens_of_every_rule(shared_dir: Path) -> None:
     tokenizer, whole = PennTreebank(), punkt()
-    for path in sorted((shared_dir / "corpus/raw/heldout").glob("*.xz")):
+    paths = sorted((shared_dir / "corpus/raw/heldout").glob("*.xz"))
+    if not paths:
+        pytest.skip(f"no corpus in {shared_dir} (docs/development/data.md)")
+    for path in paths:
         for line in lzma.decompress(path.read_bytes()).decode().splitlines():
             assert list(sentences._punkt().span_tokenize(line)) == list(whole.span_tokenize(line)), line
             for start, stop in sentences.sentence_spans(line):

@@ -20,7 +20,7 @@ from model.options import BiLMOptions
 from model.start_state import StartState
 from model.warm import compute_warm
 from tests.model.lanes import embed_carried, golden_lanes, golden_top_layers
-from tests.model.reference import ReferenceBiLM
+from tests.model.reference import ReferenceBiLM, reference_of
 
 CPU = EngineSettings(device="cpu", lanes=32, threads=2)
 SENTENCES = [
@@ -92,8 +92,7 @@ def test_variants_of_the_options_agree_with_the_reference(
     tiny_options: BiLMOptions, change: dict[str, float | bool | int], tmp_path: Path
 ) -> None:
     weights = random_weights(replace(tiny_options, **change), seed=3)  # type: ignore[arg-type]
-    weights.save_hdf5(tmp_path)
-    reference = ReferenceBiLM(tmp_path / "options.json", tmp_path / "weights.hdf5")
+    reference = reference_of(weights, tmp_path)
     states = Embedder(weights, StartState.zero(weights.options), CPU).embed(whole(SENTENCES), dtype="float32")
     want = np.concatenate([reference.states(s)[1:-1] for s in SENTENCES if s])
     np.testing.assert_allclose(states, want, rtol=0, atol=1e-5)
