@@ -82,8 +82,9 @@ class EmbedOptions:
         "JSON, CSV, Parquet: field with the record's id", unset="none, ids are FILE:POSITION", metavar="NAME", formats=_FIELDS
     )
     keep_fields: str | None = _option(
-        "reading", "fields of JSON, CSV, Parquet, and columns of CoNLL (upos, head, …; 4 is the fourth), that sentences keep as "
-        "columns, each perhaps under another name; all = all that a sample has", unset="none; with --into, the collection's",
+        "reading", "fields of JSON, CSV, Parquet, columns of CoNLL (upos, head, …; 4 is the fourth), comments of CoNLL-U, that "
+        "sentences keep as columns, each perhaps under another name; all = all that a sample has",
+        unset="none; with --into, the collection's",
         metavar="NAME[=COLUMN],…|all", formats=(*_FIELDS, "conllu", "conll"), job=True,
     )  # fmt: skip
     null_misfits: bool = _read(

@@ -170,6 +170,27 @@ def test_columns_of_conll(tmp_path: Path) -> None:
     assert [record.document for record in found] == [InDocument(0, 0), InDocument(0, 5)]
 
 
+def test_comments_of_conllu_belong_to_their_sentences(tmp_path: Path) -> None:
+    words = WORD.format(1, "x", 0)
+    text = (
+        "# global.columns = ID FORM\n# newdoc id = D\n# meta::genre = news\n# sent_id = 1\n# text = x = x\n# lemma = no\n"
+        f"# newpar id = p1\n# checked\n{words}\n#genre=a b \n# text = y\n{words}\n# newdoc id = E\n{words}\n"
+    )
+    fields, found = kept(write(tmp_path / "a.conllu", text.encode()), names={"text": "raw", "newdoc id": "begins"}, every=True)
+    comments = ["raw", "begins", "meta::genre", "newpar id", "genre"]
+    assert [field.name for field in fields if field.per == "sentence"] == comments  # nor the id, nor the file's own
+    assert {field.type for field in fields if field.name in comments} == {"string"}
+    sentences = [record for record in found if isinstance(record, Sentence)]
+    names = [field.name for field in fields]
+    assert [tuple(record.fields[names.index(name)] for name in comments) for record in sentences] == [
+        ("x = x", "D", "news", "p1", None), ("y", None, None, None, "a b"), (None, "E", None, None, None),
+    ]  # fmt: skip
+    assert sentences[0].fields[names.index("lemma")] == ["_"]
+    assert [record.document for record in sentences] == [InDocument(0, 0, "D"), InDocument(1, 0, "D"), InDocument(0, 14, "E")]
+    every, _ = kept(tmp_path / "a.conllu")
+    assert [field.name for field in every if field.per == "sentence"] == ["meta::genre", "newpar id", "genre"]
+
+
 def test_columns_of_conllu(tmp_path: Path) -> None:
     text = (
         "# newdoc id = D\n# sent_id = 1\n1-2\tdos\t_\t_\t_\t_\t_\t_\t_\t_\n" + WORD.format(1, "de", 2) + WORD.format(2, "os", 0)

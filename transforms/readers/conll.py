@@ -6,8 +6,8 @@ from 0. ``conll``: columns between tabs or spaces, ``-DOCSTART-`` lines begin do
 Position = number of the first word line. A file whose first word line has the ten columns of CoNLL-U is read as that.
 
 A sentence with a line that can't be used is refused whole. The other columns are values a token, for fields that are kept: those
-of ``conllu`` go by their names there, ``head`` a number; those of ``conll`` by their numbers, from 1. ``# newdoc`` and
-``-DOCSTART-`` begin documents.
+of ``conllu`` go by their names there, ``head`` a number; those of ``conll`` by their numbers, from 1. A sentence's own comments
+``# key = value`` are fields too, strings. ``# newdoc`` and ``-DOCSTART-`` begin documents.
 """
 
 import re
@@ -26,7 +26,9 @@ DOCUMENT = b"-DOCSTART-"
 COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")  # of CoNLL-U
 N_COLUMNS = len(COLUMNS)
 FORM = 1
-_SENT_ID = re.compile(r"#\s*sent_id\s*=\s*(.*?)\s*$")
+SENT_ID = "sent_id"
+OWN_COMMENTS = frozenset((SENT_ID, "newdoc id", "text"))  # the store has ids, documents and tokens
+_COMMENT = re.compile(r"#\s*([^\s=.,]+(?: id)?)\s*=\s*(.*?)\s*$")  # of a file, as global.columns, are those with a dot
 _NEW_DOCUMENT = re.compile(r"#\s*newdoc(?:\s+id\s*=\s*(.*?))?\s*$")
 _WORD = re.compile(r"[1-9][0-9]*")
 _HEAD = re.compile(r"[0-9]{1,9}")
@@ -41,7 +43,7 @@ class _Block:
         self.position, self._column = position, column
         self.newdoc: str | None = None  # name of the document that it begins
         self._words: list[list[str]] = []  # their columns
-        self._sent_id = ""
+        self._comments: dict[str, str] = {}
         self._has_words = False  # or what stands for some
         self._n_bytes = 0
         self._problem = ""
@@ -69,9 +71,9 @@ class _Block:
     def _conllu_word(self, text: str) -> list[str]:
         """The columns of a word, none of a line without one. Refused if the line can't be used."""
         if text.startswith("#"):
-            if named := _SENT_ID.match(text):
-                self._sent_id = named[1]
-            elif begins := _NEW_DOCUMENT.match(text):
+            if comment := _COMMENT.match(text):
+                self._comments[comment[1]] = comment[2]
+            if begins := _NEW_DOCUMENT.match(text):
                 self.newdoc = begins[1] or ""
             return []
         self._has_words = True
@@ -90,30 +92,30 @@ class _Block:
 
     def record(self, settings: ReadSettings, document: InDocument) -> Record | None:
         """The sentence, or why it was refused; None for comments alone."""
-        tokens = self.tokens
+        tokens, own_id = self.tokens, self._comments.get(SENT_ID, "")
         try:
             if tokens:
                 fields = KeptFields(self.values() if settings.fields else {}, settings).of(tokens)
-                return Sentence(tokens, self._sent_id, self.position, document=document, fields=fields)
-            if not (self._problem or self._has_words or self._sent_id):
+                return Sentence(tokens, own_id, self.position, document=document, fields=fields)
+            if not (self._problem or self._has_words or own_id):
                 return None
             raise Refused(self._problem or "the sentence has no words")
         except Refused as error:
-            return Reject(self.position, str(error), cut_raw(b"\n".join(self._raw)), self._sent_id, document=document)
+            return Reject(self.position, str(error), cut_raw(b"\n".join(self._raw)), own_id, document=document)
 
     @property
     def tokens(self) -> tuple[str, ...]:
         """Its words; none if it is to be refused."""
         return tuple(columns[FORM if self._column is None else self._column] for columns in self._words)
 
-    def values(self) -> dict[str, list[Any]]:
-        """The other columns, a value a word; None for what a line does not have, and a head that is not said."""
+    def values(self) -> dict[str, Any]:
+        """Comments; the other columns, a value a word: None for what a line does not have, and a head that is not said."""
         own, columns = self._column, list(zip_longest(*self._words))
         if own is not None:
             return {str(number): list(values) for number, values in enumerate(columns, 1) if number != own + 1}
-        values: dict[str, list[Any]] = {name: list(column) for name, column in zip(COLUMNS, columns, strict=True)}
+        values: dict[str, Any] = {name: list(column) for name, column in zip(COLUMNS, columns, strict=True)}
         values["head"] = [None if head == "_" else int(head) if _HEAD.fullmatch(head) else head for head in values["head"]]
-        return {name: values[name] for name in COLUMNS[FORM + 1 :]}
+        return self._comments | {name: values[name] for name in COLUMNS[FORM + 1 :]}
 
 
 def _columns(text: str, column: int) -> list[str]:
@@ -139,7 +141,7 @@ def sampled_words(source: ByteSource, settings: ReadSettings) -> Iterator[Sample
     column, lines = _column_and_lines(source, settings)
     for block, _ in _blocks(source, lines, column, settings):
         if tokens := block.tokens:
-            yield SampledRecord(block.values(), sentences=[tokens], spelt=column is not None)
+            yield SampledRecord(block.values(), OWN_COMMENTS, sentences=[tokens], spelt=column is not None)
 
 
 def _column_and_lines(source: ByteSource, settings: ReadSettings) -> tuple[int | None, Iterator[Line]]:
