@@ -33,6 +33,9 @@ def main() -> int:
     try:
         cli = importlib.import_module("pipeline.main")
         return int(cli.main())
+    except KeyboardInterrupt:  # before the command can say it
+        print("\nstopped by Ctrl-C", file=sys.stderr)
+        return 4
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         if missing not in EXTRAS:
@@ -58,8 +61,12 @@ def _end_process(code: int) -> NoReturn:
     try:
         sys.stdout.flush()
         sys.stderr.flush()
-    except OSError:  # nobody reads any more; the interpreter's own code for it
-        code = code or 120
+    except BrokenPipeError:  # nobody reads any more
+        pass
+    except OSError as error:  # a full disk
+        if code == 0:
+            print(f"elmo-store: {error}", file=sys.stderr)
+        code = code or 3
     os._exit(code)
 
 

@@ -75,40 +75,39 @@ def package_version() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code (argparse ends the process itself, with 2, on bad usage)."""
-    with escaped():
-        return _main(argv)
-
-
-def _main(argv: Sequence[str] | None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
-    asked = next((argument for argument in arguments if not argument.startswith("-")), None)
+    asked = next((argument for argument in arguments if not argument.startswith("-")), "")
+    name = f"elmo-store {asked}".rstrip()
+    with escaped():
+        try:
+            with signals.as_interrupts():
+                code = _command(asked, arguments)
+                sys.stdout.flush()  # whoever reads it may be gone, or its disk full
+                return code
+        except (CommandError, StoreError) as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return int(code_of(error))
+        except KeyboardInterrupt as end:
+            goes_on = "; the same command continues" if asked in GROUPS["make stores"] else ""
+            signals.say(f"\nstopped by {signals.name_of(end)}{goes_on}")
+            return int(Exit.INCOMPLETE)
+        except BrokenPipeError:  # `elmo-store info … | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return int(Exit.COMPLETE)
+        except OSError as error:  # storage that failed where it was not expected to; what was written before stays good
+            logging.getLogger(__name__).debug("where it failed", exc_info=True)
+            print(f"{name}: {type(error).__name__}: {error}; once this works, the same command again", file=sys.stderr)
+            return int(Exit.BAD_LOCATION)
+
+
+def _command(asked: str, arguments: list[str]) -> int:
     if asked in SHELLS and arguments[0] == "--print-completion":
         return _print_completion(asked)
-    parser, commands = build_parser({asked} if asked else set())
-    command = commands.get(asked or "")
-    if command is None:
+    parser, commands = build_parser({asked})
+    if asked not in commands:
         parser.parse_args(arguments)  # help, version, or no such command
         parser.error(f"no command {asked!r}")
-    try:
-        with signals.as_interrupts():
-            return _run(parser, command, arguments)
-    except CommandError as error:
-        print(f"elmo-store {asked}: {error}", file=sys.stderr)
-        return int(error.code)
-    except StoreError as error:
-        print(f"elmo-store {asked}: {error}", file=sys.stderr)
-        return int(code_of(error))
-    except KeyboardInterrupt as end:
-        goes_on = "; the same command continues" if asked in GROUPS["make stores"] else ""
-        signals.say(f"\nstopped by {signals.name_of(end)}{goes_on}")
-        return int(Exit.INCOMPLETE)
-    except BrokenPipeError:  # `elmo-store info … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(Exit.COMPLETE)
-    except OSError as error:  # storage that failed where it was not expected to; what was written before stays good
-        logging.getLogger(__name__).debug("where it failed", exc_info=True)
-        print(f"elmo-store {asked}: {type(error).__name__}: {error}; once this works, the same command again", file=sys.stderr)
-        return int(Exit.BAD_LOCATION)
+    return _run(parser, commands[asked], arguments)
 
 
 def _run(parser: argparse.ArgumentParser, command: Command, arguments: list[str]) -> int:

@@ -32,8 +32,10 @@ class CommandError(Exception):
         self.code = code
 
 
-def code_of(error: StoreError) -> Exit:
-    """How a command ends that a store's error ended."""
+def code_of(error: CommandError | StoreError) -> Exit:
+    """How a command ends that this error ended."""
+    if isinstance(error, CommandError):
+        return error.code
     if isinstance(error, JobMismatchError | MemberMismatchError | LeaseHeldError | LeaseLostError):
         return Exit.REFUSED
     return Exit.BAD_USAGE if isinstance(error, OverlapError | WeightSetError) else Exit.BAD_LOCATION

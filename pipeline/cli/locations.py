@@ -101,7 +101,8 @@ def _check_file(what: str, path: str) -> None:
 
 def _check_store(url: str) -> None:
     if not is_url(url) and not os.path.isdir(url):
-        raise CommandError(Exit.BAD_LOCATION, f"there is no store at {url}: no such folder; check the name")
+        why = "it is a file; name the store's folder" if os.path.exists(url) else "no such folder; check the name"
+        raise CommandError(Exit.BAD_LOCATION, f"there is no store at {url}: {why}")
 
 
 def check_output(url: str) -> None:

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
@@ -177,7 +177,8 @@ def _watch_touches(args: argparse.Namespace) -> locations.Touched:
 
 def _watch(args: argparse.Namespace) -> int:
     """Show progress; 0 when the store is complete, 4 with ``--once`` while it is not. Waits for a job that has not begun."""
-    from elmo_store.format.layout import MANIFEST
+    from elmo_store.errors import ManifestError, StoreNotFoundError
+    from elmo_store.format.manifest import read_manifest
     from elmo_store.storage.root import Root
     from pipeline.progress.bars import Screen, follow
     from pipeline.progress.exporting import exported
@@ -185,9 +186,12 @@ def _watch(args: argparse.Namespace) -> int:
 
     root = Root(args.url, args.storage_options)
     locations.reach(root, "store")
-    if not root.exists(MANIFEST):
+    try:
+        with suppress(ManifestError):  # damage is for verify to tell
+            read_manifest(root)  # StoreVersionError: what a later version's markers say is not known here
+    except StoreNotFoundError:
         if args.once:
-            raise CommandError(Exit.BAD_LOCATION, f"there is no store at {args.url}: no {MANIFEST} in it (yet)")
+            raise
         print(f"no job has begun at {args.url} yet; waiting for one (Ctrl-C ends this)", file=sys.stderr, flush=True)
     if args.once:
         snapshot = ProgressReader(root).look()
