@@ -19,7 +19,6 @@ import elmo_store
 from elmo_store.torch import SentenceDataset, collate
 
 PADDING = -100  # the target that PyTorch's cross entropy passes over
-EVAL = Path(__file__).resolve().parents[2] / "shared" / "eval" / "ud_english_ewt"
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
@@ -27,7 +26,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     for side in ("train", "test"):
         parser.add_argument(f"--{side}", default=f"out/ud-{side}", metavar="STORE", help=f"store of the {side} sentences")
-        parser.add_argument(f"--{side}-labels", type=Path, default=EVAL / f"en_ewt-ud-{side}.conllu.xz", metavar="CONLLU")
+        parser.add_argument(f"--{side}-labels", type=Path, default=Path(f"en_ewt-ud-{side}.conllu.xz"), metavar="CONLLU")
     parser.add_argument("--epochs", type=int, default=5, help="passes over the training sentences")
     parser.add_argument("--seed", type=int, default=0, help="of first weights, dropout and order")
     return parser
