@@ -14,8 +14,7 @@ from elmo_store.storage.root import Root
 from tests.transforms.reading import rejects, write
 from transforms.inputs.records import InDocument, InputError, ReadSettings, Record, Sentence
 from transforms.readers import field_sample, read_split
-from transforms.readers.field_sample import find_fields
-from transforms.readers.field_types import type_of, wider
+from transforms.readers.field_sample import find_fields, type_of, wider
 from transforms.readers.kept import fitted
 from transforms.stages.split import plan_splits, read_tasks
 from transforms.stages.tokenise import first_sentences, scratch_schema, task_result, tokenise_task

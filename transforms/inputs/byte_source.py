@@ -9,11 +9,11 @@ from typing import Any
 
 import fsspec
 
-from elmo_store.storage.failures import telling, told
+from elmo_store.storage.failures import told
 from elmo_store.storage.root import Root
-from transforms.inputs.boundaries import Fetch, boundary, text_of_range, unit_of
+from transforms.inputs.boundaries import boundary, text_of_range, unit_of
 from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
-from transforms.inputs.files import fetcher, filesystem_of, identity_of
+from transforms.inputs.files import fetcher, filesystem_of, identity_of, input_errors
 from transforms.inputs.records import Blob, BlockRange, ByteRange, DamagedInputError, InDocument, InputError, Split
 
 RANGE_STEP = 8 << 20  # bytes of one request within a range
@@ -40,26 +40,17 @@ class ByteSource:
         root: Root | None = None,
     ) -> None:
         """``root``: the store, in which blobs stand."""
-        self.split = split
+        self.split, self.url = split, split.url
         self.n_positions = self.n_ordinals = 0
         self.ends_in = InDocument(0)
         self.bytes_read = 0
-        self._options = dict(storage_options or {})
-        self._encoding = encoding
-        self._root = root
-
-    @property
-    def url(self) -> str:
-        return self.split.url
+        self._options, self._encoding, self._root = dict(storage_options or {}), encoding, root
 
     def open(self) -> Any:
         """The file, opened for reading bytes, checked to be the version that was planned. InputError otherwise."""
         filesystem, path = self._checked_file()
-        try:
-            with telling(self.url):
-                return filesystem.open(path, "rb", block_size=OPEN_BYTES)
-        except Exception as error:  # every filesystem has errors of its own
-            raise InputError(self.url, f"can't be opened: {type(error).__name__}: {error}") from error
+        with input_errors(self.url):
+            return filesystem.open(path, "rb", block_size=OPEN_BYTES)
 
     def text(self) -> Iterator[bytes]:
         """The split's text in chunks, decompressed, in UTF-8, counted as stored. InputError where it is damaged."""
@@ -71,10 +62,8 @@ class ByteSource:
             yield data
             if self.split.damage:
                 raise DamagedInputError(self.url, self.split.damage)
-        elif isinstance(self.split, BlockRange):
-            yield from self._block_range(self.split)
-        elif isinstance(self.split, ByteRange):
-            yield from self._byte_range(self.split)
+        elif isinstance(self.split, ByteRange | BlockRange):
+            yield from self._range(self.split)
         elif self._encoding in UTF8:
             yield from self._decompressed()
         else:
@@ -82,14 +71,15 @@ class ByteSource:
 
     def _checked_file(self) -> tuple[fsspec.AbstractFileSystem, str]:
         try:
-            with telling(self.url):
+            with input_errors(self.url):
                 filesystem, path = filesystem_of(self.url, self._options)
                 filesystem.invalidate_cache()
                 identity = identity_of(filesystem.info(path))
-        except FileNotFoundError as error:
-            raise InputError(self.url, "the file is gone since the job was planned: put it back and run again") from error
-        except Exception as error:  # every filesystem has errors of its own
-            raise InputError(self.url, f"can't be opened: {type(error).__name__}: {error}") from error
+        except InputError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            gone = "the file is gone since the job was planned: put it back and run again"
+            raise InputError(self.url, gone) from error.__cause__
         if identity != self.split.identity:
             raise InputError(
                 self.url,
@@ -98,26 +88,21 @@ class ByteSource:
             )
         return filesystem, path
 
-    def _fetcher(self) -> Fetch:
-        return fetcher(self.url, *self._checked_file())
-
     def _count(self, n_bytes: int) -> None:
         self.bytes_read += n_bytes
 
-    def _byte_range(self, split: ByteRange) -> Iterator[bytes]:
-        fetch = self._fetcher()
-        unit, size = unit_of(split.format, split.line_ends), split.identity.size
+    def _range(self, split: ByteRange | BlockRange) -> Iterator[bytes]:
+        fetch, size = fetcher(self.url, *self._checked_file()), split.identity.size
+        unit = unit_of(split.format, split.line_ends)
+        if isinstance(split, BlockRange):
+            text = text_of_range(split.blocks, fetch, (split.start, split.stop), size, unit, self._count)
+            yield from self._checked_text(text, f"{split.blocks} file", split.start, InputError)
+            return
         first, last = (boundary(fetch, offset, size, unit) for offset in (split.start, split.stop))
         for offset in range(first, last, RANGE_STEP):
             data = fetch(offset, min(offset + RANGE_STEP, last))
             self._count(len(data))
             yield data
-
-    def _block_range(self, split: BlockRange) -> Iterator[bytes]:
-        fetch, size = self._fetcher(), split.identity.size
-        unit = unit_of(split.format, split.line_ends)
-        text = text_of_range(split.blocks, fetch, (split.start, split.stop), size, unit, self._count)
-        return self._checked_text(text, f"{split.blocks} file", split.start, InputError)
 
     def _stored(self) -> Iterator[bytes]:
         """The whole file as it is stored, counted."""

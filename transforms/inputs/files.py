@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,7 +13,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from elmo_store.format.layout import MANIFEST
-from elmo_store.storage.failures import telling, told
+from elmo_store.storage.failures import told
 from elmo_store.storage.filesystems import names_filesystem, resolved_options
 from transforms.inputs.boundaries import Fetch
 from transforms.inputs.decompress import without_suffix
@@ -77,14 +78,23 @@ def fetcher(url: str, filesystem: fsspec.AbstractFileSystem, path: str) -> Fetch
     """What fetches bytes start … stop of a file; it raises InputError."""
 
     def fetch(start: int, stop: int) -> bytes:
-        try:
-            with telling(url):
-                data: bytes = filesystem.cat_file(path, start=start, end=stop)
-                return data
-        except Exception as error:  # every filesystem has errors of its own
-            raise InputError(url, f"can't be read at byte {start}: {type(error).__name__}: {error}") from error
+        with input_errors(url, f"can't be read at byte {start}"):
+            data: bytes = filesystem.cat_file(path, start=start, end=stop)
+            return data
 
     return fetch
+
+
+@contextmanager
+def input_errors(url: str, what: str = "can't be opened") -> Iterator[None]:
+    """The block's errors, of which every filesystem has its own, as InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        cause = told(error, url)
+        raise InputError(url, f"{what}: {type(cause).__name__}: {cause}") from cause
 
 
 def known_format(name: str) -> str:

@@ -17,8 +17,7 @@ from typing import Any
 
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import InDocument, InputError, ReadSettings, Record, Reject, Sentence
-from transforms.readers.field_types import SampledRecord
-from transforms.readers.kept import KeptFields
+from transforms.readers.kept import KeptFields, SampledRecord
 from transforms.readers.lines import RAW_BYTES, Line, LongLine, Refused, cut_raw, head_of, lines_of, text_of
 from transforms.text.tokenizers import Tokenizer
 

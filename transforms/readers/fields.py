@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from transforms.inputs.records import InputError, ReadSettings, Record, Reject, Sentence
-from transforms.readers.field_types import SampledRecord
-from transforms.readers.kept import KeptFields
+from transforms.readers.kept import KeptFields, SampledRecord
 from transforms.readers.lines import RAW_BYTES, Refused, cut_raw, wide_encoding
 from transforms.text.sentences import bounded, document_sentences
 from transforms.text.tokenizers import Tokenizer

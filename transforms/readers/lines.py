@@ -13,11 +13,10 @@ before it.
 import codecs
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any
 
 from transforms.inputs.byte_source import ByteSource
-from transforms.inputs.decompress import raising
+from transforms.inputs.decompress import Chunks
 from transforms.inputs.records import (
     PLAIN_FORMATS,
     DamagedInputError,
@@ -29,8 +28,8 @@ from transforms.inputs.records import (
     Sentence,
     begins_file,
 )
-from transforms.text.looks import begins_json_object
-from transforms.text.sentences import SAMPLE_BYTES, Paragraph, bounded, line_ends
+from transforms.text.looks import SAMPLE_BYTES, begins_json_object, line_ends_of
+from transforms.text.sentences import Paragraph, bounded
 from transforms.text.tokenizers import Tokenizer
 
 RAW_BYTES = 2048  # what is kept of a line that is too long
@@ -152,11 +151,10 @@ def read_lines(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer)
 
 def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) -> Iterator[Record]:
     """One record a sentence, or a line that was refused. Sentences without a token are left out: nothing stands there."""
-    lines: Iterator[Line] = lines_of(source, settings.max_line_bytes)
+    chunks = Chunks(source.text())
     ends = settings.line_ends if source.split.line_ends == "auto" else source.split.line_ends
     if ends == "auto":
-        head, lines = _beginning(lines)
-        ends = line_ends([line.decode("utf-8", "replace") for line in head if isinstance(line, bytes)])
+        ends = line_ends_of(chunks.peek(SAMPLE_BYTES))
     by_paragraph = settings.document == "paragraph"
     paragraph = sentence = 0
     held = Paragraph()
@@ -177,7 +175,7 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
 
     begun = False  # the paragraph has a line
     try:
-        for number, line in enumerate(lines):
+        for number, line in enumerate(lines_of(source, settings.max_line_bytes, chunks)):
             text = text_of(line, number, settings.max_line_bytes)
             if isinstance(text, Reject):
                 yield from sentences(whole=True)
@@ -200,16 +198,3 @@ def read_text(source: ByteSource, settings: ReadSettings, tokenizer: Tokenizer) 
     yield from sentences(whole=True)
     source.n_ordinals = paragraph + (1 if begun else 0) if by_paragraph else sentence
     source.ends_in = InDocument(0 if by_paragraph else sentence)
-
-
-def _beginning(lines: Iterator[Line]) -> tuple[list[Line], Iterator[Line]]:
-    """The lines by which the line ends of a text are judged, and all lines."""
-    head: list[Line] = []
-    size = 0
-    try:
-        while size < SAMPLE_BYTES and (line := next(lines, None)) is not None:
-            head.append(line)
-            size += len(head_of(line)) + 1
-    except DamagedInputError as error:  # told after the lines that come before it
-        lines = raising(error)
-    return head, chain(head, lines)

@@ -21,13 +21,12 @@ import msgspec
 from msgspec.structs import replace
 
 from elmo_store.errors import StoreError
-from elmo_store.storage.failures import telling
 from elmo_store.storage.json_values import convert, decode_lines
 from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import BGZIP, SEEKABLE, UNITS, Fetch, cuts, frame_starts, is_bgzip, last_boundary, unit_of
 from transforms.inputs.byte_source import UTF8, ByteSource
 from transforms.inputs.decompress import Chunks, checked_compression, decompressed
-from transforms.inputs.files import InputFile, fetcher, filesystem_of, find_files, known_format
+from transforms.inputs.files import InputFile, fetcher, filesystem_of, find_files, input_errors, known_format
 from transforms.inputs.records import (
     FORMATS,
     MIB,
@@ -53,8 +52,7 @@ from transforms.readers.lines import BOM, check_not_json
 from transforms.readers.parquet import row_group_bytes
 from transforms.runtime.results import note_bad_files
 from transforms.runtime.work import BLOBS, TASK_LIST, UNPACKED
-from transforms.text.looks import is_sentence_a_line
-from transforms.text.sentences import SAMPLE_BYTES, line_ends_of
+from transforms.text.looks import SAMPLE_BYTES, is_sentence_a_line, line_ends_of
 
 BLOB_BYTES = 8 * MIB
 MOST_BYTES = 16 * BLOB_BYTES  # without a record's end in so many bytes, a blob is cut where it is
@@ -271,15 +269,10 @@ def _head(file: WholeFile, in_order_only: bool, storage_options: Mapping[str, An
 
 @contextmanager
 def _opened(url: str, storage_options: Mapping[str, Any] | None) -> Iterator[Any]:
-    try:
-        with telling(url):
-            filesystem, path = filesystem_of(url, storage_options)
-            with filesystem.open(path, "rb") as opened:
-                yield opened
-    except InputError:
-        raise
-    except Exception as error:  # every filesystem has errors of its own
-        raise InputError(url, f"can't be opened: {type(error).__name__}: {error}") from error
+    with input_errors(url):
+        filesystem, path = filesystem_of(url, storage_options)
+        with filesystem.open(path, "rb") as opened:
+            yield opened
 
 
 def _runs(sizes: Sequence[int], range_bytes: int) -> list[tuple[int, int]]:

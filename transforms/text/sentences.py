@@ -1,4 +1,4 @@
-"""Running text into sentences, paragraph by paragraph, in bounded memory and linear time; whether its line ends are breaks.
+"""Running text into sentences, paragraph by paragraph, in bounded memory and linear time.
 
 Sentences are NLTK's Punkt with abbreviations that stand here, so that no data is downloaded or learned. Why Punkt: it is kept
 up, a dependency already, gives offsets, and agrees best with how the packaged model's training text was split. Precision/recall
@@ -12,17 +12,13 @@ other; so every character is split at most twice.
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
+from transforms.text.looks import line_ends
+
 WINDOW = 1 << 16  # characters of a paragraph that are split at a time
-SAMPLE_BYTES = 1 << 18  # of a file's text, from its beginning, by which it is judged
-_NARROWEST = 30  # characters; nobody wraps prose to less, lists of words and verse are as narrow
-_WORDS = 4  # words of a line of prose, at the least on average
-_SHARE = 0.6  # of line ends that the width explains, in wrapped text
-_ENDED = (".", "!", "?", '."', '!"', '?"', ".'", "!'", "?'", ".)", ". '", '. "', ". ''", ".''", "…")
 _TITLES = """mr mrs ms dr drs prof profs sr jr st gen col capt lt sgt maj brig cmdr adm pvt cpl supt insp det rev hon sen rep gov
 pres messrs mme mlle esq mt ft fr bros"""
 _LATIN = "e.g i.e etc vs viz cf ca al ibid op cit approx resp n.b"
@@ -162,28 +158,3 @@ def bounded(tokens: list[str], most: int) -> Iterator[tuple[str, ...]]:
     """``tokens`` as sentences of at most ``most``; none for none."""
     for first in range(0, len(tokens), most):
         yield tuple(tokens[first : first + most])
-
-
-def line_ends(lines: Sequence[str]) -> str:
-    """``"space"`` or ``"break"`` for the running text ``lines`` (without their ends; blank ones separate paragraphs).
-
-    Prose that an editor wrapped breaks a line where the next word would not have fitted, and nowhere else: measured is the share
-    of line ends after which the next line's first word would have gone beyond the text's width. Where half of them end like a
-    sentence, they are breaks whatever their length. Text without two lines in a row gives "space".
-    """
-    pairs = [(a.strip(), b.strip()) for a, b in pairwise(lines) if a.strip() and b.strip()]
-    if not pairs:
-        return "space"
-    lengths = sorted(len(line.strip()) for line in lines if line.strip())
-    width = lengths[min(len(lengths) - 1, int(len(lengths) * 0.97))]  # a few lines (addresses, tables) may be longer
-    words = sum(line.count(" ") + 1 for line, _ in pairs) / len(pairs)
-    ended = sum(1 for line, _ in pairs if line.endswith(_ENDED))
-    if width < _NARROWEST or words < _WORDS or 2 * ended > len(pairs):
-        return "break"
-    full = sum(1 for line, following in pairs if len(line) + 1 + len(following.split(None, 1)[0]) > width)
-    return "space" if full >= _SHARE * len(pairs) else "break"
-
-
-def line_ends_of(text: bytes | bytearray) -> str:
-    """`line_ends` of a text by its first `SAMPLE_BYTES` bytes, of which the last line may go on."""
-    return line_ends(bytes(text[:SAMPLE_BYTES]).decode("utf-8", "replace").splitlines()[:-1])
