@@ -96,7 +96,8 @@ def _check_input(url: str) -> None:
 
 def _check_file(what: str, path: str) -> None:
     if not is_url(path) and not os.path.isfile(path):
-        raise CommandError(Exit.BAD_LOCATION, f"{what} {path}: there is no such file: check the name")
+        why = "it is a folder: name a file" if os.path.isdir(path) else "there is no such file: check the name"
+        raise CommandError(Exit.BAD_LOCATION, f"{what} {path}: {why}")
 
 
 def _check_store(url: str) -> None:

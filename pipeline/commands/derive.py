@@ -217,7 +217,7 @@ def _converted_manifest(args: argparse.Namespace, source: "Store") -> "Manifest"
     from pipeline.jobs import derive_job
 
     manifest, source_sha256 = derive_job.source_manifest(source)
-    asked = [name.strip() for name in args.states.split(",")] if args.states else manifest.states
+    asked = [name.strip() for name in args.states.split(",")] if args.states is not None else manifest.states
     unknown = [name for name in asked if name not in manifest.states]
     if unknown:
         raise CommandError(Exit.BAD_USAGE, f"--states {', '.join(unknown)}: {source.url} has {', '.join(manifest.states)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import above_zero, add_number, add_storage_options, at_least, count, not_negative, share
+from pipeline.cli.arguments import above_zero, add_number, add_storage_options, at_least, count, not_negative, share, threads
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 
@@ -74,7 +74,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     for task in (tag, sense):
         task.add_argument("--name", metavar="TEXT", help="name of the task in tables (default: tag, sense)")
         add_number(task, "--seeds", count, 5, "repetitions, with seeds 0 … N-1")
-        add_number(task, "--threads", count, 1, "CPU threads; more gain little, as steps are small")
+        add_number(task, "--threads", threads, 1, "CPU threads; more gain little, as steps are small")
         task.add_argument(
             "--json", metavar="FILE", help="write means, deviations and single runs as JSON to this file (default: none)"
         )

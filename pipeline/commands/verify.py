@@ -26,7 +26,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--deep", action="store_true", help="also decode all objects and compare them with one another (default: off)"
     )
     add_number(parser, "--recompute", natural, 0, "also embed N random sentences again and compare their vectors")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the random choice of sentences (default: 0)")
+    add_number(parser, "--seed", natural, 0, "seed of the random choice of sentences")
     parser.add_argument(
         "--model",
         metavar="MODEL",

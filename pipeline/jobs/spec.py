@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from pipeline.cli.arguments import json_object, port
+from pipeline.cli.arguments import above_zero, json_object, not_negative, port, threads
 from pipeline.cli.exit_codes import CommandError, Exit
 
 INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
@@ -177,8 +177,8 @@ class EmbedOptions:
         "sentences computed side by side", unset="the engine's choice", type=int, metavar="N", job=True, least=1
     )
     threads: int | None = _compute(
-        "CPU threads of each worker process", unset="this machine's cores, shared among its processes", type=int, metavar="N",
-        least=1,
+        "CPU threads of each worker process", unset="this machine's cores, shared among its processes", type=threads,
+        metavar="N", least=1,
     )  # fmt: skip
     workers: int | None = _compute(
         "processes on this machine, each with a model and its share of the cores; with --dry-run workers of any kind",
@@ -216,11 +216,11 @@ class EmbedOptions:
     )
     exact: bool = _size("with --dry-run: read all of the input", False, "a sample")
     tokens_per_second: float | None = _size(
-        "with --dry-run: tokens that one worker computes per second", unset="measured here for some seconds", type=float,
-        metavar="N", least=1,
+        "with --dry-run: tokens that one worker computes per second", unset="measured here for some seconds", type=above_zero,
+        metavar="N",
     )  # fmt: skip
     price_per_hour: float | None = _size(
-        "with --dry-run: price of one worker's hour, in any currency", unset="no cost is printed", type=float, metavar="X"
+        "with --dry-run: price of one worker's hour, in any currency", unset="no cost is printed", type=not_negative, metavar="X"
     )
 
     @property

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
+from typing import NoReturn
 
 from apache_beam.options.pipeline_options import (
     DebugOptions,
@@ -50,17 +51,25 @@ NAME_LENGTH = 32  # of an output in its job's name
 class _Parser(argparse.ArgumentParser):
     """Collects what Beam's option classes declare; value providers are plain options here."""
 
+    def error(self, message: str) -> NoReturn:
+        """CommandError (bad usage) instead of Beam's usage, which is a page, and the end of the process."""
+        raise CommandError(Exit.BAD_USAGE, message)
+
     def add_value_provider_argument(self, *names: str, **settings: object) -> None:
         self.add_argument(*names, **settings)  # type: ignore[arg-type]
 
 
 @cache
-def beam_flags() -> Mapping[str, bool]:
-    """Every option string that Beam's option classes declare → whether a value follows it."""
+def _beams_parser() -> _Parser:
     parser = _Parser(add_help=False, allow_abbrev=False, conflict_handler="resolve")
     for options in {str(c): c for c in PipelineOptions.__subclasses__()}.values():
         options._add_argparse_args(parser)  # type: ignore[arg-type]  # duck-typed: add_argument is all they call
-    return {name: action.nargs != 0 for action in parser._actions for name in action.option_strings}
+    return parser
+
+
+def beam_flags() -> Mapping[str, bool]:
+    """Every option string that Beam's option classes declare → whether a value follows it."""
+    return {name: action.nargs != 0 for action in _beams_parser()._actions for name in action.option_strings}
 
 
 def split_arguments(arguments: Sequence[str], ours: Collection[str] | None = None) -> tuple[list[str], list[str]]:
@@ -122,8 +131,9 @@ def pipeline_options(beam_args: Sequence[str]) -> PipelineOptions:
 
     The local runner by name; on Flink stage after stage, a worker process kept from one to the next; on Dataflow one process a
     machine, so that a machine holds one model whose engine uses every core, and one thread in it, so that no machine holds
-    tasks that wait for its engine; Prism's program from PATH.
+    tasks that wait for its engine; Prism's program from PATH. CommandError (bad usage) for a value that Beam does not take.
     """
+    _beams_parser().parse_known_args(list(beam_args))
     flink = _runner_of(beam_args) == "FlinkRunner" and not any(each.startswith(f"{FLINK_MODE}=") for each in beam_args)
     options = PipelineOptions([*beam_args, *([f"{FLINK_MODE}=BATCH_FORCED"] if flink else [])])
     standard, portable = options.view_as(StandardOptions), options.view_as(PortableOptions)

@@ -81,6 +81,18 @@ def test_a_typing_error_is_told_with_what_may_have_been_meant(
     assert f"did you mean {meant}?" in usage_error(capsys, *arguments)
 
 
+@pytest.mark.parametrize(
+    ("option", "said"), [("--direct_num_workers=x", "invalid int value: 'x'"), ("--direct_running_mode=x", "invalid choice: 'x'")]
+)
+def test_a_value_that_beam_does_not_take_is_a_line(
+    option: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["embed", __file__, "--output", str(tmp_path / "out"), option]) == Exit.BAD_USAGE
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2
+    assert told[1].startswith(f"elmo-store embed: argument {option.partition('=')[0]}: {said}")
+
+
 def test_what_is_near_nothing_gets_no_advice(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean" not in usage_error(capsys, "info", "x", "--zzzz")
 
@@ -89,6 +101,10 @@ def test_what_is_near_nothing_gets_no_advice(capsys: pytest.CaptureFixture[str])
     ("arguments", "wanted"),
     [
         ("verify x --recompute -1", "give 0 or more"),
+        ("verify x --seed -1", "give 0 or more"),
+        ("embed x --dry-run --tokens-per-second nan", "give a number above 0"),
+        ("embed x --dry-run --price-per-hour inf", "give a number of 0 or more"),
+        ("embed x --output y --threads 100000000", "give 1 to 1024"),
         ("watch x --seconds 0", "give a number above 0"),
         ("compact x --keep-versions 0", "give 1 or more"),
         ("explore x --port 65536", "give 1 to 65535, or 0 for a free one"),
@@ -111,6 +127,27 @@ def test_a_number_out_of_range_is_bad_usage(arguments: str, wanted: str, capsys:
 def test_train_names_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "x"]) == Exit.BAD_USAGE
     assert "give --options, --output" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "mix . --output out --weights FOLDER",
+        "export . --output out --format npz --weights FOLDER",
+        "remove . --ids FOLDER",
+        "explore . --labels FOLDER",
+        "probe sense --store . --labels FOLDER",
+        "train TEXT --output out --options FOLDER",
+    ],
+)
+def test_a_folder_in_place_of_a_file_is_called_one(
+    arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "FOLDER").mkdir()
+    (tmp_path / "TEXT").write_text("a b\n", encoding="utf-8")
+    assert main(arguments.split()) == Exit.BAD_LOCATION
+    assert capsys.readouterr().err.endswith(" FOLDER: it is a folder: name a file\n")
 
 
 STORE_COMMANDS = {

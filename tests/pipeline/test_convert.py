@@ -62,6 +62,7 @@ def test_int8_goes_on_as_int8_and_back_to_floats(tmp_path: Path, capsys: pytest.
     assert convert(tmp_path / "int8", tmp_path / "floats", "--dtype", "float32", "--store", "zarr") == Exit.REFUSED
     assert "converted_from" in capsys.readouterr().err
     assert convert(tmp_path / "int8", tmp_path / "other", "--states", "fwd3") == Exit.BAD_USAGE
+    assert convert(tmp_path / "int8", tmp_path / "other", "--states", "") == Exit.BAD_USAGE
     assert "it has" not in (shown := capsys.readouterr().err)
     assert "--states fwd3" in shown
     assert convert(tmp_path / "int8", tmp_path / "int8") == Exit.BAD_USAGE
