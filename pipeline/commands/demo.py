@@ -5,6 +5,7 @@ import argparse
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.cli import locations
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 
@@ -35,6 +36,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME|FOLDER|URL",
         help="name, folder or URL, as for embed (default: the packaged model)",
     )
+
+
+def _touches(args: argparse.Namespace) -> locations.Touched:
+    return locations.Touched(locations.model(args.model))
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -77,4 +82,4 @@ def nearest(vectors: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.intp], npt
     return near, cosines[np.arange(len(near)), near]
 
 
-COMMANDS = {"demo": Command(_add_arguments, _run, epilog=EPILOG, loads="PyTorch")}
+COMMANDS = {"demo": Command(_add_arguments, _run, _touches, epilog=EPILOG, loads="PyTorch")}
