@@ -1,6 +1,5 @@
 """The state that every sentence starts from: zero, or one frozen warm state a model (`model.warm` computes it)."""
 
-import hashlib
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +10,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from elmo_store.format.manifest import start_state_sha256
 from model.errors import WeightsError
 from model.options import MOST_OPTIONS_BYTES, BiLMOptions
 
@@ -42,11 +42,7 @@ class StartState:
     @cached_property
     def sha256(self) -> str:
         """Hash of kind, shapes and float32 bytes, as 64 hexadecimal digits."""
-        header = json.dumps({"kind": self.kind, "h": list(self.h.shape), "c": list(self.c.shape)}, sort_keys=True)
-        digest = hashlib.sha256(header.encode())
-        for tensor in (self.h, self.c):
-            digest.update(tensor.contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return start_state_sha256(self.kind, self.h.numpy(), self.c.numpy())
 
     def check(self, options: BiLMOptions) -> None:
         want = (2, options.n_layers, options.projection_dim), (2, options.n_layers, options.dim)

@@ -3,8 +3,6 @@
 Each object is compared with the size and SHA-256 that a marker or the manifest gives; markers with the manifest's checksums.
 """
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +10,13 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
 
-import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from elmo_store.checking.deep import deep_faults
 from elmo_store.errors import ShardCorruptError, ShardMissingError, StoreError
 from elmo_store.format import layout
+from elmo_store.format.manifest import start_state_sha256
 from elmo_store.format.markers import (
     AnyMarker,
     IdsMarker,
@@ -252,12 +250,3 @@ class _Check:
         else:
             if actual != self._manifest.start_state.sha256:
                 yield f"{where} has the hash {actual}, the manifest says {self._manifest.start_state.sha256}"
-
-
-def start_state_sha256(kind: str, h: "np.typing.NDArray[np.float32]", c: "np.typing.NDArray[np.float32]") -> str:
-    """The hash of a start state's value, as docs/store-format.md defines it: kind, shapes, little-endian float32 bytes."""
-    header = json.dumps({"kind": kind, "h": list(h.shape), "c": list(c.shape)}, sort_keys=True)
-    digest = hashlib.sha256(header.encode())
-    for tensor in (h, c):
-        digest.update(np.ascontiguousarray(tensor, "<f4").tobytes())
-    return digest.hexdigest()

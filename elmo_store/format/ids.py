@@ -7,17 +7,15 @@ of 10¹¹ ids share them has a probability of 10⁻¹⁷.
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from io import BytesIO
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from elmo_store.errors import ShardCorruptError, ShardMissingError
 from elmo_store.format import layout
 from elmo_store.format.markers import ObjectRecord
-from elmo_store.storage.parquet_files import read_table
+from elmo_store.storage.parquet_files import encoded_table, read_table
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root
 
@@ -40,12 +38,8 @@ def tables_of(high: UInt64, bits: int) -> Int64:
 def encode_table(pairs: UInt64, sentences: Int64) -> bytes:
     """One table: hashes [n, 2] and the sentences' numbers [n], in any order."""
     order = np.lexsort((sentences, pairs[:, 1], pairs[:, 0]))
-    table = pa.table(
-        {"hash_high": pairs[order, 0], "hash_low": pairs[order, 1], "sentence": sentences[order]}, schema=layout.IDS_SCHEMA
-    )
-    sink = BytesIO()
-    pq.write_table(table, sink, compression="zstd", use_dictionary=False, write_statistics=False, write_page_checksum=True)
-    return sink.getvalue()
+    columns = {"hash_high": pairs[order, 0], "hash_low": pairs[order, 1], "sentence": sentences[order]}
+    return encoded_table(pa.table(columns, schema=layout.IDS_SCHEMA), use_dictionary=False, write_statistics=False)
 
 
 def encode_tables(

@@ -8,11 +8,11 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from io import BytesIO
 from typing import Annotated, Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec import Meta
 
 from elmo_store.errors import (
@@ -28,7 +28,7 @@ from elmo_store.format.fields import KeptField, check_fields
 from elmo_store.format.layout import MANIFEST
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import Count, Json, Name, Number, Sha256, Size, converted
-from elmo_store.storage.parquet_files import read_table
+from elmo_store.storage.parquet_files import encoded_table, read_table
 from elmo_store.storage.root import Root
 
 UNIQUE = Meta(min_length=1, extra_json_schema={"uniqueItems": True})
@@ -207,6 +207,15 @@ def own_sha256(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def start_state_sha256(kind: str, h: npt.NDArray[np.float32], c: npt.NDArray[np.float32]) -> str:
+    """The hash of a start state's value, as docs/store-format.md defines it: kind, shapes, little-endian float32 bytes."""
+    header = json.dumps({"kind": kind, "h": list(h.shape), "c": list(c.shape)}, sort_keys=True)
+    digest = hashlib.sha256(header.encode())
+    for tensor in (h, c):
+        digest.update(np.ascontiguousarray(tensor, "<f4").tobytes())
+    return digest.hexdigest()
+
+
 def _check_known(value: Any, where: str) -> None:
     """StoreVersionError, StoreFeatureError: what a later version may have written, before it is taken for a wrong value."""
     if not isinstance(value, dict):
@@ -337,10 +346,8 @@ def read_manifest(root: Root) -> Manifest:
 
 def encode_inputs(files: Sequence[Mapping[str, Any]]) -> bytes:
     """The table of the input's files, in input order; each has the columns of `layout.INPUTS_SCHEMA`."""
-    table = pa.table({name: [file[name] for file in files] for name in layout.INPUTS_SCHEMA.names}, schema=layout.INPUTS_SCHEMA)
-    sink = BytesIO()
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return sink.getvalue()
+    columns = {name: [file[name] for file in files] for name in layout.INPUTS_SCHEMA.names}
+    return encoded_table(pa.table(columns, schema=layout.INPUTS_SCHEMA))
 
 
 def read_inputs(root: Root) -> list[dict[str, Any]]:

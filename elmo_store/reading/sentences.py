@@ -7,7 +7,6 @@ row group. No part is decoded whole for one sentence. Safe for threads; not acro
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from io import BytesIO
 from threading import Lock
 from typing import Any
 
@@ -23,7 +22,7 @@ from elmo_store.format.ids import HashTables, hashes
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import PartRange, marked, read_part_group_marker
 from elmo_store.forms.zarr_form import read_sentence_chunks
-from elmo_store.storage.parquet_files import GroupsOf, read_footers, read_table, read_tables, schema_problem
+from elmo_store.storage.parquet_files import GroupsOf, encoded_table, read_footers, read_table, read_tables, schema_problem
 from elmo_store.storage.recent import Recent
 from elmo_store.storage.root import Root
 
@@ -66,17 +65,12 @@ class _Footer:
 
 def encode_part(table: pa.Table) -> bytes:
     """A part as the bytes of one Parquet file of `layout.SENTENCES_SCHEMA`, the same for the same table."""
-    sink = BytesIO()
-    pq.write_table(
+    return encoded_table(
         table,
-        sink,
-        compression="zstd",
         row_group_size=layout.ROW_GROUP_SENTENCES,
         use_dictionary=["source", "tokens.list.element", *_repeated(table.schema)],
         write_statistics=["sentence", "first_row"],
-        write_page_checksum=True,
     )
-    return sink.getvalue()
 
 
 def _repeated(schema: pa.Schema) -> list[str]:
@@ -90,10 +84,7 @@ def encode_index(parts: Sequence[PartRange], sizes: Sequence[tuple[int, int]]) -
     """The table of parts; ``sizes``: bytes of each part's file, and of its rejects (0 without any)."""
     columns: dict[str, list[int]] = {name: [getattr(part, name) for part in parts] for name in PartRange.__dataclass_fields__}
     columns |= {"bytes": [part for part, _ in sizes], "rejects_bytes": [rejects for _, rejects in sizes]}
-    sink = BytesIO()
-    table = pa.table(columns, schema=layout.INDEX_SCHEMA)
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    return sink.getvalue()
+    return encoded_table(pa.table(columns, schema=layout.INDEX_SCHEMA))
 
 
 def read_index(root: Root, manifest: Manifest) -> list[PartRange]:

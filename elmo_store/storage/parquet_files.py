@@ -79,6 +79,13 @@ def _text_bytes(chunk: pa.Array) -> int:
     return int(pc.sum(pc.binary_length(values.dictionary).take(values.indices).cast(pa.int64())).as_py() or 0)
 
 
+def encoded_table(table: pa.Table, **options: Any) -> bytes:
+    """A Parquet file, the same for the same table: zstd, a CRC-32 a page; ``options`` as of `pyarrow.parquet.write_table`."""
+    sink = io.BytesIO()
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True, **options)
+    return sink.getvalue()
+
+
 def read_footers(root: Root, rels: Sequence[str]) -> list[pq.FileMetaData]:
     """The metadata of each file, by one round of requests (two where a footer is large). ShardMissingError, ShardCorruptError."""
     with errors_name(root, ""):

@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from safetensors.numpy import save
 
-from elmo_store.checking.verify import start_state_sha256
 from elmo_store.format import ids, layout
 from elmo_store.format.manifest import (
     Checksums,
@@ -22,6 +21,7 @@ from elmo_store.format.manifest import (
     ModelInfo,
     StartStateInfo,
     encode_inputs,
+    start_state_sha256,
     write_manifest,
 )
 from elmo_store.format.markers import (
