@@ -106,12 +106,8 @@ class ReadableRoot:
 
     def size(self, rel: str) -> int | None:
         """Bytes of ``rel``; None if there is no such object."""
-        self.calls.invalidate_cache()
-        try:
-            info = self.calls.info(self.path(rel))
-        except FileNotFoundError:
-            return None
-        return int(info["size"]) if info["type"] == "file" else None
+        info = described(self.calls, self.path(rel))
+        return int(info["size"]) if info is not None and info["type"] == "file" else None
 
     def stamp(self, rel: str) -> str | None:
         """What tells this version of the object ``rel`` from any other that was put: ETag, generation, inode and time.
@@ -123,14 +119,11 @@ class ReadableRoot:
                 return local_stamp(os.stat(self.path(rel)))
             except FileNotFoundError:
                 return None
-        self.calls.invalidate_cache()
-        try:
-            info = self.calls.info(self.path(rel))
-        except FileNotFoundError:
+        info = described(self.calls, self.path(rel))
+        if info is None:
             return None
-        if is_file_server(self.filesystem):
-            return ""
-        return next((f"{name}={info[name]}" for name in _STAMPS if info.get(name)), "")
+        told_by = () if is_file_server(self.filesystem) else _STAMPS
+        return next((f"{name}={info[name]}" for name in told_by if info.get(name)), "")
 
     def get(self, rel: str) -> bytes:
         """The bytes of ``rel``. FileNotFoundError if it is not there, ShardCorruptError if a folder stands there."""
@@ -286,8 +279,7 @@ class ReadableRoot:
 
     def holds(self, prefix: str) -> bool:
         """Whether there is a folder ``prefix``, though it may be empty, or hold half-written files alone."""
-        self.calls.invalidate_cache()
-        return is_there(self.calls, self.path(prefix))
+        return described(self.calls, self.path(prefix)) is not None
 
 
 def folder_in_place_of(url: str) -> ShardCorruptError:
@@ -295,13 +287,13 @@ def folder_in_place_of(url: str) -> ShardCorruptError:
     return ShardCorruptError(f"{url} is a folder, where an object of the store must stand: move that folder away")
 
 
-def is_there(calls: Any, path: str) -> bool:
-    """Whether there is such an object. Not ``exists``, which takes any failure for a no."""
+def described(calls: Any, path: str) -> dict[str, Any] | None:
+    """What a filesystem says now of an object or a folder, None without one. Not ``exists``, which takes any failure for a no."""
+    calls.invalidate_cache()
     try:
-        calls.info(path)
+        return dict(calls.info(path))
     except FileNotFoundError:
-        return False
-    return True
+        return None
 
 
 def _raise_unless_missing(error: OSError) -> None:

@@ -18,7 +18,7 @@ from elmo_store.storage.data import Data, joined, pieces_of
 from elmo_store.storage.filesystems import checked, is_azure, is_file_server
 from elmo_store.storage.json_values import encoded_json
 from elmo_store.storage.process import is_abandoned, temporary_tag
-from elmo_store.storage.readable import TEMPORARY_PREFIX, ReadableRoot, is_there, local_stamp
+from elmo_store.storage.readable import TEMPORARY_PREFIX, ReadableRoot, described, local_stamp
 
 _TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too
 SETTLE_SECONDS = 1.0  # how long a put of someone else may take to show, where nothing can be put on a condition
@@ -79,8 +79,9 @@ class Root(ReadableRoot):
         try:
             yield temporary
         except BaseException:
-            if self.calls.exists(temporary):
-                self.calls.rm_file(temporary)
+            with suppress(FileNotFoundError):
+                if self.calls.exists(temporary):
+                    self.calls.rm_file(temporary)
             if self.is_local:
                 with suppress(OSError):  # it holds something; made for this object alone, it goes with it
                     os.rmdir(folder)
@@ -328,9 +329,9 @@ def _move_remote(calls: Any, path: str, target: str) -> None:
     try:
         calls.mv(path, target)
     except Exception:
-        if not is_there(calls, target):
+        if described(calls, target) is None:
             raise
-        if not is_there(calls, path):  # it was moved all the same, and the answer was lost
+        if described(calls, path) is None:  # it was moved all the same, and the answer was lost
             return
         calls.rm_file(target)  # some servers move onto no file that is there: it is absent for a moment, never torn
         calls.mv(path, target)
