@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,11 +12,11 @@ from tqdm import tqdm
 
 from elmo_store.storage.root import Root
 from pipeline.cli.terminal import drawable, quantity, visible
+from pipeline.progress.repeated import repeated
 from pipeline.progress.snapshot import ENDED, ProgressReader, Snapshot
 from transforms.runtime.job_root import is_transient
 
 LINE_SECONDS = 30.0  # between two lines where there is no terminal
-JOIN_SECONDS = 2.0  # that a look under way may hold up a command whose job has ended
 
 
 class Screen:
@@ -99,7 +98,12 @@ class _Looks:
     def __init__(self, root: Root, screen: Screen, waits_for: Callable[[Exception], bool]) -> None:
         """``waits_for``: errors after which the next look may succeed; others are raised."""
         self._reader, self._screen, self._waits_for = ProgressReader(root), screen, waits_for
-        self._in_the_dark = False
+        self._in_the_dark = self._ended = False
+
+    def end(self) -> None:
+        """Take the bar off the terminal; a look under way, on slow storage, shows nothing any more."""
+        self._ended = True
+        self._screen.close()
 
     def look(self) -> Snapshot | None:
         """What is shown now; None if there is nothing to see."""
@@ -108,9 +112,11 @@ class _Looks:
         except Exception as error:
             if not self._waits_for(error):
                 raise
-            if not self._in_the_dark:
+            if not self._in_the_dark and not self._ended:
                 self._screen.say(f"the job's progress can't be seen: {error}; trying again")
             self._in_the_dark = True
+            return None
+        if self._ended:
             return None
         if self._in_the_dark:
             self._screen.say("the job's progress can be seen again")
@@ -121,25 +127,14 @@ class _Looks:
 
 @contextmanager
 def shown(root: Root, *, seconds: float, screen: Screen | None = None) -> Iterator[None]:
-    """Show the progress of the job on ``root`` every ``seconds``, from a thread, as long as the block runs."""
+    """Show the progress of the job on ``root`` every ``seconds``, as long as the block runs."""
     screen = screen or Screen()
-    stop = threading.Event()
     looks = _Looks(root, screen, waits_for=lambda _: True)  # no failed look is a reason to end a job
-
-    def watch() -> None:
-        while not stop.wait(seconds):
-            looks.look()
-
-    thread = threading.Thread(target=watch, name="progress", daemon=True)
-    thread.start()
     try:
-        yield
+        with repeated(looks.look, seconds, "progress"):
+            yield
     finally:
-        stop.set()
-        thread.join(JOIN_SECONDS)
-        if not thread.is_alive():
-            looks.look()  # the bar's end
-            screen.close()
+        looks.end()
 
 
 def follow(root: Root, *, seconds: float, screen: Screen, sleep: Callable[[float], None] = time.sleep) -> Snapshot:
@@ -156,4 +151,4 @@ def follow(root: Root, *, seconds: float, screen: Screen, sleep: Callable[[float
                 return snapshot
             sleep(seconds)
     finally:
-        screen.close()
+        looks.end()

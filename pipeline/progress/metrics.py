@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from elmo_store.storage.root import Root
+from pipeline.progress.repeated import repeated
 from pipeline.progress.snapshot import ProgressReader, Snapshot
 
 LOCAL_LOOK_SECONDS, LOOK_SECONDS = 0.5, 5.0  # between two looks, on a disk of this machine and elsewhere
-JOIN_SECONDS = 2.0  # that a look under way may hold up a command whose job has ended
 UNITS = {"s": "seconds", "By": "bytes", "1": "ratio"}  # OpenTelemetry's (UCUM) → the end of a Prometheus name
 STAGES = ("starting", "reading", "computing", "finishing", "complete", "failed", "stopped")
 
@@ -97,20 +97,11 @@ class Meter:
     @contextmanager
     def following(self, root: Root) -> Iterator[None]:
         """Look at the job on ``root`` while the block runs."""
-        self._reader, stop = ProgressReader(root), threading.Event()
-
-        def watch() -> None:
-            self.look()
-            while not stop.wait(LOCAL_LOOK_SECONDS if root.is_local else LOOK_SECONDS):
-                self.look()
-
-        thread = threading.Thread(target=watch, name="metrics", daemon=True)
-        thread.start()
+        self._reader = ProgressReader(root)
         try:
-            yield
+            with repeated(self.look, LOCAL_LOOK_SECONDS if root.is_local else LOOK_SECONDS, "metrics") as thread:
+                yield
         finally:
-            stop.set()
-            thread.join(JOIN_SECONDS)
             if thread.is_alive():
                 self._reader = None
 

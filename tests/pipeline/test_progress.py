@@ -15,7 +15,7 @@ from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.cli.terminal import duration
 from pipeline.main import main
-from pipeline.progress import bars as progress
+from pipeline.progress import repeated
 from pipeline.progress.bars import Screen, follow, shown
 from pipeline.progress.snapshot import WORKERS_A_LOOK, WORKERS_OF_SAMPLE, ProgressReader, Snapshot, union
 from transforms.runtime.work import PLAN, PROBLEM, PROGRESS, START
@@ -230,7 +230,7 @@ def test_ranges_are_united(found: list[tuple[int, int]]) -> None:
     assert all(before[1] < after[0] for before, after in pairwise(united))
 
 
-def test_a_slow_look_does_not_hold_the_command_up(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_look_neither_holds_the_command_up_nor_shows_when_it_ends(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     begin(root)
     asked, answered = threading.Event(), threading.Event()
 
@@ -240,12 +240,16 @@ def test_a_slow_look_does_not_hold_the_command_up(root: Root, monkeypatch: pytes
         return Snapshot("starting")
 
     monkeypatch.setattr(ProgressReader, "look", slow)
-    monkeypatch.setattr(progress, "JOIN_SECONDS", 0.01)
+    monkeypatch.setattr(repeated, "JOIN_SECONDS", 0.01)
+    stream = io.StringIO()
     try:
-        with shown(root, seconds=0.001, screen=Screen(io.StringIO())):
+        with shown(root, seconds=0.001, screen=Screen(stream)):
             assert asked.wait(30)
+            (thread,) = [thread for thread in threading.enumerate() if thread.name == "progress"]
     finally:
         answered.set()
+    thread.join(30)
+    assert stream.getvalue() == ""  # what comes late does not follow the summary
 
 
 def test_a_job_without_pieces_says_no_zero_of_zero(root: Root) -> None:
