@@ -36,7 +36,6 @@ LOCAL_LOOK_SECONDS, LOOK_SECONDS = SETTLE_SECONDS, 10.0
 # How long a run of this machine's processes may be silent before another machine may begin one.
 LOCAL_PATIENCE_SECONDS = 45.0
 CLOCKS_DIFFER_SECONDS = 300.0  # at most; a heartbeat that is older is old by any machine's clock
-SILENCE_SECONDS = 300.0  # of a storage that a launcher can't reach, before it cancels its job
 WAIT_SECONDS = 120.0  # the longest that a command waits for another run's lease to run out
 _ATTEMPTS = 5
 _UNREADABLE = (FileNotFoundError, NotADirectoryError, ValueError, RecursionError)
@@ -231,12 +230,15 @@ def _owner() -> str:
 class LeaseHolder:
     """The lease of ``run`` on ``root``, alive until `end`; as a context it ends with the block.
 
+    ``max_outage_seconds``: of a storage that can't be reached, before the run's job is cancelled.
+
     Attributes:
         gave_up: why the run's job was cancelled, "" if it was not.
     """
 
-    def __init__(self, root: Root, run: str) -> None:
+    def __init__(self, root: Root, run: str, max_outage_seconds: float = math.inf) -> None:
         self.root, self.run, self.gave_up = root, run, ""
+        self._max_outage_seconds = max_outage_seconds
         self._ended = threading.Event()
         self._job = ("", "")
         self._cancel: Callable[[], None] = lambda: None
@@ -250,16 +252,17 @@ class LeaseHolder:
         *,
         local: bool = True,
         patience_seconds: float = LOCAL_PATIENCE_SECONDS,
+        max_outage_seconds: float = math.inf,
         take_over: bool = False,
         on_progress: Callable[[str], None] = lambda _: None,
     ) -> Self:
-        """Take the lease for ``run`` and keep it alive; arguments as of `Lease.of_this_process` and `acquire`.
+        """Take the lease for ``run`` and keep it alive; arguments as of the class, `Lease.of_this_process` and `acquire`.
 
         LeaseHeldError if another run has it; OSError if the output can't be written.
         """
         lease = Lease.of_this_process(run, local=local, patience_seconds=patience_seconds)
         acquire(root, lease, take_over=take_over, on_progress=on_progress)
-        holder = cls(root, run)
+        holder = cls(root, run, max_outage_seconds)
         holder._thread.start()
         return holder
 
@@ -280,7 +283,7 @@ class LeaseHolder:
     def say_job(self, job: str, console: str | None, cancel: Callable[[], None]) -> None:
         """From now on heartbeats name the job that an engine knows.
 
-        ``cancel`` is called once another run has the lease, or the storage could not be reached for `SILENCE_SECONDS`.
+        ``cancel`` is called once another run has the lease, or the storage could not be reached for too long.
         """
         self._job, self._cancel = (job, console or ""), cancel
         self._beat()
@@ -316,8 +319,8 @@ class LeaseHolder:
             elif self.lost_to is not None:
                 self._give_up(f"another run took {self.root} over")
                 return
-            elif time.monotonic() - beat_last > SILENCE_SECONDS:
-                self._give_up(f"{self.root} could not be reached for {SILENCE_SECONDS:.0f} s")
+            elif time.monotonic() - beat_last > self._max_outage_seconds:
+                self._give_up(f"{self.root} could not be reached for {self._max_outage_seconds:.0f} s")
                 return
 
     def _give_up(self, reason: str) -> None:

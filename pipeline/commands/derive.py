@@ -20,7 +20,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import nothing_to_collect
 from pipeline.commands import report
 from pipeline.commands.export import write_export
-from pipeline.jobs.spec import NO_ROWS, add_option
+from pipeline.jobs.spec import EmbedOptions, NO_ROWS, add_option
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest, WeightSet
@@ -88,7 +88,7 @@ def _add_job(parser: argparse.ArgumentParser, *of_source: str) -> None:
     for name in ("verbose", "report", "quiet", "metrics_port"):
         add_option(screen, name)
     clusters = parser.add_argument_group("clusters and clouds")
-    for name in ("no_wait", "shared_disk"):
+    for name in ("no_wait", "shared_disk", "max_outage_seconds"):
         add_option(clusters, name)
 
 
@@ -106,6 +106,7 @@ def _check_mix(args: argparse.Namespace) -> None:
         return
     given = {"--store": args.store, "--compression": args.compression, "--no-wait": args.no_wait, "--report": args.report}
     given["--metrics-port"] = args.metrics_port
+    given["--max-outage-seconds"] = args.max_outage_seconds != EmbedOptions.max_outage_seconds
     if unused := [option for option, value in given.items() if value]:
         raise CommandError(Exit.BAD_USAGE, f"--pool has no use for {unused[0]}: leave it out")
     if args.dtype == "int8":

@@ -160,7 +160,7 @@ def open_job(options: EmbedOptions, pipeline_options: PipelineOptions, loading: 
     """
     loading = loading or LoadingModel(options.model, options.start_state)
     local = is_local(pipeline_options)
-    terms = LeaseTerms(local, waits=not options.no_wait, take_over=options.take_over, console=console_of(pipeline_options))
+    terms = LeaseTerms(local, not options.no_wait, options.take_over, console_of(pipeline_options), options.max_outage_seconds)
     output = Location("output", options.place, options.storage_options)
     inputs = [Location("input", url, options.input_storage_options) for url in options.inputs if url != STDIN]
     check_reach(pipeline_options, [output, *inputs], shared_disk=options.shared_disk)

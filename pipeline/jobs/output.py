@@ -1,5 +1,6 @@
 """The output of every job: what stands there, whether it is this very job, who holds it, and what may be removed."""
 
+import math
 import platform
 import sys
 import time
@@ -175,12 +176,14 @@ class LeaseTerms:
         waits: this process stays until the job ends.
         take_over: push another run aside.
         console: the page of the Flink that this job goes to. What an output says of a Flink is believed of this one alone.
+        max_outage_seconds: of the output's storage, before an engine's job is cancelled.
     """
 
     local: bool
     waits: bool
     take_over: bool
     console: str | None = None
+    max_outage_seconds: float = math.inf
 
 
 class LeaseHolder(lease.LeaseHolder):
@@ -195,6 +198,7 @@ class LeaseHolder(lease.LeaseHolder):
             heard = Heartbeats() if before is None else lease.read_heartbeats(root, before.run)
             holder = cls.take(
                 root, run, local=terms.local, patience_seconds=patience, take_over=terms.take_over,
+                max_outage_seconds=terms.max_outage_seconds,
                 on_progress=partial(print, file=sys.stderr, flush=True),
             )  # fmt: skip
         except LeaseHeldError as error:
@@ -211,7 +215,11 @@ class LeaseHolder(lease.LeaseHolder):
         return holder
 
     def _release(self) -> None:
-        retry(partial(lease.release, self.root, self.run), local=self.root.is_local)
+        release = partial(lease.release, self.root, self.run)
+        if self.gave_up:  # it was waited for long enough
+            release()
+        else:
+            retry(release, local=self.root.is_local)
 
 
 def claim(

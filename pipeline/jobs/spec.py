@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from pipeline.cli.arguments import above_zero, json_object, not_negative, port, threads
+from pipeline.cli.arguments import above_zero, count, json_object, not_negative, port, threads
 from pipeline.cli.exit_codes import CommandError, Exit
 
 INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
@@ -208,6 +208,10 @@ class EmbedOptions:
     shared_disk: bool = _cluster(
         "the workers' machines have the local paths of this command mounted", False, "off, such paths are refused"
     )
+    max_outage_seconds: int = _cluster(
+        "cancel the engine's job once the output's storage could not be reached for so long (default: 300)", 300, type=count,
+        metavar="N",
+    )  # fmt: skip
     preview: int | None = _size(
         "print ids and tokens of the first N sentences and end", unset="off", type=int, metavar="N", least=1
     )

@@ -1,26 +1,35 @@
 """A narrow model, a corpus of a few hundred shards, the local run's bytes, and one Flink cluster for every test that needs it."""
 
+import json
+import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import psutil
 import pytest
 
+from benchmarks.chaos.storage import faulty_way
 from deploy.cluster.artefacts import missing_tools
 from deploy.cluster.engine import cluster_of
 from deploy.cluster.processes import worker_environment
 from deploy.flink.cluster import FlinkCluster
+from elmo_store.format.markers import marked_shards
+from elmo_store.storage.root import Root
 from model.files.registry import random_weights
 from model.options import BiLMOptions
 from pipeline.cli.exit_codes import Exit
 from tests.pipeline.conftest import TINY
-from tests.pipeline.support import digests, heed_signals
+from tests.pipeline.support import digests, heed_signals, remote_digests
 
 Arguments = Callable[..., list[str]]
 N_TASK_MANAGERS = 2
+NOTHING_PASSES = 2.0  # a rate of `faulty_way`
 WORDS = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
 
 
@@ -119,6 +128,47 @@ def winner_of_two(arguments: Sequence[str]) -> "subprocess.Popen[str]":
     assert loser.returncode == Exit.REFUSED, err
     assert " belongs to run " in err
     return winner
+
+
+def job_service(process: "subprocess.Popen[str]") -> psutil.Process:
+    """The job service that a launcher started; Spark's driver."""
+    return next(child for child in psutil.Process(process.pid).children() if child.name() == "java")
+
+
+def check_outages(command: Sequence[str], root: Root, is_left: Callable[[], bool], local_bytes: Mapping[str, str]) -> None:
+    """A bucket that stays away ends the job, which the same command continues; one that is gone for 40 s is waited for.
+
+    ``command``: all but the output ``root``, on S3; ``is_left``: whether the engine still has anything of a job.
+    """
+    with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as way:
+        options = {"key": "test", "secret": "test", "endpoint_url": f"http://127.0.0.1:{way.server_address[1]}"}
+        given = ["--output", str(root), "--storage-options", json.dumps(options)]
+
+        def without_bucket(*more: str) -> "subprocess.Popen[str]":
+            """A job that had its bucket until a few of its shards were written."""
+            n_shards = len(marked_shards(root))
+            process = started([*command, *given, *more])
+            wait_until("a few shards", lambda: len(marked_shards(root)) >= n_shards + 5 or process.poll() is not None)
+            assert process.poll() is None, process.communicate()
+            way.rate = NOTHING_PASSES
+            return process
+
+        process = without_bucket("--max-outage-seconds", "10")
+        driver = job_service(process)
+        _, err = process.communicate(timeout=180)
+        assert process.returncode == Exit.INCOMPLETE, err
+        assert re.search(rf"^elmo-store embed: incomplete: .*{root} could not be reached for 10 s;.*\n\Z", err, re.MULTILINE), err
+        assert "Traceback" not in err
+        assert not driver.is_running()
+        wait_until("an engine without it", lambda: not is_left(), 90)
+        way.rate = 0.0
+        process = without_bucket("--take-over")
+        time.sleep(40.0)
+        way.rate = 0.0
+        _, err = process.communicate(timeout=300)
+    assert process.returncode == Exit.COMPLETE, err
+    assert "Traceback" not in err
+    assert remote_digests(root) == local_bytes
 
 
 def markers(store: Path) -> int:

@@ -2,21 +2,17 @@
 
 import base64
 import json
-import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil
 import pytest
 from apache_beam.coders import VarIntCoder
 
-from benchmarks.chaos.storage import faulty_way
 from deploy.cluster.artefacts import missing_tools
 from deploy.cluster.engine import cluster_of, environment_options, pool_options
 from deploy.cluster.processes import Service, free_port, service
@@ -24,17 +20,15 @@ from deploy.flink.cluster import FlinkCluster
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import zarr_states_shard
 from elmo_store.format.manifest import read_manifest
-from elmo_store.format.markers import marked_shards
 from elmo_store.storage.lease import read_lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from tests.deploy.conftest import N_TASK_MANAGERS, Arguments, markers, ran, started, wait_until, winner_of_two
-from tests.pipeline.support import digests, remote_digests
+from tests.deploy.conftest import N_TASK_MANAGERS, Arguments, check_outages, markers, ran, started, wait_until, winner_of_two
+from tests.pipeline.support import digests
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import NAMESPACE
 from transforms.runtime.work import PROGRESS
 
-NOTHING_PASSES = 2.0  # a rate of `faulty_way`
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
@@ -246,20 +240,11 @@ def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
     assert f"process {worker.pid}) was killed by SIGKILL" in err
 
 
-def test_a_bucket_gone_for_40_s_is_waited_for(
+def test_a_bucket_that_stays_away_ends_the_job_and_one_gone_for_40_s_is_waited_for(
     flink: FlinkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], s3_url: str, tmp_path: Path
 ) -> None:
-    root = Root(f"{s3_url}/{tmp_path.name}")
-    with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as way:
-        options = {"key": "test", "secret": "test", "endpoint_url": f"http://127.0.0.1:{way.server_address[1]}"}
-        given = ["--output", str(root), "--storage-options", json.dumps(options)]
-        process = started([*embed_arguments(Path("unused")), *given, *flink.beam_options()])
-        wait_until("a few shards", lambda: len(marked_shards(root)) >= 5 or process.poll() is not None)
-        assert process.poll() is None, process.communicate()
-        way.rate = NOTHING_PASSES
-        time.sleep(40.0)
-        way.rate = 0.0
-        _, err = process.communicate(timeout=300)
-    assert process.returncode == Exit.COMPLETE, err
-    assert "Traceback" not in err
-    assert remote_digests(root) == local_bytes
+    def is_left() -> bool:
+        return flink.get(f"jobs/{newest_job(flink)}")["state"] != "CANCELED" or any(map(workers, alive(flink)))
+
+    command = [*embed_arguments(Path("unused")), *flink.beam_options()]
+    check_outages(command, Root(f"{s3_url}/flink-{tmp_path.name}"), is_left, local_bytes)

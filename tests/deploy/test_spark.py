@@ -1,27 +1,19 @@
 """The same command on a real Spark standalone cluster: bytes, what is lost half way, what is taken over, what is left behind."""
 
-import json
-import os
-import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import psutil
 import pytest
 
-from benchmarks.chaos.storage import faulty_way
 from deploy.cluster.artefacts import missing_tools
 from deploy.cluster.engine import cluster_of
 from deploy.spark.cluster import SparkCluster
-from elmo_store.format.markers import marked_shards
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from tests.deploy.conftest import Arguments, markers, started, wait_until, winner_of_two
-from tests.pipeline.support import digests, remote_digests
+from tests.deploy.conftest import Arguments, check_outages, job_service, markers, started, wait_until, winner_of_two
+from tests.pipeline.support import digests
 
-NOTHING_PASSES = 2.0  # a rate of `faulty_way`
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
@@ -62,11 +54,6 @@ def kill_executor(spark: SparkCluster) -> None:
 def kill_machine(spark: SparkCluster) -> None:
     """A worker with its executor and the executor's Python worker; nothing replaces it."""
     next(worker for worker in spark.members if worker.process.poll() is None).kill()
-
-
-def job_service(process: "subprocess.Popen[str]") -> psutil.Process:
-    """The job service of a launcher; Spark's driver."""
-    return next(child for child in psutil.Process(process.pid).children() if child.name() == "java")
 
 
 def test_every_byte_is_the_local_runs_and_a_second_launcher_is_refused(
@@ -126,20 +113,11 @@ def test_a_job_that_is_taken_over_or_whose_launcher_is_killed_ends_and_leaves_no
     assert digests(store) == local_bytes
 
 
-def test_a_bucket_that_is_gone_for_40_s_is_waited_for(
+def test_a_bucket_that_stays_away_ends_the_job_and_one_gone_for_40_s_is_waited_for(
     spark: SparkCluster, embed_arguments: Arguments, local_bytes: dict[str, str], s3_url: str, tmp_path: Path
 ) -> None:
-    root = Root(f"{s3_url}/spark-{tmp_path.name}")
-    with faulty_way(urlsplit(os.environ["AWS_ENDPOINT_URL"]).port or 0, 0.0, 0) as way:
-        endpoint = f"http://127.0.0.1:{way.server_address[1]}"
-        options = ["--storage-options", json.dumps({"endpoint_url": endpoint, "key": "test", "secret": "test"})]
-        process = started([*embed_arguments(Path("unused")), "--output", str(root), *options, *spark.beam_options()])
-        wait_until("a few shards", lambda: len(marked_shards(root)) >= 5 or process.poll() is not None)
-        assert process.poll() is None, process.communicate()
-        way.rate = NOTHING_PASSES
-        time.sleep(40)
-        way.rate = 0.0
-        _, err = process.communicate(timeout=300)
-    assert process.returncode == Exit.COMPLETE, err
-    assert "Traceback" not in err
-    assert remote_digests(root) == local_bytes
+    def is_left() -> bool:
+        return bool(spark.get("json/")["activeapps"] or executors(spark) or python_workers(spark))
+
+    command = [*embed_arguments(Path("unused")), *spark.beam_options()]
+    check_outages(command, Root(f"{s3_url}/spark-{tmp_path.name}"), is_left, local_bytes)

@@ -247,7 +247,6 @@ def test_a_run_whose_storage_stays_away_cancels_its_job_and_one_that_comes_back_
     disk: Root, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leases, "HEARTBEAT_SECONDS", 0.01)
-    monkeypatch.setattr(leases, "SILENCE_SECONDS", 2.0)
     cancelled, reachable, expired = threading.Event(), threading.Event(), threading.Event()
     reachable.set()
     put = leases.put_heartbeat
@@ -260,7 +259,7 @@ def test_a_run_whose_storage_stays_away_cancels_its_job_and_one_that_comes_back_
         put(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(leases, "put_heartbeat", put_if_reachable)
-    with LeaseHolder.take(disk, "first") as first:
+    with LeaseHolder.take(disk, "first", max_outage_seconds=2.0) as first:
         first.say_job("job", None, cancelled.set)
         for _ in range(3):
             reachable.clear()
