@@ -23,6 +23,7 @@ from tests.s3_server import BUCKET, server
 
 RUNS_AT_MOST = 25
 BUFFER_BYTES = 16 << 10
+NOTHING_PASSES = 2.0  # a rate of `Proxy`
 
 
 def storage(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> Outcomes:
@@ -110,10 +111,7 @@ def _set_environment(settings: dict[str, str]) -> None:
 
 
 class Proxy(socketserver.ThreadingTCPServer):
-    """Passes connections on to ``port``; of each stretch of bytes a share ``rate`` is cut off or late.
-
-    From a rate of 2 on nothing gets through.
-    """
+    """Passes connections on to ``port``; of each stretch of bytes a share ``rate`` is cut off or late."""
 
     daemon_threads = True  # clients of this very process keep their connections
 

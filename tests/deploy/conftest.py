@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from benchmarks.chaos.storage import faulty_way
+from benchmarks.chaos.storage import NOTHING_PASSES, faulty_way
 from deploy.cluster.artefacts import missing_tools
 from deploy.cluster.engine import cluster_of
 from deploy.cluster.processes import worker_environment
@@ -29,7 +29,6 @@ from tests.pipeline.support import digests, heed_signals, remote_digests
 
 Arguments = Callable[..., list[str]]
 N_TASK_MANAGERS = 2
-NOTHING_PASSES = 2.0  # a rate of `faulty_way`
 WORDS = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
 
 

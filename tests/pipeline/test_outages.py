@@ -12,10 +12,12 @@ from urllib.parse import urlsplit
 import fsspec
 import pytest
 
-from benchmarks.chaos.storage import Proxy, faulty_way
+from benchmarks.chaos.storage import NOTHING_PASSES, Proxy, faulty_way
+from elmo_store.storage import lease
 from elmo_store.storage.filesystems import OBSTORE
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
+from pipeline.jobs.output import LeaseHolder, LeaseTerms
 from pipeline.main import main
 from pipeline.progress import bars
 from pipeline.progress.bars import Screen, follow
@@ -26,7 +28,6 @@ from transforms.runtime import job_root
 from transforms.stages import derive as derive_stage
 from transforms.stages import embed as embed_stage
 
-NOTHING_PASSES = 2.0  # a rate of `Proxy`
 ANSWERS = {"denied": (403, "AccessDenied"), "expired": (400, "ExpiredToken"), "no bucket": (404, "NoSuchBucket")}
 SAYS = {"unreachable": "can't be reached", "denied": "is denied", "expired": "expired", "no bucket": "there is no bucket bucket"}
 REMEDIES = ("look at the network", "check the credentials", "renew them", "check them", "make it")
@@ -186,6 +187,26 @@ def test_an_outage_is_waited_for_and_one_for_good_ends_the_job_in_one_line(
             assert run("--take-over") == Exit.COMPLETE
     states = {name: digest for name, digest in digests(tmp_path / "local").items() if name.startswith("states")}
     assert states == {name: digest for name, digest in remote_digests(Root(url)).items() if name in states}
+
+
+def test_a_run_that_gave_up_does_not_wait_for_its_storage_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cancelled, releases = threading.Event(), []
+
+    def away(*arguments: object) -> None:
+        raise ConnectionError("away")
+
+    def release(*arguments: object) -> None:
+        releases.append(arguments)
+        away()
+
+    monkeypatch.setattr(lease, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "release", release)
+    terms = LeaseTerms(local=False, waits=True, take_over=False, max_outage_seconds=0.05)
+    with LeaseHolder.begin(Root(tmp_path), "ours", terms) as holder:
+        monkeypatch.setattr(lease, "put_heartbeat", away)
+        holder.say_job("job", None, cancelled.set)
+        assert cancelled.wait(30)
+    assert len(releases) == 1
 
 
 def lines_of(screen: Any) -> list[str]:
