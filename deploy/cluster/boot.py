@@ -63,11 +63,31 @@ def worker_variables(worker_id: str, info: Any) -> Mapping[str, str]:
     return variables
 
 
+def connect_first() -> None:
+    """Have Beam's worker open its data connection before it makes a stage's functions, which loads PyTorch.
+
+    An engine waits three minutes for that connection, whether or not the worker lives; one that breaks it notices at once.
+    """
+    from apache_beam.portability.api import beam_fn_api_pb2
+    from apache_beam.runners.worker import bundle_processor
+
+    beams = bundle_processor.BundleProcessor
+
+    def connected(capabilities: Any, descriptor: Any, state: Any, channels: Any, *more: Any) -> Any:
+        for transform in descriptor.transforms.values():
+            if transform.spec.urn in (bundle_processor.DATA_INPUT_URN, bundle_processor.DATA_OUTPUT_URN):
+                channels.create_data_channel(beam_fn_api_pb2.RemoteGrpcPort.FromString(transform.spec.payload))
+        return beams(capabilities, descriptor, state, channels, *more)
+
+    bundle_processor.BundleProcessor = connected  # type: ignore[assignment, misc]
+
+
 def work(worker_id: str, endpoint: str) -> None:
     """Be one worker until its engine ends it."""
     with nothing_to_collect():
         from apache_beam.runners.worker import sdk_worker_main
 
+    connect_first()
     os.environ.update(worker_variables(worker_id, provisioned(worker_id, endpoint)))
     sdk_worker_main.main([])
 

@@ -1,12 +1,25 @@
-"""A worker whose first call of the engine finds its GPU lost, as a driver reports it: for a test's cluster."""
+"""Workers that are lost, for a test's cluster: the first is killed as it loads PyTorch, the next finds its GPU lost at once."""
 
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 from model.errors import DeviceLostError
+
+
+class KilledByTorch:
+    """A finder of modules that kills the first process which looks for PyTorch; ``flag``: a file that is made then."""
+
+    def __init__(self, flag: Path) -> None:
+        self._flag = flag
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "torch" and not self._flag.exists():
+            self._flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(flag: Path) -> None:
@@ -15,6 +28,7 @@ def main(flag: Path) -> None:
     work = boot.work
 
     def losing(worker_id: str, endpoint: str) -> None:
+        sys.meta_path.insert(0, KilledByTorch(flag.with_name("torch")))
         embed = importlib.import_module("transforms.stages.embed")
         compute = embed.compute
 

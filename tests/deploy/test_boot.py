@@ -1,0 +1,26 @@
+"""What an engine starts as a worker connects to it before anything can kill it."""
+
+import pytest
+from apache_beam.portability.api import beam_fn_api_pb2, beam_runner_api_pb2, endpoints_pb2
+from apache_beam.runners.worker import bundle_processor
+
+from deploy.cluster.boot import connect_first
+
+
+def test_a_worker_opens_its_data_connection_before_it_makes_a_stages_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Channels:
+        def create_data_channel(self, port: beam_fn_api_pb2.RemoteGrpcPort) -> None:
+            asked.append(port.api_service_descriptor.url)
+
+    port = beam_fn_api_pb2.RemoteGrpcPort(api_service_descriptor=endpoints_pb2.ApiServiceDescriptor(url="engine:1"))
+    spec, transform = beam_runner_api_pb2.FunctionSpec, beam_runner_api_pb2.PTransform
+    data = transform(spec=spec(urn=bundle_processor.DATA_INPUT_URN, payload=port.SerializeToString()))
+    work = transform(spec=spec(urn="no such function"))
+    stage = beam_fn_api_pb2.ProcessBundleDescriptor(transforms={"data": data, "work": work})
+    monkeypatch.setattr(bundle_processor, "BundleProcessor", bundle_processor.BundleProcessor)  # to have it back
+    connect_first()
+    with pytest.raises(KeyError, match="no such function"):
+        bundle_processor.BundleProcessor(frozenset(), stage, None, Channels())  # type: ignore[arg-type]
+    assert asked == ["engine:1"]
