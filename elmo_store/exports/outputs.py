@@ -24,7 +24,7 @@ from typing import Any
 
 from elmo_store.errors import JobMismatchError, LeaseLostError, StoreError
 from elmo_store.exports.formats import KNOWN, Settings
-from elmo_store.format.layout import WORK
+from elmo_store.format.layout import ENDED, WORK
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import converted
 from elmo_store.storage.failures import telling
@@ -39,6 +39,7 @@ AVERAGE = ".ly-1"  # of a prefix's file of one vector that is no layer, as ELMoF
 OF_VECTORS = frozenset({"layers", "weights", "weight_set"})  # settings that the average and the layers of one prefix differ in
 MADE = ".made"  # ends the name of a whole file that a worker leaves
 _LEASE_FILES = frozenset({LEASE, LAUNCHER_HEARTBEAT})
+_WORKERS_END = re.compile(rf"{ENDED}/[0-9a-f]{{32}}\.json")
 
 
 def made_name(run: str, rel: str) -> str:
@@ -287,8 +288,8 @@ class Output:
         return {name for name in names if re.fullmatch(rf"{re.escape(self.name)}\.ly(-1|[0-9]+)\.hdf5", name)}
 
     def _is_scratch(self, rel: str) -> bool:
-        """Whether ``rel`` of the scratch folder is a lease, a heartbeat, or a temporary file of an export to this output."""
-        if rel in _LEASE_FILES or rel.startswith(f"{LEASES}/{TEMPORARY_PREFIX}"):
+        """Whether ``rel`` of the scratch folder is a lease, a heartbeat, a dead worker's end, or an export's temporary file."""
+        if rel in _LEASE_FILES or rel.startswith(f"{LEASES}/{TEMPORARY_PREFIX}") or _WORKERS_END.fullmatch(rel):
             return True
         temporary = re.fullmatch(rf"{WORK}/[0-9a-f]{{32}}/(.+)", rel, re.DOTALL)
         if temporary is None:

@@ -29,6 +29,7 @@ SHARDS = "_shards"  # markers of shards
 PART_GROUPS = "_parts"  # markers of stretches of parts
 IDS = "_ids"  # markers of the id tables
 WORK = "_work"  # scratch of a running job; gone when the store is complete
+ENDED = f"{WORK}/ended"  # by what watches a worker: a file for each worker that died, where and how
 
 VERSIONS = "versions"  # of a collection: what its members are, one object a version
 MEMBERS = "members"  # of a collection: stores, each in a folder of its own

@@ -14,7 +14,7 @@ import apache_beam as beam
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import JobMismatchError, StoreError
-from elmo_store.format.layout import INPUTS, MANIFEST, START_STATE, check_scale_columns, kept_layout
+from elmo_store.format.layout import ENDED, INPUTS, MANIFEST, START_STATE, check_scale_columns, kept_layout
 from elmo_store.format.manifest import Manifest, encode_inputs, write_manifest
 from elmo_store.reading.collection import VersionRoot
 from elmo_store.reading.writer import as_one, inputs_of
@@ -33,7 +33,7 @@ from pipeline.runners.beam_options import is_local
 from pipeline.runners.flink_jobs import console_of
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import spread
-from transforms.runtime.work import ENDED, PLAN, PROBLEM, START
+from transforms.runtime.work import PLAN, PROBLEM, START
 from transforms.stages.derive import PARTS, SHARDS, SHARDS_PER_TASK, DeriveShards, plan_derived, put_texts
 from transforms.stages.finish import finish_store, left_to_do
 

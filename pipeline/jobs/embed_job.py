@@ -16,7 +16,7 @@ from apache_beam.options.pipeline_options import PipelineOptions, WorkerOptions
 from apache_beam.pvalue import PBegin, PCollection
 
 from elmo_store.errors import StoreError
-from elmo_store.format.layout import INPUTS, START_STATE
+from elmo_store.format.layout import ENDED, INPUTS, START_STATE
 from elmo_store.format.manifest import Manifest, StartStateInfo, encode_inputs, write_manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.format.words import WordLimit
@@ -43,7 +43,7 @@ from pipeline.runners.workers import workers_of
 from transforms.inputs.records import ReadSettings, Split, Stream, describe_files
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import spread
-from transforms.runtime.work import BAD, DEVICE, ENDED, MODEL, PLAN, PROBLEM, PROGRESS, START
+from transforms.runtime.work import BAD, DEVICE, MODEL, PLAN, PROBLEM, PROGRESS, START
 from transforms.stages.embed import EmbedSettings, build_ahead, embed_shards
 from transforms.stages.finish import finish_store, left_to_do
 from transforms.stages.number import merge_ids, number_parts, runs_to_do

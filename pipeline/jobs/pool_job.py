@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import apache_beam as beam
@@ -11,8 +12,11 @@ from apache_beam.pvalue import PBegin, PCollection
 from elmo_store.exports.apart import FileTask, make_apart
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.jobs.run import explain
+from pipeline.progress.troubles import told
 from pipeline.runners.beam_options import quiet_workers
-from pipeline.runners.submission import pipeline_of, submit, worker_error
+from pipeline.runners.submission import pipeline_of, submit
+from transforms.runtime.ended import introduce
 from transforms.runtime.job_root import is_transient, retry
 from transforms.runtime.results import spread
 from transforms.stages.derive import opened_source
@@ -34,13 +38,14 @@ class MakeFiles(beam.PTransform[PBegin, PCollection[None]]):
 
 def make_file(task: FileTask, source: Root) -> None:
     """Make one file of the store at ``source``."""
+    introduce(task.output)
     store = opened_source(source)
     retry(partial(make_apart, task, store), local=source.is_local and task.output.is_local)
 
 
 def on_runner(options: PipelineOptions, source: Root, tasks: Sequence[FileTask], take: Callable[[], None]) -> None:
     """`elmo_store.exports.job.Workers` on the runner that ``options`` name. CommandError if it fails; what is made stays."""
-    ended, errors = threading.Event(), []
+    output, ended, errors = tasks[0].output, threading.Event(), []
 
     def take_often() -> None:
         while not ended.wait(TAKE_SECONDS):
@@ -57,7 +62,8 @@ def on_runner(options: PipelineOptions, source: Root, tasks: Sequence[FileTask],
     try:
         with quiet_workers(options):
             job = submit(pipeline_of(MakeFiles(source, tasks), options), options)
-            job.wait()
+            with told(output, job.stalled) if job.id else nullcontext():
+                job.wait()
     except KeyboardInterrupt:
         if job is not None and job.id:
             job.cancel()
@@ -65,10 +71,8 @@ def on_runner(options: PipelineOptions, source: Root, tasks: Sequence[FileTask],
     except CommandError:
         raise
     except Exception as error:
-        raise CommandError(
-            Exit.INCOMPLETE,
-            f"{worker_error(str(error)) or repr(error)}\nWhat is written stays; the same command again continues.",
-        ) from error
+        text = f"{explain(output, error)}\nWhat is written stays; the same command again continues."
+        raise CommandError(Exit.INCOMPLETE, text) from error
     finally:
         ended.set()
         taking.join()

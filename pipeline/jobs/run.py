@@ -12,6 +12,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.errors import LeaseLostError, StoreError
+from elmo_store.format.layout import WORK
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import marked_shards
 from elmo_store.storage.root import Root
@@ -27,7 +28,7 @@ from pipeline.runners.beam_options import name_job, quiet_workers
 from pipeline.runners.submission import SubmittedJob, only_prepares, pipeline_of, submit, worker_error
 from transforms.runtime.ended import WorkerEnd, described, read_ends
 from transforms.runtime.job_root import retry
-from transforms.runtime.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY, WORK
+from transforms.runtime.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY
 
 MOST_SECONDS_TO_TELL = 3.0  # that what watches a worker takes until it has told of its death
 

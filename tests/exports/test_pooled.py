@@ -1,6 +1,9 @@
 """``elmo-store mix --pool``: a vector a sentence or document, read as feature stores read it; and the same in memory."""
 
 import json
+import os
+import pickle
+import signal
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,11 +33,13 @@ from elmo_store.storage.root import Root
 from elmo_store.store import Store
 from elmo_store.torch import ScalarMix as TorchMix
 from elmo_store.torch import SentenceDataset
-from pipeline.cli.exit_codes import Exit
+from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.jobs import pool_job
 from pipeline.main import main
 from pipeline.runners.beam_options import pipeline_options
 from tests.exports.conftest import IDS, make
+from transforms.runtime.ended import WorkerEnd, put_end
+from transforms.runtime.work import WATCHER
 
 REFERENCE: dict[str, Any] = {
     "mean": np.mean,
@@ -201,6 +206,7 @@ def test_an_interrupted_command_is_continued_to_the_same_bytes(corpus: Store, we
 
 
 BEAM = ["--runner=DirectRunner"]
+KILLED = WorkerEnd("node-7", 123, -signal.SIGKILL, 61.0, 4_100_000_000, 1e9)
 PROCESSES = [*BEAM, "--direct_running_mode=multi_processing", "--direct_num_workers=2"]
 
 
@@ -259,6 +265,7 @@ def test_what_workers_of_a_dead_run_left_is_removed_and_made_again(corpus: Store
         take()
         make_apart(tasks[1], corpus)
         root.put(f"_work/{tasks[0].run}/vectors/{TEMPORARY_PREFIX}x", b"half")
+        put_end(pickle.dumps(root), KILLED)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -276,6 +283,34 @@ def test_what_workers_of_a_dead_run_left_is_removed_and_made_again(corpus: Store
     with pytest.raises(LeaseLostError):  # whoever wakes when all is over leaves nothing
         make_apart(made[0], corpus)
     assert not [rel for rel in root.list() if rel.startswith("_")]
+
+
+def test_a_worker_of_an_engine_that_dies_is_told_of_while_the_job_runs_and_where_it_fails(
+    corpus: Store, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading, writing = os.pipe()
+    monkeypatch.setenv(WATCHER, str(writing))
+
+    def workers(tasks: Sequence[FileTask], take: Callable[[], None]) -> None:
+        class Job:
+            id = "job"
+
+            def stalled(self) -> None:
+                pass
+
+            def wait(self) -> None:
+                pool_job.make_file(tasks[0], corpus.root)  # by the worker
+                with os.fdopen(reading, "rb") as stream:  # by what watches it
+                    put_end(stream.read(), KILLED)
+                raise RuntimeError("CANCELLED: call already cancelled")
+
+        monkeypatch.setattr(pool_job, "submit", lambda *_: Job())
+        pool_job.on_runner(pipeline_options(BEAM), corpus.root, tasks, take)
+
+    with pytest.raises(CommandError, match=r"node-7 \(process 123\) was killed by SIGKILL") as error:
+        export(corpus, tmp_path / "out", POOLED, workers=workers, weights=str(weights), pool="mean")
+    assert "CANCELLED" not in str(error.value)
+    assert "out of memory?; the engine tries its work again" in capsys.readouterr().err
 
 
 def test_what_a_worker_can_t_make_is_told_and_nothing_is_called_complete(

@@ -11,9 +11,10 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
+from elmo_store.format.layout import ENDED
 from elmo_store.storage.json_values import convert
 from elmo_store.storage.root import Root
-from transforms.runtime.work import BROKEN_EXIT, ENDED, WATCHER
+from transforms.runtime.work import BROKEN_EXIT, WATCHER
 
 ENDS_SHOWN = 3
 

@@ -3,7 +3,6 @@
 Everything below ``_work/`` is removed when the store is complete; ``_shards/`` stays, it is the store's record of its shards.
 """
 
-WORK = "_work"
 START = "_work/start.json"  # by the launcher: when this run started, how many pieces the input has
 MODEL = "_work/model.safetensors"  # by the launcher: the weights, so that workers need nothing but the store
 TASK_LIST = "_work/tasks.jsonl"  # by the launcher: every task of the input, a JSON object a line
@@ -12,7 +11,6 @@ BLOBS = "_work/blobs"  # by stage A: their text
 READ = "_work/read"  # by stage A: one marker a task
 BAD = "_work/bad"  # by stage A: a file for each task some of whose input can't be read
 PROGRESS = "_work/progress"  # by workers: how far each is
-ENDED = "_work/ended"  # by what watches a worker: a file for each worker that died, where and how
 DEVICE = "_work/device"  # by the first worker that computes, unless the job is for CPUs: "cpu", or "cuda" and the card's name
 PLAN = "_work/plan.json"  # by stage B: the sizes of the corpus
 IDS = "_work/ids"  # by the number tasks: hashes of ids, a file for each part group and each run of id tables
@@ -21,7 +19,6 @@ PROBLEM = "_work/problem.json"  # by stage D or the launcher, when work is left:
 REFUSED, STOPPED = "refused", "stopped"  # kinds: too many of the input's records were refused; Ctrl-C or a signal
 WATCHER = "ELMO_STORE_WATCHER"  # in a worker's environment: the descriptor of a pipe to the process that watches it
 BROKEN_EXIT = 70  # of a worker process that ends itself, as its device is lost
-SHARDS = "_shards"  # by stage C: one marker a shard
 
 
 def id_hashes(run: int, group: int) -> str:

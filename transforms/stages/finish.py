@@ -13,7 +13,18 @@ from typing import TypeVar
 
 import apache_beam as beam
 
-from elmo_store.format.layout import IDS, PART_GROUPS, REJECTS, SENTENCE_IDS, SENTENCES, SHARDS, ZARR, is_ours, zarr_states_shard
+from elmo_store.format.layout import (
+    IDS,
+    PART_GROUPS,
+    REJECTS,
+    SENTENCE_IDS,
+    SENTENCES,
+    SHARDS,
+    WORK,
+    ZARR,
+    is_ours,
+    zarr_states_shard,
+)  # fmt: skip
 from elmo_store.format.manifest import Manifest, read_manifest
 from elmo_store.format.markers import (
     CHECKSUM_RUN,
@@ -35,7 +46,7 @@ from elmo_store.reading.writer import complete_store
 from elmo_store.storage.root import Root
 from transforms.runtime.job_root import JobRoot, retries_of, writable
 from transforms.runtime.results import SHARDS_SHOWN, Outcome, spread, stop, total
-from transforms.runtime.work import PLAN, START, SUMMARY, WORK
+from transforms.runtime.work import PLAN, START, SUMMARY
 from transforms.runtime.worker import ShardProgress
 from transforms.stages.plan import IO_THREADS, ShardTask, grouped, marker_of_plan
 

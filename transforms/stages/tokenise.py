@@ -45,7 +45,7 @@ from transforms.inputs.records import (
 from transforms.readers import open_split
 from transforms.runtime.job_root import is_transient, retries_of, retry
 from transforms.runtime.results import add, note_bad_files
-from transforms.runtime.work import READ, WORK
+from transforms.runtime.work import READ
 from transforms.runtime.worker import ReadProgress, this_worker
 from transforms.text import tokenizers
 
@@ -196,7 +196,7 @@ def scratch_paths(task: ReadTask, part: int) -> tuple[str, str]:
     JSON lines of sentence (counted within the part), id, source, position, reason, raw.
     """
     name = f"{task.name}-{part:05d}"
-    return f"{WORK}/parts/{name}.parquet", f"{WORK}/rejects/{name}.jsonl"
+    return f"{layout.WORK}/parts/{name}.parquet", f"{layout.WORK}/rejects/{name}.jsonl"
 
 
 def scratch_schema(settings: ReadSettings) -> pa.Schema:
@@ -314,7 +314,7 @@ def _cut(root: Root, whole: ScratchPart, n_sentences: int, limit: WordLimit) -> 
         else:
             kept = {"text": row.get("text", ""), "fields": tuple(row[name] for name in fields)}
             part.add(Sentence(**location, tokens=tuple(row["tokens"]), **kept), row["source"])
-    return part.write(root, f"{WORK}/parts/cut.parquet", f"{WORK}/rejects/cut.jsonl")
+    return part.write(root, f"{layout.WORK}/parts/cut.parquet", f"{layout.WORK}/rejects/cut.jsonl")
 
 
 class _Part:
