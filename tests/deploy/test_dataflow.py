@@ -17,6 +17,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.main import main
 from pipeline.runners import preflight as door
 from tests.deploy.conftest import Arguments, started
+from tests.store.support import make_store
 
 pytest.importorskip("google.cloud.dataflow", reason="the Dataflow client is not installed: pip install '.[dataflow]'")
 
@@ -136,6 +137,38 @@ def test_a_dry_run_sends_nothing_and_says_so(embed_arguments: Arguments, tmp_pat
         assert process.returncode == Exit.COMPLETE, err
         assert "nothing was sent" in out
         assert cloud.jobs == []
+
+
+def pooling(folder: Path) -> list[str]:
+    """``mix --pool`` of a small store in ``folder`` to ``out`` there."""
+    make_store(folder / "store")
+    (folder / "w.json").write_text('{"w": [0.1, 0.5, -0.2], "gamma": 1.5}')
+    given = ["--weights", str(folder / "w.json"), "--pool", "mean", "--output", str(folder / "out")]
+    return ["mix", str(folder / "store"), *given, "--shared-disk", "--quiet"]
+
+
+@pytest.mark.slow
+def test_pooling_submits_descriptions_alone_and_says_that_nothing_was_made(tmp_path: Path) -> None:
+    with cloud_server() as cloud:
+        _, err = run(cloud, tmp_path, pooling(tmp_path)).communicate(timeout=240)
+        assert "was not made: give the same command again" in err  # the stand-in says that the job is done, and has no workers
+        (job,) = cloud.jobs
+        assert re.fullmatch("elmo-store-mix-[-a-z0-9]*out-[0-9a-f]{8}", job["name"])
+        stages = " ".join(transform.unique_name for transform in pipeline_of(cloud).components.transforms.values())
+        assert "Make" in stages
+        sent = [str(job).encode(), *cloud.objects.values()]
+        assert not any(SECRET.encode() in body for body in sent)
+        assert {name.rpartition("/")[2] for name in cloud.objects} == {"pipeline.pb", "submission_environment_dependencies.txt"}
+
+
+@pytest.mark.parametrize("option", ["--dry_run=True", "--template_location=gs://my-bucket/template"])
+def test_pooling_that_would_only_be_prepared_is_refused_before_anything_is_written(
+    cloud: Cloud, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    code, err = refused(capsys, [*pooling(tmp_path), *beam_options(cloud), option])
+    assert code == Exit.BAD_USAGE
+    assert "--pool takes its files from workers while they run" in err
+    assert not (tmp_path / "out").exists()
 
 
 def refused(capsys: pytest.CaptureFixture[str], arguments: Sequence[str]) -> tuple[int, str]:
