@@ -6,6 +6,7 @@ pages and without a compiler. PyTorch's gigabytes are left out of the image (`EX
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -125,9 +126,16 @@ def test_the_runtime_image_runs_the_command_as_our_user_and_holds_no_compiler_so
         assert f"./{name}\n" in installed
 
 
-@pytest.mark.parametrize("command", ["info", "verify", "watch"])
-def test_the_runtime_image_reads_a_store_without_pytorch_and_beam(buildah: Buildah, store: Path, command: str) -> None:
-    buildah.run("runtime", ["elmo-store", command, "/store"], {store: "/store"})
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("info", r"/store: complete store of states, format 1\ncounts: +60 sentences, "),
+        ("verify", r"sound: .* 60 sentences in \d+ shards?; 0 faults\n"),
+        ("watch", r"complete: [\d,]+ tokens in \d+ shards?\n"),
+    ],
+)
+def test_the_runtime_image_reads_a_store_without_pytorch_and_beam(buildah: Buildah, store: Path, command: str, says: str) -> None:
+    assert re.match(says, buildah.run("runtime", ["elmo-store", command, "/store"], {store: "/store"}).stdout)
 
 
 def test_a_job_in_the_runtime_image_gives_the_same_bytes(repo_dir: Path, buildah: Buildah, store: Path) -> None:
