@@ -10,12 +10,14 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
-from deploy.cluster.executor import end_executor
 from transforms.runtime.work import BROKEN_EXIT, WATCHER
 
 _PRCTL = getattr(ctypes.CDLL(None), "prctl", None)  # of the C library, on Linux
 _PR_SET_PDEATHSIG = 1
+_EXECUTOR = b"ExecutorBackend"  # in the name of its main class, whatever starts it: a standalone worker, YARN, Kubernetes
 
 
 def run_watched(work: Callable[[], None]) -> int:
@@ -48,6 +50,19 @@ def run_watched(work: Callable[[], None]) -> int:
         seconds, peak_bytes = time.monotonic() - began, usage.ru_maxrss * 1024
         put_end(introduced, WorkerEnd(socket.gethostname(), child, status, seconds, peak_bytes, time.time()))
     return status if status >= 0 else 128 - status  # as shells have it
+
+
+def end_executor(process: int) -> bool:
+    """Kill ``process``, in which nothing else runs than a job's tasks, if it is an executor of Spark; whether it is one.
+
+    Beam starts one worker for all tasks of an executor, keeps it, and never looks whether it lives: a dead one would fail all
+    that Spark gives to that executor, and with it the job. Without its executor Spark starts another one, and that a worker.
+    """
+    with suppress(OSError):  # no such process, or a system that does not tell
+        if _EXECUTOR in Path(f"/proc/{process}/cmdline").read_bytes():
+            os.kill(process, signal.SIGKILL)  # asked to end it would go on failing tasks meanwhile
+            return True
+    return False
 
 
 def _end_with(parent: int) -> None:

@@ -30,7 +30,7 @@ from pipeline.jobs.spec import STORES
 from pipeline.progress.exporting import exported
 from pipeline.runners import preflight
 from pipeline.runners.beam_options import is_local
-from pipeline.runners.flink_jobs import console_of
+from pipeline.runners.flink import console_of
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import spread
 from transforms.runtime.work import PLAN, PROBLEM, START

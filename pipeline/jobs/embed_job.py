@@ -36,7 +36,7 @@ from pipeline.jobs.preflight import check_input, decided, new_manifest
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.accelerators import accelerator_hint
 from pipeline.runners.beam_options import ENGINES, is_local, n_local_processes, runner_name
-from pipeline.runners.flink_jobs import console_of
+from pipeline.runners.flink import console_of
 from pipeline.runners.machine import cores, memory_limit
 from pipeline.runners.preflight import check_reach
 from pipeline.runners.workers import workers_of

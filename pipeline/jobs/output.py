@@ -32,7 +32,7 @@ from elmo_store.storage.lease import LEASE, LEASES, LOCAL_PATIENCE_SECONDS, Hear
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import reach
-from pipeline.runners.flink_jobs import cancel_if_there
+from pipeline.runners.flink import cancel_if_there
 from transforms.runtime.job_root import JobRoot, retry
 from transforms.runtime.work import PROBLEM, REFUSED
 

@@ -36,9 +36,10 @@ from pipeline.runners.machine import cores
 LOCAL_RUNNER = "FnApiRunner"  # by name: DirectRunner first tries to download Prism
 LOCAL_RUNNERS = frozenset({"FnApiRunner", "BundleBasedDirectRunner", "DirectRunner", "SwitchingDirectRunner"})
 ENGINES = frozenset({"FlinkRunner", "SparkRunner", "PrismRunner", "PortableRunner"})  # they are given a job service
+EMBEDDED_MASTERS = ("[auto]", "[local]")  # Flink within the job service itself
 # A worker is kept so long for the next stage, which would import everything anew. So is one that died: an engine must wait longer
 # before it tries again (Flink 1 s by default, Spark not at all), or each attempt gets the dead one; on Spark what watches our own
-# program of a worker ends the executor with it (`deploy.cluster.executor`).
+# program of a worker ends the executor with it (`deploy.cluster.watched`).
 ENVIRONMENT_CACHE_MILLIS = {"FlinkRunner": 500, "SparkRunner": 1, "PortableRunner": 1}
 SPARK_PROGRAM_CACHE_MILLIS = 60_000
 # Stage after stage: pipelined stages need all their slots at once, and wait for ever for those of a TaskManager that is lost.
@@ -211,7 +212,7 @@ def is_local(options: PipelineOptions) -> bool:
         return False
     embedded = {  # these runners choose LOOPBACK by themselves
         "PrismRunner": True,
-        "FlinkRunner": options.view_as(FlinkRunnerOptions).flink_master in ("[auto]", "[local]"),
+        "FlinkRunner": options.view_as(FlinkRunnerOptions).flink_master in EMBEDDED_MASTERS,
         "SparkRunner": str(options.view_as(SparkRunnerOptions).spark_master_url).startswith("local"),
     }
     return embedded.get(name, False)

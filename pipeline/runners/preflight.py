@@ -19,8 +19,8 @@ from apache_beam.runners.runner import create_runner
 from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import ENGINES, is_local, pipeline_options, runner_name, undeclared
+from pipeline.runners.flink import set_parallelism
 from pipeline.runners.job_service import declared_options, job_service
-from pipeline.runners.workers import set_parallelism
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 CREDENTIALS = {  # scheme → variables in which this machine may have what its workers need too

@@ -21,7 +21,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import LOCAL_RUNNERS, is_local, runner_name
-from pipeline.runners.flink_jobs import cancel_on_flink, console_of, stalled_on_flink
+from pipeline.runners.flink import cancel_on_flink, console_of, stalled_on_flink
 
 WORKER = "from elmo_store.__main__ import local_worker; local_worker()"
 

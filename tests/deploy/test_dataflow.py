@@ -141,7 +141,7 @@ def test_a_dry_run_sends_nothing_and_says_so(embed_arguments: Arguments, tmp_pat
 
 def pooling(folder: Path) -> list[str]:
     """``mix --pool`` of a small store in ``folder`` to ``out`` there."""
-    make_store(folder / "store")
+    make_store(str(folder / "store"))
     (folder / "w.json").write_text('{"w": [0.1, 0.5, -0.2], "gamma": 1.5}')
     given = ["--weights", str(folder / "w.json"), "--pool", "mean", "--output", str(folder / "out")]
     return ["mix", str(folder / "store"), *given, "--shared-disk", "--quiet"]

@@ -16,8 +16,9 @@ from elmo_store.storage.location import Location
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners import preflight as door
 from pipeline.runners.beam_options import pipeline_options, runner_name, split_arguments, undeclared
+from pipeline.runners.flink import set_parallelism, threads_by_slot
 from pipeline.runners.submission import worker_error
-from pipeline.runners.workers import Workers, set_parallelism, threads_by_slot, workers_of
+from pipeline.runners.workers import Workers, workers_of
 from tests.pipeline.conftest import Command
 
 OURS = {"--output", "--shard-rows"}

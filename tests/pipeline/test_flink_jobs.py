@@ -15,7 +15,7 @@ from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, Lease, acquire, put_hea
 from elmo_store.storage.root import Root
 from pipeline.jobs.output import LeaseHolder, LeaseTerms
 from pipeline.runners.beam_options import pipeline_options
-from pipeline.runners.flink_jobs import CONSOLE, cancel_if_there, stalled_on_flink
+from pipeline.runners.flink import CONSOLE, cancel_if_there, stalled_on_flink
 from pipeline.runners.submission import SubmittedJob
 
 TASKS = ("created", "scheduled", "deploying", "initializing", "running", "canceling", "finished", "canceled", "failed")
