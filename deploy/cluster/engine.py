@@ -15,7 +15,6 @@ import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any, ClassVar, TypeVar
@@ -26,43 +25,6 @@ from deploy.cluster.processes import START_SECONDS, ClusterError, Service, free_
 Configure = Callable[[argparse.ArgumentParser], None]
 OptionsFor = Callable[[argparse.Namespace, Path, ExitStack], Sequence[str]]
 NO_ENGINE = 3  # as elmo-store's own code for a location that can't be used
-
-
-@dataclass(frozen=True)
-class Engine:
-    """An engine and what Beam calls it.
-
-    Attributes:
-        name: "Flink". member: what a worker machine runs, "TaskManager".
-        pom: names its released jars.
-        job_server: the Java class of Beam's job server.
-        master_option: Beam's option for the cluster's address; address: the form of that.
-        members_option: of ``deploy.ENGINE.run``, how many members to start.
-        properties: JVM properties of the job server.
-    """
-
-    name: str
-    member: str
-    pom: Path
-    job_server: str
-    master_option: str
-    address: str
-    members_option: str
-    properties: tuple[str, ...] = ()
-
-    def job_server_jar(self, folder: Path, jars: Path | None = None) -> Path:
-        """A jar in ``folder`` that Beam can start as the engine's job server; ``jars``: as `jars_of`."""
-        return pathing_jar(folder / f"{self.name.lower()}-job-server.jar", jars_of(self.pom, jars), self.job_server)
-
-    def job_options(self, master: str, jar: Path, environment: Sequence[str]) -> list[str]:
-        """Beam's options for a job on the cluster at ``master`` whose workers are those of ``environment``."""
-        return [
-            f"--runner={self.name}Runner",
-            f"{self.master_option}={master}",
-            f"--{self.name.lower()}_job_server_jar={jar}",
-            *(f"--job_server_jvm_properties={value}" for value in (QUICK_START, *self.properties)),
-            *environment,
-        ]
 
 
 def pool_options(address: str) -> list[str]:
@@ -76,18 +38,49 @@ def environment_options(program: str) -> list[str]:
 
 
 class Cluster(ABC):
-    """The processes of one cluster on this machine. Members are numbered from 0 in the order in which they were started."""
+    """The processes of one cluster on this machine. Members are numbered from 0 in the order in which they were started.
 
-    engine: ClassVar[Engine]
+    Attributes:
+        engine: as Beam calls it, "Flink". member: what a worker machine runs, "TaskManager".
+        pom: names its released jars.
+        job_server: the Java class of Beam's job server; properties: of its JVM.
+        master_option: Beam's option for the cluster's address; address: the form of that.
+        members_option: of ``deploy.ENGINE.run``, how many members to start.
+    """
+
+    engine: ClassVar[str]
+    member: ClassVar[str]
+    pom: ClassVar[Path]
+    job_server: ClassVar[str]
+    properties: ClassVar[tuple[str, ...]] = ()
+    master_option: ClassVar[str]
+    address: ClassVar[str]
+    members_option: ClassVar[str]
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.jar = self.engine.job_server_jar(folder)
+        self.jar = self.job_server_jar(folder)
         self.port, self.web_port = free_port(), free_port()
         self.members: list[Service] = []
         self._stack = stack
         self.start_leader().wait_for_port(self.web_port)
+
+    @classmethod
+    def job_server_jar(cls, folder: Path, jars: Path | None = None) -> Path:
+        """A jar in ``folder`` that Beam can start as the engine's job server; ``jars``: as `jars_of`."""
+        return pathing_jar(folder / f"{cls.engine.lower()}-job-server.jar", jars_of(cls.pom, jars), cls.job_server)
+
+    @classmethod
+    def job_options(cls, master: str, jar: Path, environment: Sequence[str]) -> list[str]:
+        """Beam's options for a job on the cluster at ``master`` whose workers are those of ``environment``."""
+        return [
+            f"--runner={cls.engine}Runner",
+            f"{cls.master_option}={master}",
+            f"--{cls.engine.lower()}_job_server_jar={jar}",
+            *(f"--job_server_jvm_properties={value}" for value in (QUICK_START, *cls.properties)),
+            *environment,
+        ]
 
     @property
     @abstractmethod
@@ -109,7 +102,7 @@ class Cluster(ABC):
     def add_member(self) -> int:
         """Start one more; returns its number. It is waited for by ``wait_registered``."""
         number = len(self.members)
-        self.members.append(self.start_member(f"{self.engine.member}-{number}"))
+        self.members.append(self.start_member(f"{self.member}-{number}"))
         return number
 
     def wait_registered(self, n: int) -> None:
@@ -135,7 +128,7 @@ class Cluster(ABC):
         script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c "{program}" "$@"\n', encoding="utf-8")
         script.chmod(0o755)
         # The members have these classes already; by default each job ships every jar to each.
-        options = self.engine.job_options(self.master, self.jar, environment_options(str(script)))
+        options = self.job_options(self.master, self.jar, environment_options(str(script)))
         return [*options, f"--files_to_stage={self.jar}"]
 
     def get(self, path: str) -> Any:
@@ -149,7 +142,7 @@ class Cluster(ABC):
         command = ["java", *flags, f"-Djava.io.tmpdir={scratch}", *java_flags(), "-cp", str(self.jar), main_class, *arguments]
         scratch.mkdir()
         log = self.folder / f"{name}.log"
-        return self._stack.enter_context(service(f"{self.engine.name} {name}", command, log=log, env=env))
+        return self._stack.enter_context(service(f"{self.engine} {name}", command, log=log, env=env))
 
 
 ClusterType = TypeVar("ClusterType", bound=Cluster)
@@ -229,23 +222,16 @@ def _leave(number: int, _: FrameType | None) -> None:
 
 def run(kind: type[Cluster], doc: str | None) -> int:
     """``deploy.ENGINE.run``: a command on a cluster that is started for it, or on one that exists; returns its exit code."""
-    engine = kind.engine
 
     def configure(parser: argparse.ArgumentParser) -> None:
         add = parser.add_argument
-        add(
-            engine.members_option,
-            type=int,
-            default=2,
-            metavar="N",
-            dest="members",
-            help=f"{engine.member}s to start (default: 2)",
-        )
-        add("--master", metavar=engine.address, help=f"{engine.name}'s address, of a cluster that exists; nothing is started")
+        started = f"{kind.member}s to start (default: 2)"
+        add(kind.members_option, type=int, default=2, metavar="N", dest="members", help=started)
+        add("--master", metavar=kind.address, help=f"{kind.engine}'s address, of a cluster that exists; nothing is started")
         add("--worker", default="elmo-store-worker", metavar="PROGRAM",
             help="for a cluster that exists: its machines' program of the workers (default: elmo-store-worker)")  # fmt: skip
         add("--pool", metavar="HOST:PORT",
-            help=f"for a cluster that exists: the worker pool beside each {engine.member}, such as localhost:50000, instead of "
+            help=f"for a cluster that exists: the worker pool beside each {kind.member}, such as localhost:50000, instead of "
             "PROGRAM (default: none)")  # fmt: skip
         add("--jars", type=Path, metavar="FOLDER",
             help="for a cluster that exists: the engine's jars (default: Maven resolves and keeps them)")  # fmt: skip
@@ -254,6 +240,6 @@ def run(kind: type[Cluster], doc: str | None) -> int:
         if args.master is None:
             return stack.enter_context(cluster_of(kind, folder, args.members)).beam_options()
         environment = pool_options(args.pool) if args.pool else environment_options(args.worker)
-        return engine.job_options(args.master, engine.job_server_jar(folder, args.jars), environment)
+        return kind.job_options(args.master, kind.job_server_jar(folder, args.jars), environment)
 
-    return run_on_engine(f"deploy.{engine.name.lower()}.run", doc, options_for, configure)
+    return run_on_engine(f"deploy.{kind.engine.lower()}.run", doc, options_for, configure)

@@ -7,7 +7,7 @@ It is a standalone session cluster without start scripts: the same classes that 
 import shutil
 from pathlib import Path
 
-from deploy.cluster.engine import Cluster, Engine
+from deploy.cluster.engine import Cluster
 from deploy.cluster.processes import Service
 
 HERE = Path(__file__).resolve().parent
@@ -18,10 +18,9 @@ TASK_MANAGER = "org.apache.flink.runtime.taskexecutor.TaskManagerRunner"
 class FlinkCluster(Cluster):
     """One JobManager and its TaskManagers, a slot each; `get` asks Flink's REST service."""
 
-    engine = Engine(
-        name="Flink", member="TaskManager", pom=HERE / "pom.xml", master_option="--flink_master", address="HOST:PORT",
-        members_option="--task-managers", job_server="org.apache.beam.runners.flink.FlinkJobServerDriver",
-    )  # fmt: skip
+    engine, member, members_option = "Flink", "TaskManager", "--task-managers"
+    pom, job_server = HERE / "pom.xml", "org.apache.beam.runners.flink.FlinkJobServerDriver"
+    master_option, address = "--flink_master", "HOST:PORT"
 
     @property
     def master(self) -> str:

@@ -12,7 +12,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from deploy.cluster.engine import run_on_engine
+from deploy.cluster.engine import pool_options, run_on_engine
 from deploy.cluster.processes import free_port, service
 
 JOB_SERVICE = "apache_beam.runners.portability.local_job_service_main"
@@ -30,12 +30,7 @@ def options_for(args: argparse.Namespace, folder: Path, stack: ExitStack) -> lis
         started.wait_for_port(port)
         ports.append(port)
     job_port, pool_port = ports
-    return [
-        "--runner=PortableRunner",
-        f"--job_endpoint=localhost:{job_port}",
-        "--environment_type=EXTERNAL",
-        f"--environment_config=localhost:{pool_port}",
-    ]
+    return ["--runner=PortableRunner", f"--job_endpoint=localhost:{job_port}", *pool_options(f"localhost:{pool_port}")]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from deploy.cluster.artefacts import java_flags, resolve
-from deploy.cluster.engine import Cluster, Engine
+from deploy.cluster.engine import Cluster
 from deploy.cluster.processes import Service, free_port
 
 MASTER = "org.apache.spark.deploy.master.Master"
@@ -28,12 +28,10 @@ SETTINGS = {
 class SparkCluster(Cluster):
     """One master and its workers, one core each."""
 
-    engine = Engine(
-        name="Spark", member="worker", pom=Path(__file__).resolve().parent / "pom.xml", master_option="--spark_master_url",
-        address="spark://HOST:PORT", members_option="--workers",
-        job_server="org.apache.beam.runners.spark.SparkJobServerDriver",
-        properties=("-Dspark.task.maxFailures=8",),  # how often a task may be lost before the job ends
-    )  # fmt: skip
+    engine, member, members_option = "Spark", "worker", "--workers"
+    pom, job_server = Path(__file__).resolve().parent / "pom.xml", "org.apache.beam.runners.spark.SparkJobServerDriver"
+    properties = ("-Dspark.task.maxFailures=8",)  # how often a task may be lost before the job ends
+    master_option, address = "--spark_master_url", "spark://HOST:PORT"
 
     @property
     def master(self) -> str:
@@ -42,7 +40,7 @@ class SparkCluster(Cluster):
     def start_leader(self) -> Service:
         jars = self.folder / "home" / "jars"  # a SPARK_HOME whose jars are links to Maven's files
         jars.mkdir(parents=True)
-        for jar in {path.name: path for path in resolve(self.engine.pom)}.values():
+        for jar in {path.name: path for path in resolve(self.pom)}.values():
             os.symlink(jar, jars / jar.name)
         return self._start("master", MASTER, ["--port", str(self.port), "--webui-port", str(self.web_port)])
 
