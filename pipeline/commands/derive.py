@@ -20,7 +20,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import nothing_to_collect
 from pipeline.commands import report
 from pipeline.commands.export import write_export
-from pipeline.jobs.spec import EmbedOptions, NO_ROWS, add_option
+from pipeline.jobs.spec import NO_ROWS, EmbedOptions, add_option
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest, WeightSet
