@@ -209,9 +209,8 @@ class EmbedOptions:
         "the workers' machines have the local paths of this command mounted", False, "off, such paths are refused"
     )
     max_outage_seconds: int = _cluster(
-        "cancel the engine's job once the output's storage could not be reached for so long (default: 300)", 300, type=count,
-        metavar="N",
-    )  # fmt: skip
+        "cancel an engine's job once its output's storage could not be reached for N seconds", 300, type=count, metavar="N"
+    )
     preview: int | None = _size(
         "print ids and tokens of the first N sentences and end", unset="off", type=int, metavar="N", least=1
     )

@@ -11,13 +11,13 @@ from model.errors import DeviceLostError
 
 
 class KilledByTorch:
-    """A finder of modules that kills the first process which looks for PyTorch; ``flag``: a file that is made then."""
+    """A finder of modules that kills the first process which loads the stage that needs PyTorch; ``flag``: a file made then."""
 
     def __init__(self, flag: Path) -> None:
         self._flag = flag
 
     def find_spec(self, name: str, *_: object) -> None:
-        if name == "torch" and not self._flag.exists():
+        if name == "transforms.stages.embed" and not self._flag.exists():
             self._flag.touch()
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -21,6 +21,6 @@ def test_a_worker_opens_its_data_connection_before_it_makes_a_stages_functions(m
     stage = beam_fn_api_pb2.ProcessBundleDescriptor(transforms={"data": data, "work": work})
     monkeypatch.setattr(bundle_processor, "BundleProcessor", bundle_processor.BundleProcessor)  # to have it back
     connect_first()
-    with pytest.raises(KeyError, match="[Nn]o such"):
+    with pytest.raises(KeyError, match=r"[Nn]o such"):
         bundle_processor.BundleProcessor(frozenset(), stage, None, Channels())  # type: ignore[arg-type]
     assert asked == ["engine:1"]
