@@ -131,8 +131,8 @@ def members(folder: Path) -> None:
     for name, at in urls.items():
         store = stores.open(at)
         reading = of_store(store).works(len(store), SAMPLES, BATCH)
-        works[name, "open"] = partial(_open_often, at, 100, 0)
-        works[name, "open, and a first sentence"] = partial(_open_often, at, 50, 1)
+        works[name, "open"] = partial(_open_often, at, 100)
+        works[name, "open, and a first sentence"] = partial(_read_first_often, at, 50)
         works[name, "random sentences, one by one"] = reading["one"]
         works[name, f"random sentences, {BATCH} a call"] = reading["many"]
         works[name, "random sentences with their text"] = partial(_texts, store, random, SAMPLES // 10)
@@ -145,9 +145,14 @@ def members(folder: Path) -> None:
         table.row(what, one * 1e3, shards * 1e3, many * 1e3, f"{many / one:.2f}", f"{many / shards:.2f}")
 
 
-def _open_often(url: str, n: int, sentences: int) -> None:
+def _open_often(url: str, n: int) -> None:
     for _ in range(n):
-        _ = [sentence.read() for sentence in stores.open(url)[:sentences]]
+        stores.open(url)
+
+
+def _read_first_often(url: str, n: int) -> None:
+    for _ in range(n):
+        stores.open(url)[0].read()
 
 
 def _texts(store: stores.Store, random: np.random.Generator, n: int) -> None:

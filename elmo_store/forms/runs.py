@@ -12,6 +12,7 @@ import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
+from weakref import WeakMethod
 
 import numpy as np
 import numpy.typing as npt
@@ -247,7 +248,7 @@ class PlainRows:
         shard_rows: rows of a shard.
         width: numbers of a part of a row.
         dtype: of the numbers.
-        find: the blocks of shards by number, None for one that has none; what it says is kept.
+        find: a method of what holds this object: the blocks of shards by number, None for one without; what it says is kept.
     """
 
     def __init__(
@@ -256,7 +257,7 @@ class PlainRows:
         self._root, self._shard_rows, self._width, self._dtype = root, shard_rows, width, np.dtype(dtype).newbyteorder("<")
         self._row_bytes = width * self._dtype.itemsize
         self._runs = RunReader(root)
-        self._find = find
+        self._find = WeakMethod(find)  # no circle, which would hold files open until it is collected
         self._blocks: Recent[int, tuple[Blocks, Int64] | None] = Recent(BLOCKS_AT_HAND)  # and their starts as an array
 
     def read(self, parts: Sequence[int], spans: Spans, empty: Empty) -> Array | None:
@@ -289,7 +290,12 @@ class PlainRows:
         return out.transpose(1, 0, 2) if self.read_into(parts, together, places, out) else None
 
     def _find_all(self, shards: list[int]) -> list[tuple[Blocks, Int64] | None]:
-        return [blocks and (blocks, np.array(blocks.starts, np.int64)) for blocks in self._find(shards)]
+        return [blocks and (blocks, np.array(blocks.starts, np.int64)) for blocks in self._known(shards)]
+
+    def _known(self, shards: list[int]) -> list[Blocks | None]:
+        find = self._find()
+        assert find is not None  # its object holds this one
+        return find(shards)
 
     def read_into(self, parts: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
         """Put the rows of these parts of the spans [n, 2] into places of ``out``, rows of ``width`` numbers.

@@ -11,7 +11,7 @@ from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
 from elmo_store.format.version import Inside, Member, Version
 from elmo_store.reading.joined import Joined, Runs
-from elmo_store.reading.members import MemberRow
+from elmo_store.reading.members import MemberRow, Row
 from elmo_store.reading.rows import Int64
 from elmo_store.reading.store import Held, StoreReader
 from elmo_store.reading.watched import opened_store
@@ -101,9 +101,9 @@ class CollectionReader(Joined, StoreReader):
             by_layout.setdefault(member.inside, []).append(number)
         row_of, firsts, rows = np.zeros(len(members), np.int64), np.zeros((2, len(members)), np.int64), []
         for place, numbers in enumerate(by_layout.values()):
-            row = MemberRow(self.root, self.version, numbers, self.form)
+            row = Row.of(self.root, self.version, numbers)
             row_of[numbers], firsts[:, numbers] = place, (row.first_sentences, row.first_rows)
-            rows.append(row)
+            rows.append(MemberRow(row, self.form))
         slots = firsts[:, kept.member] + (kept.own_sentences, kept.own_rows)
         return Runs.of(rows, row_of[kept.member], slots, np.diff((kept.sentences, kept.rows)))
 

@@ -3,12 +3,13 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from msgspec import structs
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
 from elmo_store.format.numbers import Array, Empty, Int8Rows
@@ -28,7 +29,7 @@ class Runs:
         store_of: of each run the place of its store [n].
         sentences, rows: each run's first sentence and row in all of them, and at last, how many there are [n + 1].
         sentence_shift, row_shift: what numbers of all of them lack to the slots [n].
-        listed: (store, shifts) of each run; ``edges``: ``sentences`` and ``rows`` as lists.
+        lists: ``sentences``, ``rows``, ``store_of`` and the shifts as lists, for reads of one sentence.
     """
 
     stores: Sequence[StoreReader]
@@ -37,18 +38,26 @@ class Runs:
     rows: Int64
     sentence_shift: Int64
     row_shift: Int64
-    listed: Sequence[tuple[StoreReader, int, int]]
-    edges: tuple[list[int], list[int]]
+    lists: tuple[list[int], list[int], list[int], list[int], list[int]]
 
     @classmethod
     def of(cls, stores: Sequence[StoreReader], store_of: Int64, first_slots: Int64, sizes: Int64) -> "Runs":
         """``first_slots``: first sentence and row of each run in its store [2, n]; ``sizes``: how many it has of both [2, n]."""
         edges = np.zeros((2, sizes.shape[1] + 1), np.int64)
         np.cumsum(sizes, axis=1, out=edges[:, 1:])
-        sentence_shift, row_shift = shifts = first_slots - edges[:, :-1]
-        listed = [(stores[place], *own) for place, *own in zip(store_of.tolist(), *shifts.tolist(), strict=True)]
-        lists = edges[0].tolist(), edges[1].tolist()
-        return cls(stores, store_of, edges[0], edges[1], sentence_shift, row_shift, listed, lists)
+        shifts = first_slots - edges[:, :-1]
+        columns = (edges[0], edges[1], store_of, shifts[0], shifts[1])
+        sentences, rows, places, *moved = (column.tolist() for column in columns)
+        return cls(stores, store_of, edges[0], edges[1], shifts[0], shifts[1], (sentences, rows, places, *moved))
+
+    def of_sentence(self, number: int) -> tuple[StoreReader, int, int]:
+        """The store that has a sentence, and the shifts of its run."""
+        return self.at(bisect_right(self.lists[0], number) - 1)
+
+    def at(self, run: int) -> tuple[StoreReader, int, int]:
+        """A run's store and shifts."""
+        _, _, store_of, sentence_shift, row_shift = self.lists
+        return self.stores[store_of[run]], sentence_shift[run], row_shift[run]
 
     def of_stores(self, run: Int64) -> list[tuple[StoreReader, npt.NDArray[np.bool_]]]:
         """Each store that has some of the runs, and which of them."""
@@ -88,10 +97,9 @@ class Joined(Readable):
         return run, wanted + runs.sentence_shift[run]
 
     def _span(self, number: int) -> Span:
-        runs = self._runs
         if not 0 <= number < self.n_sentences:
             raise self._no_sentence(number)
-        store, sentence_shift, row_shift = runs.listed[bisect_right(runs.edges[0], number) - 1]
+        store, sentence_shift, row_shift = self._runs.of_sentence(number)
         first, stop = store._span(number + sentence_shift)
         return first - row_shift, stop - row_shift
 
@@ -110,10 +118,10 @@ class Joined(Readable):
         runs, spans = self._runs, []
         if not 0 <= numbers[0] <= numbers[-1] < self.n_sentences:
             raise self._no_sentence(numbers[-1] if numbers[0] >= 0 else numbers[0])
-        first, run = numbers.start, bisect_right(runs.edges[0], numbers.start) - 1
+        first, run = numbers.start, bisect_right(runs.lists[0], numbers.start) - 1
         while first < numbers.stop:
-            stop = min(numbers.stop, runs.edges[0][run + 1])
-            store, sentence_shift, row_shift = runs.listed[run]
+            stop = min(numbers.stop, runs.lists[0][run + 1])
+            store, sentence_shift, row_shift = runs.at(run)
             spans.append(store.spans(range(first + sentence_shift, stop + sentence_shift)) - row_shift)
             first, run = stop, run + 1
         return spans[0] if len(spans) == 1 else np.concatenate(spans)
@@ -122,15 +130,15 @@ class Joined(Readable):
         """See `Readable.records`."""
         runs = self._runs
         if len(numbers) == 1 and 0 <= numbers[0] < self.n_sentences:  # sooner than by way of arrays
-            store, sentence_shift, row_shift = runs.listed[bisect_right(runs.edges[0], numbers[0]) - 1]
+            store, sentence_shift, row_shift = runs.of_sentence(numbers[0])
             (record,) = store.records([numbers[0] + sentence_shift])
-            return [replace(record, index=int(numbers[0]), first_row=record.first_row - row_shift)]
+            return [structs.replace(record, index=int(numbers[0]), first_row=record.first_row - row_shift)]
         run, slots = self._located(numbers)
         records: list[SentenceRecord | None] = [None] * len(slots)
         for store, own in runs.of_stores(run):
             for place, record in zip(np.flatnonzero(own).tolist(), store.records(slots[own].tolist()), strict=True):
                 first_row = record.first_row - int(runs.row_shift[run[place]])
-                records[place] = replace(record, index=int(numbers[place]), first_row=first_row)
+                records[place] = structs.replace(record, index=int(numbers[place]), first_row=first_row)
         return [record for record in records if record is not None]
 
     def table(self, numbers: Sequence[int], columns: Sequence[str]) -> pa.Table:
@@ -168,9 +176,9 @@ class Joined(Readable):
         runs = self._runs
         if len(spans) == 1:  # the usual case
             first, stop = int(spans[0][0]), int(spans[0][1])
-            run = bisect_right(runs.edges[1], first) - 1
-            if stop > first and stop <= runs.edges[1][run + 1]:
-                store, _, shift = runs.listed[run]
+            run = bisect_right(runs.lists[1], first) - 1
+            if stop > first and stop <= runs.lists[1][run + 1]:
+                store, _, shift = runs.at(run)
                 return store.read_spans(states, [(first + shift, stop + shift)], raw, empty)
         run_of, pieces = self._pieces(np.asarray(spans, np.int64).reshape(-1, 2))
         of_stores = runs.of_stores(run_of)
@@ -212,12 +220,8 @@ class Joined(Readable):
 
     def _tokens(self, first: int, stop: int) -> list[str]:
         run, pieces = self._pieces(np.array([[first, stop]], np.int64))
-        listed = self._runs.listed
-        return [
-            token
-            for at, (low, high) in zip(run.tolist(), pieces.tolist(), strict=True)
-            for token in listed[at][0]._tokens(low, high)
-        ]
+        spans = zip(run.tolist(), pieces.tolist(), strict=True)
+        return [token for of, (low, high) in spans for token in self._runs.at(of)[0]._tokens(low, high)]
 
 
 class Concatenation(Joined):
@@ -259,14 +263,14 @@ class Concatenation(Joined):
         return [self._find_id(sentence_id) for sentence_id in ids]
 
     def _find_id(self, sentence_id: str) -> int:
-        for first, store in zip(self._runs.edges[0], self.stores, strict=False):
+        for first, store in zip(self._runs.lists[0], self.stores, strict=False):
             with suppress(SentenceNotFoundError):
                 return first + store._find([sentence_id])[0]
         raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
 
     def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
         matches: list[int | None] = [None] * len(texts)
-        for first, store in zip(self._runs.edges[0], self.stores, strict=False):
+        for first, store in zip(self._runs.lists[0], self.stores, strict=False):
             left = [index for index, number in enumerate(matches) if number is None]
             for index, number in zip(left, store._find_text([texts[index] for index in left]), strict=True):
                 matches[index] = None if number is None else first + number

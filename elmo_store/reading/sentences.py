@@ -10,6 +10,7 @@ from functools import cached_property
 from threading import Lock
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -34,9 +35,11 @@ GROUPS_AT_HAND = 64  # row groups of 1,024 sentences
 GROUPS_AT_ONCE = 16  # that a scan of tokens reads
 
 
-@dataclass(frozen=True)
-class SentenceRecord:
-    """One sentence: number in the store, id, where it came from, its rows, its tokens (without boundary rows)."""
+class SentenceRecord(msgspec.Struct, frozen=True):
+    """One sentence: number in the store, id, where it came from, its rows, its tokens (without boundary rows).
+
+    A struct, since it is made in a fifth of a dataclass's time.
+    """
 
     index: int
     id: str

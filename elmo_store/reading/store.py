@@ -13,7 +13,7 @@ from elmo_store.format import layout
 from elmo_store.format.manifest import Manifest
 from elmo_store.format.markers import read_marker
 from elmo_store.format.numbers import Array, Empty
-from elmo_store.forms.runs import Places, cut
+from elmo_store.forms.runs import Places, RowReader, cut
 from elmo_store.forms.shards import row_reader
 from elmo_store.reading.rows import Int64, Readable, Span, Spans, the_one
 from elmo_store.reading.sentences import SentenceRecord, SentenceTable
@@ -25,11 +25,9 @@ from elmo_store.storage.root import Root
 class Readers:
     """What one process reads with: caches, locks and event loops don't survive a fork."""
 
-    def __init__(self, root: Root, manifest: Manifest, form: str) -> None:
+    def __init__(self, sentences: SentenceTable, rows: RowReader, texts: Texts) -> None:
         self.pid = os.getpid()
-        self.sentences = SentenceTable(root, manifest)
-        self.rows = row_reader(root, manifest, form)
-        self.texts: Texts = TextIndex(root, manifest, self.sentences)
+        self.sentences, self.rows, self.texts = sentences, rows, texts
         self.marked: set[int] = set()  # shards of an unfinished store that were found to be written
 
 
@@ -112,7 +110,9 @@ class StoreReader(Readable):
         return readers
 
     def _make_readers(self) -> Readers:
-        return Readers(self.root, self.manifest, self.form)
+        sentences = SentenceTable(self.root, self.manifest)
+        rows = row_reader(self.root, self.manifest, self.form)
+        return Readers(sentences, rows, TextIndex(self.root, self.manifest, sentences))
 
     def _span(self, number: int) -> Span:
         return self._now.sentences.span(number)

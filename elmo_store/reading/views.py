@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from msgspec import structs
 
 from elmo_store.errors import SentenceNotFoundError
 from elmo_store.format.numbers import Array, Empty
@@ -82,7 +82,7 @@ class Selection(Readable, Generic[S]):
         """See `Readable.records`."""
         records = self.store.records(self._own(numbers))
         return [
-            replace(record, index=number, first_row=int(self._edges[number]))
+            structs.replace(record, index=number, first_row=int(self._edges[number]))
             for number, record in zip(numbers, records, strict=True)
         ]
 

@@ -1,5 +1,6 @@
 """Collections: several stores as one, version by version."""
 
+import gc
 import itertools
 import json
 import os
@@ -292,3 +293,25 @@ def test_killed_at_any_moment_the_newest_version_is_whole_and_the_same_command_c
         if not killed:
             break
     assert moment > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="open files are listed in /proc")
+def test_files_are_closed_with_the_store_that_read_them(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
+    collecting.collect(tmp_path / "all", stores)
+    gc.disable()
+    try:
+        for url in (stores[0].url, tmp_path / "all"):
+            for form in ("zarr", "parquet"):
+                store = elmo_store.open(url, form=form)
+                store.read()
+                assert open_files(tmp_path)
+                del store
+                assert open_files(tmp_path) == []
+    finally:
+        gc.enable()
+
+
+def open_files(folder: Path) -> list[str]:
+    with os.scandir("/proc/self/fd") as entries:
+        names = [os.path.realpath(entry.path) for entry in entries]
+    return [name for name in names if name.startswith(str(folder))]
