@@ -179,26 +179,20 @@ def _blocks(
 ) -> Iterator[tuple[_Block, InDocument]]:
     """Blocks between blank lines, and where each stands; ``column`` as `_Block` has it."""
     block: _Block | None = None
-
-    def located(block: _Block) -> tuple[_Block, InDocument]:
-        if block.newdoc is not None:
-            source.ends_in = InDocument(0, block.position, block.newdoc)
-        return block, source.ends_in
-
-    for number, line in enumerate(lines):
+    for number, line in enumerate(chain(lines, [b""])):
         head = head_of(line)
         if column is None:
             ends, is_comment = isinstance(line, bytes) and not line.strip(b" \t"), False
         else:
             ends, is_comment = not head.strip() or head.startswith(DOCUMENT), block is None and head.startswith(b"# ")
         if ends:
+            if block and block.newdoc is not None:
+                source.ends_in = InDocument(0, block.position, block.newdoc)
             if block:
-                yield located(block)
+                yield block, source.ends_in
             block = None
             if column is not None and head.startswith(DOCUMENT):
                 source.ends_in = InDocument(0, number)
         elif not is_comment:
             block = block or _Block(number, column)
             block.add(line, number, settings.max_line_bytes)
-    if block:
-        yield located(block)

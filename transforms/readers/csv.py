@@ -23,15 +23,12 @@ def csv_rows(source: ByteSource, settings: ReadSettings) -> Iterator[Row | Rejec
     """The fields of each row; what is empty is None, but for the text and the id."""
     csv.field_size_limit(settings.max_line_bytes)
     lines = map(_decoded, lines_of(source, settings.max_line_bytes))
-    first = next(lines, None)
-    if first is None:
-        return
-    separator = _separator(first, source.split.format, text_field(settings))
+    _, rows = _rows(lines, source.split.format, text_field(settings))
     numbered = settings.text_field.isdecimal() and not isinstance(source.split, Blob)  # a blob has a row of numbers
     names: Sequence[str] = ()
     own = asked_fields(settings)
     position = 0
-    for row in _rows(first, lines, separator, source.split.format):
+    for row in rows:
         if isinstance(row, list) and not names:
             names = [str(i + 1) for i in range(len(row))] if numbered else row
             check_names(source.url, names, own)
@@ -68,13 +65,9 @@ def csv_blobs(text: Iterable[bytes], input_format: str, settings: ReadSettings, 
             size += len(held[-1])
             yield _decoded(LongLine(line.head) if isinstance(line, LongLine) else held[-1][:-1])
 
-    every = lines()
-    first = next(every, None)
-    if first is None:
-        return
-    separator = _separator(first, input_format, text_field(settings))
+    separator, rows = _rows(lines(), input_format, text_field(settings))
     names = b""
-    for row in _rows(first, every, separator, input_format):
+    for row in rows:
         if isinstance(row, list) and not names:
             if settings.text_field.isdecimal():
                 names = separator.join(str(i + 1) for i in range(len(row))).encode() + b"\n"
@@ -91,10 +84,8 @@ def csv_blobs(text: Iterable[bytes], input_format: str, settings: ReadSettings, 
         yield names + b"".join(held).removesuffix(b"\n")
 
 
-def _separator(first: str, input_format: str, field: str) -> str:
-    """What separates the fields of a file whose first line is ``first``."""
-    if input_format == "tsv":
-        return "\t"
+def _separator(first: str, field: str) -> str:
+    """What separates the fields of CSV whose first line is ``first``."""
     for separator in SEPARATORS:
         if field in next(csv.reader([first], delimiter=separator), []):
             return separator
@@ -107,11 +98,17 @@ def _decoded(line: Line) -> str:
     return data.decode("utf-8", "surrogateescape") + "\n"
 
 
-def _rows(first: str, lines: Iterator[str], separator: str, input_format: str) -> Iterator[list[str] | csv.Error]:
-    """The rows of a file whose first line is ``first``: those that are not blank, or why there is none."""
+def _rows(lines: Iterator[str], input_format: str, field: str) -> tuple[str, Iterator[list[str] | csv.Error]]:
+    """What separates the fields, of which ``field`` holds the text, and the rows of a file."""
+    first = next(lines, "")
     plain = input_format == "tsv"  # without quotes
-    every = chain([first], lines)
-    reader = csv.reader(every, delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
+    separator = "\t" if plain else _separator(first, field)
+    quoting = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
+    return separator, _given(csv.reader(chain([first], lines), delimiter=separator, quoting=quoting))
+
+
+def _given(reader: Iterator[list[str]]) -> Iterator[list[str] | csv.Error]:
+    """Rows that are not blank, or why there is none."""
     while True:
         try:
             row = next(reader)
