@@ -81,12 +81,12 @@ def _listed(options: EmbedOptions) -> Input:
 
 def _with_fields(source: Input, options: EmbedOptions) -> Input:
     """The input, its settings with the fields that are to be kept, whose types are told: a wrong guess must be seen."""
-    names, every = options.kept_fields
+    names, types, every = options.kept_fields
     fields = _fields_of_collection(options) if used_by("keep_fields", {split.format for split in source.splits}) else ()
     if not fields and not names and not every:
         return source
     fields = fields or find_fields(
-        source.readable_here(), source.settings, names, every=every, storage_options=source.storage_options
+        source.readable_here(), source.settings, names, every=every, types=types, storage_options=source.storage_options
     )
     told = f"sentences keep {', '.join(map(str, fields)) or 'nothing: the sample has no other fields'}"
     _LOG.info("%s", told)
@@ -97,13 +97,14 @@ def _with_fields(source: Input, options: EmbedOptions) -> Input:
 
 def _fields_of_collection(options: EmbedOptions) -> tuple[KeptField, ...]:
     """The fields of the collection that the job's store goes into, unless others are asked for: another sample may mislead."""
-    names, every = options.kept_fields
+    names, types, every = options.kept_fields
     version = None
     with suppress(StoreError, OSError, ValueError):  # told when the job is to begin
         version = newest(Root(options.into, options.storage_options)) if options.into else None
     fields = () if version is None else version.store.fields
-    columns = {field.field: field.name for field in fields}
-    return fields if names.items() <= columns.items() and (every or len(names) in (0, len(columns))) else ()
+    columns, kinds = {field.field: field.name for field in fields}, {field.field: field.type for field in fields}
+    same = names.items() <= columns.items() and types.items() <= kinds.items()
+    return fields if same and (every or len(names) in (0, len(columns))) else ()
 
 
 def _from_stdin(options: EmbedOptions, path: Path) -> Input:

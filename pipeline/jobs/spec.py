@@ -15,6 +15,7 @@ from pipeline.cli.exit_codes import CommandError, Exit
 
 INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
 _FIELDS = ("jsonl", "json", "csv", "tsv", "parquet")  # formats whose records have named fields
+FIELD_TYPES = ("bool", "int64", "float64", "string", "date", "timestamp")
 STORES = {"zarr": ("zarr",), "parquet": ("parquet",), "both": ("zarr", "parquet")}
 DTYPES = ("float16", "float32", "int8")
 FLOATS = ("float16", "float32")  # of what is exported
@@ -83,9 +84,10 @@ class EmbedOptions:
     )
     keep_fields: str | None = _option(
         "reading", "fields of JSON, CSV, Parquet, columns of CoNLL (upos, head, …; 4 is the fourth), comments of CoNLL-U, that "
-        "sentences keep as columns, each perhaps under another name; all = all that a sample has",
+        "sentences keep as columns, each perhaps under another name or of a said type, not the sample's "
+        f"({', '.join(FIELD_TYPES)}); all = all that a sample has",
         unset="none; with --into, the collection's",
-        metavar="NAME[=COLUMN],…|all", formats=(*_FIELDS, "conllu", "conll"), job=True,
+        metavar="NAME[=COLUMN][:TYPE],…|all", formats=(*_FIELDS, "conllu", "conll"), job=True,
     )  # fmt: skip
     null_misfits: bool = _read(
         "with --keep-fields: a value that does not fit its column becomes null", False, "off, its record is refused",
@@ -244,11 +246,18 @@ class EmbedOptions:
         return tuple(name.strip() for name in self.states.split(",") if name.strip())
 
     @property
-    def kept_fields(self) -> tuple[dict[str, str], bool]:
-        """Fields to keep, each with its column's name, and whether all others are kept too."""
+    def kept_fields(self) -> tuple[dict[str, str], dict[str, str], bool]:
+        """Fields to keep with their columns' names, the types that were said, and whether all other fields are kept too."""
         asked = [name.strip() for name in (self.keep_fields or "").split(",") if name.strip()]
-        pairs = [name.partition("=")[::2] for name in asked if name != "all"]
-        return {name: column or name for name, column in pairs}, "all" in asked
+        names: dict[str, str] = {}
+        types: dict[str, str] = {}
+        for one in (name for name in asked if name != "all"):
+            before, _, kind = one.rpartition(":")
+            is_typed = before != "" and kind in FIELD_TYPES
+            name, _, column = (before if is_typed else one).partition("=")
+            names[name] = column or name
+            types |= {name: kind} if is_typed else {}
+        return names, types, "all" in asked
 
     def read_settings(self) -> dict[str, Any]:
         """What was asked of the reader, by fields of `ReadSettings`; what was not is left to its defaults."""

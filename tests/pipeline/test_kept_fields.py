@@ -15,7 +15,9 @@ import elmo_store
 from elmo_store import collecting
 from elmo_store.errors import StoreError
 from elmo_store.format import json_schemas, layout
+from elmo_store.format.fields import PLAIN
 from pipeline.cli.exit_codes import Exit
+from pipeline.jobs.spec import FIELD_TYPES, EmbedOptions
 from pipeline.main import main
 from tests.pipeline.conftest import Command, store_of_records
 from tests.store.support import make_store
@@ -267,6 +269,8 @@ def test_what_is_kept_is_told_and_a_collection_s_types_are_those_of_what_comes_l
 
     assert into("a.csv", "--keep-fields", "n", n="0.5") == Exit.COMPLETE
     assert "sentences keep n (float64)\n" in capsys.readouterr().err
+    assert into("b.csv", "--keep-fields", "n:string", n="2") == Exit.REFUSED
+    assert "fields: ['n (float64)'] there, ['n (string)'] here" in capsys.readouterr().err
     assert into("b.csv", "--keep-fields", "all", "--quiet", n="2") == Exit.COMPLETE  # a whole number by itself
     assert "sentences keep" not in capsys.readouterr().err
     assert into("d.csv", "--null-misfits", n="x") == Exit.COMPLETE  # the collection's own fields without being asked for
@@ -280,3 +284,12 @@ def test_what_is_kept_is_told_and_a_collection_s_types_are_those_of_what_comes_l
     assert "fields: ['n (float64)'] there, [] here" in capsys.readouterr().err
     assert into("c.csv", "--keep-fields", "n=m", "--quiet", n="3") != Exit.COMPLETE
     assert "['n (float64)'] there, ['m (int64)'] here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("asked", "names", "types"), [
+    ("a, b=c,all", {"a": "a", "b": "c"}, {}), ("a:string,b=c:date", {"a": "a", "b": "c"}, {"a": "string", "b": "date"}),
+    ("meta::genre,:string,x:y=z:int64", {"meta::genre": "meta::genre", ":string": ":string", "x:y": "z"}, {"x:y": "int64"}),
+])  # fmt: skip
+def test_fields_columns_and_types_are_told_apart(asked: str, names: dict[str, str], types: dict[str, str]) -> None:
+    assert EmbedOptions(("in",), keep_fields=asked).kept_fields == (names, types, "all" in asked)
+    assert tuple(PLAIN) == FIELD_TYPES

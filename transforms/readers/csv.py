@@ -103,8 +103,9 @@ def _rows(lines: Iterator[str], input_format: str, field: str) -> tuple[str, Ite
     first = next(lines, "")
     plain = input_format == "tsv"  # without quotes
     separator = "\t" if plain else _separator(first, field)
-    quoting = csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL
-    return separator, _given(csv.reader(chain([first], lines), delimiter=separator, quoting=quoting))
+    every = chain([first], lines)
+    reader = csv.reader(every, delimiter=separator, quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL)
+    return separator, _given(reader)
 
 
 def _given(reader: Iterator[list[str]]) -> Iterator[list[str] | csv.Error]:

@@ -38,11 +38,13 @@ def find_fields(
     settings: ReadSettings,
     names: Mapping[str, str],
     *,
+    types: Mapping[str, str] | None = None,
     every: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> tuple[KeptField, ...]:
     """The fields of these names, each under its new one, and with ``every`` all others that the sample has, with their types.
 
+    ``types``: of fields (of a token's value, of a list a token) whose type is not left to the sample.
     ``splits`` begin with the beginning of their files. InputError for what can't be read, a name that no record of the sample
     has, and one that can't be a column's.
     """
@@ -61,7 +63,7 @@ def find_fields(
         known = ", ".join(repr(name[:NAME_SHOWN]) for name in list(seen)[:NAMES_SHOWN]) or "none"
         raise InputError(where, f"--keep-fields {unknown[0]}: no record of the sample has such a field; they have {known}")
     others = [name for name in seen if every and name not in names and name not in own]
-    fields = tuple(seen[name].field(names.get(name, name), name) for name in (*names, *others))
+    fields = tuple(seen[name].field(names.get(name, name), name, (types or {}).get(name)) for name in (*names, *others))
     try:
         check_fields(fields)
     except ValueError as error:
@@ -113,10 +115,10 @@ class _Seen:
             self.n_lists += bool(values)
             self.of_token = reduce(wider, (type_of(inner, record.spelt) for inner in values), self.of_token)
 
-    def field(self, name: str, source: str) -> KeptField:
+    def field(self, name: str, source: str, kind: str | None) -> KeptField:
         if self.per_token and self.n_lists:
-            return KeptField(name, source, settled(self.of_token), TOKEN)
-        return KeptField(name, source, settled(self.kind), SENTENCE)
+            return KeptField(name, source, kind or settled(self.of_token), TOKEN)
+        return KeptField(name, source, kind or settled(self.kind), SENTENCE)
 
 
 def _token_lists(value: Any, record: SampledRecord) -> list[list[Any]] | None:

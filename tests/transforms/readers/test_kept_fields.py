@@ -27,10 +27,10 @@ WORD = "{0}\t{1}\t_\tNOUN\tN1\t_\t{2}\troot\t_\t_\n"
 def kept(path: Path, input_format: str = "auto", **settings: Any) -> tuple[tuple[KeptField, ...], list[Record]]:
     """All fields of a file by its sample, and its records as they keep them."""
     names = settings.pop("names", {})
-    every = settings.pop("every", not names)
+    every, types = settings.pop("every", not names), settings.pop("types", {})
     read = ReadSettings(**settings)
     splits = plan_splits([str(path)], input_format, read)
-    fields = find_fields(splits, read, names, every=every)
+    fields = find_fields(splits, read, names, types=types, every=every)
     read = ReadSettings(**settings, fields=fields)
     return fields, [record for split in splits for record in read_split(split, read)]
 
@@ -137,6 +137,7 @@ def test_csv_spells_types_and_empty_is_null(tmp_path: Path) -> None:
     assert [r.fields for r in found if isinstance(r, Sentence)] == [
         (1, None, date(2024, 1, 5), "007", True), (2, 1.5, None, "12", None),
     ]  # fmt: skip
+    assert kept(path, names={"n": "n"}, types={"n": "string"})[0] == (KeptField("n", "n", "string", "sentence"),)
     numbered, _ = kept(write(tmp_path / "b.tsv", b"One.\t7\n"), text_field="1", names={"2": "label"})
     assert numbered == (KeptField("label", "2", "int64", "sentence"),)
 
