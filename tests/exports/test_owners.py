@@ -35,7 +35,8 @@ def contents(root: Root) -> dict[str, bytes]:
     return {path.removeprefix(base): root.filesystem.cat_file(path) for path in root.filesystem.find(root.path())}
 
 
-@pytest.mark.parametrize("name", ["npz", *(pytest.param(name, marks=pytest.mark.slow) for name in FORMATS if name != "npz")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
 def test_a_kill_at_any_file_leaves_nothing_and_changes_nothing(store: Store, tmp_path: Path, name: str) -> None:
     command = [sys.executable, "-m", "tests.exports.killed_export", store.url, str(tmp_path), name, str(2 * SMALL)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -128,6 +128,7 @@ def test_crlf_ends_a_line_and_a_lone_cr_does_not(tmp_path: Path) -> None:
     assert [tokens(record) for record in records] == [("a", "b"), (), ("c\rd",), ("e\r",)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lines", "text", "conllu"])
 def test_a_million_empty_lines(tmp_path: Path, kind: str) -> None:
     records = of(tmp_path, b"\n" * 1_000_000, kind)

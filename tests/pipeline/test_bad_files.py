@@ -36,6 +36,7 @@ def damaged(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_all_bad_files_are_told_together_and_a_mended_one_costs_its_own_pieces_only(
     embed: Command, damaged: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,7 @@ def test_a_script_that_the_model_was_not_made_for_gives_one_warning(
     assert not found or found[0].startswith("100% of the sampled tokens are in another script (Cyrillic)")
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_too_small_is_told_at_the_door_or_by_the_plan_before_the_first_shard(
     embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

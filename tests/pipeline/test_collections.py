@@ -21,7 +21,9 @@ from tests.pipeline.support import digests
 from tests.store.test_collection import check_same, opened
 
 SETTINGS = (
-    pytest.param(("--dtype", "int8", "--boundaries", "--store", "both"), id="int8, boundaries, both forms"),
+    pytest.param(
+        ("--dtype", "int8", "--boundaries", "--store", "both"), id="int8, boundaries, both forms", marks=pytest.mark.slow
+    ),
     pytest.param(("--states", "x,fwd2", "--dtype", "float32", "--layout", "rows"), id="some states, float32, rows"),
     pytest.param((), id="plain", marks=pytest.mark.slow),
 )
@@ -256,6 +258,7 @@ def test_versions_that_are_kept_keep_what_was_removed(
         assert main(command) == Exit.BAD_LOCATION
 
 
+@pytest.mark.slow
 def test_every_command_takes_a_collection(tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from pipeline.explore.neighbours import open_index
     from pipeline.explore.service import Service

@@ -27,6 +27,7 @@ def all_bytes(folder: Path) -> bytes:
     return b"".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_a_job_s_storage_options_are_not_repeated(embed: Command, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out, log = tmp_path / "store", tmp_path / "log.txt"
     given = ("--storage-options", OPTIONS)

@@ -1,6 +1,5 @@
 """The way of GPU workers, on a CPU: one model for all processes of a machine, several shards a call, several writers."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +8,13 @@ import pytest
 
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import embed_job
+from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
-
-Command = Callable[..., int]
 
 
 def test_a_model_shared_across_processes_writes_the_same_bytes(
-    embed: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert embed(tmp_path / "one", "--store", "both") == Exit.COMPLETE
     sound = embed_job.job_settings
 
     def like_a_gpu(*args: Any, **kwargs: Any) -> Any:
@@ -26,8 +23,8 @@ def test_a_model_shared_across_processes_writes_the_same_bytes(
         return replace(settings, device="cuda", most_shards_per_task=4, embed=replace(settings.embed, writers=3))
 
     monkeypatch.setattr(embed_job, "job_settings", like_a_gpu)
-    assert embed(tmp_path / "two", "--store", "both", "--device", "cpu") == Exit.COMPLETE
-    assert digests(tmp_path / "one") == digests(tmp_path / "two")
+    assert made.embed(tmp_path / "two", "--store", "both", "--device", "cpu") == Exit.COMPLETE
+    assert digests(made.both) == digests(tmp_path / "two")
 
 
 def settings_on_an_engine(

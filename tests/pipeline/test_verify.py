@@ -12,6 +12,7 @@ from model.engine.products import int8_problem
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import recompute
 from pipeline.main import main
+from tests.pipeline.conftest import Made
 from tests.store.support import make_store
 
 Command = Callable[..., int]
@@ -68,11 +69,10 @@ def test_a_damaged_store(embed: Command, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_vectors_of_another_start_are_found(
-    embed: Command, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    made: Made, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert embed(tmp_path / "store", "--start-state", "zero") == Exit.COMPLETE
-    assert embed(tmp_path / "warm") == Exit.COMPLETE
-    zero, warm = Root(tmp_path / "store"), Root(tmp_path / "warm")
+    assert made.embed(tmp_path / "store", "--start-state", "zero") == Exit.COMPLETE
+    zero, warm = Root(tmp_path / "store"), Root(made.zarr)
     for shard in range(2):
         zero.put(layout.zarr_states_shard(shard), warm.get(layout.zarr_states_shard(shard)))
     capsys.readouterr()

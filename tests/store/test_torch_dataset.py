@@ -150,7 +150,7 @@ def test_chosen_states(written: Written) -> None:
     np.testing.assert_array_equal(item["states"].numpy(), written.states[written.rows(1)][:, [4, 0]])
 
 
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_batches_through_a_data_loader(written: Written, workers: int) -> None:
     loader = DataLoader(
         SentenceDataset(written.root.url()), batch_size=4, collate_fn=collate, num_workers=workers,
