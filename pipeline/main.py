@@ -15,6 +15,7 @@ from typing import NoReturn
 
 from elmo_store.errors import StoreError
 from pipeline.cli import config, locations, logs, signals
+from pipeline.cli.arguments import add_option
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
 from pipeline.cli.terminal import escaped
@@ -230,16 +231,16 @@ def _short_usage(parser: argparse.ArgumentParser) -> str:
 
 def _add_common(parser: argparse.ArgumentParser) -> None:
     common = parser.add_argument_group("options of every command")
-    common.add_argument(
-        "--config", action="append", metavar="FILE",
-        help="options from a TOML file, keys = names without dashes, Beam's in [beam]; the command line wins (default: none)",
+    add_option(
+        common, "--config", "options from a TOML file, keys = names without dashes, Beam's in [beam]; the command line wins",
+        action="append", metavar="FILE",
     )  # fmt: skip
-    common.add_argument("--print-config", action="store_true", help="print all options as such a file and end (default: off)")
-    common.add_argument(
-        "--log-level", choices=logs.LEVELS,
-        help="what is logged, Beam's own log too (default: warning on the terminal without Beam's, info in the file)",
+    add_option(common, "--print-config", "print all options as such a file and end", False)
+    add_option(
+        common, "--log-level", "what is logged, Beam's own log too", choices=logs.LEVELS,
+        unset="warning on the terminal without Beam's, info in the file",
     )  # fmt: skip
-    common.add_argument("--log-file", metavar="FILE", help="also log to this file, appending (default: none)")
+    add_option(common, "--log-file", "also log to this file, appending", metavar="FILE")
 
 
 def _print_completion(shell: str) -> int:

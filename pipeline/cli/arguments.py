@@ -45,20 +45,36 @@ not_negative = bounded(float, "a number of 0 or more", lambda number: 0 <= numbe
 share = bounded(float, "a number of at least 0 and below 1", lambda number: 0 <= number < 1)
 
 
-def add_number(
-    parser: argparse._ActionsContainer, name: str, kind: Callable[[str], float], default: float | None, help: str, **settings: Any
+def add_option(
+    parser: argparse._ActionsContainer, name: str, help: str, default: Any = None, unset: str | None = "", **settings: Any
 ) -> None:
-    """The option ``name``, a number of this kind. The help says the default, unless it is None and the help says what that is."""
-    shown = "" if default is None else f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
-    settings = {"metavar": "N" if kind.__name__ == "int" else "X", **settings}
-    parser.add_argument(name, type=kind, default=default, help=help + shown, **settings)
+    """The option ``name``; off by default it is a flag. ``settings``: argparse's, such as ``required``.
+
+    The help ends with the default: ``unset`` where the value does not say it; with ``unset`` None it says that itself.
+    """
+    settings |= {"action": "store_true"} if default is False else {"default": default}
+    kind = getattr(settings.get("type"), "__name__", "")
+    if kind in ("int", "float") and "choices" not in settings:
+        settings.setdefault("metavar", "N" if kind == "int" else "X")
+    named = "none" if default is None else "off" if default is False else None
+    value = unset or named or (f"{default:g}" if isinstance(default, float) else default)
+    end = "required" if settings.get("required") else f"default: {value}"
+    parser.add_argument(name, help=help if unset is None else f"{help} ({end})", **settings)
 
 
 def add_storage_options(parser: argparse._ActionsContainer, of: str) -> None:
     """``--storage-options``, ``of`` what is opened with them."""
-    parser.add_argument("--storage-options", type=json_object, metavar="JSON", help=f"what fsspec needs for {of} (default: none)")
+    add_option(parser, "--storage-options", f"what fsspec needs for {of}", type=json_object, metavar="JSON")
 
 
-def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress, only the summary (default: off)") -> None:
+def add_quiet(parser: argparse._ActionsContainer, help: str = "no progress, only the summary") -> None:
     """``--quiet``."""
-    parser.add_argument("--quiet", action="store_true", help=help)
+    add_option(parser, "--quiet", help, False)
+
+
+def add_store_model(parser: argparse._ActionsContainer, of: str) -> None:
+    """``--model``, ``of`` what asks a store's model."""
+    add_option(
+        parser, "--model", f"name, folder or URL of the store's model, for {of}",
+        unset="the packaged one, or one in this folder, of its name", metavar="NAME|FOLDER|URL",
+    )  # fmt: skip

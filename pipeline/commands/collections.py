@@ -4,7 +4,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_number, add_storage_options, count
+from pipeline.cli.arguments import add_option, add_storage_options, count
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import quantity
@@ -63,7 +63,7 @@ def _collection(args: argparse.Namespace) -> "Root":
 
 
 def _add_remove_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--ids", required=True, metavar="FILE", help="ids of sentences, one per line, in UTF-8 (required)")
+    add_option(parser, "--ids", "ids of sentences, one per line, in UTF-8", required=True, metavar="FILE")
     _add_collection(parser)
 
 
@@ -91,9 +91,9 @@ def _remove(args: argparse.Namespace) -> int:
 
 
 def _add_compact_arguments(parser: argparse.ArgumentParser) -> None:
-    add_number(
-        parser, "--keep-versions", count, 1,
-        "keep the newest N versions for readers at work, though they may still hold removed sentences",
+    add_option(
+        parser, "--keep-versions", "keep the newest N versions for readers at work, though they may still hold removed sentences",
+        1, type=count,
     )  # fmt: skip
     _add_collection(parser)
 

@@ -6,8 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.cli import locations
+from pipeline.cli.arguments import add_option
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.jobs.spec import add_embed_option
 
 WORD = "bank"
 SENTENCES = (
@@ -24,18 +26,10 @@ Nothing is written. Layer 0 knows the word alone, so there every occurrence is t
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "sentences", nargs="*", metavar="SENTENCE", help=f"running text (default: {len(SENTENCES)} sentences with {WORD})"
-    )
-    parser.add_argument(
-        "--word", default=WORD, metavar="TOKEN", help=f"a token that occurs at least twice in them (default: {WORD})"
-    )
-    parser.add_argument(
-        "--model",
-        default="default",
-        metavar="NAME|FOLDER|URL",
-        help="name, folder or URL, as for embed (default: the packaged model)",
-    )
+    many = f"running text (default: {len(SENTENCES)} sentences with {WORD})"
+    parser.add_argument("sentences", nargs="*", metavar="SENTENCE", help=many)
+    add_option(parser, "--word", "a token that occurs at least twice in them", WORD, metavar="TOKEN")
+    add_embed_option(parser, "model")
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from elmo_store.exports.formats import PER, POOLED
 from elmo_store.mixing import POOLS
 from pipeline.cli import locations, telemetry
-from pipeline.cli.arguments import add_storage_options
+from pipeline.cli.arguments import add_option, add_storage_options
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import nothing_to_collect
 from pipeline.commands import report
 from pipeline.commands.export import write_export
-from pipeline.jobs.spec import NO_ROWS, EmbedOptions, add_option
+from pipeline.jobs.spec import NO_ROWS, EmbedOptions, add_embed_option
 
 if TYPE_CHECKING:
     from elmo_store.format.manifest import Manifest, WeightSet
@@ -51,45 +51,43 @@ Any option of Apache Beam may follow, as for embed. The same command on an unfin
 
 def _add_mix_arguments(parser: argparse.ArgumentParser) -> None:
     _add_ends(parser)
-    parser.add_argument(
-        "--weights", metavar="FILE", help="the learned weights, a path or URL (required, unless --pool reads a store of mixes)"
-    )
-    parser.add_argument(
-        "--layer-norm", action="store_true",
-        help="first shift and scale each layer of each token over its channels to mean 0, variance 1 (default: off)",
+    add_option(
+        parser, "--weights", "the learned weights, a path or URL (required, unless --pool reads a store of mixes)", unset=None,
+        metavar="FILE",
     )  # fmt: skip
-    parser.add_argument("--pool", choices=POOLS, help="pool the mixed tokens of each sentence or document (default: do not pool)")
-    parser.add_argument("--per", choices=PER, help="with --pool: one vector per sentence or per document (default: sentence)")
+    add_option(
+        parser, "--layer-norm", "first shift and scale each layer of each token over its channels to mean 0, variance 1", False
+    )
+    add_option(parser, "--pool", "pool the mixed tokens of each sentence or document", unset="do not pool", choices=POOLS)
+    add_option(parser, "--per", "with --pool: one vector per sentence or per document", unset="sentence", choices=PER)
     _add_job(parser, "store", "dtype", "compression")
 
 
 def _add_convert_arguments(parser: argparse.ArgumentParser) -> None:
     _add_ends(parser)
-    parser.add_argument(
-        "--states", metavar="NAME,…", help="only some of its states (or weight sets), such as fwd2,bwd2 (default: all)"
-    )
+    add_option(parser, "--states", "only some of its states (or weight sets), such as fwd2,bwd2", unset="all", metavar="NAME,…")
     _add_job(parser, "store", "dtype", "layout", "compression", "checksum")
 
 
 def _add_ends(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL")
-    parser.add_argument("--output", required=True, metavar="URL", help="folder or URL of the store to write (required)")
+    add_option(parser, "--output", "folder or URL of the store to write", required=True, metavar="URL")
 
 
 def _add_job(parser: argparse.ArgumentParser, *of_source: str) -> None:
     """What the output has of the source unless told otherwise, and how the job is run."""
     writing = parser.add_argument_group("writing")
     for name in of_source:
-        add_option(writing, name, default=None, unset="as the source")
+        add_embed_option(writing, name, default=None, unset="as the source")
     for name in ("overwrite", "take_over"):
-        add_option(writing, name)
+        add_embed_option(writing, name)
     screen = parser.add_argument_group("storage and screen")
     add_storage_options(screen, "all that is read and written")
     for name in ("verbose", "report", "quiet", "metrics_port"):
-        add_option(screen, name)
+        add_embed_option(screen, name)
     clusters = parser.add_argument_group("clusters and clouds")
     for name in ("no_wait", "shared_disk", "max_outage_seconds"):
-        add_option(clusters, name)
+        add_embed_option(clusters, name)
 
 
 def _check(args: argparse.Namespace) -> None:

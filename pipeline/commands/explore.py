@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_number, add_quiet, add_storage_options, at_least, bounded
+from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, add_store_model, at_least, bounded
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import progress_bar, quantity
@@ -37,23 +37,17 @@ and store.find_text([...]) in Python. About 20 bytes per sentence.
 
 def _add_explore_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
-    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (default: 127.0.0.1)")
-    parser.add_argument(
-        "--port", type=bounded(int, "1 to 65535, or 0 for a free one", lambda port: 0 <= port < 65536), default=0, metavar="N",
-        help="port to listen on (default: 0, a free one)",
+    add_option(parser, "--host", "address to listen on", "127.0.0.1", metavar="ADDRESS")
+    free_or_port = bounded(int, "1 to 65535, or 0 for a free one", lambda port: 0 <= port < 65536)
+    add_option(parser, "--port", "port to listen on", 0, "0, a free one", type=free_or_port)
+    add_option(
+        parser, "--sample-rows", "rows (tokens) held in memory for exact neighbours, 4 bytes per number", 200_000,
+        type=at_least(512),
     )  # fmt: skip
-    add_number(
-        parser, "--sample-rows", at_least(512), 200_000, "rows (tokens) held in memory for exact neighbours, 4 bytes per number"
-    )
-    parser.add_argument(
-        "--model", metavar="MODEL",
-        help="name, folder or URL of the store's model, for sentences of your own "
-        "(default: the packaged one, or one in this folder, of its name)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--labels", metavar="FILE",
-        help="TSV of labels to group a word's occurrences by; its first line names the columns: id (or sentence, its number), "
-        "token (its number from 0, where tokens are labelled), then the labels (default: none)",
+    add_store_model(parser, "sentences of your own")
+    add_option(
+        parser, "--labels", "TSV of labels to group a word's occurrences by; its first line names the columns: id (or sentence, "
+        "its number), token (its number from 0, where tokens are labelled), then the labels", metavar="FILE",
     )  # fmt: skip
     add_storage_options(parser, "the store, and labels at a URL")
 
@@ -115,10 +109,9 @@ def _check_layers(store: "Store") -> None:
 
 def _add_index_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store that can be written; any fsspec URL")
-    parser.add_argument(
-        "--by", choices=("vectors", "text"), default="vectors",
-        help="what finds a row or sentence: vectors near it, or its text (default: vectors)",
-    )  # fmt: skip
+    add_option(
+        parser, "--by", "what finds a row or sentence: vectors near it, or its text", "vectors", choices=("vectors", "text")
+    )
     add_storage_options(parser, "the store")
     add_quiet(parser)
 

@@ -5,15 +5,15 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from elmo_store.exports.formats import FORMATS
+from elmo_store.exports.formats import DOCUMENTS, FORMATS, LAYERS, LAYOUTS
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_number, add_quiet, add_storage_options, count
+from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, count
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit, code_of
 from pipeline.cli.importing import is_installed
 from pipeline.cli.terminal import progress_bar, quantity
-from pipeline.jobs.spec import FLOATS, add_option
+from pipeline.jobs.spec import add_embed_option
 
 if TYPE_CHECKING:
     from elmo_store.exports import Report
@@ -32,55 +32,41 @@ how its files' names begin. HDF5 needs an extra: pip install '.[export]' in elmo
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="STORE", help="a complete store, of states or of mixes; any fsspec URL")
-    parser.add_argument(
-        "--format", required=True, choices=tuple(FORMATS), metavar="NAME", help="one of the formats below (required)"
-    )
-    parser.add_argument("--output", required=True, metavar="URL", help="file or folder to write (required)")
-    parser.add_argument(
-        "--layers", choices=("all", "top", "average"),
-        help="layers of each token; not for a store of mixes, or with --weights (default: all; npz: average)",
+    add_option(parser, "--format", "one of the formats below", required=True, choices=tuple(FORMATS), metavar="NAME")
+    add_option(parser, "--output", "file or folder to write", required=True, metavar="URL")
+    add_option(
+        parser, "--layers", "layers of each token; not for a store of mixes, or with --weights", unset="all; npz: average",
+        choices=LAYERS,
     )  # fmt: skip
-    parser.add_argument(
-        "--weights",
-        metavar="FILE",
-        help="mix the layers with these learned weights, a file as for `elmo-store mix` (default: none)",
-    )
-    parser.add_argument(
-        "--weight-set",
-        metavar="NAME",
-        help="one of several weight sets of the file or of a store of mixes (default: the only one; all of a store's)",
-    )
-    parser.add_argument(
+    add_option(parser, "--weights", "mix the layers with these learned weights, as `elmo-store mix` takes them", metavar="FILE")
+    add_option(
+        parser, "--weight-set", "one of several weight sets of the file or of a store of mixes",
+        unset="the only one; all of a store's", metavar="NAME",
+    )  # fmt: skip
+    add_option(
+        parser,
         "--layer-norm",
-        action="store_true",
-        help="with --weights: normalise each layer of each token first, as `elmo-store mix --layer-norm` (default: off)",
+        "with --weights: normalise each layer of each token first, as `elmo-store mix` does",
+        False,
     )
-    parser.add_argument(
-        "--dtype", choices=FLOATS, help="safetensors, datasets, webdataset: numbers as written (default: the store's)"
-    )
-    parser.add_argument(
-        "--documents", choices=("id", "source"), default="id",
-        help="e2e-coref, lsgn, dygie: what names a document, a sentence's id without its last :NUMBER or /NUMBER, or its file "
-        "(default: id)",
+    add_option(
+        parser, "--dtype", "safetensors, datasets, webdataset: numbers as written", unset="the store's",
+        choices=("float16", "float32"),
     )  # fmt: skip
-    parser.add_argument(
-        "--layout", choices=("documents", "conll05", "ontonotes5"), default="documents",
-        help="lsgn: names of datasets, DOCUMENT/NUMBER or what lsgn asks for where its lm_path contains this word "
-        "(default: documents)",
+    add_option(
+        parser, "--documents",
+        "e2e-coref, lsgn, dygie: what names a document, a sentence's id without its last :NUMBER or /NUMBER, or its file",
+        "id", choices=DOCUMENTS,
     )  # fmt: skip
-    parser.add_argument(
-        "--forget-sentences",
-        action="store_true",
-        help="allennlp: leave out sentence_to_index, as `allennlp elmo --forget-sentences` does (default: off)",
-    )
-    parser.add_argument(
-        "--use-sentence-keys",
-        action="store_true",
-        help="allennlp: keys are the sentences, not their numbers, as `allennlp elmo --use-sentence-keys` (default: off)",
-    )
-    add_number(parser, "--file-mib", count, 512, "formats that are folders: MiB of vectors in each file, about")
-    parser.add_argument("--overwrite", action="store_true", help="remove an earlier export at the output first (default: off)")
-    add_option(parser, "take_over")
+    add_option(
+        parser, "--layout", "lsgn: names of datasets, DOCUMENT/NUMBER or what lsgn asks for where its lm_path contains this word",
+        "documents", choices=LAYOUTS,
+    )  # fmt: skip
+    add_option(parser, "--forget-sentences", "allennlp: leave out sentence_to_index, as `allennlp elmo` does", False)
+    add_option(parser, "--use-sentence-keys", "allennlp: keys are sentences, not their numbers, as `allennlp elmo` has", False)
+    add_option(parser, "--file-mib", "formats that are folders: MiB of vectors in each file, about", 512, type=count)
+    add_option(parser, "--overwrite", "remove an earlier export at the output first", False)
+    add_embed_option(parser, "take_over")
     add_storage_options(parser, "store, weights and output")
     add_quiet(parser)
 

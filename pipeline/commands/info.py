@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations, telemetry
-from pipeline.cli.arguments import above_zero, add_number, add_storage_options
+from pipeline.cli.arguments import above_zero, add_option, add_storage_options
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import human_bytes, in_line, quantity
@@ -24,7 +24,7 @@ VERSIONS_SHOWN = 20  # of a collection, the newest
 
 def _add_info_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="STORE", help="a store or a collection, finished or not; any fsspec URL")
-    parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: text)")
+    add_option(parser, "--json", "print JSON, sizes in bytes", False, "text")
     add_storage_options(parser, "the store")
 
 
@@ -155,10 +155,10 @@ def _on(manifest: "Manifest") -> str:
 
 def _add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="STORE", help="the output of the job, there already or not; any fsspec URL")
-    parser.add_argument("--once", action="store_true", help="print one line and end (default: follow the job to its end)")
-    add_number(parser, "--seconds", above_zero, 1.0, "seconds between looks", metavar="S")
+    add_option(parser, "--once", "print one line and end", False, "follow the job to its end")
+    add_option(parser, "--seconds", "seconds between looks", 1.0, type=above_zero, metavar="S")
     add_storage_options(parser, "the store")
-    spec.add_option(parser, "metrics_port")
+    spec.add_embed_option(parser, "metrics_port")
 
 
 def _check_watch(args: argparse.Namespace) -> None:

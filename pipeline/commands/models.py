@@ -7,13 +7,14 @@ from pathlib import Path
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
+from pipeline.cli.arguments import add_option
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=False, help="without one: list them")
-    parser.add_argument("--json", action="store_true", help="print JSON, sizes in bytes (default: a table)")
+    add_option(parser, "--json", "print JSON, sizes in bytes", False, "a table")
     convert = actions.add_parser(
         "convert",
         help="write any model as weights.safetensors and options.json",
@@ -24,13 +25,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what --model takes, or a folder or zip of ELMoForManyLangs, or a folder of bilm-tf's training",
     )  # fmt: skip
     convert.add_argument("output", metavar="FOLDER", help="folder for the two files, new or not")
-    convert.add_argument(
-        "--dtype",
-        choices=("float32", "float16"),
-        default="float32",
-        help="precision of the weights as written (default: float32)",
-    )
-    convert.add_argument("--overwrite", action="store_true", help="replace the two files where they exist (default: refuse)")
+    add_option(convert, "--dtype", "precision of the weights as written", "float32", choices=("float32", "float16"))
+    add_option(convert, "--overwrite", "replace the two files where they exist", False, "refuse")
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import above_zero, add_number, add_storage_options, at_least, count, not_negative, share, threads
+from pipeline.cli.arguments import (
+    above_zero,
+    add_option,
+    add_quiet,
+    add_storage_options,
+    at_least,
+    count,
+    not_negative,
+    share,
+    threads,
+)
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 
@@ -30,91 +40,78 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "tag", help="token labels: part of speech, chunks, names", allow_abbrev=False,
         description="Train a tagger on one store's layers, alone and mixed, and score it on another store.",
     )  # fmt: skip
-    tag.add_argument("--train", required=True, metavar="STORE", help="store of the training sentences (required)")
-    tag.add_argument("--train-labels", metavar="FILE", help="labels of these sentences (required without --label)")
-    tag.add_argument("--test", required=True, metavar="STORE", help="store of the test sentences (required)")
-    tag.add_argument("--test-labels", metavar="FILE", help="labels of these sentences (required without --label)")
-    tag.add_argument(
-        "--label",
+    for part, sentences in (("train", "training"), ("test", "test")):
+        add_option(tag, f"--{part}", f"store of the {sentences} sentences", required=True, metavar="STORE")
+        add_option(
+            tag, f"--{part}-labels", f"labels of the {sentences} sentences (required without --label)", unset=None, metavar="FILE"
+        )
+    add_option(
+        tag, "--label", "instead of files: a field of tokens that the stores keep (embed --keep-fields), such as upos",
         metavar="FIELD",
-        help="instead of files: a field of tokens that the stores keep (embed --keep-fields), such as upos (default: none)",
-    )
-    tag.add_argument(
-        "--labels-format", choices=("conllu", "tsv"),
-        help="tsv = one token per line, its word first, and a blank line after each sentence (default: by file name)",
     )  # fmt: skip
-    tag.add_argument(
-        "--column", metavar="NAME|N",
-        help="column of the label: its number, from 1, or in CoNLL-U its name (default: upos in CoNLL-U, 2 in tsv)",
+    add_option(
+        tag, "--labels-format", "tsv = one token per line, its word first, and a blank line after each sentence",
+        unset="by file name", choices=("conllu", "tsv"),
     )  # fmt: skip
-    tag.add_argument(
-        "--metric", choices=("accuracy", "span-f1"),
-        help="span-f1 scores the spans of IOB2 labels (default: span-f1 if all labels are O, B-… or I-…, else accuracy)",
+    add_option(
+        tag, "--column", "column of the label: its number, from 1, or in CoNLL-U its name", unset="upos in CoNLL-U, 2 in tsv",
+        metavar="NAME|N",
     )  # fmt: skip
-    tag.add_argument(
-        "--given-column", metavar="NAME|N",
-        help="also score a baseline that sees this column alone, such as the part of speech for chunks (default: none)",
+    add_option(
+        tag, "--metric", "span-f1 scores the spans of IOB2 labels",
+        unset="span-f1 if all labels are O, B-… or I-…, else accuracy", choices=("accuracy", "span-f1"),
+    )  # fmt: skip
+    add_option(
+        tag, "--given-column", "also score a baseline that sees this column alone, such as the part of speech for chunks",
+        metavar="NAME|N",
     )  # fmt: skip
     add_tagging(tag)
-    tag.add_argument("--plot", metavar="FILE", help="write the learned s and γ as a bar plot, .svg, .png or .pdf (default: none)")
-    tag.add_argument(
-        "--mix-weights", metavar="FILE",
-        help="write the learned mixes as JSON that `elmo-store mix --weights` reads, one set per seed (default: none)",
+    add_option(tag, "--plot", "write the learned s and γ as a bar plot, .svg, .png or .pdf", metavar="FILE")
+    add_option(
+        tag, "--mix-weights", "write the learned mixes as JSON that `elmo-store mix --weights` reads, one set per seed",
+        metavar="FILE",
     )  # fmt: skip
     sense = tasks.add_parser(
         "sense", help="word sense by nearest neighbour", allow_abbrev=False,
         description="Tell a word's senses apart by its nearest neighbour among known occurrences, layer by layer.",
     )  # fmt: skip
-    sense.add_argument("--store", required=True, metavar="STORE", help="store of the sentences (required)")
-    sense.add_argument(
-        "--labels", required=True, metavar="FILE",
-        help="TSV: id, sense, index of the target token from 0, tokens between spaces (required)",
+    add_option(sense, "--store", "store of the sentences", required=True, metavar="STORE")
+    add_option(
+        sense, "--labels", "TSV: id, sense, index of the target token from 0, tokens between spaces", required=True,
+        metavar="FILE",
     )  # fmt: skip
-    add_number(sense, "--folds", at_least(2), 10, "folds of the cross-validation")
-    for task in (tag, sense):
-        task.add_argument("--name", metavar="TEXT", help="name of the task in tables (default: tag, sense)")
-        add_number(task, "--seeds", count, 5, "repetitions, with seeds 0 … N-1")
-        add_number(task, "--threads", threads, 1, "CPU threads; more gain little, as steps are small")
-        task.add_argument(
-            "--json", metavar="FILE", help="write means, deviations and single runs as JSON to this file (default: none)"
-        )
+    add_option(sense, "--folds", "folds of the cross-validation", 10, type=at_least(2))
+    for task, name in ((tag, "tag"), (sense, "sense")):
+        add_option(task, "--name", "name of the task in tables", name, metavar="TEXT")
+        add_option(task, "--seeds", "repetitions, with seeds 0 … N-1", 5, type=count)
+        add_option(task, "--threads", "CPU threads; more gain little, as steps are small", 1, type=threads)
+        add_option(task, "--json", "write means, deviations and single runs as JSON to this file", metavar="FILE")
         add_storage_options(task, "the stores")
-        task.add_argument("--quiet", action="store_true", help="no line for each training, only the table (default: off)")
+        add_quiet(task, "no line for each training, only the table")
 
 
 def add_tagging(parser: argparse.ArgumentParser) -> None:
     """What is measured of a tagging task, and how its taggers learn."""
-    parser.add_argument(
-        "--features", metavar="NAME,…",
-        help="some of x, layer 1, …, top (the last layer), average, mix; also projection (of all layers, learned), [x; mix], "
-        "h (a BiLSTM over x) and [h; mix] (default: x, all layers, average, mix)",
+    add_option(
+        parser, "--features", "some of x, layer 1, …, top (the last layer), average, mix; also projection (of all layers, "
+        "learned), [x; mix], h (a BiLSTM over x) and [h; mix]", unset="x, all layers, average, mix", metavar="NAME,…",
     )  # fmt: skip
-    parser.add_argument(
-        "--control", action="store_true",
-        help="also the control task, a random label for each word type; one training per feature (default: off)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--logistic", action="store_true",
-        help="also fit a logistic regression to convergence on each mix; needs scikit-learn (default: off)",
-    )  # fmt: skip
+    add_option(parser, "--control", "also the control task, a random label for each word type; one training per feature", False)
+    add_option(parser, "--logistic", "also fit a logistic regression to convergence on each mix; needs scikit-learn", False)
     learning = parser.add_argument_group("learning, the same for every feature")
-    learning.add_argument(
-        "--tagger", choices=("linear", "bilstm"), default="linear", help="classifier on the vectors (default: linear)"
-    )
-    add_number(learning, "--hidden", count, 64, "BiLSTM units per direction")
-    add_number(learning, "--epochs", count, 10, "passes over the training set")
-    add_number(learning, "--batch", count, 32, "sentences per step")
-    add_number(learning, "--learning-rate", above_zero, 0.003, "highest learning rate of Adam", metavar="R")
-    add_number(learning, "--mix-learning-rate", above_zero, 0.03, "learning rate of γ and w", metavar="R")
-    add_number(learning, "--dropout", share, 0.1, "dropout on the vectors", metavar="P")
-    learning.add_argument(
-        "--layer-norm", choices=("none", "token", "batch"), default="none",
-        help="normalise each layer before mixing: per token, or over a whole batch as AllenNLP's do_layer_norm (default: none)",
+    add_option(learning, "--tagger", "classifier on the vectors", "linear", choices=("linear", "bilstm"))
+    add_option(learning, "--hidden", "BiLSTM units per direction", 64, type=count)
+    add_option(learning, "--epochs", "passes over the training set", 10, type=count)
+    add_option(learning, "--batch", "sentences per step", 32, type=count)
+    add_option(learning, "--learning-rate", "highest learning rate of Adam", 0.003, type=above_zero, metavar="R")
+    add_option(learning, "--mix-learning-rate", "learning rate of γ and w", 0.03, type=above_zero, metavar="R")
+    add_option(learning, "--dropout", "dropout on the vectors", 0.1, type=share, metavar="P")
+    add_option(
+        learning, "--layer-norm", "normalise each layer before mixing: per token, or over a whole batch as AllenNLP's "
+        "do_layer_norm", "none", choices=("none", "token", "batch"),
     )  # fmt: skip
-    add_number(learning, "--l2", not_negative, 0.001, "penalty λ‖w‖² on the learned mix", metavar="λ")
-    learning.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto = a GPU if there is one (default: auto)"
-    )
+    add_option(learning, "--l2", "penalty λ‖w‖² on the learned mix", 0.001, type=not_negative, metavar="λ")
+    add_option(learning, "--device", "auto = a GPU if there is one", "auto", choices=("auto", "cpu", "cuda"))
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:
@@ -145,14 +142,13 @@ def _run(args: argparse.Namespace) -> int:
     try:
         if args.task == "tag":
             task = TaggingTask(
-                args.name or "tag", args.train, args.train_labels, args.test, args.test_labels, column=args.label or args.column,
+                args.name, args.train, args.train_labels, args.test, args.test_labels, column=args.label or args.column,
                 file_format=args.labels_format, metric=args.metric, given=args.given_column,
             )  # fmt: skip
             result = run_task(task, args)
         else:
             options = args.storage_options
-            name = args.name or "sense"
-            result = run_senses(name, args.store, args.labels, seeds=args.seeds, folds=args.folds, storage_options=options)
+            result = run_senses(args.name, args.store, args.labels, seeds=args.seeds, folds=args.folds, storage_options=options)
     except ImportError as error:
         raise CommandError(Exit.BAD_USAGE, f"--logistic needs scikit-learn ({error}): pip install scikit-learn") from error
     except FeatureError as error:

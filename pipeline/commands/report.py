@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_storage_options
+from pipeline.cli.arguments import add_option, add_storage_options
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import is_installed
@@ -23,7 +23,7 @@ not grow with the store. Needs the extra: pip install '.[plot]' in elmo-store's 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("store", metavar="STORE", help="a complete store; any fsspec URL")
-    parser.add_argument("--output", metavar="FILE", help=f"local file to write (default: {REPORT} in the store's folder)")
+    add_option(parser, "--output", "local file to write", unset=f"{REPORT} in the store's folder", metavar="FILE")
     add_storage_options(parser, "the store")
 
 

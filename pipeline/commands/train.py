@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from elmo_store.storage.location import Location
 from pipeline.cli import locations
-from pipeline.cli.arguments import above_zero, add_number, add_quiet, add_storage_options, count, natural, not_negative, share
+from pipeline.cli.arguments import above_zero, add_option, add_quiet, add_storage_options, count, natural, not_negative, share
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
-from pipeline.jobs.spec import INPUT_FORMATS
+from pipeline.jobs.spec import add_embed_option, flag
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,109 +55,85 @@ leaves them in FOLDER/training/heldout.json.
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="*", metavar="TEXT", help="files, folders, globs; any fsspec URL (s3://…)")
-    parser.add_argument(
-        "--options",
-        metavar="FILE",
-        help="options.json of the model to train, or the word default for the shape of the packaged model (required)",
+    add_option(
+        parser, "--options", "options.json of the model to train, or the word default for the shape of the packaged model "
+        "(required)", unset=None, metavar="FILE",
+    )  # fmt: skip
+    add_option(parser, "--output", "local folder for the model and its training (required)", unset=None, metavar="FOLDER")
+    add_option(
+        parser, "--evaluate", "instead of training: measure this run's model on --heldout", unset="train", metavar="FOLDER"
     )
-    parser.add_argument("--output", metavar="FOLDER", help="local folder for the model and its training (required)")
-    parser.add_argument(
-        "--evaluate", metavar="FOLDER", help="instead of training: measure this run's model on --heldout (default: train)"
-    )
-    parser.add_argument(
-        "--softmax", metavar="FILE", help="with --evaluate: the model's softmax (default: softmax.safetensors in that folder)"
-    )
+    add_option(parser, "--softmax", "with --evaluate: the model's softmax", unset=f"{SOFTMAX} in that folder", metavar="FILE")
     _add_reading(parser.add_argument_group("reading"))
     _add_recipe(parser.add_argument_group("recipe"))
     _add_length(parser.add_argument_group("how long and where"))
 
 
-def _add_reading(group: Any) -> None:
-    group.add_argument(
-        "--input-format", choices=INPUT_FORMATS, default="auto",
-        help="lines = a tokenised sentence per line, text = running text (default: auto, by file name)",
-    )  # fmt: skip
-    group.add_argument("--text-field", metavar="NAME", help="JSONL, Parquet: field with the text (default: text)")
-    group.add_argument(
-        "--tokenizer", choices=("auto", "ptb", "whitespace", "unicode"), default="auto",
-        help="how a string becomes tokens (default: auto = whitespace for lines, ptb for text and text fields)",
-    )  # fmt: skip
-    group.add_argument("--skip-refused", action="store_true", help="leave out records that can't be read (default: stop)")
-    group.add_argument(
-        "--heldout",
-        nargs="+",
-        metavar="TEXT",
-        default=[],
-        help="texts to measure perplexity on at the end, each as a whole (default: none)",
+def _add_reading(group: argparse._ActionsContainer) -> None:
+    for name in ("input_format", "text_field", "tokenizer"):
+        add_embed_option(group, name)
+    add_option(group, "--skip-refused", "leave out records that can't be read", False, "stop")
+    add_option(
+        group, "--heldout", "texts to measure perplexity on at the end, each as a whole", [], "none", nargs="+", metavar="TEXT"
     )
-    add_number(
-        group,
-        "--heldout-every",
-        count,
-        None,
-        "also measure every N tokens, on the first sentences of the first text (default: only at the end)",
-    )
-    add_number(group, "--heldout-sentences", count, 1000, "how many sentences --heldout-every takes")
-    group.add_argument(
-        "--vocabulary", metavar="FILE", help="words of the softmax, commonest first: first column of tab-separated lines, "
-        ".xz and such allowed (default: counted in the text)",
+    add_option(
+        group, "--heldout-every", "also measure every N tokens, on the first sentences of the first text",
+        unset="only at the end", type=count,
     )  # fmt: skip
-    add_number(group, "--words", count, 100_000, "how many words the softmax has", dest="n_words")
+    add_option(group, "--heldout-sentences", "how many sentences --heldout-every takes", 1000, type=count)
+    add_option(
+        group, "--vocabulary", "words of the softmax, commonest first: first column of tab-separated lines, .xz and such allowed",
+        unset="counted in the text", metavar="FILE",
+    )  # fmt: skip
+    add_option(group, "--words", "how many words the softmax has", 100_000, type=count, dest="n_words")
 
 
-def _add_recipe(group: Any) -> None:
-    group.add_argument("--optimiser", choices=tuple(DEFAULTS), default="adamw", help="adagrad = as published (default: adamw)")
-    add_number(group, "--rate", above_zero, None, "learning rate (default: 0.002 adamw, 0.2 adagrad)")
-    add_number(group, "--softmax-rate", above_zero, None, "learning rate of the softmax's rows (default: 0.1 adamw, 0.2 adagrad)")
-    add_number(group, "--clip", above_zero, None, "bound on the gradient's norm (default: 1 adamw, 10 adagrad)")
-    add_number(group, "--weight-decay", not_negative, 0.01, "AdamW's decay of matrices")
-    add_number(group, "--dropout", share, 0.0, "dropout on x and each layer's output", metavar="P")
-    add_number(group, "--sampled", natural, 2048, "negative samples per batch; 0 = full softmax")
-    add_number(group, "--lanes", count, 128, "streams of text side by side in a batch")
-    add_number(group, "--unroll", count, 20, "tokens of each stream in a batch, through which gradients flow back")
-    add_number(group, "--warmup-tokens", natural, 1_000_000, "tokens over which the rate rises", dest="warmup")
-    add_number(
-        group,
-        "--decay-tokens",
-        natural,
-        None,
-        "tokens at the end over which the rate falls to zero (default: a quarter of --max-tokens)",
-    )
-    group.add_argument(
-        "--shuffle", action="store_true",
-        help="also read the first pass in an order drawn by --seed, as later ones are (default: in the text's own)",
+def _add_recipe(group: argparse._ActionsContainer) -> None:
+    add_option(group, "--optimiser", "adagrad = as published", "adamw", choices=tuple(DEFAULTS))
+    for name, help in (
+        ("rate", "learning rate"),
+        ("softmax_rate", "learning rate of the softmax's rows"),
+        ("clip", "bound on the gradient's norm"),
+    ):
+        unset = ", ".join(f"{values[name]:g} {optimiser}" for optimiser, values in DEFAULTS.items())
+        add_option(group, flag(name), help, unset=unset, type=above_zero)
+    add_option(group, "--weight-decay", "AdamW's decay of matrices", 0.01, type=not_negative)
+    add_option(group, "--dropout", "dropout on x and each layer's output", 0.0, type=share, metavar="P")
+    add_option(group, "--sampled", "negative samples per batch; 0 = full softmax", 2048, type=natural)
+    add_option(group, "--lanes", "streams of text side by side in a batch", 128, type=count)
+    add_option(group, "--unroll", "tokens of each stream in a batch, through which gradients flow back", 20, type=count)
+    add_option(group, "--warmup-tokens", "tokens over which the rate rises", 1_000_000, type=natural, dest="warmup")
+    add_option(
+        group, "--decay-tokens", "tokens at the end over which the rate falls to zero", unset="a quarter of --max-tokens",
+        type=natural,
     )  # fmt: skip
-    add_number(group, "--seed", natural, 1, "seed of everything that is drawn")
-
-
-def _add_length(group: Any) -> None:
-    add_number(group, "--max-tokens", count, None, "tokens of text to train on (default: the text once)")
-    add_number(
-        group,
-        "--hours",
-        above_zero,
-        None,
-        "stop after so many hours; without --max-tokens the rate falls to zero over the last quarter (default: no bound)",
+    add_option(
+        group, "--shuffle", "also read the first pass in an order drawn by --seed, as later ones are", False, "in the text's own"
     )
-    group.add_argument(
-        "--resume",
-        nargs="?",
-        const="",
+    add_option(group, "--seed", "seed of everything that is drawn", 1, type=natural)
+
+
+def _add_length(group: argparse._ActionsContainer) -> None:
+    add_option(group, "--max-tokens", "tokens of text to train on", unset="the text once", type=count)
+    add_option(
+        group, "--hours", "stop after so many hours; without --max-tokens the rate falls to zero over the last quarter",
+        unset="no bound", type=above_zero,
+    )  # fmt: skip
+    add_option(
+        group, "--resume", "continue the run in --output, or from this checkpoint", unset="begin", nargs="?", const="",
         metavar="CHECKPOINT",
-        help="continue the run in --output, or from this checkpoint (default: begin)",
-    )
-    group.add_argument(
-        "--device", choices=("auto", "cpu", "cuda"), default="auto", help="auto = a GPU if there is one (default: auto)"
-    )
-    group.add_argument(
-        "--precision", choices=("bfloat16", "float32"), default="bfloat16",
-        help="precision of products; weights, cell and sums are float32 (default: bfloat16)",
     )  # fmt: skip
-    add_number(group, "--report-seconds", not_negative, 15.0, "seconds between progress lines", metavar="S")
-    add_number(group, "--checkpoint-seconds", not_negative, 300.0, "seconds between checkpoints", metavar="S")
-    add_number(
-        group, "--keep-checkpoints", count, 2, "how many stay; older ones, for --resume FILE, have their tokens in their names"
-    )
+    add_option(group, "--device", "auto = a GPU if there is one", "auto", choices=("auto", "cpu", "cuda"))
+    add_option(
+        group, "--precision", "precision of products; weights, cell and sums are float32", "bfloat16",
+        choices=("bfloat16", "float32"),
+    )  # fmt: skip
+    add_option(group, "--report-seconds", "seconds between progress lines", 15.0, type=not_negative, metavar="S")
+    add_option(group, "--checkpoint-seconds", "seconds between checkpoints", 300.0, type=not_negative, metavar="S")
+    add_option(
+        group, "--keep-checkpoints", "how many stay; older ones, for --resume FILE, have their tokens in their names", 2,
+        type=count,
+    )  # fmt: skip
     add_storage_options(group, "the inputs")
     add_quiet(group)
 
@@ -275,7 +251,7 @@ def _splits(inputs: list[str], args: argparse.Namespace) -> "tuple[Sequence[Spli
     from transforms.inputs.records import ReadSettings
     from transforms.stages.split import plan_splits
 
-    settings = ReadSettings(text_field=args.text_field or "text", tokenizer=args.tokenizer)
+    settings = ReadSettings(text_field=args.text_field or "text", tokenizer=args.tokenizer or "auto")
     own = [args.output] if args.output else []
     return plan_splits(inputs, args.input_format, settings, storage_options=args.storage_options, exclude=own), settings
 

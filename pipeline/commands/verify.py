@@ -5,7 +5,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli import locations
-from pipeline.cli.arguments import add_number, add_storage_options, natural
+from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, add_store_model, natural
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.terminal import human_bytes, in_line, progress_bar, quantity
@@ -22,20 +22,13 @@ Without an option every object is read and compared with the size and SHA-256 th
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="STORE", help="a complete store; any fsspec URL")
-    parser.add_argument(
-        "--deep", action="store_true", help="also decode all objects and compare them with one another (default: off)"
-    )
-    add_number(parser, "--recompute", natural, 0, "also embed N random sentences again and compare their vectors")
-    add_number(parser, "--seed", natural, 0, "seed of the random choice of sentences")
-    parser.add_argument(
-        "--model",
-        metavar="MODEL",
-        help="name, folder or URL of the store's model, for --recompute "
-        "(default: the packaged one, or one in this folder, of its name)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the report as JSON (default: text)")
+    add_option(parser, "--deep", "also decode all objects and compare them with one another", False)
+    add_option(parser, "--recompute", "also embed N random sentences again and compare their vectors", 0, type=natural)
+    add_option(parser, "--seed", "seed of the random choice of sentences", 0, type=natural)
+    add_store_model(parser, "--recompute")
+    add_option(parser, "--json", "print the report as JSON", False, "text")
     add_storage_options(parser, "the store")
-    parser.add_argument("--quiet", action="store_true", help="no progress (default: off)")
+    add_quiet(parser, "no progress")
 
 
 def _touches(args: argparse.Namespace) -> locations.Touched:

@@ -10,7 +10,7 @@ from dataclasses import Field, dataclass, field, fields
 from functools import partial
 from typing import Any
 
-from pipeline.cli.arguments import above_zero, count, json_object, not_negative, port, threads
+from pipeline.cli.arguments import above_zero, add_option, count, json_object, not_negative, port, threads
 from pipeline.cli.exit_codes import CommandError, Exit
 
 INPUT_FORMATS = ("auto", "lines", "text", "jsonl", "json", "csv", "tsv", "conllu", "conll", "parquet")
@@ -18,7 +18,6 @@ _FIELDS = ("jsonl", "json", "csv", "tsv", "parquet")  # formats whose records ha
 FIELD_TYPES = ("bool", "int64", "float64", "string", "date", "timestamp")
 STORES = {"zarr": ("zarr",), "parquet": ("parquet",), "both": ("zarr", "parquet")}
 DTYPES = ("float16", "float32", "int8")
-FLOATS = ("float16", "float32")  # of what is exported
 PRECISIONS = ("auto", "float32", "tf32", "bfloat16", "int8")
 COMPRESSIONS = ("none", "zstd", "blosc")
 CHECKSUMS = ("none", "crc32c")
@@ -30,7 +29,7 @@ DEFAULT_ACCELERATOR = "type:nvidia-tesla-t4;count:1;install-nvidia-driver"  # Da
 NO_ROWS = "--layout rows is of the Zarr form, and --store parquet has none: take --store zarr or both, or leave it out"
 
 
-def _option(group: str, help: str, default: Any = None, unset: str = "", **settings: Any) -> Any:
+def _option(group: str, help: str, default: Any = None, unset: str | None = "", **settings: Any) -> Any:
     """A field that is an option.
 
     ``group``: of the help, "" above all groups; ``unset``: what the help calls the default, where its value does not say it;
@@ -58,8 +57,9 @@ class EmbedOptions:
 
     inputs: tuple[str, ...]
     output: str = _option(
-        "", "folder or URL of the store to write (required, unless --into, --preview or --dry-run is given)", "", metavar="URL"
-    )
+        "", "folder or URL of the store to write (required, unless --into, --preview or --dry-run is given)", "", unset=None,
+        metavar="URL",
+    )  # fmt: skip
     model: str | None = _option(
         "", "a name that `elmo-store models` lists, or a folder or URL with options.json and weights.hdf5 or "
         "weights.safetensors", unset="the packaged model", metavar="NAME|FOLDER|URL",
@@ -116,13 +116,13 @@ class EmbedOptions:
     )  # fmt: skip
     max_sentence_tokens: int | None = _read(
         "text and documents: cut longer sentences into several of N tokens", unset="512",
-        type=int, metavar="N", formats=("text", *_FIELDS), least=1,
+        type=int, formats=("text", *_FIELDS), least=1,
     )  # fmt: skip
     encoding: str | None = _read(
         "encoding of the input's text, such as latin-1 or utf-16", unset="utf-8", metavar="NAME",
         formats=tuple(form for form in INPUT_FORMATS if form not in ("auto", "parquet")),
     )  # fmt: skip
-    max_sentences: int | None = _read("read only the first N sentences of the input", unset="all", type=int, metavar="N", least=1)
+    max_sentences: int | None = _read("read only the first N sentences of the input", unset="all", type=int, least=1)
     sample: float | None = _read(
         "read only this share of the records, always the same ones, such as 0.01", unset="all", type=float, metavar="SHARE"
     )
@@ -148,9 +148,7 @@ class EmbedOptions:
         "states side by side, so that a sentence is one read, and one state costs all", "states", choices=LAYOUTS, job=True,
     )  # fmt: skip
     boundaries: bool = _write("also keep the BOS and EOS row of each sentence", False, job=True)
-    shard_rows: int = _write(
-        f"rows (tokens) per shard, a multiple of {ZARR_CHUNK_ROWS}", DEFAULT_SHARD_ROWS, type=int, metavar="N", job=True
-    )
+    shard_rows: int = _write(f"rows (tokens) per shard, a multiple of {ZARR_CHUNK_ROWS}", DEFAULT_SHARD_ROWS, type=int, job=True)
     compression: str = _write(
         "compression of the vectors; in Parquet blosc means zstd too", "none", choices=COMPRESSIONS, job=True
     )
@@ -175,16 +173,13 @@ class EmbedOptions:
         "device of all workers", "auto", "auto = a GPU if this machine has one; CPUs on engines elsewhere",
         choices=("auto", "cpu", "cuda"), job=True,
     )  # fmt: skip
-    lanes: int | None = _compute(
-        "sentences computed side by side", unset="the engine's choice", type=int, metavar="N", job=True, least=1
-    )
+    lanes: int | None = _compute("sentences computed side by side", unset="the engine's choice", type=int, job=True, least=1)
     threads: int | None = _compute(
-        "CPU threads of each worker process", unset="this machine's cores, shared among its processes", type=threads,
-        metavar="N", least=1,
+        "CPU threads of each worker process", unset="this machine's cores, shared among its processes", type=threads, least=1,
     )  # fmt: skip
     workers: int | None = _compute(
         "processes on this machine, each with a model and its share of the cores; with --dry-run workers of any kind",
-        unset="1", type=int, metavar="N", least=1, local=True,
+        unset="1", type=int, least=1, local=True,
     )  # fmt: skip
     accelerator: str = _compute(
         "with --device cuda: Dataflow's resource hint for workers that embed; an L4 gets machine_type:g2-standard-8",
@@ -211,21 +206,18 @@ class EmbedOptions:
         "the workers' machines have the local paths of this command mounted", False, "off, such paths are refused"
     )
     max_outage_seconds: int = _cluster(
-        "cancel an engine's job once its output's storage could not be reached for N seconds", 300, type=count, metavar="N"
+        "cancel an engine's job once its output's storage could not be reached for N seconds", 300, type=count
     )
-    preview: int | None = _size(
-        "print ids and tokens of the first N sentences and end", unset="off", type=int, metavar="N", least=1
-    )
+    preview: int | None = _size("print ids and tokens of the first N sentences and end", unset="off", type=int, least=1)
     dry_run: bool = _size(
         "read a sample of the input, print tokens, shards, bytes, time and cost, and end; nothing is written", False
     )
     exact: bool = _size("with --dry-run: read all of the input", False, "a sample")
     tokens_per_second: float | None = _size(
         "with --dry-run: tokens that one worker computes per second", unset="measured here for some seconds", type=above_zero,
-        metavar="N",
     )  # fmt: skip
     price_per_hour: float | None = _size(
-        "with --dry-run: price of one worker's hour, in any currency", unset="no cost is printed", type=not_negative, metavar="X"
+        "with --dry-run: price of one worker's hour, in any currency", unset="no cost is printed", type=not_negative
     )
 
     @property
@@ -291,22 +283,15 @@ def add_arguments(parser: argparse.ArgumentParser, *, local: bool = False) -> No
         if local or "local" not in option.metadata:
             if title not in groups:
                 groups[title] = parser.add_argument_group(title)
-            add_option(groups[title], option.name)
+            add_embed_option(groups[title], option.name)
 
 
-def add_option(parser: argparse._ActionsContainer, name: str, **changes: Any) -> None:
-    """The option that a field of `EmbedOptions` declares, for this or another command.
-
-    ``changes``: of argparse's settings, and ``unset``, what the help calls the default.
-    """
+def add_embed_option(parser: argparse._ActionsContainer, name: str, **changes: Any) -> None:
+    """The option that a field of `EmbedOptions` declares, for any command; ``changes``: settings of `add_option`."""
     declared = EmbedOptions.__dataclass_fields__[name]
-    settings = {"default": declared.default, **declared.metadata, **changes}
-    shown = settings["unset"] or ("off" if settings["default"] is False else settings["default"])
-    known = ("type", "choices", "metavar", "default")
-    kept: dict[str, Any] = {key: settings[key] for key in known if key in settings}
-    if isinstance(declared.default, bool):
-        kept = {"action": "store_true"}
-    parser.add_argument(flag(name), help=settings["help"] + (f" (default: {shown})" if shown else ""), **kept)
+    settings: dict[str, Any] = {"default": declared.default, **declared.metadata, **changes}
+    known = ("help", "default", "unset", "type", "choices", "metavar")
+    add_option(parser, flag(name), **{key: settings[key] for key in known if key in settings})
 
 
 def parse(args: argparse.Namespace) -> EmbedOptions:
