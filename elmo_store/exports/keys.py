@@ -84,7 +84,24 @@ def _check_numbers(store: StoreReader, document: str, numbers: Mapping[int, int]
     )
 
 
+def _check_whole(store: StoreReader) -> None:
+    """StoreError where a sentence is missing before others of its document: those of a file would be counted wrongly."""
+    places = ("source", "document", "document_sentence")
+    if places[-1] not in store.columns:  # of a store of before
+        return
+    due = ("", "", 0)
+    for index, place in enumerate(zip(*store.sentences(columns=places).to_pydict().values(), strict=True)):
+        source, document, number = place
+        if number and place != due:
+            raise StoreError(
+                f"sentence {index} of the store is sentence {number} of {document!r} in {source}, without the one before: a "
+                "file's sentences can't be counted where some are missing; export the store that they were taken from"
+            )
+        due = (source, document, number + 1)
+
+
 def _documents_of_files(store: StoreReader) -> Documents:
+    _check_whole(store)
     documents: defaultdict[str, dict[int, int]] = defaultdict(dict)
     last: dict[str, SentenceRecord] = {}
     for record in (sentence.record for sentence in store.sentences()):
