@@ -67,5 +67,5 @@ def test_a_file_whose_sentences_are_not_all_there_is_no_document(tmp_path: Path,
     export(store.select([0, 1]).write(tmp_path / "first"), tmp_path / "first.hdf5", "e2e-coref", documents="source")
     for numbers in ([0, 2, 3], [1, 2]):
         some = store.select(numbers).write(tmp_path / f"some {len(numbers)}")
-        with pytest.raises(StoreError, match=r"sentence \d of 'a.tok' in .*, without that before it.*export the store"):
+        with pytest.raises(StoreError, match=r"sentence \d of 'a.tok' in .*, without the one before.*export the store"):
             export(some, tmp_path / "out.hdf5", "e2e-coref", documents="source")
