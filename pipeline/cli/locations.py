@@ -142,16 +142,19 @@ def _check_no_password(url: str) -> None:
 
 
 def _check_spelling(locations: Iterable[Location]) -> None:
-    """CommandError (bad location) for ``s3:/bucket``, which would be a folder ``s3:`` of this machine."""
+    """CommandError (bad location) for an unknown protocol, and for ``s3:/bucket``, which would be a folder ``s3:`` here."""
     for location in locations:
-        match = re.match(r"([a-z][a-z0-9+]*):/(?!/)", location.url)
+        match = re.match(r"([a-z][a-z0-9+]*):/(/?)", location.url)
         if match is None:
             continue
         from fsspec import available_protocols
 
-        if match[1] in available_protocols():
-            rest = location.url[match.end() :]
-            meant = f"{match[1]}://{'/' if match[1] in ('file', 'local') else ''}{rest}"
+        protocol, is_known = match[1], match[1] in available_protocols()
+        if match[2] and not is_known:
+            why = f"can't be used: {protocol} is no protocol that fsspec knows: check its spelling"
+            raise CommandError(Exit.BAD_LOCATION, f"the {location} {why}")
+        if is_known and not match[2]:
+            meant = f"{protocol}://{'/' if protocol in ('file', 'local') else ''}{location.url[match.end() :]}"
             raise CommandError(
                 Exit.BAD_LOCATION,
                 f"the {location} has one slash where a URL has two: write {meant}, or ./{location.url} for a folder here",

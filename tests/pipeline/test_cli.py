@@ -182,12 +182,29 @@ def test_a_url_that_lacks_a_slash_is_no_folder(
     assert [path.name for path in tmp_path.iterdir()] == ["TEXT"]
 
 
-def test_an_output_of_an_unknown_protocol_is_called_an_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "a.txt").write_text("a b\n", encoding="utf-8")
-    assert main(["embed", str(tmp_path / "a.txt"), "--output", "foo://x", "--quiet"]) == Exit.BAD_LOCATION
+UNKNOWN = {
+    "--output": "embed TEXT --output foo://x",
+    "--into": "embed TEXT --into foo://x",
+    "--model": "demo --model foo://x",
+    "--train-labels": "probe tag --train . --test . --train-labels foo://x --test-labels TEXT",
+    "--weights": "mix . --weights foo://x --output out",
+    "--ids": "remove . --ids foo://x",
+    "--labels": "explore . --labels foo://x",
+    "STORE": "info foo://x",
+}
+
+
+@pytest.mark.parametrize("option", UNKNOWN)
+def test_an_unknown_protocol_is_called_one(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "TEXT").write_text("a b\n", encoding="utf-8")
+    assert main(UNKNOWN[option].split()) == Exit.BAD_LOCATION
     said = capsys.readouterr().err
-    assert "the output foo://x can't be used" in said
-    assert "input" not in said
+    what = {"--output": "output", "--into": "output", "STORE": "store"}.get(option, option)
+    assert f"the {what} foo://x can't be used: foo is no protocol that fsspec knows: check its spelling" in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
