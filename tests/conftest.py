@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,19 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Downloaded models and warm states go into a folder of the session's, not into the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ELMO_STORE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What Beam, its engines and processes that tests kill leave among temporary files goes with the session."""
+    tmp_path_factory.getbasetemp()  # pytest's own, which stays
+    with (
+        tempfile.TemporaryDirectory(prefix="elmo-store-tests-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", folder)
+        patch.setattr("tempfile.tempdir", folder)
         yield
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -36,11 +35,10 @@ def remote_digests(root: Root) -> dict[str, str]:
 
 
 def graph_of(job: EmbedJob) -> Any:
-    """The graph of an open job, which is not run: Beam removes a pipeline's temporary folder only when it has run."""
+    """The graph of an open job, which is not run."""
     assert job.settings is not None
     pipeline = beam.Pipeline(options=pipeline_options([]))
     _ = pipeline | EmbedCorpus(job.settings)
-    shutil.rmtree(pipeline.local_tempdir)
     return pipeline.to_runner_api()
 
 
