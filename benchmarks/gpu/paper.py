@@ -188,7 +188,7 @@ def lanes_of(group: Group) -> tuple[list[int], list[int]]:
 
 def table_rows(prepared: Prepared, k: int) -> int:
     """How many rows direction k's table of gates computes."""
-    table = GateTable(TABLE_ROWS, lambda words, slots: None)
+    table = GateTable(TABLE_ROWS)
     for group in prepared.groups:
         for grid in group.planned[k]:
             for first, steps, _ in grid.plan.windows:

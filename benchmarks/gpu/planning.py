@@ -58,7 +58,7 @@ class Call:
     def __init__(self, root: Root, tasks: list[ShardTask]) -> None:
         self._root, self._tasks = root, tasks
         self._host = Host(lambda: LIMITS, 1 << 18, WordLimit(), (BOS, EOS))
-        self._table = GateTable(TABLE_ROWS, lambda words, slots: None)
+        self._table = GateTable(TABLE_ROWS)
 
     def prepare(self, ends: list[float]) -> Prepared:
         """Read and plan; ``ends`` gets the time after each step."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -37,8 +36,7 @@ class CudaDirection(Direction):
             self.stream = torch.cuda.Stream(layout.device)
         super().__init__(weights, start, k, replace(layout, table_rows=max(WINDOW * layout.lanes + 1, layout.table_rows)), ops)
         # The last row is nobody's: what fills up a block of words goes there.
-        self.table = GateTable(len(self._rows) - 1, self._note_missing)
-        self._missing = np.empty((2, 0), np.int64)  # words and their slots of the window that was looked up last
+        self.table = GateTable(len(self._rows) - 1)
         self._grids = {n: self._grid(n) for n in (layout.lanes, *fewer_lanes)}
 
     def _grid(self, lanes: int) -> "_Grid":
@@ -48,9 +46,6 @@ class CudaDirection(Direction):
         # Here, before there are workers: entering a capture frees PyTorch's cached memory, which it refuses to do while
         # another thread is capturing.
         return replace(grid, graph=self._captured(grid)) if self._on_gpu else grid
-
-    def _note_missing(self, words: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
-        self._missing = np.stack([words, slots])
 
     def check(self, plan: DirectionPlan) -> None:
         """ValueError for a plan of other lanes than this was made for."""
@@ -80,13 +75,12 @@ class CudaDirection(Direction):
         block, parts = self._layout.table_block, []
         for words, begins in windows:
             cells = np.ones((2, WINDOW, words.shape[1]), np.int32)
-            self._missing = self._missing[:, :0]
-            cells[0, : len(words)] = self.table.slots(words, len(self._x), generation)
+            cells[0, : len(words)], new = self.table.slots(words, len(self._x), generation)
             cells[0, len(words) :] = cells[0, len(words) - 1]
             cells[1, : len(words)] = begins
-            n = self._missing.shape[1]
+            n = new.shape[1]
             missing = np.full((2, -(-n // block) * block), [[BOS_ID], [self.table.n_slots]], np.int32)
-            missing[:, :n] = self._missing
+            missing[:, :n] = new
             parts += [cells, missing]
         sent = send(np.concatenate([part.reshape(-1) for part in parts]), self._layout.device).split(
             [part.size for part in parts]

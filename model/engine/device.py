@@ -19,6 +19,7 @@ from torch import Tensor
 from model.bilm import FORGET_BIAS
 from model.engine.cell import CellBuffers, CellOps, OutputBuffers
 from model.engine.planning.grid import DirectionPlan, Limits
+from model.engine.planning.sequences import IntArray
 from model.engine.planning.text import BOS_ID, EOS_ID
 from model.engine.products import Int8Linear, Linear, PackedLinear
 from model.engine.states import Memory, States, Wanted
@@ -62,15 +63,14 @@ class Layout:
 
 
 class GateTable:
-    """Slots that hold W_ih · x + b of words for one direction's first layer; the longest unused word makes room.
+    """Which slots hold W_ih · x + b of which words, for one direction's first layer; the longest unused word makes room.
 
-    It changes no byte of a result: a row is computed the same way whenever it is needed. There are at least as many slots
-    as one window of steps can hold distinct words. ``compute(words [n], slots [n])``, int64, writes the rows of these words.
+    It changes no byte of a result: a row is computed the same way whenever it is needed. There are at least as many slots as one
+    window of steps can hold distinct words.
     """
 
-    def __init__(self, n_slots: int, compute: Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], None]) -> None:
+    def __init__(self, n_slots: int) -> None:
         self.n_slots = n_slots
-        self._compute = compute
         self._generation = 0
         self._word_of = np.full(n_slots, _EMPTY, np.int64)  # slot → word
         self._slot_of = np.full(0, _EMPTY, np.int64)  # word → slot
@@ -81,10 +81,11 @@ class GateTable:
         self.n_wanted = 0
         self.n_computed = 0
 
-    def slots(self, words: npt.NDArray[np.int32], n_words: int, generation: int) -> npt.NDArray[np.int64]:
-        """Slots of one window's words at once, shape as given; computes the rows that are missing.
+    def slots(self, words: npt.NDArray[np.int32], n_words: int, generation: int) -> tuple[IntArray, IntArray]:
+        """Slots of one window's words at once, shape as given, and words and slots [2, n] whose rows are to be computed.
 
-        ``n_words`` and ``generation`` are those of the word book that gave the numbers.
+        ``n_words`` and ``generation`` are those of the word book that gave the numbers. Where rows are not computed, because of
+        an error, the generation must end.
         """
         if generation != self._generation:
             self._word_of.fill(_EMPTY)
@@ -104,20 +105,18 @@ class GateTable:
         held = self._slot_of[needed]
         self._used[held[held != _EMPTY]] = self._clock
         missing = needed[held == _EMPTY]
+        slots = missing[:0]
         if len(missing):
             # Nothing that this window needs is among the longest unused: those have just been marked.
             slots = np.sort(np.argpartition(self._used, len(missing) - 1)[: len(missing)])
             old = self._word_of[slots]
             self._slot_of[old[old != _EMPTY]] = _EMPTY
-            self._word_of[slots] = _EMPTY
-            self._compute(missing, slots)
-            # Not before: what was not computed must never be taken for a word's row.
             self._word_of[slots] = missing
             self._slot_of[missing] = slots
             self._used[slots] = self._clock
         self.n_wanted += words.size
         self.n_computed += len(missing)
-        return self._slot_of[words]
+        return self._slot_of[words], np.stack([missing, slots])
 
 
 class Direction:
@@ -165,7 +164,7 @@ class Direction:
 
         n_table = max(lanes, layout.table_block, layout.table_rows)
         self._rows = torch.empty(n_table, 4 * d, dtype=dtype, device=device)  # [slots, 4d], in blocks
-        self.table = GateTable(n_table, self._compute_rows)
+        self.table = GateTable(n_table)
         self._x = torch.empty(0, p, device=device)
 
         self._start = start.h[k].to(device, dtype), start.c[k].to(device)  # [L, p], [L, d]
@@ -236,7 +235,9 @@ class Direction:
     def _ready(self, windows: Sequence[Window], generation: int) -> Iterator[Any]:
         """What `run_window` takes of each: here the rows of the gate table [steps, B], and where lanes begin."""
         for words, begins in windows:
-            yield self.table.slots(words, len(self._x), generation), begins
+            rows, missing = self.table.slots(words, len(self._x), generation)
+            self._compute_rows(*missing)
+            yield rows, begins
 
     def run_window(self, window: Any) -> list[Tensor]:
         """Compute the next steps, as `_ready` gives them; the outputs of each layer, [steps, B, p]."""
@@ -267,7 +268,7 @@ class Direction:
             following = xh[j][:, :p] if j + 1 < len(self._gates) else None
             ops.finish(OutputBuffers(projected, h, skip, outputs[j], following, options.proj_clip))
 
-    def _compute_rows(self, words: npt.NDArray[np.int64], slots: npt.NDArray[np.int64]) -> None:
+    def _compute_rows(self, words: IntArray, slots: IntArray) -> None:
         """Gate rows of these words into these slots, a block at a time."""
         n, device = self._layout.table_block, self._layout.device
         block = torch.zeros(n, self._options.projection_dim, dtype=self._layout.dtype, device=device)

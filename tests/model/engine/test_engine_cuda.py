@@ -1,5 +1,6 @@
 """The CUDA path without a GPU: everything but graph capture and launches, kernels through Triton's interpreter."""
 
+import gc
 import logging
 import sys
 import weakref
@@ -230,6 +231,7 @@ def test_engines_that_ran_out_of_memory_are_gone_before_smaller_ones_are_made(
     model = Embedder(tiny, StartState.zero(tiny.options), replace(SETTINGS, lanes=64))
     before = [weakref.ref(direction) for direction in model._device.directions]
     alive = []
+    gc.freeze()  # as a worker does
     build = CudaDevice._build
 
     def watched(self: CudaDevice) -> None:
@@ -237,7 +239,10 @@ def test_engines_that_ran_out_of_memory_are_gone_before_smaller_ones_are_made(
         build(self)
 
     monkeypatch.setattr(CudaDevice, "_build", watched)
-    embed(model)
+    try:
+        embed(model)
+    finally:
+        gc.unfreeze()
     assert alive == [[False, False]]
 
 

@@ -69,7 +69,7 @@ def test_what_a_failed_call_did_not_compute_is_computed_by_the_next(
     engine = new_engine()
     assert_same(embed(engine, FIRST), want[0])
     places: dict[str, list[tuple[Any, str]]] = {
-        "gates of words": [(direction.table, "_compute") for direction in engine._device.directions],
+        "gates of words": [(direction, "table_linear") for direction in engine._device.directions],
         "vectors of words": [(WordVectors, "compute")],
         "a step": [(Direction, "_step")],
         "numbers of words": [(WordLimit, "truncates")],

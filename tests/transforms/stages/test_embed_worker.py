@@ -1,5 +1,6 @@
 """The worker of stage C by itself: cutting, overlap, bounded memory, failures that stay with their shard."""
 
+import gc
 import pickle
 import subprocess
 import sys
@@ -281,6 +282,7 @@ def test_a_worker_is_as_the_job_s_settings_say(root: Root, monkeypatch: pytest.M
     try:
         made = BiLMHandler(settings, device, {}).load_model()
         assert sys.getswitchinterval() <= 1e-3  # no writer keeps the lock from who feeds the engine
+        assert gc.get_freeze_count() > len(sys.modules)  # nor does a collection that goes over all modules
     finally:
         sys.setswitchinterval(before)
     assert made._writers._max_workers == 3
