@@ -10,7 +10,6 @@ import os
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -22,26 +21,14 @@ from elmo_store.format import layout
 from elmo_store.format import version as versions
 from elmo_store.format.index_record import withdraw
 from elmo_store.format.manifest import Counts, Manifest, read_manifest
-from elmo_store.format.markers import checksum
 from elmo_store.format.version import Change, Member, Removed, Version
 from elmo_store.format.words import WordLimit
 from elmo_store.reading import text_index
-from elmo_store.reading.collection import CollectionReader
-from elmo_store.reading.rejects import rejects_in, rejects_of
+from elmo_store.reading.collection import CollectionReader, rejects_in, rejects_of
 from elmo_store.reading.rows import Int64
 from elmo_store.reading.store import StoreReader
 from elmo_store.reading.watched import StoreRoot
-from elmo_store.reading.writer import (
-    PART_SENTENCES,
-    begin_store,
-    complete_store,
-    inputs_of,
-    more_columns,
-    n_part_groups,
-    write_ids,
-    write_part_group,
-    write_shard,
-)
+from elmo_store.reading.writer import begun, write_store
 from elmo_store.storage.filesystems import kind_of
 from elmo_store.storage.lease import LEASES, LeaseHolder
 from elmo_store.storage.location import Location
@@ -278,26 +265,8 @@ def _rewritten(holder: LeaseHolder, newest: Version, member: Member, name: str) 
     spans = [np.arange(*run.span) for run in member.removed]
     gone = _counts_of(held.store, np.concatenate(spans))
     like = held.store.manifest
-    counts = versions.added(like.sizes, gone, -1)
-    sizes = {"parts": -(-counts.sentences // PART_SENTENCES), "shards": layout.n_shards(counts.rows, like.shard_rows)}
-    begun = replace(
-        like,
-        complete=False,
-        objects=(),
-        checksums=None,
-        chunk_rows=layout.chunk_rows(like.shard_rows),
-        sentence_chunk=layout.SENTENCE_CHUNK,
-        counts=replace(counts, **sizes),
-        job=dict(like.job) | {COMPACTED: member.name},
-    )
-    begin_store(target, begun, source, inputs_of(source))
-    more = more_columns(source)
-    rejects = partial(rejects_in, source)
-    groups = [write_part_group(target, begun, source, group, more, rejects) for group in range(n_part_groups(begun))]
-    tables = write_ids(target, begun, source)
-    shards = checksum(write_shard(target, begun, source, shard) for shard in range(begun.sizes.shards))
-    holder.check()
-    complete_store(target, begun, shards, groups, [tables])
+    manifest = begun(like, versions.added(like.sizes, gone, -1), job=dict(like.job) | {COMPACTED: member.name})
+    write_store(holder, target, manifest, source, source, partial(rejects_in, source))
     return _indexed(target)
 
 

@@ -120,12 +120,10 @@ class MemberMismatchError(StoreError):
     """
 
     def __init__(self, collection: str, store: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
-        lines = [f"  {name}: {there!r} there, {here!r} here" for name, (there, here) in fields.items()]
-        self.message = (
-            f"{store} can't join the collection {collection}; it differs in {len(lines)} field{'s' if len(lines) != 1 else ''}:\n"
-            + "\n".join(lines)
-            + "\nEmbed it with the collection's settings, or collect it under another name."
-        )
+        self.message = _different(
+            f"{store} can't join the collection {collection}", fields, "here",
+            "Embed it with the collection's settings, or collect it under another name.",
+        )  # fmt: skip
         self.collection, self.store, self.fields = collection, store, dict(fields)
 
 
@@ -137,11 +135,13 @@ class JobMismatchError(StoreError):
     """
 
     def __init__(self, where: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
-        lines = [f"  {name}: {stored!r} there, {asked!r} asked for" for name, (stored, asked) in sorted(fields.items())]
-        self.message = (
-            f"{where} holds another job's output; it differs in {len(lines)} field{'s' if len(lines) != 1 else ''}:\n"
-            + "\n".join(lines)
-            + "\nGive another --output, the same options as before to continue it, or --overwrite to remove it."
-        )
-        self.where = where
-        self.fields = dict(fields)
+        self.message = _different(
+            f"{where} holds another job's output", dict(sorted(fields.items())), "asked for",
+            "Give another --output, the same options as before to continue it, or --overwrite to remove it.",
+        )  # fmt: skip
+        self.where, self.fields = where, dict(fields)
+
+
+def _different(what: str, fields: Mapping[str, tuple[Any, Any]], second: str, remedy: str) -> str:
+    lines = [f"  {name}: {there!r} there, {other!r} {second}" for name, (there, other) in fields.items()]
+    return "\n".join([f"{what}; it differs in {len(lines)} field{'s' if len(lines) != 1 else ''}:", *lines, remedy])

@@ -15,7 +15,6 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -93,16 +92,11 @@ def _write_tar(work: Work, path: str, sentences: range) -> None:
             )
             for record, kept, (_, vectors) in zip(block.records, fields, block, strict=True):
                 facts = {"sentence": record.index, "id": record.id, "tokens": record.tokens} | kept
-                text = json.dumps(facts, ensure_ascii=False, default=_iso).encode("utf-8", "surrogatepass")
+                text = json.dumps(facts, ensure_ascii=False, default=lambda day: day.isoformat()).encode("utf-8", "surrogatepass")
                 _put_member(file, f"{record.index:09d}.json", text)
                 _put_member(file, f"{record.index:09d}.npy", *_npy(vectors[0] if work.vectors.single else vectors))
             work.on_progress(int(block.offsets[-1]))
         file.write(bytes(2 * tarfile.BLOCKSIZE))  # the end of an archive
-
-
-def _iso(value: date | datetime) -> str:
-    """A date or a time in JSON."""
-    return value.isoformat()
 
 
 def _put_member(file: BinaryIO, name: str, *content: bytes | memoryview) -> None:

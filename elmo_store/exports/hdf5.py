@@ -39,9 +39,9 @@ def _vectors(work: Work, *, axes: str = "knd") -> Iterator[tuple[int, Array]]:
         work.on_progress(int(block.offsets[-1]))
 
 
-def _records(work: Work, *, axes: str = "knd") -> Iterator[tuple[SentenceRecord, Array]]:
+def _records(work: Work) -> Iterator[tuple[SentenceRecord, Array]]:
     """Record and vectors of every sentence."""
-    for block in work.blocks(range(work.store.n_sentences), axes=axes):
+    for block in work.blocks(range(work.store.n_sentences)):
         for record, (_, vectors) in zip(block.records, block, strict=True):
             yield record, vectors
         work.on_progress(int(block.offsets[-1]))

@@ -1,8 +1,9 @@
 """A version of a collection as one store: sentences and rows that it keeps, numbered without gaps over all its members."""
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import numpy as np
 from elmo_store.errors import ShardCorruptError
 from elmo_store.format import layout
 from elmo_store.format.version import Inside, Member, Version
-from elmo_store.reading.joined import Joined, Runs
+from elmo_store.reading.joined import Joined, Runs, renumber
 from elmo_store.reading.members import MemberRow, Row
 from elmo_store.reading.rows import Int64
+from elmo_store.reading.sentences import read_index
 from elmo_store.reading.store import Held, StoreReader
 from elmo_store.reading.watched import opened_store
 from elmo_store.storage.root import Root
@@ -118,14 +120,41 @@ class CollectionReader(Joined, StoreReader):
             raise ShardCorruptError(f"{url} is not the member that version {self.version.number} names: restore it")
         kept = self.kept
         runs = np.flatnonzero(kept.member == number)
-        firsts, counts = kept.own_sentences[runs], np.diff(kept.sentences)[runs]
-
-        def numbers_of(own: Int64) -> Int64:
-            if not len(runs):
-                return np.full(len(own), -1)
-            run = np.searchsorted(firsts, own, "right") - 1
-            offset = own - firsts[run]
-            return np.where((run >= 0) & (offset < counts[run]), kept.sentences[runs[run]] + offset, -1)
-
+        numbers_of = partial(renumber, kept.own_sentences[runs], np.diff(kept.sentences)[runs], kept.sentences[runs])
         form = self.form if self.form in manifest.forms else manifest.forms[0]
         return Held(StoreReader(root, manifest, form), numbers_of, sum(run.n_sentences for run in member.removed))
+
+
+def rejects_in(store: CollectionReader, numbers: range) -> list[dict[str, Any]]:
+    """Refused records of some neighbours of a collection, which are one or more."""
+    edges = [numbers[0], numbers[-1]]
+    (low, high), runs = store.kept.own(edges), np.searchsorted(store.kept.sentences, edges, "right") - 1
+    first, last = store.kept.member[runs].tolist()
+    found = []
+    for member, held in enumerate(store.held()):
+        if first <= member <= last:
+            own = rejects_of(held, low if member == first else 0, high + 1 if member == last else None)
+            found += [reject for reject in own if reject["sentence"] in numbers]
+    return found
+
+
+def rejects_of(held: Held, first: int = 0, stop: int | None = None) -> Iterator[dict[str, Any]]:
+    """Refused records of the parts that hold sentences ``first … stop`` of the store, ``sentence`` as ``held`` numbers it.
+
+    Those of sentences that are removed are left out. ShardCorruptError for a line that is none.
+    """
+    root, manifest = held.store.root, held.store.manifest
+    for part in read_index(root, manifest) if manifest.sizes.rejected else ():
+        if part.first_sentence + part.n_sentences <= first or (stop is not None and part.first_sentence >= stop):
+            continue
+        rel = layout.rejects_part(part.part)
+        try:
+            lines = root.get(rel).split(b"\n")[:-1]
+        except FileNotFoundError:  # a part without any
+            continue
+        try:
+            rejects = [json.loads(line) for line in lines]
+            numbers = held.numbers_of(np.array([reject["sentence"] for reject in rejects], np.int64)).tolist()
+        except (ValueError, KeyError, TypeError) as error:
+            raise ShardCorruptError(f"{root.url(rel)} is no list of refused records ({error!r}): restore it") from error
+        yield from (reject | {"sentence": number} for reject, number in zip(rejects, numbers, strict=True) if number >= 0)

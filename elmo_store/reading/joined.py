@@ -12,7 +12,7 @@ import pyarrow as pa
 from msgspec import structs
 
 from elmo_store.errors import SentenceNotFoundError, StoreError
-from elmo_store.format.numbers import Array, Empty, Int8Rows
+from elmo_store.format.numbers import Array, Empty, joined
 from elmo_store.forms.runs import Places
 from elmo_store.reading.rows import Int64, Readable, Span, Spans
 from elmo_store.reading.sentences import SentenceRecord, renumbered
@@ -69,14 +69,19 @@ class Runs:
     def numbers(self, place: int, slots: Sequence[int]) -> list[int]:
         """Numbers of a store's slots, those that are of a run, in order."""
         runs = np.flatnonzero(self.store_of == place)
-        if not len(runs) or not slots:
-            return []
-        wanted, firsts = np.array(slots, np.int64), (self.sentences[:-1] + self.sentence_shift)[runs]  # sorted
-        run = np.searchsorted(firsts, wanted, "right") - 1
-        offset = wanted - firsts[run]
-        held = (run >= 0) & (offset < np.diff(self.sentences)[runs[run]])
-        numbers: list[int] = (self.sentences[runs[run]] + offset)[held].tolist()
-        return numbers
+        numbers, counts = self.sentences[runs], np.diff(self.sentences)[runs]
+        found = renumber(numbers + self.sentence_shift[runs], counts, numbers, np.array(slots, np.int64))
+        listed: list[int] = found[found >= 0].tolist()
+        return listed
+
+
+def renumber(firsts: Int64, counts: Int64, numbers: Int64, wanted: Int64) -> Int64:
+    """Numbers of runs that begin at ``firsts``, sorted, as those of the runs at ``numbers`` [n]; -1 for others."""
+    if not len(firsts):
+        return np.full(len(wanted), -1)
+    run = np.searchsorted(firsts, wanted, "right") - 1
+    offset = wanted - firsts[run]
+    return np.where((run >= 0) & (offset < counts[run]), numbers[run] + offset, -1)
 
 
 class Joined(Readable):
@@ -185,17 +190,10 @@ class Joined(Readable):
         if len(of_stores) < 2:
             return (of_stores[0][0] if of_stores else runs.stores[0]).read_spans(states, pieces, raw, empty)
         ends = np.cumsum(pieces[:, 1] - pieces[:, 0])
-        places = np.split(np.arange(ends[-1]), ends[:-1])
-        out: Any = None
-        for store, own in of_stores:
-            rows = store.read_spans(states, pieces[own], raw)
-            if out is None:
-                shape = (int(ends[-1]), *rows[0:0].values.shape[1:]) if raw else (int(ends[-1]), *rows.shape[1:])
-                out = Int8Rows(np.empty(shape, np.int8), np.empty(shape[:2], np.float32)) if raw else np.empty(shape, rows.dtype)
-            to = np.concatenate([places[i] for i in np.flatnonzero(own)])
-            for whole, some in zip(out, rows, strict=True) if raw else ((out, rows),):
-                whole[to] = some
-        return out
+        places = np.split(np.arange(ends[-1]), ends[:-1])  # of each piece's rows
+        read = [store.read_spans(states, pieces[own], raw) for store, own in of_stores]
+        order = np.argsort(np.concatenate([places[i] for _, own in of_stores for i in np.flatnonzero(own)]))
+        return (joined(read) if raw else np.concatenate(read))[order]
 
     def read_into(self, states: Sequence[int], spans: Int64, places: Places, out: Array) -> bool:
         """See `Readable.read_into`."""

@@ -144,16 +144,43 @@ def write_view(
     check_apart(Location("output", os.fspath(url), storage_options), [Location("store", str(source), source.storage_options)])
     root = Root(url, storage_options)
     _check_empty(root)
-    inputs = inputs_of(store)
-    manifest = _manifest_of(view, numbers, store.manifest, settings, len(inputs))
+    manifest = _manifest_of(view, numbers, store.manifest, settings, len(inputs_of(store)))
     with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
         _check_empty(root)  # another one may have written since
-        begin_store(root, manifest, store, inputs)
-        tables = write_ids(root, manifest, view)
-        parts = [write_part_group(root, manifest, view, group, more_columns(store)) for group in range(n_part_groups(manifest))]
-        shards = checksum(write_shard(root, manifest, view, shard) for shard in range(manifest.sizes.shards))
-        holder.check()
-        return root, complete_store(root, manifest, shards, parts, [tables])
+        return root, write_store(holder, root, manifest, view, store)
+
+
+def write_store(
+    holder: LeaseHolder,
+    root: Root,
+    manifest: Manifest,
+    view: Readable,
+    store: StoreReader,
+    rejects_of: Callable[[range], Sequence[Mapping[str, Any]]] = lambda numbers: (),
+) -> Manifest:
+    """Write the complete store that ``manifest`` begins; returns its manifest. ``store``: that ``view`` is of, or the same."""
+    begin_store(root, manifest, store, inputs_of(store))
+    tables, more = write_ids(root, manifest, view), more_columns(store)
+    parts = [write_part_group(root, manifest, view, group, more, rejects_of) for group in range(n_part_groups(manifest))]
+    shards = checksum(write_shard(root, manifest, view, shard) for shard in range(manifest.sizes.shards))
+    holder.check()
+    return complete_store(root, manifest, shards, parts, [tables])
+
+
+def begun(like: Manifest, counts: Counts, **changes: Any) -> Manifest:
+    """The manifest of a store that is to be written with the rows of one as ``like``; parts and shards are counted."""
+    shard_rows = changes.get("shard_rows", like.shard_rows)
+    sizes = {"parts": -(-counts.sentences // PART_SENTENCES), "shards": layout.n_shards(counts.rows, shard_rows)}
+    return replace(
+        like,
+        complete=False,
+        objects=(),
+        checksums=None,
+        chunk_rows=layout.chunk_rows(shard_rows),
+        sentence_chunk=layout.SENTENCE_CHUNK,
+        counts=replace(counts, **sizes),
+        **changes,
+    )
 
 
 def as_one(store: StoreReader) -> Manifest:
@@ -201,22 +228,11 @@ def _manifest_of(view: Readable, numbers: Sequence[int], like: Manifest, setting
         "layout": layout.kept_layout(like.layout, forms or like.forms, like.states),
     }  # fmt: skip
     changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    size = settings.shard_rows or like.shard_rows
-    n_parts = -(-view.n_sentences // PART_SENTENCES)
     what = {"of": like.input.fingerprint, "sentences": repr(numbers) if isinstance(numbers, range) else list(numbers)}
     fingerprint = "sha256:" + hashlib.sha256(json.dumps(what).encode()).hexdigest()
-    return replace(
-        like,
-        complete=False,
-        objects=(),
-        checksums=None,
-        chunk_rows=layout.chunk_rows(size),
-        sentence_chunk=layout.SENTENCE_CHUNK,
-        counts=Counts(view.n_sentences, view.n_tokens, view.n_rows, 0, 0, n_parts, layout.n_shards(view.n_rows, size)),
-        input=InputInfo(fingerprint, n_files),
-        job={"selected_from": like.input.fingerprint, "input": fingerprint},
-        **changes,
-    )
+    counts = Counts(view.n_sentences, view.n_tokens, view.n_rows, 0, 0, 0, 0)
+    job = {"selected_from": like.input.fingerprint, "input": fingerprint}
+    return begun(like, counts, input=InputInfo(fingerprint, n_files), job=job, **changes)
 
 
 def n_part_groups(manifest: Manifest) -> int:

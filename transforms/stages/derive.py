@@ -33,8 +33,7 @@ from elmo_store.format.markers import (
 from elmo_store.format.numbers import Array, Int8Rows
 from elmo_store.forms import zarr_form
 from elmo_store.mixing.scalar_mix import ScalarMix
-from elmo_store.reading.collection import VersionRoot
-from elmo_store.reading.rejects import rejects_in
+from elmo_store.reading.collection import VersionRoot, rejects_in
 from elmo_store.reading.rows import text_of_rows
 from elmo_store.reading.sentences import read_index
 from elmo_store.reading.writer import more_columns, n_part_groups, rows_as, write_kept_ids, write_part_group
