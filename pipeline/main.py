@@ -132,11 +132,19 @@ def _run(parser: argparse.ArgumentParser, command: Command, arguments: list[str]
         print(config.as_toml(leaf, args, beam_args), end="")
         return Exit.COMPLETE
     args.beam_args = beam_args
+    _check_no_option_is_empty(leaf, args)
     command.check(args)
     locations.check(locations.of_every_command(args, command.touches(args)))
     logs.configure(args.log_level, args.log_file, verbose=getattr(args, "verbose", False))
     _say_loading(loads, arguments)
     return int(command.run(args))
+
+
+def _check_no_option_is_empty(leaf: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """CommandError (bad usage) for ``--model "$NOT_SET"``, which would be the default model."""
+    for action in leaf._actions:
+        if action.option_strings and action.nargs is None and action.default != "" and getattr(args, action.dest, None) == "":
+            raise CommandError(Exit.BAD_USAGE, f"{action.option_strings[-1]} is empty: give a value, or leave it out")
 
 
 def _unknown_options(leaf: argparse.ArgumentParser, arguments: Sequence[str]) -> list[str]:
@@ -253,7 +261,3 @@ def _print_completion(shell: str) -> int:
             action.help = None  # what help leaves out, shtab leaves out too
     print(shtab.complete(parser, shell=shell))
     return int(Exit.COMPLETE)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

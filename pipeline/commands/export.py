@@ -102,19 +102,11 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _run(args: argparse.Namespace) -> int:
+    same = ("layers", "weights", "weight_set", "layer_norm", "dtype", "documents", "layout")
+    options = {name: getattr(args, name) for name in same}
+    keys, index = args.use_sentence_keys, not args.forget_sentences
     return write_export(
-        args,
-        args.format,
-        layers=args.layers,
-        weights=args.weights,
-        weight_set=args.weight_set,
-        layer_norm=args.layer_norm,
-        dtype=args.dtype,
-        documents=args.documents,
-        layout=args.layout,
-        sentence_keys=args.use_sentence_keys,
-        sentence_index=not args.forget_sentences,
-        file_bytes=args.file_mib * MEBIBYTE,
+        args, args.format, sentence_keys=keys, sentence_index=index, file_bytes=args.file_mib * MEBIBYTE, **options
     )
 
 

@@ -29,10 +29,9 @@ from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.locations import reach
 from pipeline.jobs.dry_run import check_size
 from pipeline.jobs.embed_input import STDIN, Input, opened_input
-from pipeline.jobs.member import member_of
 from pipeline.jobs.model_loading import LoadedModel, LoadingModel
 from pipeline.jobs.output import LeaseHolder, LeaseTerms, claim, is_same_job, standing
-from pipeline.jobs.preflight import check_input, decided, new_manifest
+from pipeline.jobs.preflight import check_input, decided, member_of, new_manifest
 from pipeline.jobs.spec import EmbedOptions
 from pipeline.runners.accelerators import accelerator_hint
 from pipeline.runners.beam_options import ENGINES, is_local, n_local_processes, runner_name

@@ -42,6 +42,23 @@ def test_every_option_says_its_default_or_that_it_is_required() -> None:
     assert [(prog, name) for prog, name, help in options if not re.search(r"\((default: |required)", help)] == []
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "embed x --output y --model",
+        "embed x --output",
+        "verify . --recompute 1 --model",
+        "convert . --output x --states",
+        "train x --options default --output y --vocabulary",
+        "mix . --output x --weights",
+    ],
+)
+def test_an_empty_value_is_not_the_default(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    *_, option = arguments.split()
+    assert main([*arguments.split(), ""]) == Exit.BAD_USAGE
+    assert f"{option} is empty: " in capsys.readouterr().err
+
+
 def test_a_mistyped_option_is_bad_usage_and_not_passed_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--dtyp" in usage_error(capsys, "embed", "x.txt", "--output", "y", "--dtyp", "float16")
     assert "--direct_num_wrkers" in usage_error(capsys, "embed", "x", "--output", "y", "--direct_num_wrkers=2")

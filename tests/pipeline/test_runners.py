@@ -123,7 +123,7 @@ def test_after_kill_9_half_way_the_same_command_finishes_what_is_missing(
     whole = arguments(more, tiny_model, tmp_path / "whole")
     repo = str(Path(__file__).resolve().parent.parent.parent)
     process = subprocess.Popen(
-        [sys.executable, "-m", "pipeline", *given],
+        [sys.executable, "-m", "elmo_store", *given],
         env={**os.environ, "PYTHONPATH": repo, "PYTHONSAFEPATH": "1"}, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     shards = tmp_path / "store" / "_shards"
