@@ -5,7 +5,6 @@ FOLDER/NN-NAME.txt as it comes, a line of each in FOLDER/summary.txt. Ends with 
 of time, 3 without a GPU. --rehearse runs the same steps on the CPU with tiny sizes.
 """
 
-import argparse
 import os
 import signal
 import subprocess
@@ -14,6 +13,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.shared.support import options_of
 
 NO_GPU = 3
 TESTS = "tests/model/engine/test_engine_cuda.py"
@@ -92,7 +93,7 @@ def run_all(todo: list[Step], minutes: float, folder: Path) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     parser.add_argument("--minutes", type=float, default=20, help="for all steps together (default: 20)")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the results")
     parser.add_argument("--only", nargs="+", help="names of steps, of all by default")

@@ -34,7 +34,7 @@ import torch
 
 from benchmarks.gpu import paper
 from benchmarks.job import run_job
-from benchmarks.shared.support import machine
+from benchmarks.shared.support import machine, options_of
 from benchmarks.shared.texts import SHAPES, Sentences, held_out_lines, made_up_text, take, write_lines, write_model
 from model.engine import embedder
 from model.engine.cuda import CudaDevice
@@ -276,7 +276,7 @@ def shrink_kernels() -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__)
     add = parser.add_argument
     add("step", choices=("stability", "engine", "job"))
     add("--precision", nargs="+", default=["tf32", "bfloat16"], help="a job's is the first (default: tf32 bfloat16)")
@@ -285,11 +285,11 @@ def main() -> int:
     add("--dtype", choices=tuple(JOB_BYTES), default="float16", help="of a job's store (default: float16)")
     add("--input-format", default="lines", help="of a job's text: lines, or text, which is tokenised (default: lines)")
     add("--fused", action="store_true", help="with the kernels of `model.engine.cuda_fused`")
-    add("--shape", choices=SHAPES, default="full", help="(default: full)")
     add("--rehearse", action="store_true", help="on the CPU, everything tiny")
     args = parser.parse_args()
+    args.shape = "tiny" if args.rehearse else "full"
     if args.rehearse:
-        args.shape, args.lanes, args.tokens = "tiny", [4, 8], 8 if args.fused else 400
+        args.lanes, args.tokens = [4, 8], 8 if args.fused else 400
         if args.fused:
             shrink_kernels()
     print(machine(), flush=True)
