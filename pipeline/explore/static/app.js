@@ -1,30 +1,26 @@
 // The explorer's page. Text of the store reaches the document as text nodes only, each in a direction of its own.
 
-import { $, ask, attempt, count, decimal, element, goTo, newest, place, token, visible, words } from "./page.js";
+import { $, ask, attempt, count, decimal, element, goTo, newest, numbers, place, token, visible, words } from "./page.js";
 import { finder, norm } from "./find.js";
 import { occurrence, wordMaps } from "./maps.js";
 import { mixer } from "./mixer.js";
 import { pairMaps } from "./pair.js";
 
-// What the address says, beside what was answered: asked, sentence or text, at (its word), the mix, layer, by, with are the place.
-const state = { about: null, asked: "", sentence: null, text: null, key: null, at: null, layer: "", chosen: null, word: null };
+// What was answered, and what of it is chosen; asked, sentence or text, and at (its word) stand in the address.
+const state = { about: null, asked: "", sentence: null, text: null, key: null, at: null, chosen: null, word: null };
 let [mix, opened, whole] = [null, 0, true]; // how often a sentence was opened; whether the layers' lists are wanted, too
 
 function remember(entry) {
-  const { asked: q, sentence, text, at: word, layer } = state;
+  const { asked: q, sentence, text, at: word } = state;
   const [s, gamma] = [mix.isEven() ? "" : mix.s.join(","), mix.gamma === 1 ? "" : mix.gamma];
-  goTo({ q, sentence, text, word, s, gamma, layer, by: $("by").value, with: pair.second() }, entry);
+  goTo({ q, sentence, text, word, s, gamma, ...maps.place(), with: pair.second() }, entry);
 }
 
 const maps = wordMaps({
-  asked: () => ({ word: state.word, s: mix.s.join(","), gamma: mix.gamma, row: state.chosen, shares: mix.shares().map((one) => one.toFixed(2)).join(" ") }),
-  chosen: () => state.layer,
-  choose(name) {
-    state.layer = name;
-    remember(true);
-  },
+  asked: () => ({ word: state.word, s: [...mix.s], gamma: mix.gamma, row: state.chosen }),
   about: () => state.about,
   open: (number, row) => open(number, row),
+  changed: () => remember(true),
 });
 const pair = pairMaps({ asked: () => ({ sentence: state.key, s: mix.s.join(",") }), changed: () => remember(true) });
 const find = finder((number) => open(number));
@@ -125,12 +121,12 @@ function bars(norms, most) {
 }
 
 const neighbours = newest(async () => {
-  const [token, layers, approximate] = [state.chosen, whole, $("approx").checked ? "1" : "0"];
-  if (token === null) return;
+  const [chosen, layers, approximate] = [state.chosen, whole, $("approx").checked ? "1" : "0"];
+  if (chosen === null) return;
   whole = false;
   const began = performance.now();
-  const found = await ask("neighbours", { token, s: mix.s.join(","), layers: layers ? "1" : "0", approximate });
-  if (token !== state.chosen) return; // which asks again
+  const found = await ask("neighbours", { token: chosen, s: mix.s.join(","), layers: layers ? "1" : "0", approximate });
+  if (chosen !== state.chosen) return; // which asks again
   const take = (number, row) => ($("comparing").checked ? pair.choose(number) : open(number, row));
   const box = (id, className, name, list) => {
     const items = list.map((one) => element("li", {}, occurrence(one, decimal(one.cosine, 3), take)));
@@ -179,10 +175,6 @@ $("find").addEventListener("submit", (event) => {
   attempt(() => find(state.asked));
 });
 $("approx").addEventListener("change", anew);
-$("by").addEventListener("change", () => {
-  remember(true);
-  maps.anew();
-});
 $("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the address holds the token
   $("sentence").focus();
@@ -211,11 +203,8 @@ $("own").addEventListener("submit", (event) => {
 async function restore(first) {
   const said = place();
   const number = (name) => (said.has(name) ? Number(said.get(name)) : null);
-  mix.set((said.get("s") ?? "").split(",").filter(Boolean).map(Number), number("gamma") ?? 1);
-  state.layer = said.get("layer") ?? "";
-  const by = said.get("by") ?? "";
-  const regrouped = by !== $("by").value;
-  $("by").value = state.about.fields.includes(by) ? by : "";
+  const remixed = mix.set(numbers(said.get("s")), number("gamma") ?? 1);
+  const redraw = maps.restore(said);
   const asked = said.get("q") ?? "";
   let hits = null;
   if (first || asked !== state.asked) {
@@ -232,9 +221,8 @@ async function restore(first) {
   } else if (hits?.length) await open(hits[0].number, null, { entry: false });
   else if (first) $("where").textContent = "There is no sentence.";
   if (first) return; // all is drawn by what was opened
-  if (regrouped) await maps.anew();
-  maps.redraw();
-  moved();
+  await redraw();
+  if (remixed) moved();
 }
 
 addEventListener("popstate", () => (location.hash.slice(1).split("?")[0] === token ? attempt(() => restore(false)) : location.reload()));

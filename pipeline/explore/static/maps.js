@@ -1,13 +1,15 @@
 // Maps of a word's occurrences: a small one of the mix and of each layer side by side, one of them large, and another beside it.
 
-import { $, ask, attempt, count, decimal, drawn, element, newest, visible, words } from "./page.js";
+import { shares } from "./mixer.js";
+import { $, ask, attempt, count, decimal, drawn, element, newest, numbers, visible, words } from "./page.js";
 import { places, plane } from "./plane.js";
 import { save } from "./save.js";
 
-// ``asked()``: {word, s, gamma, row, shares}; ``chosen()`` and ``choose(name)``: which map is the large one; ``about()``: what the
-// page's head says of the store; ``open(sentence, row)``.
-export function wordMaps({ asked, chosen, choose, about, open }) {
-  let [found, kept, whole, drawnWord] = [null, [], true, null];
+// ``asked()``: {word, s, gamma, row}; ``about()``: what the page's head says of the store; ``open(sentence, row)``; ``changed()``
+// when what stands in the address does: the large map, the groups, the projection, the map beside it, the mixes that were kept.
+export function wordMaps({ asked, about, open, changed }) {
+  let [found, whole, drawnWord] = [null, true, null];
+  let [largeName, besideName, kept] = ["", "", []]; // kept: the s of each mix
   const [off, selected] = [new Set(), new Set()]; // groups that are left out, points that are selected
   const hooks = { open: (i) => attempt(() => open(found.points[i].sentence, found.points[i].row)), selected, changed: mark };
   const [main, other] = [plane("map", hooks), plane("map2", hooks)];
@@ -15,11 +17,14 @@ export function wordMaps({ asked, chosen, choose, about, open }) {
 
   const refresh = newest(async () => {
     const { word, s } = asked();
-    const by = $("by").value;
     if (word === null) return;
     const layers = whole || found?.word !== word;
     whole = false;
-    const answer = await ask("word", { word, s, by, layers: layers ? "1" : "0" }).catch((error) => ({ error: error.message }));
+    const by = $("by").value;
+    const mapsOf = (weights, layers) => ask("word", { word, s: weights.join(","), by, layers: layers ? "1" : "0" });
+    const answer = await mapsOf(s, layers).catch((error) => ({ error: error.message }));
+    const others = [];
+    for (const one of layers && !answer.error ? kept : []) others.push({ ...(await mapsOf(one, false)).maps[0], name: keptName(one) });
     if (asked().word !== word) return;
     $("word").hidden = false;
     $("h-word").replaceChildren("Occurrences of ", words(word));
@@ -31,15 +36,15 @@ export function wordMaps({ asked, chosen, choose, about, open }) {
     }
     if (drawnWord !== word) selected.clear();
     drawnWord = word;
-    if (layers) [found, kept] = [{ ...answer, points: found?.word === word ? found.points : answer.points }, []]; // the view stays
-    else found.maps = [{ ...answer.maps[0], before: found.maps[0].umap ?? found.maps[0].before }, ...found.maps.slice(1)];
+    if (layers) found = { ...answer, points: found?.word === word ? found.points : answer.points, kept: others }; // the view stays
+    else found.maps[0] = { ...answer.maps[0], before: found.maps[0].umap ?? found.maps[0].before };
     draw();
-    document.body.dataset.mapped = s;
+    document.body.dataset.mapped = s.join(",");
   });
 
-  const all = () => [...found.maps, ...kept];
-  const large = () => all().find((map) => map.name === chosen()) ?? all()[0];
-  const beside = () => all().find((map) => map.name === $("beside").value) ?? null;
+  const all = () => [...found.maps, ...found.kept];
+  const large = () => all().find((map) => map.name === largeName) ?? all()[0];
+  const beside = () => all().find((map) => map.name === besideName) ?? null;
 
   // Planes by UMAP of the maps that are large: one after the other, the newest wanted ones.
   const umaps = newest(async () => {
@@ -66,12 +71,12 @@ export function wordMaps({ asked, chosen, choose, about, open }) {
     $("maps").replaceChildren(...all().map(small));
     const map = large();
     $("senses").replaceChildren(...map.groups.map((name, group) => sense(map, group, name)));
-    const [names, value] = [all().map((one) => one.name), $("beside").value];
-    $("beside").replaceChildren(element("option", { value: "" }, "nothing"), ...names.map((name) => element("option", { value: name }, visible(name))));
-    $("beside").value = names.includes(value) ? value : "";
-    $("keep").hidden = found.maps.length === 1;
+    $("beside").replaceChildren(element("option", { value: "" }, "nothing"), ...all().map(({ name }) => element("option", { value: name }, visible(name))));
+    $("beside").value = beside()?.name ?? "";
+    $("keep").hidden = about().kind !== "states";
+    $("keep").textContent = found.kept.includes(map) ? "drop this map" : "keep this mix’s map";
     drawLarge();
-    if ($("projection").value === "umap") umaps();
+    if (byUmap()) umaps();
   }
 
   function drawLarge() {
@@ -99,7 +104,8 @@ export function wordMaps({ asked, chosen, choose, about, open }) {
     const pressed = String(map === large());
     const button = element("button", { type: "button", ariaPressed: pressed }, drawn("svg", { viewBox: "-6 -6 132 92", "aria-hidden": "true" }, ...groups), says);
     button.addEventListener("click", () => {
-      choose(map.name);
+      largeName = map.name;
+      changed();
       draw();
       [...$("maps").children].find((one) => one.ariaPressed === "true")?.focus();
     });
@@ -147,29 +153,61 @@ export function wordMaps({ asked, chosen, choose, about, open }) {
     });
   }
   $("keep").addEventListener("click", () => {
-    const name = `s ${asked().shares}`;
-    if (!all().some((map) => map.name === name)) kept = [...kept, { ...found.maps[0], name }];
+    const map = large();
+    if (found.kept.includes(map)) {
+      kept = kept.filter((s) => keptName(s) !== map.name);
+      found.kept = found.kept.filter((one) => one !== map);
+      [largeName, besideName] = ["", besideName === map.name ? "" : besideName];
+    } else if (!all().some(({ name }) => name === keptName(asked().s))) {
+      kept = [...kept, asked().s];
+      found.kept = [...found.kept, { ...found.maps[0], name: keptName(asked().s) }];
+    }
+    changed();
     draw();
   });
   $("unselect").addEventListener("click", () => {
     selected.clear();
     mark();
   });
-  for (const id of ["beside", "projection"]) $(id).addEventListener("change", () => found && draw());
+  for (const id of ["beside", "projection", "by"]) {
+    $(id).addEventListener("change", () => {
+      besideName = $("beside").value;
+      changed();
+      if (id === "by") anew();
+      else if (found) draw();
+    });
+  }
+
+  function anew() {
+    whole = true;
+    return refresh();
+  }
 
   return {
     refresh,
-    anew() {
-      whole = true;
-      return refresh();
-    },
-    redraw: () => found && draw(),
+    anew,
     clear() {
       found = null;
       $("word").hidden = true;
     },
+    place: () => ({
+      layer: largeName, by: $("by").value, projection: $("projection").value, beside: besideName, kept: kept.map((s) => s.join(",")).join(";"),
+    }),
+    // As an address says; returns what draws it, once the word is chosen.
+    restore(said) {
+      const text = (name) => said.get(name) ?? "";
+      const before = [$("by").value, String(kept)];
+      [largeName, besideName] = [text("layer"), text("beside")];
+      kept = text("kept").split(";").map(numbers).filter((s) => s.length === about().layers.length);
+      $("by").value = about().fields.includes(text("by")) ? text("by") : "";
+      $("projection").value = text("projection") === "umap" ? "umap" : "";
+      const same = String([$("by").value, String(kept)]) === String(before);
+      return () => (same ? found && draw() : anew());
+    },
   };
 }
+
+const keptName = (s) => `s ${shares(s).map((one) => one.toFixed(2)).join(" ")}`;
 
 // A token among its neighbours, as a button that opens its sentence.
 export function occurrence(one, label, open) {

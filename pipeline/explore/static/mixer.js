@@ -2,27 +2,29 @@
 
 import { $, element } from "./page.js";
 
+// What weights come to: 1 together.
+export function shares(s) {
+  const total = s.reduce((sum, one) => sum + one, 0) || 1;
+  return s.map((one) => one / total);
+}
+
 // A mix of these layers, which the sliders change; without sliders where a store's columns are mixes. ``moved()`` is called after.
 export function mixer(layers, sliders, moved) {
-  const mix = { s: layers.map(() => 1), gamma: 1, shares, set, isEven: () => mix.s.every((one) => one === 1) };
+  const mix = { s: layers.map(() => 1), gamma: 1, set, isEven: () => mix.s.every((one) => one === 1) };
   const setters = [];
 
-  // What the sliders come to: s is 1 together.
-  function shares() {
-    const total = mix.s.reduce((sum, one) => sum + one, 0) || 1;
-    return mix.s.map((one) => one / total);
-  }
-
   function show() {
-    const shown = [...shares(), mix.gamma];
+    const shown = [...shares(mix.s), mix.gamma];
     document.querySelectorAll("#sliders output").forEach((output, k) => (output.textContent = shown[k].toFixed(2)));
     [...$("shares").children].forEach((part, k) => (part.style.width = `${100 * shown[k]}%`));
   }
 
-  // All alike, or as a place says.
+  // All alike, or as a place says; returns whether that changed the mix.
   function set(s = [], gamma = 1) {
+    const before = String([mix.s, mix.gamma]);
     setters.forEach((one, k) => one(k < mix.s.length ? (s[k] ?? 1) : gamma));
     show();
+    return before !== String([mix.s, mix.gamma]);
   }
 
   function add(label, kind, most, change) {

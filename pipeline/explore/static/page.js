@@ -24,6 +24,7 @@ export function drawn(tag, attributes, ...children) {
 export const words = (text) => element("bdi", {}, visible(text));
 export const decimal = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=0\.0+$)/, "").replace("-", "−");
 export const count = (n) => n.toLocaleString("en");
+export const numbers = (text) => (text ?? "").split(",").filter(Boolean).map(Number);
 
 export async function ask(path, parameters = {}, options = {}) {
   for (;;) {
