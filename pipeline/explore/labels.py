@@ -1,7 +1,8 @@
-"""Labels of sentences or tokens from a file between tabs: checked against the store before anything is shown.
+"""What a word's occurrences are grouped by, beside the clusters found: fields that the store keeps, and labels from a file.
 
-The first line names the columns: ``id`` (a sentence's id) or ``sentence`` (its number), then ``token`` (its number in the
-sentence, from 0) where tokens are labelled, then one label or more. Nothing is quoted; an empty label is none.
+The file is checked against the store before anything is shown. Columns stand between tabs; the first line names them: ``id`` (a
+sentence's id) or ``sentence`` (its number), then ``token`` (its number in the sentence, from 0) where tokens are labelled, then
+one label or more. Nothing is quoted; an empty label is none.
 """
 
 import sys
@@ -13,12 +14,15 @@ import fsspec
 import numpy as np
 import numpy.typing as npt
 
-from elmo_store.figures.groups import shown
+from elmo_store.figures.gather import VectorSample
+from elmo_store.figures.groups import divided, grouped_fields, shown, values_at
 from elmo_store.store import Store
 
 Int = npt.NDArray[np.int64]
 SENTENCE_COLUMNS, TOKEN_COLUMN = ("id", "sentence"), "token"
 IDS_AT_ONCE = 1 << 16
+MOST_GROUPS = 5  # there is a colour for each
+Groups = tuple[list[str], Int]  # names, and the group of each occurrence
 
 
 class LabelError(ValueError):
@@ -49,6 +53,32 @@ class Labels:
         places = np.minimum(np.searchsorted(have, keys), len(have) - 1)
         found = within & (have[places] == keys)
         return [shown(values[place] or None if ok else None) for place, ok in zip(places.tolist(), found.tolist(), strict=True)]
+
+
+class Groupings:
+    """What occurrences are grouped by, beside the clusters found: the fields that the store keeps, and labels from a file.
+
+    Attributes:
+        names: of them.
+    """
+
+    def __init__(self, store: Store, labels: Labels | None) -> None:
+        self._store, self._labels = store, labels
+        self.names = [field.name for field in grouped_fields(store)] + list(labels.values if labels else ())
+        self._last: tuple[tuple[str, str], Groups] = (("", ""), ([], np.empty(0, np.int64)))
+
+    def of(self, name: str, word: str, text: VectorSample, indices: Int) -> Groups:
+        """The groups by one of `names` of a word's occurrences, these rows of the sample; those asked for last are kept."""
+        if self._last[0] != (word, name):
+            sentence, position = text.sentence[indices].tolist(), text.position[indices].tolist()
+            self._last = ((word, name), divided(self._values(name, sentence, position), MOST_GROUPS))
+        return self._last[1]
+
+    def _values(self, name: str, sentence: Sequence[int], position: Sequence[int]) -> list[str]:
+        if self._labels is not None and name in self._labels.values:
+            edge = int(self._store.boundaries)
+            return self._labels.at(name, sentence, [at - edge for at in position])
+        return values_at(self._store, name, sentence, position)
 
 
 def read_labels(url: str, store: Store, storage_options: Mapping[str, Any] | None = None) -> Labels:

@@ -6,6 +6,7 @@ finds "clusters" in any cloud.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ CLOUDS = 3  # that the silhouette is compared with …
 MARGIN = 1.15  # … and by how much it must be better
 LEAST_SHARE, LEAST_MEMBERS = 0.02, 3  # of a cluster: a few outliers are none
 SAME = 1e-5  # variance under which all are one vector
-Groups = npt.NDArray[np.int64]
+Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,31 @@ class Senses:
 
     points: Float
     explained: tuple[float, float]
-    group: Groups
+    group: Int
     silhouette: float | None
+
+
+def word_map(vectors: Float, groups: tuple[list[str], Int] | None) -> dict[str, Any]:
+    """A map of occurrences in the clusters found, or in these groups: then with the silhouette of them, too."""
+    found = senses(vectors)
+    clusters = int(found.group.max()) + 1
+    names, group = groups or ([f"cluster {k + 1}" for k in range(clusters)], found.group)
+    of_groups = silhouette(unit(vectors), group) if groups and len(np.unique(group)) > 1 else None
+    return {
+        **coordinates(found.points),
+        "explained": found.explained,
+        "clusters": clusters,
+        "silhouette": found.silhouette,
+        "of_labels": of_groups,
+        "groups": names,
+        "group": group.tolist(),
+    }
+
+
+def coordinates(plane: npt.NDArray[Any]) -> dict[str, list[float]]:
+    """[n, 2] as the page takes it."""
+    rounded = np.round(plane.astype(np.float64), 4)
+    return {"x": rounded[:, 0].tolist(), "y": rounded[:, 1].tolist()}
 
 
 def senses(vectors: Float) -> Senses:
@@ -52,7 +76,7 @@ def principal_plane(vectors: Float) -> Float:
     return _plane(_along_principal_axes(unit(vectors)))
 
 
-def silhouette(vectors: Float, group: Groups) -> float:
+def silhouette(vectors: Float, group: Int) -> float:
     """Mean silhouette of two groups or more by squared distance: for rows of length 1 by cosine distance. [n, d], [n]."""
     member = (group[:, None] == np.unique(group)).astype(np.float32)  # [n, k]
     counts, squares = member.sum(axis=0), (vectors * vectors).sum(axis=1)
@@ -85,7 +109,7 @@ def _plane(x: Float) -> Float:
     return x[:, :2] if varies else np.zeros((len(x), 2), np.float32)
 
 
-def _clusters(x: Float) -> tuple[Groups, float | None]:
+def _clusters(x: Float) -> tuple[Int, float | None]:
     random = np.random.default_rng(0)
     found = _best_cut(x, random)
     if found is not None:
@@ -98,7 +122,7 @@ def _clusters(x: Float) -> tuple[Groups, float | None]:
     return np.zeros(len(x), np.int64), None
 
 
-def _best_cut(x: Float, random: np.random.Generator) -> tuple[Groups, float] | None:
+def _best_cut(x: Float, random: np.random.Generator) -> tuple[Int, float] | None:
     """The cut into 2 … MOST_CLUSTERS with the best silhouette; None if none has clusters of enough members."""
     cuts = [_cut(x[:, :CUT_AXES], k, random) for k in range(2, MOST_CLUSTERS + 1) for _ in range(STARTS) if k < len(x)]
     least = max(LEAST_MEMBERS, LEAST_SHARE * len(x))
@@ -110,7 +134,7 @@ def _best_cut(x: Float, random: np.random.Generator) -> tuple[Groups, float] | N
     return np.unique(cuts[i], return_inverse=True)[1], value
 
 
-def _cut(x: Float, k: int, random: np.random.Generator) -> Groups:
+def _cut(x: Float, k: int, random: np.random.Generator) -> Int:
     """k-means, begun at rows that are far from one another with high probability (k-means++)."""
     centres = x[random.integers(len(x))][None]
     for _ in range(k - 1):

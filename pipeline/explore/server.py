@@ -9,14 +9,16 @@ refused (429). Neighbours don't wait for a word's maps, which take longer; a pla
 its own.
 """
 
+import asyncio
 import secrets
 import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.requests import Request
@@ -25,9 +27,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from elmo_store.errors import StoreError
-from pipeline.explore.errors import BadRequestError
-from pipeline.explore.service import Service
-from pipeline.explore.turns import NewerError, Turns
+from pipeline.explore.service import BadRequestError, Service
 
 STATIC = Path(__file__).parent / "static"
 TOKEN_HEADER = "x-elmo-token"
@@ -41,6 +41,38 @@ HEADERS = {
     "cache-control": "no-store",
 }
 Call = Callable[[Request], Awaitable[Response]]
+Answer = TypeVar("Answer")
+
+
+class NewerError(Exception):
+    """The same was asked again before its turn came."""
+
+
+class Turns:
+    """A place where one question at a time is computed, in a thread, so that the server goes on. For one event loop."""
+
+    def __init__(self) -> None:
+        self._busy = asyncio.Lock()
+        self._waiting: dict[str, asyncio.Future[None]] = {}  # kind → set when a newer one comes
+
+    async def run(self, kind: str, work: Callable[[], Answer]) -> Answer:
+        """What ``work`` gives. NewerError, at once, when another of its kind comes while it waits."""
+        if (older := self._waiting.pop(kind, None)) is not None and not older.done():
+            older.set_result(None)
+        newer = self._waiting[kind] = asyncio.get_running_loop().create_future()
+        turn = asyncio.ensure_future(self._busy.acquire())
+        try:
+            await asyncio.wait((turn, newer), return_when=asyncio.FIRST_COMPLETED)
+            if newer.done():
+                raise NewerError
+            del self._waiting[kind]
+            return await run_in_threadpool(work)
+        finally:
+            if turn.done() and not turn.cancelled():
+                self._busy.release()
+            turn.cancel()
+            if self._waiting.get(kind) is newer:
+                del self._waiting[kind]
 
 
 def application(service: Service, token: str, hosts: frozenset[str]) -> Starlette:
@@ -56,7 +88,7 @@ def application(service: Service, token: str, hosts: frozenset[str]) -> Starlett
 
     def neighbours(q: dict[str, str]) -> dict[str, Any]:
         layers, approximate = q.get("layers") != "0", q.get("approximate") == "1"
-        return service.neighbours(q.get("token", ""), _numbers(q), _whole(q, "n", 8), layers=layers, approximate=approximate)
+        return service.neighbours(q.get("token", ""), _numbers(q), layers=layers, approximate=approximate)
 
     def word(q: dict[str, str]) -> dict[str, Any]:
         return service.word(q.get("word", ""), _numbers(q) or (), q.get("by", ""), layers=q.get("layers") != "0")

@@ -14,27 +14,28 @@ from elmo_store.embedded import EmbeddedSentence
 from elmo_store.errors import AmbiguousIdError, SentenceNotFoundError, StoreError
 from elmo_store.figures.gather import BLOCK_ROWS, sample_vectors
 from elmo_store.figures.groups import shown
-from elmo_store.figures.vectors import Float
+from elmo_store.figures.vectors import Float, unit
+from elmo_store.format.manifest import Manifest
 from elmo_store.reading.rows import Sentence
 from elmo_store.store import Collection, Store
-from pipeline.explore.errors import BadRequestError
-from pipeline.explore.labels import Labels
+from pipeline.explore.labels import Groupings, Labels
 from pipeline.explore.neighbours import Index, Neighbour, Sample, layer_names, layers_of, open_index, query_layers
-from pipeline.explore.own import embed_own
-from pipeline.explore.pairs import cosines
 from pipeline.explore.search import TextSearch, hit
-from pipeline.explore.senses import principal_plane
+from pipeline.explore.senses import coordinates, principal_plane, word_map
 from pipeline.explore.umap_plane import UmapError, UmapProcess
-from pipeline.explore.words import Groupings, coordinates, word_map
 
 SAMPLE_ROWS = 200_000
 CONTEXT = 6  # tokens shown on each side of a neighbour
 OCCURRENCES = 1500  # of a word, that its map shows
 HITS = 30
-OWN_AT_HAND = 16
-MOST_NEIGHBOURS = 50
+OWN_AT_HAND, OWN_CHARACTERS = 16, 2000
+NEIGHBOURS = 8
 PAIR_TOKENS = 100  # of each of two sentences, that are compared
 MIX = "the mix"
+
+
+class BadRequestError(ValueError):
+    """What was asked for makes no sense, or is not there; the message is for the page."""
 
 
 class Service:
@@ -88,16 +89,14 @@ class Service:
 
     def about(self) -> dict[str, Any]:
         """What the page's head says."""
-        counts, manifest = self._store.manifest.sizes, self._store.manifest
-        mix = manifest.mix
+        manifest = self._store.manifest
         return {
             "url": self._store.url,
             "kind": self._kind,
             "model": manifest.model.name,
-            "sentences": counts.sentences,
-            "tokens": counts.tokens,
+            "sentences": manifest.sizes.sentences,
+            "tokens": manifest.sizes.tokens,
             "rows": self._store.n_rows,
-            "states": list(self._store.states),
             "layers": self._names,
             "fields": self._groupings.names,
             "code": self._opening(),
@@ -105,7 +104,6 @@ class Service:
             "index": None if self._index is None else len(self._index),
             "reading": self._loading.is_alive(),
             "problem": "; ".join(filter(None, (self._problem, self._index_problem))),
-            "sets": [{"name": w.name, "s": list(w.s), "gamma": w.gamma} for w in mix.weight_sets] if mix else [],
         }
 
     def search(self, asked: str, offset: int = 0) -> dict[str, Any]:
@@ -147,18 +145,23 @@ class Service:
 
     def embed(self, text: str) -> dict[str, Any]:
         """A sentence of the user's: as `sentence`, with a key by which its tokens can be asked about."""
-        own = embed_own(text, self._store.manifest, self._model)
+        manifest = self._store.manifest
+        own = embed_own(text, manifest, self._model)
         with self._lock:
             key = f"own{len(self._own)}-{abs(hash(own.tokens)):x}"
             self._own[key] = own
             if len(self._own) > OWN_AT_HAND:
                 self._own.popitem(last=False)
-        model = self._model or self._store.manifest.model.name
-        code = f"import elmo_store\n[sentence] = elmo_store.embed([{list(own.tokens)!r}], {model!r})"
-        return {"own": key, "tokens": own.tokens, "norms": self._norms(own.rows), "code": f"{code}\nstates = sentence.read()"}
+        code = (
+            "import elmo_store\n\n"
+            f"[sentence] = elmo_store.embed([{list(own.tokens)!r}], {self._model or manifest.model.name!r}, "
+            f"dtype={str(own.rows.dtype)!r}, precision={manifest.precision!r}, start_state={manifest.start_state.kind!r})\n"
+            "states = sentence.read()"
+        )
+        return {"own": key, "tokens": own.tokens, "norms": self._norms(own.rows), "code": code}
 
     def neighbours(
-        self, token: str, s: Sequence[float] | None, n: int = 8, *, layers: bool = True, approximate: bool = False
+        self, token: str, s: Sequence[float] | None, *, layers: bool = True, approximate: bool = False
     ) -> dict[str, Any]:
         """The nearest occurrences to a token: of each layer by itself, and of the mix with these weights.
 
@@ -166,17 +169,16 @@ class Service:
         """
         row, query = self._query(token)
         searcher = self._searcher(approximate)
-        n = max(1, min(n, MOST_NEIGHBOURS))
         answer: dict[str, Any] = {"layers": [], "mix": None, "of": len(searcher), "norm": None}
         self._take_one_thread()
         if layers:
             for layer, name in enumerate(self._names):
                 types = layer == 0 and self._kind == "states"
-                found = searcher.nearest(query, self._alone(layer), n, row, types=types)
+                found = searcher.nearest(query, self._alone(layer), NEIGHBOURS, row, types=types)
                 answer["layers"].append({"name": name, "found": self._shown(found)})
         if s is not None and self._kind == "states":
             weights = self._weights(s)
-            answer["mix"] = self._shown(searcher.nearest(query, weights, n, row))
+            answer["mix"] = self._shown(searcher.nearest(query, weights, NEIGHBOURS, row))
             answer["norm"] = float(np.linalg.norm(np.asarray(weights, np.float32) @ query))
         return answer
 
@@ -187,9 +189,9 @@ class Service:
         alone, without the occurrences' text.
         """
         sample, indices, found = self._occurrences(word)
-        wanted = {name: self._alone(layer) for layer, name in enumerate(self._names)} if layers else {}
-        if self._kind == "states":
-            wanted = {MIX: self._weights(s), **wanted}
+        wanted = self._wanted(s, layers)
+        if by and by not in self._groupings.names:
+            raise BadRequestError(f"no groups can be made by {by!r}")
         groups = self._groupings.of(by, word, sample.text, indices) if by else None
         self._take_one_thread()
         maps = [
@@ -210,14 +212,15 @@ class Service:
 
     def pair(self, first: str, second: str, s: Sequence[float] | None = None) -> dict[str, Any]:
         """Cosines between the tokens of two sentences, each a number or an own sentence's key: by the mix and by each layer."""
-        (own, layers), (other, others) = self._tokens_of(first), self._tokens_of(second)
-        wanted = {name: self._alone(layer) for layer, name in enumerate(self._names)}
-        if s is not None and self._kind == "states":
-            wanted = {MIX: self._weights(s), **wanted}
+        sides = [self._tokens_of(key) for key in (first, second)]
+        wanted = self._wanted(s)
         self._take_one_thread()
-        found = cosines(layers, others, np.array(list(wanted.values()), np.float32))
-        maps = [{"name": name, "cosines": np.round(one, 3).tolist()} for name, one in zip(wanted, found, strict=True)]
-        return {"tokens": [own[:PAIR_TOKENS], other[:PAIR_TOKENS]], "of": [len(own), len(other)], "maps": maps}
+        maps = []
+        for name, weights in wanted.items():
+            rows, columns = (unit(np.tensordot(np.array(weights, np.float32), layers, (0, 1))) for _, layers in sides)
+            maps.append({"name": name, "cosines": np.round(rows @ columns.T, 3).tolist()})
+        tokens = [tokens[:PAIR_TOKENS] for tokens, _ in sides]
+        return {"tokens": tokens, "of": [len(tokens) for tokens, _ in sides], "maps": maps}
 
     def _tokens_of(self, key: str) -> tuple[Sequence[str], Float]:
         """Tokens and their layers [n, L+1, 2p], of `PAIR_TOKENS` at most."""
@@ -250,6 +253,11 @@ class Service:
 
     def _alone(self, layer: int) -> list[float]:
         return [float(k == layer) for k in range(len(self._names))]
+
+    def _wanted(self, s: Sequence[float] | None, layers: bool = True) -> dict[str, list[float]]:
+        """Weights by name: of the mix, if the store has states and ``s`` is given, then of each layer alone."""
+        mix = {MIX: self._weights(s)} if s is not None and self._kind == "states" else {}
+        return mix | ({name: self._alone(layer) for layer, name in enumerate(self._names)} if layers else {})
 
     def _ready(self) -> Sample:
         if self._sample is None:
@@ -304,7 +312,8 @@ class Service:
 
     def _norms(self, states: Any) -> list[list[float]]:
         """[tokens][layers]."""
-        return [[round(float(norm), 3) for norm in np.linalg.norm(query_layers(row, self._kind), axis=1)] for row in states]
+        norms: list[list[float]] = np.linalg.norm(layers_of(states, self._kind), axis=2).astype(np.float64).round(3).tolist()
+        return norms
 
     def _opening(self) -> str:
         """Code that opens this store, from wherever it is run."""
@@ -313,16 +322,41 @@ class Service:
         return f"import elmo_store\n\nstore = elmo_store.open({root.path() if root.is_local else root.url()!r}{version})"
 
     def _code(self, sentence: Sentence) -> str:
-        lines = [self._opening()]
         if self._kind == "mix":
-            return "\n".join([*lines, f"vectors = store.sentence({sentence.index})[{self._store.states[0]!r}]"])
-        lines += [
-            f"states = store.sentence({sentence.index}).read()",
-            "vectors = elmo_store.ScalarMix(s=S, gamma=GAMMA)(states=states)",
-        ]
-        return "\n".join(lines)
+            return f"{self._opening()}\nvectors = store.sentence({sentence.index})[{self._store.states[0]!r}]"
+        return (
+            f"{self._opening()}\nstates = store.sentence({sentence.index}).read()\n"
+            "vectors = elmo_store.ScalarMix(s=S, gamma=GAMMA)(states=states)"
+        )
 
 
 def _told(error: Exception) -> str:
     """An error of ours by what it says, any other with its kind."""
     return str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}"
+
+
+def embed_own(text: str, manifest: Manifest, model: str | None = None) -> EmbeddedSentence:
+    """The states of ``text``, by the store's own model. BadRequestError if it is too long, or the model is not to be had here.
+
+    ``model``: where the user says that the store's model is. What the store names is loaded only if it is on this machine.
+    """
+    if manifest.kind != "states":
+        raise BadRequestError("a mixed store holds no states to compare with")
+    if len(text) > OWN_CHARACTERS:
+        raise BadRequestError(f"{len(text):,} characters are too many for this box: at most {OWN_CHARACTERS:,}")
+    try:
+        from model.files.registry import local_spec
+        from pipeline.jobs import in_memory
+    except ModuleNotFoundError as error:
+        raise BadRequestError(f"this needs {error.name}: pip install '.[embed]' in elmo-store's checkout") from error
+    try:
+        where = model or local_spec(manifest.model.name)
+        embedder = in_memory.embedder(where, manifest.precision, manifest.start_state.kind, "cpu")
+    except Exception as error:  # not to be found, not readable: whatever it is, the rest of the page goes on
+        raise BadRequestError(f"the store's model {manifest.model.name} can't be loaded here: {error}") from error
+    if embedder.fingerprint != manifest.model.fingerprint:
+        raise BadRequestError(f"the model {model or manifest.model.name} of this machine is not the one that made the store")
+    tokens = in_memory.tokenised(text, "ptb")
+    if not tokens:
+        raise BadRequestError("there are no words in it")
+    return embedder.embed([tokens], "float16" if manifest.dtype == "float16" else "float32")[0]

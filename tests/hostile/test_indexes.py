@@ -21,9 +21,7 @@ from elmo_store.storage.root import Root
 from model.errors import UnknownModelError
 from model.files.registry import local_spec
 from pipeline.explore import neighbours
-from pipeline.explore.errors import BadRequestError, OwnSentenceError
-from pipeline.explore.own import embed_own
-from pipeline.explore.service import Service
+from pipeline.explore.service import BadRequestError, Service, embed_own
 from tests.store.support import Written, make_store
 
 FOLDERS = (layout.TEXT_INDEX, layout.VECTOR_INDEX)
@@ -182,7 +180,7 @@ def test_what_a_store_names_is_not_followed(tmp_path: Path, name: str, monkeypat
     monkeypatch.setattr(locate, "_filesystem", asked)
     written = make_store(str(tmp_path / "s"), model=ModelInfo(name, "sha256:" + "1" * 64, {"lstm": {"n_layers": 2}}))
     store = elmo_store.open(written.root.url())
-    with pytest.raises(OwnSentenceError, match="--model"):
+    with pytest.raises(BadRequestError, match="--model"):
         embed_own("the bank", store.manifest)
     with pytest.raises(RecomputeError, match="--model"):
         recompute(store, 1)
@@ -201,7 +199,7 @@ def test_names_that_are_on_this_machine(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_the_model_that_the_user_names_is_taken(tmp_path: Path) -> None:
     written = make_store(str(tmp_path / "s"), model=ModelInfo("http://127.0.0.1:1/m", "sha256:" + "1" * 64, {}))
-    with pytest.raises(OwnSentenceError, match="the model random-small of this machine is not the one"):
+    with pytest.raises(BadRequestError, match="the model random-small of this machine is not the one"):
         Service(elmo_store.open(written.root.url()), model="random-small").embed("the bank")
 
 

@@ -19,13 +19,11 @@ from elmo_store.figures.gather import VectorSample, sample_vectors
 from elmo_store.figures.vectors import unit
 from pipeline.explore import neighbours, umap_plane
 from pipeline.explore import service as explorer
-from pipeline.explore.errors import BadRequestError, OwnSentenceError
 from pipeline.explore.lists import Lists
 from pipeline.explore.neighbours import Sample, query_layers
-from pipeline.explore.own import embed_own
 from pipeline.explore.senses import principal_plane, senses, silhouette
-from pipeline.explore.service import Service
-from pipeline.explore.turns import NewerError, Turns
+from pipeline.explore.server import NewerError, Turns
+from pipeline.explore.service import BadRequestError, Service, embed_own
 from pipeline.explore.umap_plane import UmapError, UmapProcess
 from pipeline.jobs.output import clear
 from tests.store.support import make_store
@@ -139,6 +137,7 @@ def test_cosines_between_the_tokens_of_two_sentences_are_those_of_their_vectors(
 def test_umap_draws_the_same_plane_every_time_and_does_without_where_it_is_not_installed(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(umap_plane, "find_spec", lambda name: name)
     process = UmapProcess()
     few = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
     assert np.array_equal(process.plane(few, few[:, :2]), few[:, :2])  # too few for it: where they begin
@@ -316,9 +315,9 @@ def test_a_sentence_has_norms_and_code_that_gives_its_vectors(service: Service, 
 
 def test_a_sentence_of_ones_own_needs_the_store_s_model(service: Service, hostile_store: Path) -> None:
     manifest = elmo_store.open(hostile_store).manifest
-    with pytest.raises(OwnSentenceError, match="can't be loaded here"):  # a file that was given by its path has only a name now
+    with pytest.raises(BadRequestError, match="can't be loaded here"):  # a file that was given by its path has only a name now
         embed_own("the bank", manifest)
-    with pytest.raises(OwnSentenceError, match="too many"):
+    with pytest.raises(BadRequestError, match="too many"):
         service.embed("x " * 2000)
 
 

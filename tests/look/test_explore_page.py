@@ -377,8 +377,38 @@ def test_two_maps_stand_side_by_side_by_pca_or_umap(page: Any, running: Running)
     page.execute_script("document.querySelector('#map2 [tabindex=\"0\"]').focus()")
     browser.press(page, SPACE)
     assert len(page.execute_script(f"return {SELECTED}")) == 1  # in the other one, too
+    keys(page, "#sliders input", *[LEFT] * 50)  # s of layer 0 becomes 0.5
+    until(page, "document.body.dataset.mapped === '0.5,1,1'")
+    keys(page, "#keep", ENTER)
+    pick(page, "#beside", "s 0.20 0.40 0.40")
+    kept = page.execute_script(f"return {places.format('#map2')}")
+    keys(page, "#even", ENTER)
+    until(page, "document.body.dataset.mapped === '1,1,1'")
+    drawn = f"{places.format('#map')} === {first!r} && {places.format('#map2')} === {kept!r}"
+    for look in (page.refresh, lambda: opened(page, page.current_url)):  # by a copied link
+        look()
+        until(page, "document.querySelector('#senses button')")
+        until(page, drawn)
+    pick(page, "#beside", "layer 2")
+    page.back()
+    until(page, drawn)
+    assert page.execute_script("return document.querySelectorAll('#maps button').length") == 5
+    pick(page, "#projection", "umap")
+    page.back()
+    until(page, drawn)
+    assert page.execute_script("return document.querySelector('#projection').value") == ""
+    page.execute_script("document.querySelector('#maps button:last-child').click()")
+    keys(page, "#keep", ENTER)  # which drops it
+    assert page.execute_script("return document.querySelectorAll('#maps button').length") == 4
+    assert "kept" not in page.current_url
+    page.execute_script("document.querySelector('#maps button:nth-child(3)').click()")
+    pick(page, "#beside", "layer 2")
+    assert browser.console(page) == []
     pytest.importorskip("umap", reason="umap-learn is not installed: pip install '.[umap]'")
     pick(page, "#projection", "umap")
+    page.refresh()
+    until(page, "document.querySelector('#senses button')")
+    assert page.execute_script("return document.querySelector('#projection').value") == "umap"
     for one in ("#map", "#map2"):
         until(page, f"document.querySelector('{one}-note').textContent.includes('by UMAP.')", 240)
     assert page.execute_script(f"return {places.format('#map')}") != first
@@ -422,6 +452,21 @@ def test_two_sentences_are_compared_by_search_and_by_a_neighbour(page: Any, runn
     browser.press(page, ENTER)
     until(page, "document.querySelectorAll('#pair-hits button').length === 0")
     assert browser.console(page) == []
+
+
+@pytest.mark.slow
+def test_back_goes_to_the_map_that_was_looked_at_of_a_mixed_store_too(page: Any, mixed_store: Path) -> None:
+    with closing(Service(elmo_store.open(mixed_store))) as service, served(service) as running:
+        opened(page, f"{running.url}/#{running.token}?sentence=5&word=8")
+        until(page, "document.querySelectorAll('#maps button').length === 2")
+        assert not page.find_element("css selector", "#keep").is_displayed()  # there is no mix to keep
+        large = "document.querySelector('#maps [aria-pressed=true] b').textContent"
+        keys(page, "#maps button:last-child", ENTER)
+        until(page, f"{large} === 'pos'")
+        page.back()
+        until(page, f"{large} === 'ner'")
+        assert page.execute_script("return document.querySelector('#problem').hidden")
+        assert browser.console(page) == []
 
 
 @pytest.mark.slow
