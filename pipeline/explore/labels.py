@@ -34,25 +34,19 @@ class Labels:
     """What a file says of sentences or tokens.
 
     Attributes:
-        sentence, token: int64 [n] in the order of both; ``token`` is all 0 where sentences are labelled.
-        of_tokens: whether tokens are. values: a label's name → [n].
+        places: a token's sentence and number in it, which is 0 where sentences are labelled → its place in `values`.
+        of_tokens: whether tokens are. values: the labels by name.
     """
 
-    sentence: Int
-    token: Int
+    places: Mapping[tuple[int, int], int]
     of_tokens: bool
     values: Mapping[str, Sequence[str]]
 
     def at(self, name: str, sentence: Sequence[int], token: Sequence[int]) -> list[str]:
         """The label of each token; `shown` of None where it has none."""
-        values = self.values[name]
-        wanted = np.stack([sentence, token if self.of_tokens else np.zeros(len(sentence), np.int64)], axis=1)
-        width = int(self.token.max(initial=0)) + 1
-        within = (wanted[:, 1] >= 0) & (wanted[:, 1] < width)
-        have, keys = self.sentence * width + self.token, wanted[:, 0] * width + wanted[:, 1]
-        places = np.minimum(np.searchsorted(have, keys), len(have) - 1)
-        found = within & (have[places] == keys)
-        return [shown(values[place] or None if ok else None) for place, ok in zip(places.tolist(), found.tolist(), strict=True)]
+        keys = zip(sentence, token if self.of_tokens else [0] * len(sentence), strict=True)
+        places, values = map(self.places.get, keys), self.values[name]
+        return [shown(None if place is None else values[place] or None) for place in places]
 
 
 class Groupings:
@@ -97,15 +91,15 @@ def read_labels(url: str, store: Store, storage_options: Mapping[str, Any] | Non
         raise LabelError(f"{url}: there is no label after the first line, which names the columns")
     where = [f"{url}, line {number}" for number in numbers]
     sentence = _sentences(columns[0], [cells[0] for cells in rows], where, store)
-    token = _tokens(sentence, [cells[1] for cells in rows], where, store) if of_tokens else np.zeros(len(rows), np.int64)
-    order = np.lexsort((token, sentence))
-    pairs = np.stack([sentence, token], axis=1)[order]
-    for place in np.flatnonzero((pairs[1:] == pairs[:-1]).all(axis=1))[:1]:
-        earlier, later = order[place], order[place + 1]
-        raise LabelError(f"{where[later]}: labelled before, by line {numbers[earlier]}: keep one of them")
+    token = _tokens(sentence, [cells[1] for cells in rows], where, store) if of_tokens else [0] * len(rows)
+    places: dict[tuple[int, int], int] = {}
+    for place, key in enumerate(zip(sentence, token, strict=True)):
+        if key in places:
+            raise LabelError(f"{where[place]}: labelled before, by line {numbers[places[key]]}: keep one of them")
+        places[key] = place
     first = len(columns) - len(names)
-    values = {name: [sys.intern(rows[i][first + k]) for i in order.tolist()] for k, name in enumerate(names)}
-    return Labels(pairs[:, 0].copy(), pairs[:, 1].copy(), of_tokens, values)
+    values = {name: [sys.intern(cells[first + k]) for cells in rows] for k, name in enumerate(names)}
+    return Labels(places, of_tokens, values)
 
 
 def _label_names(url: str, columns: Sequence[str], store: Store) -> Sequence[str]:
@@ -124,7 +118,7 @@ def _label_names(url: str, columns: Sequence[str], store: Store) -> Sequence[str
     return names
 
 
-def _sentences(kind: str, cells: Sequence[str], where: Sequence[str], store: Store) -> Int:
+def _sentences(kind: str, cells: Sequence[str], where: Sequence[str], store: Store) -> list[int]:
     """The numbers of the sentences that the cells name."""
     if kind == "sentence":
         return _whole(cells, [store.n_sentences] * len(cells), where, "a sentence's number")
@@ -137,21 +131,21 @@ def _sentences(kind: str, cells: Sequence[str], where: Sequence[str], store: Sto
         if len(known[cell]) != 1:
             many = f"{len(known[cell])} sentences have the id {cell[:80]!r}: name them by number, in a column sentence"
             raise LabelError(f"{line}: {many if known[cell] else f'no sentence of {store.url} has the id {cell[:80]!r}'}")
-    return np.array([known[cell][0] for cell in cells], np.int64)
+    return [known[cell][0] for cell in cells]
 
 
-def _tokens(sentence: Int, cells: Sequence[str], where: Sequence[str], store: Store) -> Int:
+def _tokens(sentence: Sequence[int], cells: Sequence[str], where: Sequence[str], store: Store) -> list[int]:
     numbers, place = np.unique(sentence, return_inverse=True)
     lengths = store.table(numbers.tolist(), ["n_tokens"])["n_tokens"].to_numpy()
     return _whole(cells, lengths[place].tolist(), where, "a token's number in this sentence")
 
 
-def _whole(cells: Sequence[str], below: Sequence[int], where: Sequence[str], what: str) -> Int:
+def _whole(cells: Sequence[str], below: Sequence[int], where: Sequence[str], what: str) -> list[int]:
     """Cells as whole numbers under these."""
     for cell, most, line in zip(cells, below, where, strict=True):
         if not (cell.isascii() and cell.isdecimal() and len(cell) < 19 and int(cell) < most):
             raise LabelError(f"{line}: {cell[:40]!r} is not {what}: a whole number from 0 to {most - 1:,}")
-    return np.array([int(cell) for cell in cells], np.int64)
+    return [int(cell) for cell in cells]
 
 
 def _lines(url: str, storage_options: Mapping[str, Any] | None) -> Iterator[tuple[int, list[str]]]:

@@ -1,16 +1,15 @@
 """A plane by UMAP, in a process of its own: its compiled loops hold the interpreter, and the page must go on meanwhile.
 
-The process is this file, run; it ends with its standard input. Each message is 8 bytes of length and an array in NumPy's format:
-vectors [n, d] and where they begin [n, 2] go in, a plane [n, 2] comes out, or text that says why not.
+The process is this file, run; it ends with its standard input. Vectors [n, d] and where they begin [n, 2] go in, pickled; a plane
+[n, 2] comes out, or text that says why not.
 """
 
-import io
-import struct
+import pickle
 import subprocess
 import sys
 import threading
 from importlib.util import find_spec
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,12 +47,12 @@ class UmapProcess:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
             try:
-                for array in (vectors, start):
-                    _send(self._process.stdin, array)
-                answer = _received(self._process.stdout)
-            except (OSError, EOFError) as error:
+                pickle.dump((vectors, start), self._process.stdin)
+                self._process.stdin.flush()
+                answer: Array | str = pickle.load(self._process.stdout)
+            except (OSError, EOFError, pickle.UnpicklingError) as error:
                 raise UmapError("UMAP's process ended before it answered: it may have had too little memory") from error
-        if answer.dtype.kind == "U":
+        if isinstance(answer, str):
             raise UmapError(f"UMAP failed: {answer}")
         return answer
 
@@ -63,23 +62,6 @@ class UmapProcess:
             self._process.kill()
             self._process.communicate()
             self._process = None
-
-
-def _send(file: IO[bytes], array: Array) -> None:
-    data = io.BytesIO()
-    np.save(data, array)
-    file.write(struct.pack("<Q", data.tell()) + data.getvalue())
-    file.flush()
-
-
-def _received(file: IO[bytes]) -> Array:
-    """EOFError at the end."""
-    head = file.read(8)
-    data = file.read(struct.unpack("<Q", head)[0]) if len(head) == 8 else b""
-    if not data:
-        raise EOFError
-    array: Array = np.load(io.BytesIO(data))
-    return array
 
 
 def _plane(vectors: Array, start: Array) -> Array:
@@ -95,14 +77,15 @@ def main() -> None:
     """Answer until the input ends."""
     while True:
         try:
-            vectors, start = _received(sys.stdin.buffer), _received(sys.stdin.buffer)
+            vectors, start = pickle.load(sys.stdin.buffer)
         except EOFError:
             return
         try:
-            answer = _plane(vectors, start)
+            answer: object = _plane(vectors, start)
         except Exception as error:  # the page is told, whatever it is
-            answer = np.array(f"{type(error).__name__}: {error}")
-        _send(sys.stdout.buffer, answer)
+            answer = f"{type(error).__name__}: {error}"
+        pickle.dump(answer, sys.stdout.buffer)
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
