@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from elmo_store.figures.gather import VectorSample
 from elmo_store.figures.groups import divided, grouped_fields, shown, values_at
+from elmo_store.storage.failures import telling
 from elmo_store.store import Store
 
 Int = npt.NDArray[np.int64]
@@ -151,8 +152,9 @@ def _whole(cells: Sequence[str], below: Sequence[int], where: Sequence[str], wha
 def _lines(url: str, storage_options: Mapping[str, Any] | None) -> Iterator[tuple[int, list[str]]]:
     """The cells of each line that is not blank, numbered from 1."""
     number = 0
+    how = {"encoding": "utf-8-sig", "compression": "infer", "newline": "\n", **(storage_options or {})}
     try:
-        with fsspec.open(url, "rt", encoding="utf-8-sig", compression="infer", newline="\n", **(storage_options or {})) as file:
+        with telling(url), fsspec.open(url, "rt", **how) as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
                     yield number, line.rstrip("\r\n").split("\t")

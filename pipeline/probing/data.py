@@ -4,6 +4,7 @@ Every error names the file, the line and the remedy. Label files may be on any f
 by their names).
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -71,38 +72,30 @@ def read_token_labels(url: str, column: str, file_format: LabelFormat | None = N
     """
     file_format = file_format or label_format(url)
     index = column_index(column, file_format)
-    sentences: list[LabelledSentence] = []
-    words: list[str] = []
-    labels: list[str] = []
-    first = 0
-
-    def end() -> None:
-        if words:
-            sentences.append(LabelledSentence(tuple(words), tuple(labels), f"{url}, line {first}"))
-        words.clear()
-        labels.clear()
-
-    for number, line in _lines(url):
-        if not line.strip():
-            end()
-            continue
-        if file_format == "conllu" and line.startswith("#"):
-            continue
-        fields = line.split("\t") if "\t" in line else line.split()
-        if file_format == "conllu" and not fields[0].isdecimal():
-            if "-" in fields[0] or "." in fields[0]:
-                continue  # a multi-word token, an empty node
-            raise LabelError(f"{url}, line {number}: the id {fields[0]!r} is no number: not CoNLL-U; name the format")
-        if index >= len(fields):
-            raise LabelError(f"{url}, line {number}: {len(fields)} columns, column {index + 1} was asked for")
-        if not words:
-            first = number
-        words.append(fields[1 if file_format == "conllu" else 0])
-        labels.append(fields[index])
-    end()
+    sentences = []
+    for blank, lines in itertools.groupby(_lines(url), key=lambda numbered: not numbered[1].strip()):
+        tokens = [] if blank else [token for number, line in lines if (token := _token(url, number, line, index, file_format))]
+        if tokens:
+            numbers, words, labels = zip(*tokens, strict=True)
+            sentences.append(LabelledSentence(words, labels, f"{url}, line {numbers[0]}"))
     if not sentences:
         raise LabelError(f"{url} holds no labelled sentence")
     return sentences
+
+
+def _token(url: str, number: int, line: str, index: int, file_format: LabelFormat) -> tuple[int, str, str] | None:
+    """The line's number, word and label; None for a comment, a multi-word token and an empty node of CoNLL-U."""
+    of_conllu = file_format == "conllu"
+    if of_conllu and line.startswith("#"):
+        return None
+    fields = line.split("\t") if "\t" in line else line.split()
+    if of_conllu and not fields[0].isdecimal():
+        if "-" in fields[0] or "." in fields[0]:
+            return None
+        raise LabelError(f"{url}, line {number}: the id {fields[0]!r} is no number: not CoNLL-U; name the format")
+    if index >= len(fields):
+        raise LabelError(f"{url}, line {number}: {len(fields)} columns, column {index + 1} was asked for")
+    return number, fields[of_conllu], fields[index]
 
 
 def kept_labels(store: Store, field: str) -> list[LabelledSentence]:
@@ -155,7 +148,7 @@ def _lines(url: str) -> Iterator[tuple[int, str]]:
     """The file's lines without their ends, numbered from 1."""
     number = 0
     try:
-        with telling(url), fsspec.open(url, "rt", encoding="utf-8", compression="infer", newline="\n") as file:
+        with telling(url), fsspec.open(url, "rt", encoding="utf-8-sig", compression="infer", newline="\n") as file:
             for number, line in enumerate(file, 1):
                 yield number, line.rstrip("\r\n")
     except UnicodeDecodeError as error:

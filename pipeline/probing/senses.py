@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from elmo_store.figures.vectors import unit
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.store import open as open_store
 from pipeline.probing.data import Array, LabelError, SenseInstance, TokenStates, check_alignment, load_states, read_senses
@@ -70,11 +71,11 @@ def probe_senses(
         raise LabelError(f"{len(instances)} instances in {n_folds} folds: each fold needs one, and there must be two")
     names = sorted({sense for instance in instances for sense in instance.senses})
     is_sense = np.asarray([[name in i.senses for name in names] for i in instances], np.float32)  # [instances, senses]
-    unit = {feature: _unit(vectors.astype(np.float32)) for feature, vectors in features.items()}
+    units = {feature: unit(vectors.astype(np.float32)) for feature, vectors in features.items()}
     runs = []
     for seed in seeds:
         order = np.random.default_rng(seed).permutation(len(instances))
-        right: dict[str, list[int]] = {name: [0, 0] for name in (MOST_FREQUENT, *unit)}
+        right: dict[str, list[int]] = {name: [0, 0] for name in (MOST_FREQUENT, *units)}
         for fold in range(n_folds):
             test = np.sort(order[fold::n_folds])
             train = np.setdiff1d(order, test)
@@ -83,7 +84,7 @@ def probe_senses(
             hits = int(is_sense[test, int(frequency.argmax())].sum())
             right[MOST_FREQUENT][0] += hits
             right[MOST_FREQUENT][1] += hits
-            for feature, vectors in unit.items():
+            for feature, vectors in units.items():
                 for way, answers in enumerate(_answers(vectors, train, test, known, frequency)):
                     right[feature][way] += int(is_sense[test, answers].sum())
         n = len(instances)
@@ -96,14 +97,8 @@ def _answers(vectors: Array, train: Array, test: Array, known: Array, frequency:
     cosines = vectors[test] @ vectors[train].T  # [test, train]
     nearest = (cosines >= cosines.max(axis=1, keepdims=True) - TIE).astype(np.float32)
     votes = nearest @ known + frequency  # [test, senses]
-    means = _unit(known.T @ vectors[train])  # [senses, 2p]; a sense that training lacks has zeros
+    means = unit(known.T @ vectors[train])  # [senses, 2p]; a sense that training lacks has zeros
     similar = vectors[test] @ means.T  # [test, senses]
     similar[:, known.sum(axis=0) == 0] = -np.inf
     close = similar >= similar.max(axis=1, keepdims=True) - TIE
     return votes.argmax(axis=1), np.where(close, 1 + frequency, 0).argmax(axis=1)
-
-
-def _unit(vectors: Array) -> Array:
-    """Rows of length 1; a row of zeros stays."""
-    length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.where(length > 0, length, 1))

@@ -26,6 +26,7 @@ from pipeline.explore.server import NewerError, Turns
 from pipeline.explore.service import BadRequestError, Service, embed_own
 from pipeline.explore.umap_plane import UmapError, UmapProcess
 from pipeline.jobs.output import clear
+from pipeline.main import main
 from tests.store.support import make_store
 
 
@@ -311,6 +312,17 @@ def test_a_sentence_has_norms_and_code_that_gives_its_vectors(service: Service, 
     names: dict[str, Any] = {"S": [0.2, 0.3, 0.5], "GAMMA": 2.0}
     exec(found["code"], names)
     assert np.allclose(names["vectors"], elmo_store.ScalarMix(s=[0.2, 0.3, 0.5], gamma=2.0)(states=sentence.read()))
+
+
+def test_the_code_of_a_sentence_of_ones_own_is_that_of_the_store_s_settings(tmp_path: Path) -> None:
+    (tmp_path / "in.lines").write_text("the bank\n" * 600, encoding="utf-8")
+    settings = ["--model", "random-small", "--start-state", "zero", "--dtype", "float32", "--precision", "bfloat16"]
+    assert main(["embed", str(tmp_path / "in.lines"), "--output", str(tmp_path / "store"), *settings, "--quiet"]) == 0
+    store = elmo_store.open(tmp_path / "store")
+    with closing(Service(store)) as service:
+        names: dict[str, Any] = {}
+        exec(service.embed("the bank")["code"], names)
+    assert np.array_equal(names["states"], store.sentence(0).read())
 
 
 def test_a_sentence_of_ones_own_needs_the_store_s_model(service: Service, hostile_store: Path) -> None:

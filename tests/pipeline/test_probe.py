@@ -73,7 +73,7 @@ class TestLabels:
     @pytest.mark.parametrize("space", ["\t", " "])
     def test_columns(self, tmp_path: Path, space: str) -> None:
         path = tmp_path / "a.tsv"
-        path.write_text(f"#{space}X{space}B-NP\r\nb{space}Y{space}I-NP\r\n\r\n\r\nc{space}Z{space}O")
+        path.write_text(f"\ufeff#{space}X{space}B-NP\r\nb{space}Y{space}I-NP\r\n\r\n\r\nc{space}Z{space}O")
         found = data.read_token_labels(str(path), "3")
         assert [(s.words, s.labels) for s in found] == [(("#", "b"), ("B-NP", "I-NP")), (("c",), ("O",))]
 
