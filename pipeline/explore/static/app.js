@@ -1,6 +1,6 @@
 // The explorer's page. Text of the store reaches the document as text nodes only, each in a direction of its own.
 
-import { $, ask, attempt, count, decimal, element, goTo, newest, numbers, place, token, visible, words } from "./page.js";
+import { $, ask, attempt, colour, count, decimal, element, goTo, newest, numbers, place, token, visible, words } from "./page.js";
 import { finder, norm } from "./find.js";
 import { occurrence, wordMaps } from "./maps.js";
 import { mixer } from "./mixer.js";
@@ -93,7 +93,7 @@ function show(found, key, at, entry) {
     return button;
   });
   $("tokens").replaceChildren(...buttons);
-  const names = state.about.layers.flatMap((name, k) => [" ", element("span", { className: "key" }, element("i", { className: `k${k % 5}` }), words(name))]);
+  const names = state.about.layers.flatMap((name, k) => [" ", element("span", { className: "key" }, element("i", { className: colour(k) }), words(name))]);
   $("legend").replaceChildren("norm of each word in", ...names);
   $("legend").hidden = !found.norms.length;
   $("hint").hidden = false;
@@ -113,7 +113,7 @@ function show(found, key, at, entry) {
 function bars(norms, most) {
   const group = element("span", { className: "bars", title: norms.map((one, k) => `${state.about.layers[k]}: ${one}`).join("\n") });
   norms.forEach((one, k) => {
-    const bar = element("i", { className: `k${k % 5}` });
+    const bar = element("i", { className: colour(k) });
     bar.style.height = `${(100 * one) / most}%`;
     group.append(bar);
   });
@@ -134,7 +134,7 @@ const neighbours = newest(async () => {
   };
   const { kind } = state.about;
   const title = (name, k) => (k === 0 && kind === "states" ? `${name}: nearest words` : name);
-  if (layers) $("lists").replaceChildren(...found.layers.map((one, k) => box(`layer${k}`, `t${k % 5}`, title(one.name, k), one.found)));
+  if (layers) $("lists").replaceChildren(...found.layers.map((one, k) => box(`layer${k}`, colour(k), title(one.name, k), one.found)));
   $("mix")?.remove();
   if (found.mix) {
     $("lists").prepend(box("mix", "", "the mix", found.mix));

@@ -1,7 +1,7 @@
 // Maps of a word's occurrences: a small one of the mix and of each layer side by side, one of them large, and another beside it.
 
 import { shares } from "./mixer.js";
-import { $, ask, attempt, count, decimal, drawn, element, newest, numbers, visible, words } from "./page.js";
+import { $, ask, attempt, colour, count, decimal, drawn, element, newest, numbers, visible, words } from "./page.js";
 import { places, plane } from "./plane.js";
 import { save } from "./save.js";
 
@@ -98,7 +98,7 @@ export function wordMaps({ asked, about, open, changed }) {
     const at = places(map, 120, 80);
     const groups = map.groups.map((_, group) => {
       const d = at.filter((_, i) => map.group[i] === group).map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join("");
-      return drawn("path", { d, class: `p${group}` });
+      return drawn("path", { d, class: colour(group) });
     });
     const says = element("span", {}, element("b", {}, words(map.name)), element("br"), separation(map));
     const pressed = String(map === large());
@@ -118,7 +118,7 @@ export function wordMaps({ asked, about, open, changed }) {
 
   function sense(map, group, name) {
     const members = found.points.filter((_, i) => map.group[i] === group);
-    const sign = drawn("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, drawn("circle", { cx: 8, cy: 8, r: 5, class: `g${group}` }));
+    const sign = drawn("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, drawn("circle", { cx: 8, cy: 8, r: 5, class: colour(group) }));
     const list = element("ol", {}, ...members.slice(0, 5).map((point) => element("li", {}, occurrence(point, "", open))));
     const button = element("button", { type: "button", ariaPressed: "true" }, sign, words(name), `: ${count(members.length)}`);
     button.addEventListener("click", () => {

@@ -1,6 +1,6 @@
 // The sliders of s and γ.
 
-import { $, element } from "./page.js";
+import { $, colour, element } from "./page.js";
 
 // What weights come to: 1 together.
 export function shares(s) {
@@ -42,9 +42,9 @@ export function mixer(layers, sliders, moved) {
   }
 
   if (sliders) {
-    layers.forEach((name, k) => add(`s of ${name}`, `a${k % 5}`, 1, (value) => (mix.s[k] = value)));
-    add("γ", "plain", 4, (value) => (mix.gamma = value));
-    $("shares").append(...layers.map((_, k) => element("i", { className: `k${k % 5}` })));
+    layers.forEach((name, k) => add(`s of ${name}`, colour(k), 1, (value) => (mix.s[k] = value)));
+    add("γ", "", 4, (value) => (mix.gamma = value));
+    $("shares").append(...layers.map((_, k) => element("i", { className: colour(k) })));
     $("even").addEventListener("click", () => {
       set();
       moved();

@@ -23,6 +23,7 @@ export function drawn(tag, attributes, ...children) {
 // Text of the store: a text node, in a direction of its own.
 export const words = (text) => element("bdi", {}, visible(text));
 export const decimal = (value, digits = 2) => value.toFixed(digits).replace(/^-(?=0\.0+$)/, "").replace("-", "−");
+export const colour = (k) => `c${k % 5}`; // a class
 export const count = (n) => n.toLocaleString("en");
 export const numbers = (text) => (text ?? "").split(",").filter(Boolean).map(Number);
 

@@ -1,9 +1,9 @@
 // One large map of points: walked by arrow keys, zoomed, dragged, selected by a lasso or from the keyboard.
 
-import { drags, within } from "./drags.js";
-import { drawn, element, visible, words } from "./page.js";
+import { colour, drawn, element, visible, words } from "./page.js";
 
 const WIDTH = 600, HEIGHT = 400, EDGE = 16, MOST = 60;
+const MOVED = 4; // pixels from which a press is a drag
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 const ZOOMS = { "+": 1.5, "=": 1.5, "-": 1 / 1.5, "0": 0 };
 
@@ -119,7 +119,7 @@ export function plane(id, { open, selected, changed }) {
     circles = points.map((point, i) => {
       const own = String(point.row) === chosen;
       const label = `${visible(`${point.before} ${point.word} ${point.after}`)}, ${visible(groups.names[groups.group[i]])}${own ? ", chosen" : ""}`;
-      const circle = drawn("circle", { r: points.length > 300 ? 4 : 6, class: `g${groups.group[i]}${own ? " chosen" : ""}`, tabindex: i === mine ? 0 : -1, role: "option", "aria-label": label });
+      const circle = drawn("circle", { r: points.length > 300 ? 4 : 6, class: `${colour(groups.group[i])}${own ? " chosen" : ""}`, tabindex: i === mine ? 0 : -1, role: "option", "aria-label": label });
       if (own) circle.setAttribute("aria-current", "true");
       return circle;
     });
@@ -146,6 +146,53 @@ export function plane(id, { open, selected, changed }) {
 
   hold(false);
   return { figure, draw, mark };
+}
+
+// A map under the pointer: a drag moves it or draws a lasso; Ctrl and the wheel zoom, the wheel alone scrolls the page.
+// ``where(event)`` on the map; ``view()`` and ``look(view)``: {k, x, y}; ``zoom(factor, where)``; ``enclosed(path, more)`` by the
+// lasso. Returns whether what was last pressed was a drag, of which the click that follows is no click.
+function drags(svg, { where, isLasso, view, look, zoom, enclosed }) {
+  let [drag, dragged] = [null, false];
+
+  const end = () => {
+    drag?.line?.remove();
+    drag = null;
+  };
+  svg.addEventListener("pointerdown", (event) => {
+    dragged = false;
+    if (event.button === 0) drag = { from: [event.clientX, event.clientY], path: [where(event)], view: view(), line: null };
+  });
+  svg.addEventListener("pointermove", (event) => {
+    if (!drag || (!dragged && Math.hypot(event.clientX - drag.from[0], event.clientY - drag.from[1]) < MOVED)) return;
+    if (!dragged) {
+      dragged = true;
+      svg.setPointerCapture(event.pointerId);
+      if (isLasso()) svg.append((drag.line = drawn("path", { class: "lasso" })));
+    }
+    drag.path.push(where(event));
+    const [[x0, y0], [x, y]] = [drag.path[0], drag.path.at(-1)];
+    if (drag.line) drag.line.setAttribute("d", `M${drag.path.map((one) => one.map((value) => value.toFixed(1)).join(" ")).join("L")}Z`);
+    else look({ k: drag.view.k, x: drag.view.x + x - x0, y: drag.view.y + y - y0 });
+  });
+  svg.addEventListener("pointerup", (event) => {
+    if (drag?.line) enclosed(drag.path, event.shiftKey);
+    end();
+  });
+  svg.addEventListener("pointercancel", end);
+  svg.addEventListener("wheel", (event) => {
+    if (!event.ctrlKey) return;
+    event.preventDefault();
+    zoom(Math.exp(-event.deltaY / 200), where(event));
+  }, { passive: false });
+  return () => dragged;
+}
+
+// Whether a point lies within a closed path: a line from it leaves the path an odd number of times.
+function within(path, [x, y]) {
+  return path.reduce((inside, [x1, y1], i) => {
+    const [x0, y0] = path[(i || path.length) - 1];
+    return y0 > y !== y1 > y && x < ((x1 - x0) * (y - y0)) / (y1 - y0) + x0 ? !inside : inside;
+  }, false);
 }
 
 // A map's points in a box of that size, from its top left.
