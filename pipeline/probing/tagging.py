@@ -16,14 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from elmo_store.mixing.scalar_mix import layers_of_states
-from pipeline.probing.data import Array, LabelError, LabelFormat, Labelled, LabelledSentence, TokenStates, load_labelled
+from elmo_store.mixing.scalar_mix import ScalarMix
+from pipeline.probing.data import Array, LabelError, LabelFormat, Labelled, LabelledSentence, load_labelled
 from pipeline.probing.results import Counts, Metric, Result, TaggingRun, counts, is_iob2, tagging_result
 from pipeline.probing.tagger import Feature, TaggerSettings, chosen_features, probe_tagging
 
 MOST_FREQUENT_OF_WORD = "most frequent of the word"
 ITERATIONS = 1000  # of L-BFGS, at most
-ROWS = 65536  # tokens whose layers are widened at a time
 logger = logging.getLogger(__name__)
 
 
@@ -156,26 +155,11 @@ def _logistic(
     """By feature; a learned mix with the s that its first seed learned."""
     by_feature = {}
     for feature in wanted:
-        if feature.form != "mix":
-            continue
-        s = next((run.s for run in runs if run.feature == feature.name), None)
-        sides = [(fixed_vectors(side.vectors, feature, s), side.sentences) for side in (train, test)]
-        by_feature[feature.name] = logistic_counts(sides[0], sides[1], metric)
+        if feature.form == "mix":
+            mix = ScalarMix(feature.logits, s=next((run.s for run in runs if run.feature == feature.name), None))
+            fitted, scored = ((mix(states=side.vectors.states), side.sentences) for side in (train, test))
+            by_feature[feature.name] = logistic_counts(fitted, scored, metric)
     return by_feature
-
-
-def fixed_vectors(vectors: TokenStates, feature: Feature, s: Sequence[float] | None = None) -> Array:
-    """Σ s_j h_j, float32 [tokens, 2p], of a frozen mix, or of a learned one whose s is given."""
-    if s is None:
-        assert feature.logits is not None
-        weights = np.exp(np.asarray(feature.logits) - max(feature.logits))
-        s = weights / weights.sum()
-    share = np.asarray(s, np.float32)
-    mixed = np.empty((len(vectors.states), 2 * vectors.states.shape[2]), np.float32)
-    for first in range(0, len(mixed), ROWS):
-        layers = layers_of_states(vectors.states[first : first + ROWS].astype(np.float32))  # [n, L+1, 2p]
-        mixed[first : first + ROWS] = np.einsum("nlc,l->nc", layers, share)
-    return mixed
 
 
 def logistic_counts(
