@@ -1,6 +1,6 @@
 // The explorer's page. Text of the store reaches the document as text nodes only, each in a direction of its own.
 
-import { $, ask, attempt, colour, count, decimal, element, goTo, newest, numbers, place, token, visible, words } from "./page.js";
+import { $, address, ask, attempt, colour, count, decimal, element, goTo, newest, numbers, token, visible, words } from "./page.js";
 import { finder, norm } from "./find.js";
 import { occurrence, wordMaps } from "./maps.js";
 import { mixer } from "./mixer.js";
@@ -8,12 +8,12 @@ import { pairMaps } from "./pair.js";
 
 // What was answered, and what of it is chosen; asked, sentence or text, and at (its word) stand in the address.
 const state = { about: null, asked: "", sentence: null, text: null, key: null, at: null, chosen: null, word: null };
-let [mix, opened, whole] = [null, 0, true]; // how often a sentence was opened; whether the layers' lists are wanted, too
+let [mix, opened, layersWanted] = [null, 0, true]; // how often a sentence was opened; whether the layers' lists are wanted, too
 
 function remember(entry) {
   const { asked: q, sentence, text, at: word } = state;
   const [s, gamma] = [mix.isEven() ? "" : mix.s.join(","), mix.gamma === 1 ? "" : mix.gamma];
-  goTo({ q, sentence, text, word, s, gamma, ...maps.place(), with: pair.second() }, entry);
+  goTo({ q, sentence, text, word, s, gamma, ...maps.address(), with: pair.second() }, entry);
 }
 
 const maps = wordMaps({
@@ -26,80 +26,80 @@ const pair = pairMaps({ asked: () => ({ sentence: state.key, s: mix.s.join(",") 
 const find = finder((number) => open(number));
 
 async function about() {
-  const found = (state.about = await ask("about"));
-  const name = found.url.replace(/\/+$/, "").split("/").pop();
+  const answer = (state.about = await ask("about"));
+  const name = answer.url.replace(/\/+$/, "").split("/").pop();
   document.title = `${visible(name)} · elmo-store explore`;
   $("name").replaceChildren(words(name));
   const sample =
-    found.sample === null
-      ? found.reading ? "the sample is being read …" : "neighbours can't be shown"
-      : found.sample === found.rows
+    answer.sample === null
+      ? answer.reading ? "the sample is being read …" : "neighbours can't be shown"
+      : answer.sample === answer.rows
         ? "neighbours are exact over all rows"
-        : `neighbours are exact over a sample of ${count(found.sample)} of ${count(found.rows)} rows, evenly spaced blocks`;
+        : `neighbours are exact over a sample of ${count(answer.sample)} of ${count(answer.rows)} rows, evenly spaced blocks`;
   $("about").replaceChildren(
-    `${count(found.tokens)} tokens in ${count(found.sentences)} sentences, model `, words(found.model), `; ${sample}.`,
-    ...(found.problem ? [" ", words(found.problem)] : []),
+    `${count(answer.tokens)} tokens in ${count(answer.sentences)} sentences, model `, words(answer.model), `; ${sample}.`,
+    ...(answer.problem ? [" ", words(answer.problem)] : []),
   );
-  $("approx-box").hidden = found.index === null;
+  $("approx-box").hidden = answer.index === null;
   if (!mix) {
-    mix = mixer(found.layers, found.kind === "states", moved);
-    $("by").append(...found.fields.map((name) => element("option", { value: name }, visible(name))));
-    $("by-box").hidden = !found.fields.length;
+    mix = mixer(answer.layers, answer.kind === "states", moved);
+    $("by").append(...answer.fields.map((name) => element("option", { value: name }, visible(name))));
+    $("by-box").hidden = !answer.fields.length;
   }
-  if (found.reading) return void setTimeout(() => attempt(about), 700);
+  if (answer.reading) return void setTimeout(() => attempt(about), 700);
   document.body.dataset.sample = "ready";
   anew();
 }
 
 // A sentence of the store; ``row`` of it, or its word ``at``, is chosen as if clicked. ``entry``: a new one of the history.
 async function open(number, row = null, { at = null, entry = true } = {}) {
-  const mine = (opened += 1);
-  const found = await ask("sentence", { number });
-  if (mine !== opened) return;
-  $("where").replaceChildren(`#${found.number}, `, words(found.id), ", from ", words(found.source.split("/").pop()), ` (${found.position})`);
-  for (const [name, value] of Object.entries(found.fields)) $("where").append("; ", words(name), ": ", words(value));
-  $("where").title = visible(found.source);
-  Object.assign(state, { sentence: found.number, key: String(found.number), text: null });
-  show(found, (i) => String(found.first_row + i), row === null ? at : row - found.first_row, entry);
+  const turn = (opened += 1);
+  const answer = await ask("sentence", { number });
+  if (turn !== opened) return;
+  $("where").replaceChildren(`#${answer.number}, `, words(answer.id), ", from ", words(answer.source.split("/").pop()), ` (${answer.position})`);
+  for (const [name, value] of Object.entries(answer.fields)) $("where").append("; ", words(name), ": ", words(value));
+  $("where").title = visible(answer.source);
+  Object.assign(state, { sentence: answer.number, key: String(answer.number), text: null });
+  show(answer, (i) => String(answer.first_row + i), row === null ? at : row - answer.first_row, entry);
 }
 
 async function own(text, { at = null, entry = true } = {}) {
-  const mine = (opened += 1);
-  const found = await ask("embed", {}, { method: "POST", body: text });
-  if (mine !== opened) return;
+  const turn = (opened += 1);
+  const answer = await ask("embed", {}, { method: "POST", body: text });
+  if (turn !== opened) return;
   $("where").textContent = "A sentence of your own: choose one of its words.";
   $("where").title = "";
-  Object.assign(state, { sentence: null, key: found.own, text });
-  show(found, (i) => `${found.own}:${i}`, at, entry);
+  Object.assign(state, { sentence: null, key: answer.own, text });
+  show(answer, (i) => `${answer.own}:${i}`, at, entry);
 }
 
-function show(found, key, at, entry) {
+function show(answer, key, at, entry) {
   Object.assign(state, { at: null, chosen: null, word: null });
   $("near").hidden = true;
   maps.clear();
-  const most = Math.max(1e-9, ...found.norms.flat());
+  const most = Math.max(1e-9, ...answer.norms.flat());
   const choose = (i, enter) => {
     buttons.forEach((other, k) => (other.ariaPressed = String(k === i)));
-    Object.assign(state, { at: i, chosen: key(i), word: found.tokens[i] });
+    Object.assign(state, { at: i, chosen: key(i), word: answer.tokens[i] });
     $("hint").hidden = true;
     remember(enter);
     return anew();
   };
   const looked = norm(state.asked).split(" ");
-  const buttons = found.tokens.map((text, i) => {
+  const buttons = answer.tokens.map((text, i) => {
     const hit = looked.includes(text.toLowerCase()) ? "hit" : "";
-    const button = element("button", { type: "button", ariaPressed: "false", className: hit }, words(text), bars(found.norms[i] ?? [], most));
+    const button = element("button", { type: "button", ariaPressed: "false", className: hit }, words(text), bars(answer.norms[i] ?? [], most));
     button.addEventListener("click", () => choose(i, true));
     return button;
   });
   $("tokens").replaceChildren(...buttons);
   const names = state.about.layers.flatMap((name, k) => [" ", element("span", { className: "key" }, element("i", { className: colour(k) }), words(name))]);
   $("legend").replaceChildren("norm of each word in", ...names);
-  $("legend").hidden = !found.norms.length;
+  $("legend").hidden = !answer.norms.length;
   $("hint").hidden = false;
-  $("code").textContent = found.code.split("\n").map(visible).join("\n"); // line ends of code stay
+  $("code").textContent = answer.code.split("\n").map(visible).join("\n"); // line ends of code stay
   $("code-box").hidden = false;
-  $("pair").hidden = !found.tokens.length;
+  $("pair").hidden = !answer.tokens.length;
   pair.refresh();
   const shown = buttons[at] ?? buttons.find((button) => button.className === "hit");
   if (shown) $("tokens").scrollTop = shown.offsetTop - $("tokens").offsetTop - 8;
@@ -121,11 +121,11 @@ function bars(norms, most) {
 }
 
 const neighbours = newest(async () => {
-  const [chosen, layers, approximate] = [state.chosen, whole, $("approx").checked ? "1" : "0"];
+  const [chosen, layers, approximate] = [state.chosen, layersWanted, $("approx").checked ? "1" : "0"];
   if (chosen === null) return;
-  whole = false;
+  layersWanted = false;
   const began = performance.now();
-  const found = await ask("neighbours", { token: chosen, s: mix.s.join(","), layers: layers ? "1" : "0", approximate });
+  const answer = await ask("neighbours", { token: chosen, s: mix.s.join(","), layers: layers ? "1" : "0", approximate });
   if (chosen !== state.chosen) return; // which asks again
   const take = (number, row) => ($("comparing").checked ? pair.choose(number) : open(number, row));
   const box = (id, className, name, list) => {
@@ -134,24 +134,23 @@ const neighbours = newest(async () => {
   };
   const { kind } = state.about;
   const title = (name, k) => (k === 0 && kind === "states" ? `${name}: nearest words` : name);
-  if (layers) $("lists").replaceChildren(...found.layers.map((one, k) => box(`layer${k}`, colour(k), title(one.name, k), one.found)));
+  if (layers) $("lists").replaceChildren(...answer.layers.map((one, k) => box(`layer${k}`, colour(k), title(one.name, k), one.found)));
   $("mix")?.remove();
-  if (found.mix) {
-    $("lists").prepend(box("mix", "", "the mix", found.mix));
-    $("norm").textContent = `norm of the chosen word’s mix: ${(mix.gamma * found.norm).toFixed(3)}`;
+  if (answer.mix) {
+    $("lists").prepend(box("mix", "", "the mix", answer.mix));
+    $("norm").textContent = `norm of the chosen word’s mix: ${(mix.gamma * answer.norm).toFixed(3)}`;
   }
   $("of").textContent =
-    `cosine, over ${count(found.of)} rows${approximate === "1" ? ", approximate" : ", exact"}; ` +
+    `cosine, over ${count(answer.of)} rows${approximate === "1" ? ", approximate" : ", exact"}; ` +
     `${Math.round(performance.now() - began)} ms`;
   $("near").hidden = false;
   $("mixer").hidden = kind !== "states";
-  document.body.dataset.answered = String(Number(document.body.dataset.answered ?? 0) + 1);
 });
 
 // All lists and maps of the chosen word; a sample that is still being read asks again when it is there.
 async function anew() {
   if (state.chosen === null || document.body.dataset.sample !== "ready") return;
-  whole = true;
+  layersWanted = true;
   await neighbours();
   await maps.anew();
 }
@@ -201,11 +200,11 @@ $("own").addEventListener("submit", (event) => {
 
 // Goes to the place that the address says; the page begins with the store's first sentences.
 async function restore(first) {
-  const said = place();
-  const number = (name) => (said.has(name) ? Number(said.get(name)) : null);
-  const remixed = mix.set(numbers(said.get("s")), number("gamma") ?? 1);
-  const redraw = maps.restore(said);
-  const asked = said.get("q") ?? "";
+  const parameters = address();
+  const number = (name) => (parameters.has(name) ? Number(parameters.get(name)) : null);
+  const remixed = mix.set(numbers(parameters.get("s")), number("gamma") ?? 1);
+  const redraw = maps.restore(parameters);
+  const asked = parameters.get("q") ?? "";
   let hits = null;
   if (first || asked !== state.asked) {
     $("q").value = state.asked = asked;
@@ -213,10 +212,10 @@ async function restore(first) {
   }
   const at = number("word");
   pair.restore(number("with"));
-  if (said.has("text")) {
-    $("text").value = said.get("text");
-    if (said.get("text") !== state.text || at !== state.at) await own(said.get("text"), { at, entry: false });
-  } else if (said.has("sentence")) {
+  if (parameters.has("text")) {
+    $("text").value = parameters.get("text");
+    if (parameters.get("text") !== state.text || at !== state.at) await own(parameters.get("text"), { at, entry: false });
+  } else if (parameters.has("sentence")) {
     if (number("sentence") !== state.sentence || at !== state.at) await open(number("sentence"), null, { at, entry: false });
   } else if (hits?.length) await open(hits[0].number, null, { entry: false });
   else if (first) $("where").textContent = "There is no sentence.";

@@ -2,24 +2,24 @@
 
 import { shares } from "./mixer.js";
 import { $, ask, attempt, colour, count, decimal, drawn, element, newest, numbers, visible, words } from "./page.js";
-import { places, plane } from "./plane.js";
+import { positions, plane } from "./plane.js";
 import { save } from "./save.js";
 
 // ``asked()``: {word, s, gamma, row}; ``about()``: what the page's head says of the store; ``open(sentence, row)``; ``changed()``
 // when what stands in the address does: the large map, the groups, the projection, the map beside it, the mixes that were kept.
 export function wordMaps({ asked, about, open, changed }) {
-  let [found, whole, drawnWord] = [null, true, null];
+  let [data, layersWanted, drawnWord] = [null, true, null];
   let [largeName, besideName, kept] = ["", "", []]; // kept: the s of each mix
   const [off, selected] = [new Set(), new Set()]; // groups that are left out, points that are selected
-  const hooks = { open: (i) => attempt(() => open(found.points[i].sentence, found.points[i].row)), selected, changed: mark };
+  const hooks = { open: (i) => attempt(() => open(data.points[i].sentence, data.points[i].row)), selected, changed: mark };
   const [main, other] = [plane("map", hooks), plane("map2", hooks)];
   $("planes").append(main.figure, other.figure);
 
   const refresh = newest(async () => {
     const { word, s } = asked();
     if (word === null) return;
-    const layers = whole || found?.word !== word;
-    whole = false;
+    const layers = layersWanted || data?.word !== word;
+    layersWanted = false;
     const by = $("by").value;
     const mapsOf = (weights, layers) => ask("word", { word, s: weights.join(","), by, layers: layers ? "1" : "0" });
     const answer = await mapsOf(s, layers).catch((error) => ({ error: error.message }));
@@ -30,26 +30,26 @@ export function wordMaps({ asked, about, open, changed }) {
     $("h-word").replaceChildren("Occurrences of ", words(word));
     $("word-said").hidden = Boolean(answer.error);
     if (answer.error) {
-      found = null;
+      data = null;
       $("word-note").textContent = visible(answer.error);
       return;
     }
     if (drawnWord !== word) selected.clear();
     drawnWord = word;
-    if (layers) found = { ...answer, points: found?.word === word ? found.points : answer.points, kept: others }; // the view stays
-    else found.maps[0] = { ...answer.maps[0], before: found.maps[0].umap ?? found.maps[0].before };
+    if (layers) data = { ...answer, points: data?.word === word ? data.points : answer.points, kept: others }; // the view stays
+    else data.maps[0] = { ...answer.maps[0], before: data.maps[0].umap ?? data.maps[0].before };
     draw();
     document.body.dataset.mapped = s.join(",");
   });
 
-  const all = () => [...found.maps, ...found.kept];
+  const all = () => [...data.maps, ...data.kept];
   const large = () => all().find((map) => map.name === largeName) ?? all()[0];
   const beside = () => all().find((map) => map.name === besideName) ?? null;
 
   // Planes by UMAP of the maps that are large: one after the other, the newest wanted ones.
   const umaps = newest(async () => {
-    if (!found) return;
-    const { word } = found;
+    if (!data) return;
+    const { word } = data;
     for (const map of [large(), beside()]) {
       if (!map || map.umap || !byUmap()) continue;
       try {
@@ -58,15 +58,15 @@ export function wordMaps({ asked, about, open, changed }) {
         $("projection").value = "";
         throw error;
       } finally {
-        if (found) drawLarge();
+        if (data) drawLarge();
       }
     }
   });
 
   function draw() {
-    const shown = found.points.length === found.found ? `all ${count(found.found)}` : `${count(found.points.length)} of ${count(found.found)}`;
-    const drawnAt = found.points.length === found.found ? "" : ", drawn at random";
-    $("word-note").textContent = `${shown} occurrences in ${count(found.of)} rows${drawnAt}. The number of ` +
+    const shown = data.points.length === data.found ? `all ${count(data.found)}` : `${count(data.points.length)} of ${count(data.found)}`;
+    const drawnAt = data.points.length === data.found ? "" : ", drawn at random";
+    $("word-note").textContent = `${shown} occurrences in ${count(data.of)} rows${drawnAt}. The number of ` +
       "clusters is the one of the best silhouette (cosine); one where a single cloud would do as well.";
     $("maps").replaceChildren(...all().map(small));
     const map = large();
@@ -74,7 +74,7 @@ export function wordMaps({ asked, about, open, changed }) {
     $("beside").replaceChildren(element("option", { value: "" }, "nothing"), ...all().map(({ name }) => element("option", { value: name }, visible(name))));
     $("beside").value = beside()?.name ?? "";
     $("keep").hidden = about().kind !== "states";
-    $("keep").textContent = found.kept.includes(map) ? "drop this map" : "keep this mix’s map";
+    $("keep").textContent = data.kept.includes(map) ? "drop this map" : "keep this mix’s map";
     drawLarge();
     if (byUmap()) umaps();
   }
@@ -82,9 +82,9 @@ export function wordMaps({ asked, about, open, changed }) {
   function drawLarge() {
     const [map, second] = [large(), beside()];
     const groups = { names: map.groups, group: map.group };
-    main.draw(found.points, drawnAs(map), groups, asked().row, told(map));
+    main.draw(data.points, drawnAs(map), groups, asked().row, told(map));
     other.figure.hidden = !second;
-    if (second) other.draw(found.points, drawnAs(second), groups, asked().row, `${told(second)} In the colours of ${visible(map.name)}.`);
+    if (second) other.draw(data.points, drawnAs(second), groups, asked().row, `${told(second)} In the colours of ${visible(map.name)}.`);
     mark();
   }
 
@@ -95,7 +95,7 @@ export function wordMaps({ asked, about, open, changed }) {
     (byUmap() ? (map.umap ? "by UMAP." : "by UMAP, which is being computed …") : `${(100 * (map.explained[0] + map.explained[1])).toFixed(0)}% of the variance is in this plane.`);
 
   function small(map) {
-    const at = places(map, 120, 80);
+    const at = positions(map, 120, 80);
     const groups = map.groups.map((_, group) => {
       const d = at.filter((_, i) => map.group[i] === group).map(([x, y]) => `M${x.toFixed(1)} ${y.toFixed(1)}h0`).join("");
       return drawn("path", { d, class: colour(group) });
@@ -117,10 +117,10 @@ export function wordMaps({ asked, about, open, changed }) {
     (map.of_labels === null ? "" : `; of ${visible($("by").value)} ${decimal(map.of_labels)}`);
 
   function sense(map, group, name) {
-    const members = found.points.filter((_, i) => map.group[i] === group);
-    const sign = drawn("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, drawn("circle", { cx: 8, cy: 8, r: 5, class: colour(group) }));
+    const members = data.points.filter((_, i) => map.group[i] === group);
+    const dot = drawn("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, drawn("circle", { cx: 8, cy: 8, r: 5, class: colour(group) }));
     const list = element("ol", {}, ...members.slice(0, 5).map((point) => element("li", {}, occurrence(point, "", open))));
-    const button = element("button", { type: "button", ariaPressed: "true" }, sign, words(name), `: ${count(members.length)}`);
+    const button = element("button", { type: "button", ariaPressed: "true" }, dot, words(name), `: ${count(members.length)}`);
     button.addEventListener("click", () => {
       off.has(name) ? off.delete(name) : off.add(name);
       mark();
@@ -135,7 +135,7 @@ export function wordMaps({ asked, about, open, changed }) {
     for (const one of [main, other]) one.mark(isShown);
     [...$("senses").children].forEach((box, group) => (box.querySelector("button").ariaPressed = String(!off.has(map.groups[group]))));
     const rows = saved();
-    $("selected").textContent = selected.size ? `${count(rows.length)} of ${count(found.points.length)} points selected` : `${count(rows.length)} points`;
+    $("selected").textContent = selected.size ? `${count(rows.length)} of ${count(data.points.length)} points selected` : `${count(rows.length)} points`;
     $("unselect").hidden = !selected.size;
   }
 
@@ -143,24 +143,24 @@ export function wordMaps({ asked, about, open, changed }) {
   function saved() {
     const [map, view] = [large(), drawnAs(large())];
     const row = (point, i) => ({ ...point, x: view.x[i], y: view.y[i], group: map.groups[map.group[i]] });
-    return found.points.map(row).filter((one, i) => !off.has(one.group) && (!selected.size || selected.has(i)));
+    return data.points.map(row).filter((one, i) => !off.has(one.group) && (!selected.size || selected.has(i)));
   }
 
   for (const kind of ["tsv", "json", "py"]) {
     $(`save-${kind}`).addEventListener("click", () => {
       const map = large();
-      save(kind, saved(), { about: about(), s: map.s, gamma: map === found.maps[0] ? asked().gamma : 1 });
+      save(kind, saved(), { about: about(), s: map.s, gamma: map === data.maps[0] ? asked().gamma : 1 });
     });
   }
   $("keep").addEventListener("click", () => {
     const map = large();
-    if (found.kept.includes(map)) {
+    if (data.kept.includes(map)) {
       kept = kept.filter((s) => keptName(s) !== map.name);
-      found.kept = found.kept.filter((one) => one !== map);
+      data.kept = data.kept.filter((one) => one !== map);
       [largeName, besideName] = ["", besideName === map.name ? "" : besideName];
     } else if (!all().some(({ name }) => name === keptName(asked().s))) {
       kept = [...kept, asked().s];
-      found.kept = [...found.kept, { ...found.maps[0], name: keptName(asked().s) }];
+      data.kept = [...data.kept, { ...data.maps[0], name: keptName(asked().s) }];
     }
     changed();
     draw();
@@ -174,12 +174,12 @@ export function wordMaps({ asked, about, open, changed }) {
       besideName = $("beside").value;
       changed();
       if (id === "by") anew();
-      else if (found) draw();
+      else if (data) draw();
     });
   }
 
   function anew() {
-    whole = true;
+    layersWanted = true;
     return refresh();
   }
 
@@ -187,22 +187,22 @@ export function wordMaps({ asked, about, open, changed }) {
     refresh,
     anew,
     clear() {
-      found = null;
+      data = null;
       $("word").hidden = true;
     },
-    place: () => ({
+    address: () => ({
       layer: largeName, by: $("by").value, projection: $("projection").value, beside: besideName, kept: kept.map((s) => s.join(",")).join(";"),
     }),
     // As an address says; returns what draws it, once the word is chosen.
-    restore(said) {
-      const text = (name) => said.get(name) ?? "";
+    restore(parameters) {
+      const text = (name) => parameters.get(name) ?? "";
       const before = [$("by").value, String(kept)];
       [largeName, besideName] = [text("layer"), text("beside")];
       kept = text("kept").split(";").map(numbers).filter((s) => s.length === about().layers.length);
       $("by").value = about().fields.includes(text("by")) ? text("by") : "";
       $("projection").value = text("projection") === "umap" ? "umap" : "";
       const same = String([$("by").value, String(kept)]) === String(before);
-      return () => (same ? found && draw() : anew());
+      return () => (same ? data && draw() : anew());
     },
   };
 }

@@ -67,7 +67,7 @@ export function newest(work) {
 }
 
 // The place in the address stands behind the token: #TOKEN?q=bank&sentence=12&word=3&s=1,0,0. Nothing after # is sent anywhere.
-export const place = () => new URLSearchParams(location.hash.split("?").slice(1).join("?"));
+export const address = () => new URLSearchParams(location.hash.split("?").slice(1).join("?"));
 
 export function goTo(parameters, entry) {
   const known = Object.entries(parameters).filter(([, value]) => value !== "" && value !== null);

@@ -7,7 +7,7 @@ const MOST_HITS = 5, CELL = 6; // pixels of a token in a small heatmap
 
 // ``asked()``: {sentence: a number or an own sentence's key, s}; ``changed()`` when another second sentence is chosen.
 export function pairMaps({ asked, changed }) {
-  let [second, found, chosen] = [null, null, ""];
+  let [second, data, chosen] = [null, null, ""];
 
   const refresh = newest(async () => {
     const { sentence, s } = asked();
@@ -15,12 +15,12 @@ export function pairMaps({ asked, changed }) {
     const wanted = second;
     const answer = await ask("pair", { first: sentence, second: wanted, s });
     if (asked().sentence !== sentence || second !== wanted) return;
-    found = { ...answer, first: String(sentence).startsWith("own") ? "your sentence" : `#${sentence}`, second: `#${wanted}` };
+    data = { ...answer, first: String(sentence).startsWith("own") ? "your sentence" : `#${sentence}`, second: `#${wanted}` };
     draw();
     document.body.dataset.paired = `${sentence},${wanted},${s}`;
   });
 
-  const large = () => found.maps.find((map) => map.name === chosen) ?? found.maps[0];
+  const large = () => data.maps.find((map) => map.name === chosen) ?? data.maps[0];
 
   function draw() {
     $("pair-said").hidden = false;
@@ -29,7 +29,7 @@ export function pairMaps({ asked, changed }) {
   }
 
   function small(map) {
-    const [rows, columns] = found.tokens.map((tokens) => tokens.length);
+    const [rows, columns] = data.tokens.map((tokens) => tokens.length);
     const canvas = element("canvas", { width: columns * CELL, height: rows * CELL });
     canvas.ariaHidden = "true";
     const style = getComputedStyle(document.documentElement);
@@ -41,7 +41,7 @@ export function pairMaps({ asked, changed }) {
     }));
     const [value, i, j] = highest(map);
     const says = element("span", {}, element("b", {}, words(map.name)), element("br"), `highest ${decimal(value)}: `,
-      words(found.tokens[0][i]), " – ", words(found.tokens[1][j]));
+      words(data.tokens[0][i]), " – ", words(data.tokens[1][j]));
     const button = element("button", { type: "button", ariaPressed: String(map === large()) }, canvas, says);
     button.addEventListener("click", () => {
       chosen = map.name;
@@ -53,9 +53,9 @@ export function pairMaps({ asked, changed }) {
 
   // Rows are the words of the first sentence, columns those of the second.
   function table(map) {
-    const cut = (which) => (found.tokens[which].length < found.of[which] ? `, the first ${found.tokens[which].length} of ${found.of[which]} words` : "");
-    $("pair-note").textContent = `Cosines by ${visible(map.name)}: rows are the words of ${found.first}${cut(0)}, ` +
-      `columns those of ${found.second}${cut(1)}. A frame marks each row’s highest.`;
+    const cut = (which) => (data.tokens[which].length < data.of[which] ? `, the first ${data.tokens[which].length} of ${data.of[which]} words` : "");
+    $("pair-note").textContent = `Cosines by ${visible(map.name)}: rows are the words of ${data.first}${cut(0)}, ` +
+      `columns those of ${data.second}${cut(1)}. A frame marks each row’s highest.`;
     const head = element("tr", {}, element("td"), ...found.tokens[1].map((token) => element("th", { scope: "col" }, element("span", {}, words(token)))));
     const body = map.cosines.map((line, i) => {
       const best = line.indexOf(Math.max(...line));
@@ -64,7 +64,7 @@ export function pairMaps({ asked, changed }) {
         cell.style.backgroundColor = `color-mix(in srgb, var(${value < 0 ? "--s1" : "--s0"}) ${Math.round(50 * Math.abs(value))}%, var(--paper))`;
         return cell;
       });
-      return element("tr", {}, element("th", { scope: "row" }, words(found.tokens[0][i])), ...cells);
+      return element("tr", {}, element("th", { scope: "row" }, words(data.tokens[0][i])), ...cells);
     });
     return [element("thead", {}, head), element("tbody", {}, ...body)];
   }
@@ -98,7 +98,7 @@ export function pairMaps({ asked, changed }) {
     },
     restore(number) {
       if (number !== second) {
-        [second, found] = [number, null];
+        [second, data] = [number, null];
         $("pair-said").hidden = true;
       }
       return refresh();

@@ -75,9 +75,9 @@ export function plane(id, { open, selected, changed }) {
   }
 
   function walk(event, here) {
-    const there = event.key in ARROWS ? towards(at, here, ARROWS[event.key], shown) : all().at(event.key === "Home" ? 0 : -1);
-    if (event.shiftKey) select([here, there], true);
-    stand(here, there);
+    const to = event.key in ARROWS ? towards(at, here, ARROWS[event.key], shown) : all().at(event.key === "Home" ? 0 : -1);
+    if (event.shiftKey) select([here, to], true);
+    stand(here, to);
   }
 
   svg.addEventListener("keydown", (event) => {
@@ -110,22 +110,22 @@ export function plane(id, { open, selected, changed }) {
   svg.addEventListener("pointerover", (event) => tell(circles.indexOf(event.target)));
 
   // Points at their places in a map, in the colours of groups; the chosen one has the Tab key's stop.
-  function draw(found, map, groups, chosen, text) {
+  function draw(wanted, map, groups, chosen, text) {
     const focused = circles.indexOf(document.activeElement);
-    const mine = Math.max(0, found.findIndex((point) => String(point.row) === chosen));
+    const stop = Math.max(0, wanted.findIndex((point) => String(point.row) === chosen));
     note.textContent = text;
-    if (points !== found) look({ k: 1, x: 0, y: 0 });
-    [points, at] = [found, places(map, WIDTH, HEIGHT)];
+    if (points !== wanted) look({ k: 1, x: 0, y: 0 });
+    [points, at] = [wanted, positions(map, WIDTH, HEIGHT)];
     circles = points.map((point, i) => {
       const own = String(point.row) === chosen;
       const label = `${visible(`${point.before} ${point.word} ${point.after}`)}, ${visible(groups.names[groups.group[i]])}${own ? ", chosen" : ""}`;
-      const circle = drawn("circle", { r: points.length > 300 ? 4 : 6, class: `${colour(groups.group[i])}${own ? " chosen" : ""}`, tabindex: i === mine ? 0 : -1, role: "option", "aria-label": label });
+      const circle = drawn("circle", { r: points.length > 300 ? 4 : 6, class: `${colour(groups.group[i])}${own ? " chosen" : ""}`, tabindex: i === stop ? 0 : -1, role: "option", "aria-label": label });
       if (own) circle.setAttribute("aria-current", "true");
       return circle;
     });
     look(view);
     svg.replaceChildren(...circles);
-    if (focused >= 0) stand(mine, Math.min(focused, circles.length - 1));
+    if (focused >= 0) stand(stop, Math.min(focused, circles.length - 1));
   }
 
   // Which points are shown, and which are selected.
@@ -196,7 +196,7 @@ function within(path, [x, y]) {
 }
 
 // A map's points in a box of that size, from its top left.
-export function places(map, width, height) {
+export function positions(map, width, height) {
   const range = (values) => {
     const low = values.reduce((a, b) => Math.min(a, b));
     return [low, values.reduce((a, b) => Math.max(a, b)) - low || 1];
