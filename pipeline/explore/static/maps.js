@@ -38,6 +38,7 @@ export function wordMaps({ asked, about, open, changed }) {
     drawnWord = word;
     if (layers) data = { ...answer, points: data?.word === word ? data.points : answer.points, kept: others }; // the view stays
     else data.maps[0] = { ...answer.maps[0], before: data.maps[0].umap ?? data.maps[0].before };
+    data.s = s;
     draw();
     document.body.dataset.mapped = s.join(",");
   });
@@ -158,9 +159,9 @@ export function wordMaps({ asked, about, open, changed }) {
       kept = kept.filter((s) => keptName(s) !== map.name);
       data.kept = data.kept.filter((one) => one !== map);
       [largeName, besideName] = ["", besideName === map.name ? "" : besideName];
-    } else if (!all().some(({ name }) => name === keptName(asked().s))) {
-      kept = [...kept, asked().s];
-      data.kept = [...data.kept, { ...data.maps[0], name: keptName(asked().s) }];
+    } else if (!all().some(({ name }) => name === keptName(data.s))) {
+      kept = [...kept, data.s];
+      data.kept = [...data.kept, { ...data.maps[0], name: keptName(data.s) }];
     }
     changed();
     draw();

@@ -24,7 +24,7 @@ export function pairMaps({ asked, changed }) {
 
   function draw() {
     $("pair-said").hidden = false;
-    $("heats").replaceChildren(...found.maps.map(small));
+    $("heats").replaceChildren(...data.maps.map(small));
     $("heat").replaceChildren(...table(large()));
   }
 
@@ -56,7 +56,7 @@ export function pairMaps({ asked, changed }) {
     const cut = (which) => (data.tokens[which].length < data.of[which] ? `, the first ${data.tokens[which].length} of ${data.of[which]} words` : "");
     $("pair-note").textContent = `Cosines by ${visible(map.name)}: rows are the words of ${data.first}${cut(0)}, ` +
       `columns those of ${data.second}${cut(1)}. A frame marks each row’s highest.`;
-    const head = element("tr", {}, element("td"), ...found.tokens[1].map((token) => element("th", { scope: "col" }, element("span", {}, words(token)))));
+    const head = element("tr", {}, element("td"), ...data.tokens[1].map((token) => element("th", { scope: "col" }, element("span", {}, words(token)))));
     const body = map.cosines.map((line, i) => {
       const best = line.indexOf(Math.max(...line));
       const cells = line.map((value, j) => {
