@@ -8,6 +8,7 @@ finds "clusters" in any cloud.
 from dataclasses import dataclass
 from typing import Any
 
+import faiss
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +16,7 @@ from elmo_store.figures.vectors import Float, unit
 
 MOST_CLUSTERS = 5
 CUT_AXES = 10  # principal axes that k-means looks at
-ROUNDS, STARTS = 20, 2
+ROUNDS, STARTS = 20, 2  # of k-means
 CLOUDS = 3  # that the silhouette is compared with …
 MARGIN = 1.15  # … and by how much it must be better
 LEAST_SHARE, LEAST_MEMBERS = 0.02, 3  # of a cluster: a few outliers are none
@@ -111,10 +112,10 @@ def _plane(x: Float) -> Float:
 
 def _clusters(x: Float) -> tuple[Int, float | None]:
     random = np.random.default_rng(0)
-    found = _best_cut(x, random)
+    found = _best_cut(x)
     if found is not None:
         spread = np.sqrt((x * x).mean(axis=0))
-        clouds = [_best_cut(random.standard_normal(x.shape, np.float32) * spread, random) for _ in range(CLOUDS)]
+        clouds = [_best_cut(random.standard_normal(x.shape, np.float32) * spread) for _ in range(CLOUDS)]
         chance = max((cloud[1] for cloud in clouds if cloud is not None), default=0.0)
         if found[1] > MARGIN * chance:
             order = np.argsort(-np.bincount(found[0]), kind="stable")
@@ -122,31 +123,23 @@ def _clusters(x: Float) -> tuple[Int, float | None]:
     return np.zeros(len(x), np.int64), None
 
 
-def _best_cut(x: Float, random: np.random.Generator) -> tuple[Int, float] | None:
+def _best_cut(x: Float) -> tuple[Int, float] | None:
     """The cut into 2 … MOST_CLUSTERS with the best silhouette; None if none has clusters of enough members."""
-    cuts = [_cut(x[:, :CUT_AXES], k, random) for k in range(2, MOST_CLUSTERS + 1) for _ in range(STARTS) if k < len(x)]
     least = max(LEAST_MEMBERS, LEAST_SHARE * len(x))
-    worth = [(silhouette(x, cut), i) for i, cut in enumerate(cuts) if np.unique(cut, return_counts=True)[1].min() >= least]
-    worth = [(value, i) for value, i in worth if len(np.unique(cuts[i])) > 1]
+    cuts = [_cut(x[:, :CUT_AXES], k) for k in range(2, min(MOST_CLUSTERS, len(x) - 1) + 1)]
+    sizes = [np.unique(cut, return_counts=True)[1] for cut in cuts]
+    worth = [(silhouette(x, cut), i) for i, cut in enumerate(cuts) if len(sizes[i]) > 1 and sizes[i].min() >= least]
     if not worth:
         return None
     value, i = max(worth)
     return np.unique(cuts[i], return_inverse=True)[1], value
 
 
-def _cut(x: Float, k: int, random: np.random.Generator) -> Int:
-    """k-means, begun at rows that are far from one another with high probability (k-means++)."""
-    centres = x[random.integers(len(x))][None]
-    for _ in range(k - 1):
-        far = ((x[:, None] - centres) ** 2).sum(axis=2).min(axis=1).astype(np.float64)
-        centres = np.concatenate([centres, x[random.choice(len(x), p=far / far.sum() if far.sum() else None)][None]])
-    group = np.zeros(len(x), np.int64)
-    for _ in range(ROUNDS):
-        new = np.argmin((centres * centres).sum(axis=1) - 2 * x @ centres.T, axis=1)
-        if (new == group).all():
-            break
-        group = new
-        member = (group[:, None] == np.arange(k)).astype(np.float32)
-        counts = member.sum(axis=0)[:, None]
-        centres = np.where(counts > 0, member.T @ x / np.maximum(counts, 1), centres)
+def _cut(x: Float, k: int) -> Int:
+    """k-means: the cluster of each row."""
+    kmeans = faiss.Kmeans(
+        x.shape[1], k, niter=ROUNDS, nredo=STARTS, seed=0, min_points_per_centroid=1, max_points_per_centroid=len(x)
+    )
+    kmeans.train(np.ascontiguousarray(x))
+    group: Int = kmeans.assign(np.ascontiguousarray(x))[1]
     return group
