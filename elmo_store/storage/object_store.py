@@ -271,6 +271,11 @@ class ObjectStoreFileSystem(AbstractFileSystem):
         if paths:
             self._call(lambda client, _: obstore.delete(client, [name.partition("/")[2] for name in paths]), paths[0])
 
+    def modified(self, path: str) -> datetime:
+        """When an object was put, which DuckDB asks as it opens one."""
+        changed: datetime = self.info(path)["LastModified"]
+        return changed
+
     def _open(self, path: str, mode: str = "rb", **options: Any) -> "ObjectFile":
         if mode != "rb":
             raise UnsupportedOperation(f"{path}: objects are put whole")
