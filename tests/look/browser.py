@@ -38,6 +38,12 @@ def chromium(folder: Path, *, dark: bool = False) -> Iterator[Any]:
         made.quit()
 
 
+def resize(driver: Any, width: int, height: int, *, mobile: bool = False) -> None:
+    """The page's own size, which a window's is not."""
+    size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
 def console(driver: Any) -> list[str]:
     """What the page said on its console since the last look."""
     return [entry["message"] for entry in driver.get_log("browser")]

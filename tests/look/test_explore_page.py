@@ -480,15 +480,29 @@ def test_what_was_found_is_marked(page: Any, running: Running) -> None:
 @pytest.mark.slow
 def test_the_answer_stands_above_the_fold(running: Running, tmp_path: Path) -> None:
     with browser.chromium(tmp_path) as driver:
-        driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride", {"width": 1280, "height": 720, "deviceScaleFactor": 1, "mobile": False}
-        )
+        browser.resize(driver, 1280, 720)
         opened(driver, f"{running.url}/#{running.token}?q=money&sentence=5&word=8")
         until(driver, "document.querySelectorAll('#lists li').length === 32")
         bottoms = "[...document.querySelectorAll('#lists li:nth-child(3)')].map(li => li.getBoundingClientRect().bottom)"
         assert max(driver.execute_script(f"return {bottoms}")) < 720
         assert driver.execute_script("return scrollY") == 0
         browser.keep(driver, "explore-1280")
+
+
+@pytest.mark.slow
+def test_on_a_phone_what_is_opened_and_the_answer_come_into_view(running: Running, tmp_path: Path) -> None:
+    with browser.chromium(tmp_path) as driver:
+        browser.resize(driver, 390, 844, mobile=True)
+        opened(driver, f"{running.url}/#{running.token}?q=money")
+        until(driver, "document.querySelector('#tokens button')")
+        assert driver.execute_script("return scrollY") == 0
+        keys(driver, "#hits li:nth-child(2) button", ENTER)
+        box = "document.querySelector('{}').getBoundingClientRect()"
+        until(driver, f"scrollY > 0 && {box.format('#sentence')}.bottom <= 844")
+        keys(driver, "#tokens button", ENTER)
+        until(driver, f"document.querySelector('#lists li') && {box.format('#lists li')}.bottom < 844")
+        assert driver.execute_script("return document.documentElement.scrollWidth") == 390
+        browser.keep(driver, "explore-phone")
 
 
 @pytest.mark.slow

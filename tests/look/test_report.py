@@ -154,9 +154,8 @@ def test_what_is_next_to_nothing_has_no_sign(hostile_store: Path) -> None:
 def test_on_a_phone_no_chart_is_cut(report: str, tmp_path: Path) -> None:
     place = tmp_path / "report.html"
     place.write_text(report, encoding="utf-8")
-    phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
     with browser.chromium(tmp_path) as driver:
-        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+        browser.resize(driver, 390, 844, mobile=True)
         driver.get(place.as_uri())
         charts = """[...document.querySelectorAll('figure svg')].filter(s => s.getClientRects().length)
             .map(s => [s, s.getBoundingClientRect()])"""

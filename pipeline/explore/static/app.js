@@ -103,10 +103,10 @@ function show(answer, key, at, entry) {
   pair.refresh();
   const shown = buttons[at] ?? buttons.find((button) => button.className === "hit");
   if (shown) $("tokens").scrollTop = shown.offsetTop - $("tokens").offsetTop - 8;
+  if (entry || at !== null) $("sentence").scrollIntoView({ block: "nearest" });
   if (at === null || !buttons[at]) return remember(entry);
   buttons[at].focus({ preventScroll: true });
   choose(at, entry);
-  $("sentence").scrollIntoView({ block: "nearest" });
 }
 
 // The norm of a word in each layer, as bars beneath it.
@@ -145,6 +145,7 @@ const neighbours = newest(async () => {
     `${Math.round(performance.now() - began)} ms`;
   $("near").hidden = false;
   $("mixer").hidden = kind !== "states";
+  if (layers && $("near").getBoundingClientRect().top > innerHeight / 2) $("sentence").scrollIntoView(); // on a phone
 });
 
 // All lists and maps of the chosen word; a sample that is still being read asks again when it is there.

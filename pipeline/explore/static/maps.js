@@ -121,7 +121,7 @@ export function wordMaps({ asked, about, open, changed }) {
     const members = data.points.filter((_, i) => map.group[i] === group);
     const dot = drawn("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, drawn("circle", { cx: 8, cy: 8, r: 5, class: colour(group) }));
     const list = element("ol", {}, ...members.slice(0, 5).map((point) => element("li", {}, occurrence(point, "", open))));
-    const button = element("button", { type: "button", ariaPressed: "true" }, dot, words(name), `: ${count(members.length)}`);
+    const button = element("button", { type: "button", ariaPressed: "true" }, dot, element("span", {}, words(name), `: ${count(members.length)}`));
     button.addEventListener("click", () => {
       off.has(name) ? off.delete(name) : off.add(name);
       mark();

@@ -195,14 +195,14 @@ function within(path, [x, y]) {
   }, false);
 }
 
-// A map's points in a box of that size, from its top left.
+// A map's points in a box of that size, from its top left; points that are one stand in the middle.
 export function positions(map, width, height) {
-  const range = (values) => {
-    const low = values.reduce((a, b) => Math.min(a, b));
-    return [low, values.reduce((a, b) => Math.max(a, b)) - low || 1];
+  const shares = (values) => {
+    const [low, high] = [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
+    return values.map((value) => (high > low ? (value - low) / (high - low) : 0.5));
   };
-  const [[left, across], [low, up]] = [range(map.x), range(map.y)];
-  return map.x.map((x, i) => [(width * (x - left)) / across, height - (height * (map.y[i] - low)) / up]);
+  const up = shares(map.y);
+  return shares(map.x).map((share, i) => [width * share, height * (1 - up[i])]);
 }
 
 // The nearest point in a direction, what lies aside of it counting twice; the same point if none lies there.
