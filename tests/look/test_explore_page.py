@@ -492,15 +492,15 @@ def test_the_answer_stands_above_the_fold(running: Running, tmp_path: Path) -> N
 @pytest.mark.slow
 def test_on_a_phone_what_is_opened_and_the_answer_come_into_view(running: Running, tmp_path: Path) -> None:
     with browser.chromium(tmp_path) as driver:
-        browser.resize(driver, 390, 844, mobile=True)
+        browser.resize(driver, 390, 700, mobile=True)
         opened(driver, f"{running.url}/#{running.token}?q=money")
         until(driver, "document.querySelector('#tokens button')")
         assert driver.execute_script("return scrollY") == 0
         keys(driver, "#hits li:nth-child(2) button", ENTER)
         box = "document.querySelector('{}').getBoundingClientRect()"
-        until(driver, f"scrollY > 0 && {box.format('#sentence')}.bottom <= 844")
+        until(driver, f"scrollY > 0 && {box.format('#sentence')}.bottom <= 700")
         keys(driver, "#tokens button", ENTER)
-        until(driver, f"document.querySelector('#lists li') && {box.format('#lists li')}.bottom < 844")
+        until(driver, f"document.querySelector('#lists li') && {box.format('#lists li')}.bottom < 700")
         assert driver.execute_script("return document.documentElement.scrollWidth") == 390
         browser.keep(driver, "explore-phone")
 

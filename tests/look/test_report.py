@@ -12,6 +12,8 @@ import pytest
 import elmo_store
 from elmo_store.figures import gather
 from elmo_store.figures import plots as plot
+from elmo_store.figures.groups import FieldGroups
+from elmo_store.format.fields import SENTENCE, KeptField
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
 from pipeline.report.page import page, shown
@@ -151,9 +153,12 @@ def test_what_is_next_to_nothing_has_no_sign(hostile_store: Path) -> None:
 
 
 @pytest.mark.slow
-def test_on_a_phone_no_chart_is_cut(report: str, tmp_path: Path) -> None:
+def test_on_a_phone_no_chart_is_cut(hostile_store: Path, tmp_path: Path) -> None:
+    genre = KeptField("genre", "genre", "string", SENTENCE)
+    values = (("government-publications", 817, 19_497), ("wikipedia", 216_000, 6_589_000))
+    figures = gather.gather(elmo_store.open(hostile_store))
     place = tmp_path / "report.html"
-    place.write_text(report, encoding="utf-8")
+    place.write_text(page(dataclasses.replace(figures, groups=(FieldGroups(genre, values, 2, 3949),))), encoding="utf-8")
     with browser.chromium(tmp_path) as driver:
         browser.resize(driver, 390, 844, mobile=True)
         driver.get(place.as_uri())
@@ -165,6 +170,10 @@ def test_on_a_phone_no_chart_is_cut(report: str, tmp_path: Path) -> None:
             return !t.closest('defs') && (beside || at.bottom > r.bottom + 1 || at.top < r.top - 1)
         })).map(t => t.textContent || t.parentNode.id)"""
         assert driver.execute_script(f"return {charts}{cut}") == []
+        wider = "t => t.getBoundingClientRect().right > t.parentElement.getBoundingClientRect().right"
+        wide = f"[...document.querySelectorAll('section > table')].filter({wider}).map(t => t.innerText)"
+        assert driver.execute_script(f"return {wide}") == []
+        driver.execute_script("document.querySelectorAll('details').forEach((one) => (one.open = true))")
         assert driver.execute_script("return document.documentElement.scrollWidth") == 390
         browser.keep(driver, "report-phone")
 
