@@ -10,7 +10,6 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import fsspec
@@ -20,9 +19,9 @@ ACCOUNT = "devstoreaccount1"
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 
-@pytest.fixture
-def azure(tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """Options of adlfs for a server with a container ``elmo``."""
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Options of adlfs for a server, one a session, with a container ``elmo``."""
     program = os.environ.get("AZURITE_BLOB") or shutil.which("azurite-blob")
     if program is None:
         pytest.skip("no azurite-blob in PATH: npm install azurite")
@@ -31,7 +30,8 @@ def azure(tmp_path: Path) -> Iterator[dict[str, Any]]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     # --skipApiVersionCheck: its releases follow those of the client after a while.
-    command = [program, "--silent", "--skipApiVersionCheck", "--disableTelemetry", "--location", str(tmp_path / "azure")]
+    folder = str(tmp_path_factory.mktemp("azure"))
+    command = [program, "--silent", "--skipApiVersionCheck", "--disableTelemetry", "--location", folder]
     command += ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
         try:
@@ -46,4 +46,4 @@ def azure(tmp_path: Path) -> Iterator[dict[str, Any]]:
             fsspec.filesystem("abfs", **options).mkdir("elmo")
             yield options
         finally:
-            server.terminate()
+            server.kill()  # asked to terminate, it waits for the clients' idle connections

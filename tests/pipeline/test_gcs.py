@@ -20,19 +20,20 @@ from transforms.runtime.job_root import JobRoot
 from transforms.stages import embed as embed_stage
 
 Command = Callable[..., int]
+pytestmark = pytest.mark.slow
 
 
 def test_a_job_from_and_to_gs_is_the_same_as_on_disk(
     embed: Command, corpus: Path, gcs: dict[str, object], tmp_path: Path, tiny_model: Path
 ) -> None:
-    check_a_job_from_and_to("gs://elmo", gcs, embed, corpus, tmp_path / "local", tiny_model)
+    check_a_job_from_and_to(f"gs://elmo/{tmp_path.name}", gcs, embed, corpus, tmp_path / "local", tiny_model)
 
 
 def test_a_second_run_is_refused_on_gs_and_an_old_workers_late_put_is_not_taken(
     embed: Command, gcs: dict[str, object], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.0)
-    root = Root("gs://elmo/store", gcs)
+    root = Root(f"gs://elmo/{tmp_path.name}/store", gcs)
     options = ["--storage-options", json.dumps(gcs)]
     acquire(root, Lease("theirs", "them@there", Process("another machine", 1, "1"), time.time(), 900.0, False))
     old = JobRoot(root, "theirs")
@@ -53,7 +54,7 @@ def test_a_put_over_anothers_between_its_fence_and_its_marker_is_found_on_gs(
     embed: Command, gcs: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An old worker looked before the lease changed hands, and its object of the same size comes after the new one's."""
-    root = Root("gs://elmo/store", gcs)
+    root = Root(f"gs://elmo/{tmp_path.name}/store", gcs)
     sound = embed_stage.write_shard
 
     def then_a_late_put(to: Root, manifest: Any, text: Any, states: Any, plan: str, stats: Any) -> Any:

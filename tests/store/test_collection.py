@@ -20,6 +20,7 @@ from elmo_store import collecting, errors
 from elmo_store.format import layout
 from elmo_store.storage.root import Root
 from elmo_store.torch import SentenceDataset, collate
+from tests.buckets import CLIENTS, bucket_root
 from tests.store import support
 
 SIZES = ((3, 7, 0, 21, 1, 0, 12, 5), (4, 0, 9), (0, 0, 2), (30, 1, 1, 0, 6))
@@ -170,19 +171,23 @@ def test_collections_in_memory_and_in_eight_bits(form: str, dtype: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_collection_on_s3_grows_forgets_and_is_compacted(s3_url: str, stores: list[elmo_store.Store]) -> None:
-    root = Root(f"{s3_url}/collections/{os.urandom(8).hex()}")
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_collection_in_a_bucket_grows_forgets_and_is_compacted(
+    client: str, request: pytest.FixtureRequest, stores: list[elmo_store.Store]
+) -> None:
+    root = bucket_root(request, client)
+    options = root.storage_options
     for store in stores:
-        collecting.collect(str(root), [store])
-    whole = elmo_store.open(str(root))
+        collecting.collect(str(root), [store], storage_options=options)
+    whole = elmo_store.open(str(root), storage_options=options)
     check_same(whole, elmo_store.concat(stores))
     gone, kept = whole.sentence(1).id, [sentence.id for sentence in whole.sentences()]
     collecting.remove(root, [gone])
-    left = elmo_store.open(str(root))
+    left = elmo_store.open(str(root), storage_options=options)
     assert [sentence.id for sentence in left.sentences()] == [name for name in kept if name != gone]
     rows = left.read()
     collecting.compact(root)
-    compacted = elmo_store.open(str(root))
+    compacted = elmo_store.open(str(root), storage_options=options)
     np.testing.assert_array_equal(compacted.read(), rows)
     assert compacted.verify(deep=True).faults == ()
 
