@@ -10,8 +10,8 @@ long the thread that feeds a GPU would have stood still.
 
 Where other programs run, `chrt -r 1` before the command (root) keeps these out.
 
---storage memory is a folder in /dev/shm, s3 a server on loopback: moto's, or versitygw (PATH or VERSITYGW), which is fast enough.
-ELMO_STORE_OBSTORE=0 takes s3fs. Options that are not its own go to ``elmo-store embed``.
+--storage memory is a folder in /dev/shm, process fsspec's memory://, s3 a server on loopback: moto's, or versitygw (PATH or
+VERSITYGW), which is fast enough. ELMO_STORE_OBSTORE=0 takes s3fs. Options that are not its own go to ``elmo-store embed``.
 """
 
 import argparse
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,7 +47,7 @@ from model.characters import char_ids
 from model.engine import embedder
 from model.engine.device import Device
 from model.engine.planning.host import Host
-from model.engine.states import States, Wanted
+from model.engine.states import States, Wanted, quantised
 from model.files.registry import random_weights
 from pipeline.jobs import embed_job
 from pipeline.main import main as elmo_store
@@ -56,7 +57,7 @@ from transforms.stages import embed, finish, number, plan, shards, tokenise
 MODEL = SHAPES["wide"]
 ROW_BYTES = 5 * MODEL.projection_dim * 2
 OUR_PACKAGES = ("elmo_store", "model", "pipeline", "transforms")
-PROBE_SECONDS, LONG_SECONDS = 100e-6, 1e-3
+PROBE_SECONDS, LONG_SECONDS, ALONE_SECONDS = 100e-6, 1e-3, 4.0
 
 
 class BufferDevice(Device):
@@ -65,10 +66,14 @@ class BufferDevice(Device):
     device, hardware, cell = torch.device("cpu"), "none, a buffer", "none"
     directions, limits, word_capacity = (), LIMITS, 1 << 18
 
-    def __init__(self, rate: float, call_rows: int) -> None:
+    def __init__(self, rate: float, call_rows: int, int8: bool) -> None:
         self._rate = rate
         numbers = torch.randn(5, call_rows // 16 + 1, MODEL.projection_dim, generator=torch.Generator().manual_seed(0))
-        self._states = numbers.to(torch.float16).repeat(1, 16, 1)
+        self._values = numbers.to(torch.float16).repeat(1, 16, 1)
+        self._scale: Tensor | None = None
+        if int8:
+            values, scale = zip(*map(quantised, numbers), strict=True)
+            self._values, self._scale = torch.stack(values).repeat(1, 16, 1), torch.stack(scale, dim=1).repeat(16, 1)
         self._free = 0.0  # when the calls so far are computed
 
     def vectors(self, words: Sequence[str]) -> Tensor:
@@ -78,7 +83,7 @@ class BufferDevice(Device):
     def result(self, wanted: Wanted, rows: int, width: int) -> States:
         if self._rate:
             self._free = max(self._free, time.perf_counter()) + rows / self._rate
-        return States(wanted, self._states, None).rows(0, rows)
+        return States(wanted, self._values, self._scale).rows(0, rows)
 
     def run(self, jobs: Sequence[Callable[[], None]]) -> None:
         pass
@@ -221,7 +226,8 @@ def run_job(args: argparse.Namespace, device: Device, text: Path, model: Path, o
 
 def measure(args: argparse.Namespace, text: Path, model: Path, output: str) -> None:
     """One job, its table and its waits."""
-    write, probe, device = embed.write, Probe(), BufferDevice(args.rate, max(args.call_rows, args.shard_rows))
+    write, probe = embed.write, Probe()
+    device = BufferDevice(args.rate, max(args.call_rows, args.shard_rows), "int8" in args.options)
     writes = itertools.count()
 
     def probed_write(*given: Any) -> Any:
@@ -232,6 +238,7 @@ def measure(args: argparse.Namespace, text: Path, model: Path, output: str) -> N
         finally:
             probe.needed_until = time.perf_counter()
 
+    alone()
     touch(output, args.tokens)
     with mock.patch.object(embed, "write", probed_write), timed_steps() as spent:
         began, busy = time.perf_counter(), time.process_time()
@@ -253,6 +260,16 @@ def measure(args: argparse.Namespace, text: Path, model: Path, output: str) -> N
     print(probe.summary())
 
 
+def alone() -> None:
+    """What the same thread waits for where nothing else runs in this process: so long are the machine's own pauses."""
+    probe = Probe()
+    probe.begin()
+    time.sleep(ALONE_SECONDS)
+    probe.needed_until = time.perf_counter()
+    probe.end()
+    print(f"without a job, {probe.summary()}")
+
+
 def touch(output: str, tokens: int) -> None:
     """Fill as much memory as the store will take once, and free it: a virtual machine gets its own when it is first touched."""
     if output.startswith("/dev/shm/"):
@@ -261,11 +278,16 @@ def touch(output: str, tokens: int) -> None:
             for _ in range(tokens // 16_384 + 1):
                 file.write(bytes(16_384 * ROW_BYTES))
         path.unlink()
+    elif output.startswith("memory://"):
+        np.ones(tokens * ROW_BYTES, np.uint8)
 
 
 @contextmanager
 def storage(name: str) -> Iterator[str]:
     """The URL of a folder that is empty, in memory where that is up to us."""
+    if name == "process":
+        yield "memory://host"
+        return
     with tempfile.TemporaryDirectory(dir="/dev/shm" if name in ("memory", "s3") else name) as folder:
         if name != "s3":
             yield folder
@@ -280,7 +302,7 @@ def main() -> None:
     add = parser.add_argument
     add("--tokens", type=int, default=600_000, help="of held-out text (default: 600000; each takes 5 KB of the storage)")
     add("--rate", type=float, default=0.0, help="tokens/s of the engine (default: at once)")
-    add("--storage", default="memory", help="memory, s3, or a folder (default: memory)")
+    add("--storage", default="memory", help="memory, process, s3, or a folder (default: memory)")
     add("--writers", type=int, default=8, help="threads (default: 8, as for a GPU)")
     add("--call-rows", type=int, default=131_072, help="of one call of the engine (default: 131072)")
     add("--shard-rows", type=int, default=16_384, help="of a shard (default: 16384)")

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import zarr
     from zarr.abc.codec import BytesBytesCodec
 
+TOKENS_AT_ONCE = 2048
 Int64 = npt.NDArray[np.int64]
 ATTRIBUTES = {"format": "elmo-store", "format_version": layout.FORMAT_VERSION}
 
@@ -133,7 +134,9 @@ def encode_tokens(manifest: Manifest, shard: int, tokens: Sequence[str]) -> tupl
     """
     rows = np.full(manifest.shard_rows, "", dtype=object)
     rows[: len(tokens)] = tokens
-    data = VLenUTF8().encode(rows)
+    # Some at a time, as the codec keeps the interpreter's lock: their number in 4 bytes, then each with its own length.
+    some = (VLenUTF8().encode(rows[first : first + TOKENS_AT_ONCE]) for first in range(0, len(rows), TOKENS_AT_ONCE))
+    data = len(rows).to_bytes(4, "little") + b"".join(memoryview(part)[4:] for part in some)
     stored = bytes(Zstd(level=1).encode(data))
     if len(data) > most_token_bytes(len(stored)):
         raise StoreError(f"the tokens of shard {shard} have {len(data):,} bytes, more than readers take: are they words?")

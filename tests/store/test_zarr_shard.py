@@ -1,6 +1,7 @@
 """Shard objects against zarr: it reads what we write, and writes as much as we do."""
 
 from typing import Any
+from unittest import mock
 
 import google_crc32c
 import numpy as np
@@ -12,6 +13,7 @@ from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.core.buffer.cpu import Buffer
 from zarr.storage import MemoryStore
 
+from elmo_store.forms import zarr_form
 from elmo_store.forms.zarr_form import encode_sentence_chunk, encode_tokens
 from elmo_store.forms.zarr_shard import crc32c, encode
 from elmo_store.storage.data import joined, pieces_of, size_of
@@ -132,7 +134,8 @@ def test_chunks_of_tokens_are_the_bytes_that_zarr_writes(tokens: list[str], rest
         fill_value="", config={"write_empty_chunks": True},
     )  # fmt: skip
     array[: len(tokens)] = np.array(tokens, dtype=object)
-    path, found = encode_tokens(make_manifest(shard_rows=shard_rows), 7, tokens)
+    with mock.patch.object(zarr_form, "TOKENS_AT_ONCE", 4):
+        path, found = encode_tokens(make_manifest(shard_rows=shard_rows), 7, tokens)
     assert path == "states.zarr/token/c/7"
     assert found == theirs["c/0"].to_bytes()
 
