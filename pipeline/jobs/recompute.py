@@ -61,9 +61,9 @@ def recompute(store: Store, n_sentences: int, *, model: str | None = None, seed:
     weights = _weights(store, model)
     start = StartState.from_bytes(store.held()[0].store.root.get(START_STATE))
     precision = manifest.precision if manifest.precision in TOLERANCE else "float32"
-    cell = str(store.held()[0].store.manifest.job.get("cell") or "auto")
+    cell = "torch" if store.held()[0].store.manifest.job.get("cell") == "torch" else "auto"  # the C one is not everywhere
     here = "float32" if precision == "int8" and int8_problem() is not None else precision  # not every CPU multiplies so
-    settings = EngineSettings(precision=cast(Any, here), device="cpu", cell=cast(Any, cell if cell in ("c", "torch") else "auto"))
+    settings = EngineSettings(precision=cast(Any, here), device="cpu", cell=cast(Any, cell))
     chosen = _sample(store, n_sentences, seed)
     batch = store.read_sentences(chosen, raw=store.is_int8)
     requests = [SentenceRows(sentence.tokens, 0, sentence.n_rows) for sentence in batch.sentences]

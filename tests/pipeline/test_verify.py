@@ -51,6 +51,14 @@ def test_a_store_computed_in_8_bits_is_computed_so_again(
     assert elsewhere["same_bytes"] < elsewhere["sentences"]
 
 
+def test_vectors_are_computed_again_where_the_compiled_cell_is_not(
+    made: Made, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("model.engine.cell.kernel_module", lambda *_: "it is not installed")
+    assert main(["verify", str(made.zarr), "--recompute", "20", "--model", str(tiny_model)]) == Exit.COMPLETE
+    assert "recomputed: " in capsys.readouterr().out
+
+
 def test_a_damaged_store(embed: Command, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert embed(tmp_path / "store") == Exit.COMPLETE
     root = Root(tmp_path / "store")
