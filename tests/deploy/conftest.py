@@ -16,8 +16,8 @@ import pytest
 
 from benchmarks.chaos.storage import NOTHING_PASSES, faulty_way
 from deploy.cluster.artefacts import missing_tools
-from deploy.cluster.engine import cluster_of
-from deploy.cluster.processes import worker_environment
+from deploy.cluster.engine import Cluster, cluster_of, pool_options
+from deploy.cluster.processes import Service, free_port, service, worker_environment
 from deploy.flink.cluster import FlinkCluster
 from elmo_store.format.markers import marked_shards
 from elmo_store.storage.root import Root
@@ -26,6 +26,7 @@ from model.options import BiLMOptions
 from pipeline.cli.exit_codes import Exit
 from tests.pipeline.conftest import TINY
 from tests.pipeline.support import digests, heed_signals, remote_digests
+from transforms.runtime.work import PROGRESS
 
 Arguments = Callable[..., list[str]]
 N_TASK_MANAGERS = 2
@@ -91,22 +92,29 @@ def ran(arguments: Sequence[str], timeout: float = 240) -> "subprocess.Completed
     return subprocess.CompletedProcess(list(arguments), process.returncode, out, err)
 
 
-@pytest.fixture(scope="session")
-def local_bytes(embed_arguments: Arguments, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """SHA-256 of everything that the local run writes, by path."""
-    return bytes_of(embed_arguments, tmp_path_factory.mktemp("local") / "store")
-
-
-def bytes_of(arguments: Arguments, output: Path) -> dict[str, str]:
+def made_here(arguments: Arguments, output: Path) -> Path:
+    """``output``, the store of a job, by the local run."""
     done = ran(arguments(output))
     assert done.returncode == Exit.COMPLETE, done.stderr
-    return digests(output)
+    return output
+
+
+@pytest.fixture(scope="session")
+def local_store(embed_arguments: Arguments, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The short job's store."""
+    return made_here(embed_arguments, tmp_path_factory.mktemp("local") / "store")
+
+
+@pytest.fixture(scope="session")
+def local_bytes(local_store: Path) -> dict[str, str]:
+    """SHA-256 of everything that the local run writes, by path."""
+    return digests(local_store)
 
 
 @pytest.fixture(scope="session")
 def long_bytes(long_arguments: Arguments, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """`local_bytes` of the long job."""
-    return bytes_of(long_arguments, tmp_path_factory.mktemp("local") / "long")
+    return digests(made_here(long_arguments, tmp_path_factory.mktemp("local") / "long"))
 
 
 @pytest.fixture(scope="session")
@@ -168,6 +176,39 @@ def check_outages(command: Sequence[str], root: Root, is_left: Callable[[], bool
     assert process.returncode == Exit.COMPLETE, err
     assert "Traceback" not in err
     assert remote_digests(root) == local_bytes
+
+
+def workers(parent: Service) -> list[tuple[psutil.Process, psutil.Process]]:
+    """(what watches it, worker) of what starts them: a TaskManager, a pool."""
+    watchers = psutil.Process(parent.process.pid).children()
+    return [(watcher, worker) for watcher in watchers for worker in watcher.children()]
+
+
+def wait_for_calls(store: Path, n: int, process: "subprocess.Popen[str]") -> None:
+    """Return when so many processes, one after the other or at once, have said how far their calls of the engine are."""
+    told = store / PROGRESS
+    wait_until(f"{n} processes that compute", lambda: len(list(told.glob("shards-*"))) >= n or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
+
+
+def check_a_pools_worker_dies(kind: type[Cluster], arguments: Arguments, local_bytes: Mapping[str, str], folder: Path) -> None:
+    """A job whose workers a pool starts, one of which is killed in the middle of a call: it costs a retry, and is told of."""
+    if (problem := missing_tools()) is not None:
+        pytest.skip(f"{kind.engine} can't be started: {problem}")
+    store, port = folder / "store", free_port()
+    with cluster_of(kind, folder / "cluster", 1) as cluster:
+        options = cluster.beam_options()
+        pool = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
+        with service("pool", [*pool, f"--container_executable={cluster.folder / 'elmo-store-worker'}"]) as running:
+            running.wait_for_port(port)
+            process = started(arguments(store, *options, *pool_options(f"localhost:{port}")))
+            wait_for_calls(store, 1, process)
+            ((_, worker),) = workers(running)
+            worker.kill()
+            _, err = process.communicate(timeout=300)
+    assert process.returncode == Exit.COMPLETE, err
+    assert digests(store) == local_bytes
+    assert f"process {worker.pid}) was killed by SIGKILL" in err
 
 
 def markers(store: Path) -> int:

@@ -1,4 +1,4 @@
-"""Workers that are lost, for a test's cluster: the first is killed as it loads PyTorch, the next finds its GPU lost at once."""
+"""Workers that are lost, for a test's cluster: one is killed as it loads its model, one finds its GPU lost at its first call."""
 
 import importlib
 import os
@@ -10,36 +10,35 @@ from typing import Any
 from model.errors import DeviceLostError
 
 
-class KilledByTorch:
-    """A finder of modules that kills the first process which loads the stage that needs PyTorch; ``flag``: a file made then."""
-
-    def __init__(self, flag: Path) -> None:
-        self._flag = flag
-
-    def find_spec(self, name: str, *_: object) -> None:
-        if name == "transforms.stages.embed" and not self._flag.exists():
-            self._flag.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+def is_first(flag: Path) -> bool:
+    """Whether this process is the first of all that ask for ``flag``, a file that is made then."""
+    try:
+        flag.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def main(flag: Path) -> None:
-    """Be ``elmo-store-worker``; the first call of all workers that share ``flag``, a file that is made then, fails."""
+    """Be ``elmo-store-worker``, of those that share ``flag`` and its neighbour ``loading``."""
     boot = importlib.import_module("deploy.cluster.boot")
     work = boot.work
 
     def losing(worker_id: str, endpoint: str) -> None:
-        sys.meta_path.insert(0, KilledByTorch(flag.with_name("torch")))
         embed = importlib.import_module("transforms.stages.embed")
-        compute = embed.compute
+        load, compute = embed.load_engine, embed.compute
+
+        def killed_once(*arguments: Any) -> Any:
+            if is_first(flag.with_name("loading")):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return load(*arguments)
 
         def lost_once(*arguments: Any) -> Any:
-            try:
-                flag.touch(exist_ok=False)
-            except FileExistsError:
-                return compute(*arguments)
-            raise DeviceLostError("CUDA error: an illegal memory access was encountered")
+            if is_first(flag):
+                raise DeviceLostError("CUDA error: an illegal memory access was encountered")
+            return compute(*arguments)
 
-        embed.compute = lost_once  # type: ignore[attr-defined]
+        embed.load_engine, embed.compute = killed_once, lost_once  # type: ignore[attr-defined]
         work(worker_id, endpoint)
 
     boot.work = losing  # type: ignore[attr-defined]

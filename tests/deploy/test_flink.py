@@ -5,17 +5,14 @@ import json
 import re
 import shlex
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
-import psutil
 import pytest
 from apache_beam.coders import VarIntCoder
 
-from deploy.cluster.artefacts import missing_tools
-from deploy.cluster.engine import cluster_of, environment_options, pool_options
-from deploy.cluster.processes import Service, free_port, service
+from deploy.cluster.engine import environment_options
+from deploy.cluster.processes import Service
 from deploy.flink.cluster import FlinkCluster
 from elmo_store.errors import LeaseLostError
 from elmo_store.format.layout import zarr_states_shard
@@ -23,11 +20,22 @@ from elmo_store.format.manifest import read_manifest
 from elmo_store.storage.lease import read_lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from tests.deploy.conftest import N_TASK_MANAGERS, Arguments, check_outages, markers, ran, started, wait_until, winner_of_two
+from tests.deploy.conftest import (
+    N_TASK_MANAGERS,
+    Arguments,
+    check_a_pools_worker_dies,
+    check_outages,
+    markers,
+    ran,
+    started,
+    wait_for_calls,
+    wait_until,
+    winner_of_two,
+    workers,
+)
 from tests.pipeline.support import digests
 from transforms.runtime.job_root import JobRoot
 from transforms.runtime.results import NAMESPACE
-from transforms.runtime.work import PROGRESS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -81,11 +89,10 @@ def test_every_byte_is_the_local_runs_every_task_manager_embeds_and_a_second_lau
 
 
 def test_pooled_vectors_are_made_by_the_cluster_to_the_bytes_of_this_process(
-    flink: FlinkCluster, embed_arguments: Arguments, tmp_path: Path
+    flink: FlinkCluster, local_store: Path, tmp_path: Path
 ) -> None:
-    assert ran(embed_arguments(tmp_path / "store")).returncode == Exit.COMPLETE
     (tmp_path / "w.json").write_text('{"w": [0.1, 0.5, -0.2], "gamma": 1.5}')
-    command = ["mix", str(tmp_path / "store"), "--weights", str(tmp_path / "w.json"), "--pool", "mean", "--output"]
+    command = ["mix", str(local_store), "--weights", str(tmp_path / "w.json"), "--pool", "mean", "--output"]
     assert ran([*command, str(tmp_path / "here")]).returncode == Exit.COMPLETE
     done = ran([*command, str(tmp_path / "there"), *flink.beam_options()])
     assert done.returncode == Exit.COMPLETE, done.stderr
@@ -99,19 +106,6 @@ def alive(flink: FlinkCluster) -> list[Service]:
     return [manager for manager in flink.members if manager.process.poll() is None]
 
 
-def workers(manager: Service) -> list[tuple[psutil.Process, psutil.Process]]:
-    """(what watches it, worker) of a TaskManager, or of a pool."""
-    watchers = psutil.Process(manager.process.pid).children()
-    return [(watcher, worker) for watcher in watchers for worker in watcher.children()]
-
-
-def wait_for_calls(store: Path, n: int, process: "subprocess.Popen[str]") -> None:
-    """Return when so many processes, one after the other or at once, have said how far their calls of the engine are."""
-    told = store / PROGRESS
-    wait_until(f"{n} processes that compute", lambda: len(list(told.glob("shards-*"))) >= n or process.poll() is not None)
-    assert process.poll() is None, process.communicate()
-
-
 def test_workers_that_die_in_the_middle_of_a_call_cost_a_retry_each_and_are_told_of(
     flink: FlinkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
 ) -> None:
@@ -121,7 +115,7 @@ def test_workers_that_die_in_the_middle_of_a_call_cost_a_retry_each_and_are_told
     script.chmod(0o755)
     process = started(long_arguments(store, *flink.beam_options(), *environment_options(str(script))))
     wait_for_calls(store, N_TASK_MANAGERS, process)
-    assert (tmp_path / "torch").exists()  # one of them is a third attempt, long before Beam's 3 minutes
+    assert (tmp_path / "loading").exists()  # one of them is a third attempt, long before Beam's 3 minutes
     assert (tmp_path / "lost").exists()
     manager = max(alive(flink), key=lambda manager: len(workers(manager)))
     ((_, worker),) = workers(manager)
@@ -223,22 +217,7 @@ def test_a_program_of_the_workers_that_is_missing_is_named(
 def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
     long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
 ) -> None:
-    if (problem := missing_tools()) is not None:
-        pytest.skip(f"Flink can't be started: {problem}")
-    store, port = tmp_path / "store", free_port()
-    with cluster_of(FlinkCluster, tmp_path / "flink", 1) as flink:
-        options = flink.beam_options()
-        pool = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main", f"--service_port={port}"]
-        with service("pool", [*pool, f"--container_executable={flink.folder / 'elmo-store-worker'}"]) as running:
-            running.wait_for_port(port)
-            process = started(long_arguments(store, *options, *pool_options(f"localhost:{port}")))
-            wait_for_calls(store, 1, process)
-            ((_, worker),) = workers(running)
-            worker.kill()
-            _, err = process.communicate(timeout=300)
-    assert process.returncode == Exit.COMPLETE, err
-    assert digests(store) == long_bytes
-    assert f"process {worker.pid}) was killed by SIGKILL" in err
+    check_a_pools_worker_dies(FlinkCluster, long_arguments, long_bytes, tmp_path)
 
 
 def test_a_bucket_that_stays_away_ends_the_job_and_one_gone_for_40_s_is_waited_for(
