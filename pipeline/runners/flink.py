@@ -18,11 +18,17 @@ CONSOLE = "/#/overview"  # what follows the REST service's address in that of Fl
 CANCEL_SECONDS, ANSWER_SECONDS = 30.0, 15.0
 
 
+def master_of(options: PipelineOptions) -> str | None:
+    """The address of the Flink that ``options`` name; None of another runner, and of one within the job service."""
+    master = options.view_as(FlinkRunnerOptions).flink_master
+    of_flink = runner_name(options) == "FlinkRunner" and not is_local(options) and master not in EMBEDDED_MASTERS
+    return master if of_flink else None
+
+
 def console_of(options: PipelineOptions) -> str | None:
-    """The address of the page of the Flink that ``options`` name; None of another runner."""
-    if runner_name(options) != "FlinkRunner" or is_local(options):
-        return None
-    return f"{_base(options.view_as(FlinkRunnerOptions).flink_master)}{CONSOLE}"
+    """The address of the page of that Flink."""
+    master = master_of(options)
+    return None if master is None else f"{_base(master)}{CONSOLE}"
 
 
 def cancel_if_there(console: str | None, job_id: str) -> bool:

@@ -10,7 +10,6 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
     DirectOptions,
-    FlinkRunnerOptions,
     GoogleCloudOptions,
     PipelineOptions,
     PortableOptions,
@@ -21,7 +20,7 @@ from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
 
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import LOCAL_RUNNERS, is_local, runner_name
-from pipeline.runners.flink import cancel_on_flink, console_of, stalled_on_flink
+from pipeline.runners.flink import cancel_on_flink, console_of, master_of, stalled_on_flink
 
 WORKER = "from elmo_store.__main__ import local_worker; local_worker()"
 
@@ -61,9 +60,8 @@ class SubmittedJob:
 
     def stalled(self) -> str | None:
         """Why nothing of it moves at present, as far as its engine tells; None if something does."""
-        if runner_name(self.options) == "FlinkRunner" and not is_local(self.options):
-            return stalled_on_flink(self.options.view_as(FlinkRunnerOptions).flink_master, self.id or "")
-        return None
+        master = master_of(self.options)
+        return None if master is None else stalled_on_flink(master, self.id or "")
 
     def cancel(self) -> None:
         """Ask the engine to end it, by Beam's own call and, where that ends only the submission, at the engine itself."""
@@ -72,8 +70,8 @@ class SubmittedJob:
             self.result.cancel()
         except Exception as error:  # the engine's own interface may still answer
             failure = error
-        if runner_name(self.options) == "FlinkRunner" and not is_local(self.options):
-            cancel_on_flink(self.options.view_as(FlinkRunnerOptions).flink_master, self.id or "")
+        if (master := master_of(self.options)) is not None:
+            cancel_on_flink(master, self.id or "")
         elif failure is not None:
             raise failure
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from apache_beam.options.pipeline_options import DebugOptions, FlinkRunnerOptions, PipelineOptions, WorkerOptions
 
 from pipeline.runners import flink
-from pipeline.runners.beam_options import EMBEDDED_MASTERS, MANY_WORKERS, is_local, n_local_processes, runner_name
+from pipeline.runners.beam_options import MANY_WORKERS, is_local, n_local_processes, runner_name
 from pipeline.runners.machine import cores
 
 UNKNOWN_WORKERS = 32  # how many a cluster has where nobody says
@@ -27,16 +27,13 @@ def workers_of(options: PipelineOptions) -> Workers:
     if is_local(options):
         processes = n_local_processes(options)
         return Workers(processes, shared_threads(processes))
-    name = runner_name(options)
-    if name == "DataflowRunner":
+    if runner_name(options) == "DataflowRunner":
         worker, experiments = options.view_as(WorkerOptions), options.view_as(DebugOptions).experiments or []
         n = int(worker.max_num_workers or worker.num_workers or UNKNOWN_WORKERS)
         return Workers(n, 1 if MANY_WORKERS in experiments else None)  # one process a vCPU, or one a machine
-    parallel = options.view_as(FlinkRunnerOptions)  # a portable option in all but its class
-    threads = None
-    if name == "FlinkRunner" and parallel.flink_master not in EMBEDDED_MASTERS:
-        threads = flink.threads_by_slot(flink.answer(parallel.flink_master, "taskmanagers")["taskmanagers"])
-    return Workers(parallel.parallelism if parallel.parallelism > 0 else UNKNOWN_WORKERS, threads)
+    master, parallelism = flink.master_of(options), options.view_as(FlinkRunnerOptions).parallelism  # a portable option, this
+    threads = None if master is None else flink.threads_by_slot(flink.answer(master, "taskmanagers")["taskmanagers"])
+    return Workers(parallelism if parallelism > 0 else UNKNOWN_WORKERS, threads)
 
 
 def shared_threads(processes: int) -> int | None:
