@@ -2,15 +2,18 @@
 
 import base64
 import json
+import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from apache_beam.coders import VarIntCoder
 
+from deploy.cluster.artefacts import missing_tools, resolve
 from deploy.cluster.engine import environment_options
 from deploy.cluster.processes import Service
 from deploy.flink.cluster import FlinkCluster
@@ -194,6 +197,16 @@ def test_ctrl_c_cancels_the_job_on_the_cluster_and_the_same_command_continues(
     assert done.returncode == Exit.COMPLETE, done.stderr
     assert digests(store) == local_bytes
     assert written == {path: path.stat().st_mtime_ns for path in written}
+
+
+def test_tasks_that_fail_together_as_those_of_a_worker_that_dies_count_once(repo_dir: Path) -> None:
+    if (problem := missing_tools()) is not None:
+        pytest.skip(f"Flink's own code can't be asked: {problem}")
+    jars = os.pathsep.join(map(str, resolve(FlinkCluster.pom)))
+    program, folder = repo_dir / "tests" / "deploy" / "Restarts.java", repo_dir / "deploy" / "flink"
+    command = ["java", "-cp", jars, str(program), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "true\n", done.stderr
 
 
 def test_options_that_nobody_knows_are_refused_before_anything_is_written(
