@@ -22,10 +22,11 @@ from model.errors import ModelError
 from model.files.registry import load_model
 from model.files.weights import BiLMWeights
 from model.training.network import initial_parameters
+from pipeline.cli.label_files import LabelError
 from pipeline.commands.probe import add_tagging, run_task
 from pipeline.main import main as elmo_store
 from pipeline.probing import results
-from pipeline.probing.data import LabelError, read_senses, read_token_labels
+from pipeline.probing.data import read_senses, read_token_labels
 from pipeline.probing.results import Metric, Result
 from pipeline.probing.senses import run_senses
 from pipeline.probing.tagger import FeatureError

@@ -131,7 +131,7 @@ def _run(args: argparse.Namespace) -> int:
     """Run one probe and print its table. CommandError for stores or labels that can't be used."""
     import torch
 
-    from pipeline.probing.data import LabelError
+    from pipeline.cli.label_files import LabelError
     from pipeline.probing.senses import run_senses
     from pipeline.probing.tagger import FeatureError
     from pipeline.probing.tagging import TaggingTask

@@ -6,28 +6,23 @@ one label or more. Nothing is quoted; an empty label is none.
 """
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import fsspec
 import numpy as np
 import numpy.typing as npt
 
 from elmo_store.figures.gather import VectorSample
 from elmo_store.figures.groups import divided, grouped_fields, shown, values_at
-from elmo_store.storage.failures import telling
 from elmo_store.store import Store
+from pipeline.cli.label_files import LabelError, lines_of
 
 Int = npt.NDArray[np.int64]
 SENTENCE_COLUMNS, TOKEN_COLUMN = ("id", "sentence"), "token"
 IDS_AT_ONCE = 1 << 16
 MOST_GROUPS = 5  # there is a colour for each
 Groups = tuple[list[str], Int]  # names, and the group of each occurrence
-
-
-class LabelError(ValueError):
-    """A file of labels that can't be used; names the file and the line."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ class Groupings:
 
 def read_labels(url: str, store: Store, storage_options: Mapping[str, Any] | None = None) -> Labels:
     """The labels of a file, which may be compressed and on any fsspec URL. LabelError, OSError."""
-    lines = _lines(url, storage_options)
+    lines = ((number, line.split("\t")) for number, line in lines_of(url, storage_options) if line.strip())
     columns = next(lines, (0, [""]))[1]
     names = _label_names(url, columns, store)
     of_tokens = len(columns) - len(names) == 2
@@ -147,16 +142,3 @@ def _whole(cells: Sequence[str], below: Sequence[int], where: Sequence[str], wha
         if not (cell.isascii() and cell.isdecimal() and len(cell) < 19 and int(cell) < most):
             raise LabelError(f"{line}: {cell[:40]!r} is not {what}: a whole number from 0 to {most - 1:,}")
     return [int(cell) for cell in cells]
-
-
-def _lines(url: str, storage_options: Mapping[str, Any] | None) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each line that is not blank, numbered from 1."""
-    number = 0
-    how = {"encoding": "utf-8-sig", "compression": "infer", "newline": "\n", **(storage_options or {})}
-    try:
-        with telling(url), fsspec.open(url, "rt", **how) as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield number, line.rstrip("\r\n").split("\t")
-    except UnicodeDecodeError as error:
-        raise LabelError(f"{url}, after line {number}: not UTF-8 ({error.reason}): convert the file") from error

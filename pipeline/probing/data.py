@@ -1,33 +1,27 @@
 """What a probe reads: label files as users have them, and a store's states in memory, checked against each other.
 
-Every error names the file, the line and the remedy. Label files may be on any fsspec URL, and compressed (gzip, bzip2, xz, zstd,
-by their names).
+Every error names the file, the line and the remedy.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
-import fsspec
 import numpy as np
 import numpy.typing as npt
 
 from elmo_store.format.fields import TOKEN
 from elmo_store.format.layout import n_layers
-from elmo_store.storage.failures import telling
 from elmo_store.store import Store
 from elmo_store.store import open as open_store
+from pipeline.cli.label_files import LabelError, lines_of
 
 Array = npt.NDArray[Any]
 LabelFormat = Literal["conllu", "tsv"]
 LABELS_AT_ONCE = 1 << 16  # sentences
 CONLLU_COLUMNS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
-
-
-class LabelError(ValueError):
-    """A label file that can't be used, or that does not belong to its store."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ def read_token_labels(url: str, column: str, file_format: LabelFormat | None = N
     file_format = file_format or label_format(url)
     index = column_index(column, file_format)
     sentences = []
-    for blank, lines in itertools.groupby(_lines(url), key=lambda numbered: not numbered[1].strip()):
+    for blank, lines in itertools.groupby(lines_of(url), key=lambda numbered: not numbered[1].strip()):
         tokens = [] if blank else [token for number, line in lines if (token := _token(url, number, line, index, file_format))]
         if tokens:
             numbers, words, labels = zip(*tokens, strict=True)
@@ -126,7 +120,7 @@ def read_senses(url: str) -> list[SenseInstance]:
     A first line that begins with ``#`` is a header; further columns are passed over.
     """
     instances = []
-    for number, line in _lines(url):
+    for number, line in lines_of(url):
         if not line.strip() or (number == 1 and line.startswith("#")):
             continue
         where, fields = f"{url}, line {number}", line.split("\t")
@@ -142,17 +136,6 @@ def read_senses(url: str) -> list[SenseInstance]:
     if not instances:
         raise LabelError(f"{url} holds no word-sense instance")
     return instances
-
-
-def _lines(url: str) -> Iterator[tuple[int, str]]:
-    """The file's lines without their ends, numbered from 1."""
-    number = 0
-    try:
-        with telling(url), fsspec.open(url, "rt", encoding="utf-8-sig", compression="infer", newline="\n") as file:
-            for number, line in enumerate(file, 1):
-                yield number, line.rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise LabelError(f"{url}, after line {number}: not UTF-8 ({error.reason}): convert the file") from error
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ import numpy as np
 from elmo_store.figures.vectors import unit
 from elmo_store.mixing.scalar_mix import layers_of_states
 from elmo_store.store import open as open_store
-from pipeline.probing.data import Array, LabelError, SenseInstance, TokenStates, check_alignment, load_states, read_senses
+from pipeline.cli.label_files import LabelError
+from pipeline.probing.data import Array, SenseInstance, TokenStates, check_alignment, load_states, read_senses
 from pipeline.probing.results import Result, Spread
 from pipeline.probing.tagger import layer_features
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from elmo_store.mixing.scalar_mix import ScalarMix
-from pipeline.probing.data import Array, LabelError, LabelFormat, Labelled, LabelledSentence, load_labelled
+from pipeline.cli.label_files import LabelError
+from pipeline.probing.data import Array, LabelFormat, Labelled, LabelledSentence, load_labelled
 from pipeline.probing.results import Counts, Metric, Result, TaggingRun, counts, is_iob2, tagging_result
 from pipeline.probing.tagger import Feature, TaggerSettings, chosen_features, probe_tagging
 

@@ -200,6 +200,9 @@ def test_the_address_holds_what_is_looked_at(page: Any, running: Running) -> Non
     assert first[2] == "river"
     assert [value in first[4] for value in ("0.33", "0.67", "0.00", "2.00")] == [True] * 4
     assert first[5] == "layer 1"
+    names: dict[str, Any] = {}
+    exec(page.execute_script("return document.querySelector('#code').textContent"), names)
+    assert np.array_equal(names["vectors"], elmo_store.ScalarMix(s=[1 / 3, 2 / 3, 0], gamma=2)(states=names["states"]))
     page.refresh()
     until(page, "document.querySelector('#maps [aria-pressed=true]')")
     assert shown(page) == first

@@ -12,6 +12,7 @@ import torch
 import elmo_store
 from elmo_store.mixing.weights import read_weight_sets
 from elmo_store.torch import layers_of_states
+from pipeline.cli.label_files import LabelError
 from pipeline.main import main
 from pipeline.probing import data, results, senses, tagger, tagging
 
@@ -88,15 +89,15 @@ class TestLabels:
     )
     def test_errors_name_the_line(self, tmp_path: Path, text: str, column: str, message: str) -> None:
         (tmp_path / "a.tsv").write_text(text)
-        with pytest.raises(data.LabelError, match=message):
+        with pytest.raises(LabelError, match=message):
             data.read_token_labels(str(tmp_path / "a.tsv"), column)
 
     def test_not_utf8_not_conllu(self, tmp_path: Path) -> None:
         (tmp_path / "a.tsv").write_bytes(b"a\tX\n\xff\xfe\tY\n")
-        with pytest.raises(data.LabelError, match="not UTF-8"):
+        with pytest.raises(LabelError, match="not UTF-8"):
             data.read_token_labels(str(tmp_path / "a.tsv"), "2")
         (tmp_path / "a.conllu").write_text("word\tX\n")
-        with pytest.raises(data.LabelError, match="line 1: the id 'word' is no number"):
+        with pytest.raises(LabelError, match="line 1: the id 'word' is no number"):
             data.read_token_labels(str(tmp_path / "a.conllu"), "4")
 
     @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ class TestLabels:
     )
     def test_senses_errors(self, tmp_path: Path, line: str, message: str) -> None:
         (tmp_path / "a.tsv").write_text(line + "\n")
-        with pytest.raises(data.LabelError, match=f"line 1: .*{message}"):
+        with pytest.raises(LabelError, match=f"line 1: .*{message}"):
             data.read_senses(str(tmp_path / "a.tsv"))
 
 
@@ -202,18 +203,18 @@ class TestVectors:
         lengths = found.lengths().tolist()
         wheres = [f"file, line {i}" for i in range(len(lengths) + 1)]
         data.check_alignment(found, lengths, wheres)
-        with pytest.raises(data.LabelError, match=r"sentence 3 \(s3\) of .* its labels at file, line 3 are"):
+        with pytest.raises(LabelError, match=r"sentence 3 \(s3\) of .* its labels at file, line 3 are"):
             data.check_alignment(found, [*lengths[:3], lengths[3] + 1, *lengths[4:]], wheres)
-        with pytest.raises(data.LabelError, match=r"sentence 19 \(s19\) has no counterpart"):
+        with pytest.raises(LabelError, match=r"sentence 19 \(s19\) has no counterpart"):
             data.check_alignment(found, lengths[:-1], wheres)
-        with pytest.raises(data.LabelError, match="file, line 20 has no counterpart"):
+        with pytest.raises(LabelError, match="file, line 20 has no counterpart"):
             data.check_alignment(found, [*lengths, 2], wheres)
 
     def test_a_store_of_mixes_has_no_layers(self, sets: Path, tmp_path: Path) -> None:
         (tmp_path / "mix.json").write_text('{"w": [0, 0, 0], "gamma": 1}')
         arguments = ["mix", str(sets / "test"), "--weights", str(tmp_path / "mix.json"), "--output", str(tmp_path / "mix")]
         assert main([*arguments, "--quiet"]) == 0
-        with pytest.raises(data.LabelError, match="store of mixes: probe the store it came from"):
+        with pytest.raises(LabelError, match="store of mixes: probe the store it came from"):
             data.load_states(elmo_store.open(str(tmp_path / "mix")))
 
 
@@ -323,7 +324,7 @@ class TestSenses:
         assert run.nearest == right / 24
 
     def test_more_folds_than_instances(self) -> None:
-        with pytest.raises(data.LabelError, match="3 instances in 10 folds"):
+        with pytest.raises(LabelError, match="3 instances in 10 folds"):
             senses.probe_senses({"v": np.ones((3, 2), np.float32)}, self.instances(["a", "b", "a"]), seeds=[0])
 
 

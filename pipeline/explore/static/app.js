@@ -3,11 +3,11 @@
 import { $, address, ask, attempt, colour, count, decimal, element, goTo, newest, numbers, token, visible, words } from "./page.js";
 import { finder, norm } from "./find.js";
 import { occurrence, wordMaps } from "./maps.js";
-import { mixer } from "./mixer.js";
+import { mixer, shares } from "./mixer.js";
 import { pairMaps } from "./pair.js";
 
 // What was answered, and what of it is chosen; asked, sentence or text, and at (its word) stand in the address.
-const state = { about: null, asked: "", sentence: null, text: null, key: null, at: null, chosen: null, word: null };
+const state = { about: null, asked: "", sentence: null, text: null, key: null, at: null, chosen: null, word: null, code: "" };
 let [mix, opened, layersWanted] = [null, 0, true]; // how often a sentence was opened; whether the layers' lists are wanted, too
 
 function remember(entry) {
@@ -97,7 +97,8 @@ function show(answer, key, at, entry) {
   $("legend").replaceChildren("norm of each word in", ...names);
   $("legend").hidden = !answer.norms.length;
   $("hint").hidden = false;
-  $("code").textContent = answer.code.split("\n").map(visible).join("\n"); // line ends of code stay
+  state.code = answer.code.split("\n").map(visible).join("\n"); // line ends of code stay
+  showCode();
   $("code-box").hidden = false;
   $("pair").hidden = !answer.tokens.length;
   pair.refresh();
@@ -107,6 +108,10 @@ function show(answer, key, at, entry) {
   if (at === null || !buttons[at]) return remember(entry);
   buttons[at].focus({ preventScroll: true });
   choose(at, entry);
+}
+
+function showCode() {
+  $("code").textContent = state.code.replace("(s=S, gamma=GAMMA)", `(s=[${shares(mix.s).join(", ")}], gamma=${mix.gamma})`);
 }
 
 // The norm of a word in each layer, as bars beneath it.
@@ -164,6 +169,7 @@ function moved() {
     maps.refresh();
   }
   pair.refresh();
+  showCode();
   clearTimeout(waiting);
   waiting = setTimeout(() => remember(false), 200);
 }
