@@ -396,10 +396,6 @@ def test_two_maps_stand_side_by_side_by_pca_or_umap(page: Any, running: Running)
     page.back()
     until(page, drawn)
     assert page.execute_script("return document.querySelectorAll('#maps button').length") == 5
-    pick(page, "#projection", "umap")
-    page.back()
-    until(page, drawn)
-    assert page.execute_script("return document.querySelector('#projection').value") == ""
     page.execute_script("document.querySelector('#maps button:last-child').click()")
     keys(page, "#keep", ENTER)  # which drops it
     assert page.execute_script("return document.querySelectorAll('#maps button').length") == 4
@@ -409,6 +405,10 @@ def test_two_maps_stand_side_by_side_by_pca_or_umap(page: Any, running: Running)
     assert browser.console(page) == []
     pytest.importorskip("umap", reason="umap-learn is not installed: pip install '.[umap]'")
     pick(page, "#projection", "umap")
+    page.back()
+    until(page, "document.querySelector('#projection').value === ''")
+    page.forward()
+    until(page, "document.querySelector('#projection').value === 'umap'")
     page.refresh()
     until(page, "document.querySelector('#senses button')")
     assert page.execute_script("return document.querySelector('#projection').value") == "umap"
