@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.transforms.reading import write
 from transforms.inputs.boundaries import BGZIP, BLOCK, LINE, SEEKABLE, TEXT, block_at, frame_starts, is_bgzip, text_of_range
-from transforms.inputs.records import BlockRange, InputError, ReadSettings, Sentence, Split
+from transforms.inputs.records import BlockRange, InputError, ReadSettings, Reject, Sentence, Split, Stream, WholeFile, split_as
 from transforms.readers import open_split, read_split
 from transforms.stages.split import plan_splits
 
@@ -125,3 +125,10 @@ def test_damage_in_a_block_names_the_file(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path / f"a.{suffix}", bytes(stored))
     with pytest.raises(InputError, match=r"a\.(gz|zst): the (bgzip|seekable zstd) file is (damaged|cut short)"):
         of(plan_splits([str(path)], "lines", ReadSettings(), range_bytes=2000), ReadSettings())
+    reject = ReadSettings(on_bad_file="reject")
+    (split,) = plan_splits([str(path)], "lines", reject, range_bytes=2000)
+    *found, last = read_split(split_as(WholeFile, split), reject)
+    texts = [" ".join(record.tokens) for record in found if isinstance(record, Sentence)]
+    assert isinstance(split, Stream)
+    assert isinstance(last, Reject)
+    assert texts[:100] == data.decode().split("\n")[: 100 if suffix == "gz" else 0]  # of zstd a MiB before damage is lost with it

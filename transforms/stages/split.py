@@ -229,7 +229,8 @@ def _cut(
         blocks = BGZIP
     elif compression == "zstd" and frame_starts(fetch, size):
         blocks = SEEKABLE
-    if compression and not blocks:
+    # Of a damaged range nobody knows how many lines it has: ranges behind it would have wrong positions.
+    if compression and (not blocks or settings.on_bad_file == "reject"):
         yield split_as(Stream, file)
         return
     if file.format == "text":
