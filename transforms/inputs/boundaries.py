@@ -7,9 +7,7 @@ Lines and JSON lines are cut after any line end; blocks (paragraphs, CoNLL sente
 none within `LIMIT` bytes is cut after a line that ends like a sentence, or else after any line.
 
 bgzip says where its blocks begin, seekable zstd where its frames do; other gzip and zstd files are unpacked by one pass
-(`transforms.stages.split`). Not rapidgzip (0.16), which reads a file that is cut in its middle without an error, refuses zeros
-behind the last member, loses what comes before damage, holds 2 GB of a bomb, and enters a file only after it has read all that
-comes before.
+(`transforms.stages.split`). Not rapidgzip (0.16): it takes a truncated file for whole and holds 2 GB of a bomb.
 """
 
 import re

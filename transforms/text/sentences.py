@@ -1,10 +1,8 @@
 """Running text into sentences, paragraph by paragraph, in bounded memory and linear time.
 
-Sentences are NLTK's Punkt with abbreviations that stand here, so that no data is downloaded or learned. Why Punkt: it is kept
-up, a dependency already, gives offsets, and agrees best with how the packaged model's training text was split. Precision/recall
-of boundaries on UD English-EWT (7,528 sentences), then on 4,000 held-out paragraphs of the training text: Punkt as here
-0.997/0.935 and 0.993/0.997; sentencex 1.0 0.988/0.966 and 0.97/0.90; syntok 1.4 (last released in 2022) 0.989/0.929 and
-0.97/0.99; pysbd (2021) 0.947/0.959 at a tenth of the speed.
+Sentences are NLTK's Punkt with abbreviations that stand here, so that no data is downloaded or learned. Punkt gives offsets, and
+agrees best with how the packaged model's training text was split: precision/recall of boundaries in 4,000 held-out paragraphs
+0.993/0.997, of sentencex 0.97/0.90, of syntok 0.97/0.99.
 
 A paragraph is split in windows: of each the last sentence, which may go on, is carried into the next, unless the window has no
 other; so every character is split at most twice.
