@@ -30,7 +30,7 @@ OBJECT_STORES = {
 _log = logging.getLogger(__name__)
 _PLACELESS = frozenset(("", ".", ".."))  # names that a path inside a store has none of
 _CALLS = (
-    "cat_file", "cat_ranges", "cat", "info", "ls", "find", "exists", "pipe_file", "mv", "rm_file", "rm", "makedirs",
+    "cat_file", "cat_ranges", "info", "ls", "find", "exists", "pipe_file", "mv", "rm_file", "rm", "makedirs",
     "put_file", "get_file",
 )  # fmt: skip
 
@@ -71,7 +71,7 @@ def opened(location: str, storage_options: Mapping[str, Any] | None) -> tuple[An
     if (objects := _object_store(location, options)) is not None:
         return objects, str(objects._strip_protocol(location))
     filesystem, path = url_to_fs(location, **options)
-    if not ONE_CALLER.isdisjoint(_protocols(filesystem)):
+    if not ONE_CALLER.isdisjoint(protocols_of(filesystem)):
         _take_turns(filesystem)
     return filesystem, path
 
@@ -102,17 +102,18 @@ def _object_store(location: str, options: Mapping[str, Any]) -> AbstractFileSyst
 
 def is_file_server(filesystem: AbstractFileSystem) -> bool:
     """Whether an object is written there by a move onto its name, and its time tells no two writes of a second apart."""
-    return not FILE_SERVERS.isdisjoint(_protocols(filesystem))
+    return not FILE_SERVERS.isdisjoint(protocols_of(filesystem))
 
 
-def _protocols(filesystem: AbstractFileSystem) -> tuple[str, ...]:
+def protocols_of(filesystem: AbstractFileSystem) -> tuple[str, ...]:
+    """The names by which URLs call a filesystem."""
     protocol = filesystem.protocol
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
 
 
 def kind_of(filesystem: AbstractFileSystem) -> str:
     """What tells kinds of storage apart, whichever library opened it."""
-    return _protocols(filesystem)[0]
+    return protocols_of(filesystem)[0]
 
 
 def _take_turns(filesystem: AbstractFileSystem) -> None:
@@ -145,7 +146,7 @@ def _reconnect(filesystem: AbstractFileSystem) -> None:
 
 def is_azure(filesystem: AbstractFileSystem) -> bool:
     """Whether it is Azure's: its client takes a bytearray for a series of numbers, and it knows no ranges from the end."""
-    return "abfs" in _protocols(filesystem)
+    return "abfs" in protocols_of(filesystem)
 
 
 def is_inside(rel: str) -> bool:

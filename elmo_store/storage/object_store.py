@@ -47,7 +47,6 @@ _AZURE |= {"tenant_id": "tenant_id", "client_id": "client_id", "client_secret": 
 _CONNECTION = {"AccountName": "account_name", "AccountKey": "account_key", "SharedAccessSignature": "sas_key"}
 _CONNECTION |= {"BlobEndpoint": "endpoint"}
 T = TypeVar("T")
-Item = TypeVar("Item")
 
 
 class UntranslatedError(Exception):
@@ -193,14 +192,19 @@ class ObjectStoreFileSystem(AbstractFileSystem):
         """`cat_file` of each, all at once; an error in place of its bytes."""
         n = len(paths)
         starts, ends = (list(value) if isinstance(value, Sequence) else [value] * n for value in (starts, ends))
-        return _at_once(lambda part: self._read(*part), list(zip(paths, starts, ends, strict=True)), on_error)
 
-    def cat(self, path: Any, recursive: bool = False, on_error: str = "raise", **_: Any) -> Any:
-        """`cat_file` of one, or of each of many by its path."""
-        if isinstance(path, str) and not recursive:
-            return self.cat_file(path)
-        paths = list(self.find(path) if isinstance(path, str) else path)
-        return dict(zip(paths, _at_once(self._read, paths, on_error), strict=True))
+        def read(path: str, start: int | None, end: int | None) -> Any:
+            try:
+                return self._read(path, start, end)
+            except Exception as error:
+                if on_error == "raise":
+                    raise
+                return error
+
+        if n < 2:
+            return list(map(read, paths, starts, ends))
+        with ThreadPoolExecutor(min(AT_ONCE, n)) as pool:
+            return list(pool.map(read, paths, starts, ends))
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
         """Put an object whole; FileExistsError with ``mode`` create if there is one."""
@@ -314,23 +318,6 @@ def _client(bucket_type: Any, bucket: str, settings: Settings) -> Any:
         client["root_certificate"] = Path(settings.ca_file).read_bytes()
     provider = {"credential_provider": botocore_credentials(settings.profile)} if settings.from_botocore else {}
     return bucket_type(bucket, config=config, client_options=client, retry_config=RETRIES, **provider)
-
-
-def _at_once(work: Callable[[Item], Any], items: Sequence[Item], on_error: str) -> list[Any]:
-    """``work`` of each item, in order; errors in their places unless ``on_error`` is raise."""
-
-    def done(item: Item) -> Any:
-        try:
-            return work(item)
-        except Exception as error:
-            if on_error == "raise":
-                raise
-            return error
-
-    if len(items) < 2:
-        return [done(item) for item in items]
-    with ThreadPoolExecutor(min(AT_ONCE, len(items))) as pool:
-        return list(pool.map(done, items))
 
 
 def _whole(client: Any, key: str) -> bytes:

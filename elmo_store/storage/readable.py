@@ -13,7 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.storage.data import Range, ShortReadError, merged
 from elmo_store.storage.failures import Calls, telling, told
-from elmo_store.storage.filesystems import checked, is_azure, is_file_server, names_filesystem, opened
+from elmo_store.storage.filesystems import checked, is_azure, is_file_server, names_filesystem, opened, protocols_of
 from elmo_store.storage.json_values import MOST_JSON_BYTES, parse_json
 
 TEMPORARY_PREFIX = ".writing-"  # of files that have yet to get their names
@@ -137,8 +137,7 @@ class ReadableRoot:
 
     def _one_request(self) -> dict[str, Any]:
         """What keeps a filesystem from asking for an object's size before it asks for the object."""
-        protocol = self.filesystem.protocol
-        return {"max_concurrency": 1} if "s3" in ((protocol,) if isinstance(protocol, str) else protocol) else {}
+        return {"max_concurrency": 1} if "s3" in protocols_of(self.filesystem) else {}
 
     def get_json(self, rel: str) -> Any:
         """Parse ``rel`` as JSON. FileNotFoundError if it is not there, ValueError if it is not JSON in UTF-8, or too large."""
@@ -157,8 +156,8 @@ class ReadableRoot:
         """The bytes of each of ``rels``, all asked for at once where the filesystem can. FileNotFoundError names one missing."""
         if self.is_local or len(rels) < 2:
             return [self.get(rel) for rel in rels]
-        by_path: dict[str, Any] = self.calls.cat([self.path(rel) for rel in rels], on_error="return", **self._one_request())
-        values = [by_path[self.path(rel)] for rel in rels]
+        ranges = [self.path(rel) for rel in rels], [None] * len(rels), [None] * len(rels)
+        values: list[bytes] = self.calls.cat_ranges(*ranges, on_error="return", **self._one_request())
         for rel, value in zip(rels, values, strict=True):
             _raise_for(self.url(rel), value)
         return values
