@@ -24,8 +24,8 @@ from pipeline.progress.bars import shown
 from pipeline.progress.metrics import Meter
 from pipeline.progress.summary import next_commands, next_steps, summary
 from pipeline.progress.troubles import told
-from pipeline.runners.beam_options import name_job, quiet_workers
-from pipeline.runners.submission import SubmittedJob, only_prepares, pipeline_of, submit, worker_error
+from pipeline.runners.beam_options import is_local, name_job, quiet_workers
+from pipeline.runners.submission import SubmittedJob, only_prepares, pipeline_of, remove_shared_files, submit, worker_error
 from transforms.runtime.ended import WorkerEnd, described, read_ends
 from transforms.runtime.job_root import retry
 from transforms.runtime.work import PLAN, PROBLEM, REFUSED, STOPPED, SUMMARY
@@ -81,6 +81,8 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
     finally:
         new_owner = holder.lost_to
         (holder.leave if running.keeps_lease else holder.end)()
+        if is_local(running.options) and not running.keeps_lease:
+            remove_shared_files(holder.run)
     if new_owner is not None:
         raise CommandError(Exit.REFUSED, f"another run took {root} over: it belongs to {new_owner}; this one stopped")
     if holder.gave_up:  # what a cancelled job says of itself tells less

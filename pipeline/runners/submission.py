@@ -1,10 +1,12 @@
 """A job as its runner has it: submitted, named by its id and console address, waited for, cancelled."""
 
+import inspect
 import re
 import shlex
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
@@ -17,6 +19,7 @@ from apache_beam.options.pipeline_options import (
 )
 from apache_beam.portability import python_urns
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+from apache_beam.utils.multi_process_shared import MultiProcessShared
 
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.runners.beam_options import LOCAL_RUNNERS, is_local, runner_name
@@ -97,6 +100,17 @@ def pipeline_of(transform: "beam.PTransform[Any, Any]", options: PipelineOptions
     pipeline = beam.Pipeline(runner=LocalProcesses() if ours else None, options=options)
     _ = pipeline | transform
     return pipeline
+
+
+def shared_files_folder() -> str:
+    """Where processes of a machine find what Beam lets them share: its temporary folder when Beam was loaded."""
+    return str(inspect.signature(MultiProcessShared).parameters["path"].default)
+
+
+def remove_shared_files(run: str) -> None:
+    """Remove the files by which processes of this machine found the model of ``run``, which has ended; Beam leaves them."""
+    for path in Path(shared_files_folder()).glob(f"elmo-store-{run}*"):
+        path.unlink(missing_ok=True)
 
 
 def submit(pipeline: beam.Pipeline, options: PipelineOptions) -> SubmittedJob:

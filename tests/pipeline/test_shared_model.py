@@ -8,6 +8,7 @@ import pytest
 
 from pipeline.cli.exit_codes import Exit
 from pipeline.jobs import embed_job
+from pipeline.runners.submission import shared_files_folder
 from tests.pipeline.conftest import Command, Made
 from tests.pipeline.support import digests
 
@@ -23,8 +24,15 @@ def test_a_model_shared_across_processes_writes_the_same_bytes(
         return replace(settings, device="cuda", most_shards_per_task=4, embed=replace(settings.embed, writers=3))
 
     monkeypatch.setattr(embed_job, "job_settings", like_a_gpu)
+    folder = Path(shared_files_folder())
+
+    def addresses() -> set[Path]:
+        return {path for suffix in ("address", "lock") for path in folder.glob(f"elmo-store-*.{suffix}")}
+
+    before = addresses()
     assert made.embed(tmp_path / "two", "--store", "both", "--device", "cpu") == Exit.COMPLETE
     assert digests(made.both) == digests(tmp_path / "two")
+    assert addresses() == before  # of the model, by which processes find it
 
 
 def settings_on_an_engine(
