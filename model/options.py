@@ -3,9 +3,11 @@
 Source: the options.json of the models of Peters et al. 2018 (arXiv:1802.05365), as bilm-tf writes and AllenNLP reads.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from model.errors import OptionsError
@@ -177,6 +179,39 @@ class BiLMOptions:
                 shapes[f"{name}.bias"] = (4 * d,)
                 shapes[f"{name}.weight_proj"] = (p, d)
         return shapes
+
+
+def read_options(path: str | Path) -> BiLMOptions:
+    """Read an options.json. OptionsError: not JSON, or not a biLM's options."""
+    return options_in(read_json(path), path)
+
+
+def read_json(path: str | Path) -> Any:
+    """The content of a JSON file. OptionsError: it is none, or larger than options are."""
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            text = file.read(MOST_OPTIONS_BYTES + 1)
+    except (ValueError, OSError) as error:
+        raise OptionsError(f"{path} can't be read as JSON: {error}") from error
+    return parsed(text, path)
+
+
+def parsed(text: str, where: str | Path) -> Any:
+    """The value of JSON. OptionsError as of `read_json`."""
+    try:
+        if len(text) > MOST_OPTIONS_BYTES:
+            raise ValueError(f"{MOST_OPTIONS_BYTES:,} characters are the most that options have")
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise OptionsError(f"{where} can't be read as JSON: {error}") from error
+
+
+def options_in(value: Any, where: str | Path) -> BiLMOptions:
+    """The options in parsed JSON. OptionsError: they are not a biLM's."""
+    try:
+        return BiLMOptions.from_dict(value)
+    except OptionsError as error:
+        raise OptionsError(f"{where}: {error}") from error
 
 
 def _section(options: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from model.files import locate, manylangs, tf_checkpoint
 from model.files.registry import available_models, load_model, name_of
-from model.files.weights import BiLMWeights, options_in, read_json
-from model.options import N_BYTES_AND_MARKERS
+from model.files.weights import BiLMWeights
+from model.options import N_BYTES_AND_MARKERS, options_in, read_json
 
 
 def load_any(spec: str) -> tuple[str, BiLMWeights]:

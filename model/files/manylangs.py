@@ -14,7 +14,6 @@ written in another way there and mean the same:
 The .pkl files are read with ``weights_only=True``: tensors, never code.
 """
 
-import json
 import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -24,7 +23,7 @@ import torch
 
 from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
-from model.options import DIRECTIONS, MOST_OPTIONS_BYTES, BiLMOptions
+from model.options import DIRECTIONS, BiLMOptions, read_json
 
 FILES = ("config.json", "char.dic", "token_embedder.pkl", "encoder.pkl")
 # What config.json names by `config_path` and most zips leave out, because the package has it.
@@ -66,9 +65,9 @@ def read(folder: Path) -> tuple[BiLMOptions, dict[str, torch.Tensor], Lexicon]:
 def _config(folder: Path) -> dict[str, Any]:
     """What the model was configured with. OptionsError for a kind whose equations are not the biLM's."""
     try:
-        name = Path(str(_json(folder / "config.json")["config_path"])).name
+        name = Path(str(read_json(folder / "config.json")["config_path"])).name
         beside = folder / name
-        config = _json(beside) if name and beside.is_file() and name != "config.json" else None
+        config = read_json(beside) if name and beside.is_file() and name != "config.json" else None
     except (ValueError, KeyError, TypeError, OSError) as error:
         raise OptionsError(
             f"{folder}/config.json can't be used ({error!r}): it names the model's configuration as config_path"
@@ -87,13 +86,6 @@ def _config(folder: Path) -> dict[str, Any]:
         raise OptionsError(f"{folder}/{name}: char_dim is {embedder.get('char_dim')!r}: words alone have no character CNN")
     embedder.setdefault("word_dim", 0)
     return dict(config)
-
-
-def _json(path: Path) -> Any:
-    """The value of a small file. OSError, ValueError."""
-    if (size := path.stat().st_size) > MOST_OPTIONS_BYTES:
-        raise ValueError(f"{path} has {size:,} bytes; {MOST_OPTIONS_BYTES:,} are the most")
-    return json.loads(path.read_text("utf-8"))
 
 
 def _options(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> BiLMOptions:

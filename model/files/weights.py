@@ -25,7 +25,7 @@ from safetensors.torch import save
 from model.characters import Lexicon
 from model.errors import OptionsError, WeightsError
 from model.files import hdf5, locate
-from model.options import MOST_OPTIONS_BYTES, BiLMOptions
+from model.options import BiLMOptions, options_in, parsed, read_options
 
 _LEXICON = "lexicon"
 _DTYPES = {"float32": torch.float32, "float16": torch.float16}
@@ -161,29 +161,6 @@ class BiLMWeights:
         return save(stored, metadata={"options": json.dumps(self.options.to_dict())})
 
 
-def read_options(path: str | Path) -> BiLMOptions:
-    """Read an options.json. OptionsError: not JSON, or not a biLM's options."""
-    return options_in(read_json(path), path)
-
-
-def read_json(path: str | Path) -> Any:
-    """The content of a JSON file. OptionsError: it is none."""
-    try:
-        if (size := Path(path).stat().st_size) > MOST_OPTIONS_BYTES:
-            raise ValueError(f"it has {size:,} bytes; {MOST_OPTIONS_BYTES:,} are the most that options have")
-        return json.loads(Path(path).read_text(encoding="utf-8-sig"))
-    except (ValueError, OSError, RecursionError) as error:
-        raise OptionsError(f"{path} can't be read as JSON: {error}") from error
-
-
-def options_in(parsed: Any, path: str | Path) -> BiLMOptions:
-    """The options in a file's parsed JSON. OptionsError: they are not a biLM's."""
-    try:
-        return BiLMOptions.from_dict(parsed)
-    except OptionsError as error:
-        raise OptionsError(f"{path}: {error}") from error
-
-
 def _check_names(have: set[str], want: set[str]) -> None:
     if missing := sorted(want - have):
         raise WeightsError(f"weights lack {len(missing)} tensor(s) that the options call for: {', '.join(missing[:5])}")
@@ -226,12 +203,8 @@ def stored_options(path: Path) -> BiLMOptions | None:
 def _options(path: Path, metadata: Mapping[str, str]) -> BiLMOptions | None:
     if "options" not in metadata:
         return None
-    if (size := len(metadata["options"])) > MOST_OPTIONS_BYTES:
-        raise OptionsError(f"{path}: the 'options' of its metadata have {size:,} characters; {MOST_OPTIONS_BYTES:,} are the most")
-    try:
-        return BiLMOptions.from_dict(json.loads(metadata["options"]))
-    except (ValueError, RecursionError) as error:  # a JSONDecodeError or an OptionsError, values nested too deeply
-        raise OptionsError(f"{path}: the 'options' of its metadata can't be used: {error}") from error
+    where = f"{path}: the 'options' of its metadata"
+    return options_in(parsed(metadata["options"], where), where)
 
 
 def _all_finite(tensor: torch.Tensor) -> bool:

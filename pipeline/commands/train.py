@@ -193,7 +193,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _train(args: argparse.Namespace) -> int:
     from model.files.registry import model_options
-    from model.files.weights import read_options
+    from model.options import read_options
 
     output = Path(args.output)
     folder = output / TRAINING

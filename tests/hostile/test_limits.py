@@ -22,7 +22,7 @@ from elmo_store.format import layout
 from elmo_store.storage.parquet_files import check_pages
 from model.errors import OptionsError, WeightsError
 from model.files import locate
-from model.files.weights import read_options
+from model.options import read_options
 from tests.store.support import Written, make_store
 
 MOST_KIB = 400 << 10  # that a process may grow by; what the files hold takes 1 GiB and more

@@ -14,8 +14,8 @@ import pytest
 
 from model.errors import ModelError, OptionsError, WeightsError
 from model.files.registry import random_weights
-from model.files.weights import BiLMWeights, read_options
-from model.options import MOST_LAYERS
+from model.files.weights import BiLMWeights
+from model.options import MOST_LAYERS, read_options
 from tests.pipeline.conftest import TINY
 
 DEEP = 100_000  # levels; Python's and Rust's parsers give up at far fewer

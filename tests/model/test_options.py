@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from model.errors import OptionsError
-from model.files.weights import read_options
-from model.options import BiLMOptions
+from model.options import BiLMOptions, read_options
 
 PUBLISHED: dict[str, Any] = {
     "lstm": {
