@@ -266,11 +266,12 @@ class Concatenation(Joined):
                 return first + store._find([sentence_id])[0]
         raise SentenceNotFoundError(f"no sentence with the id {sentence_id!r} in {self.url}")
 
-    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+    def find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        """See `Readable.find_text`."""
         matches: list[int | None] = [None] * len(texts)
         for first, store in zip(self._runs.lists[0], self.stores, strict=False):
             left = [index for index, number in enumerate(matches) if number is None]
-            for index, number in zip(left, store._find_text([texts[index] for index in left]), strict=True):
+            for index, number in zip(left, store.find_text([texts[index] for index in left]), strict=True):
                 matches[index] = None if number is None else first + number
         return matches
 

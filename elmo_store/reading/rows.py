@@ -241,8 +241,14 @@ class Readable(ABC):
         """Number of the sentence that has each id. SentenceNotFoundError, AmbiguousIdError."""
 
     @abstractmethod
-    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        """Number of the first sentence that has each text, None without one."""
+    def find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        """The number of the first sentence that has each text, None where none has it.
+
+        A text is a sequence of tokens (str, or bytes in UTF-8), or one string of tokens with single spaces between them; nothing
+        is tokenised. Tokens are compared as the model reads them, so what it cuts off a long word (48 bytes are read) does not
+        count. ``elmo-store index STORE --by text`` makes this three requests a call at any size; without that index a store's
+        hashes are gathered in memory at the first call (bounded, StoreError): see `elmo_store.reading.text_index`.
+        """
 
     @abstractmethod
     def read_spans(self, states: Sequence[int], spans: Spans, raw: bool = False, empty: Empty = np.empty) -> Any:
@@ -311,20 +317,10 @@ class Readable(ABC):
         if index is not None:
             number: int | None = int(index)
         else:
-            number = self._find([str(id)])[0] if text is None else self._find_text([text])[0]
+            number = self._find([str(id)])[0] if text is None else self.find_text([text])[0]
         if number is None:
             raise SentenceNotFoundError(f"no sentence of {self.url} has the tokens {' '.join(map(str, words(text or '')))!r}")
         return Sentence(self, number, self._span(number))
-
-    def find_text(self, texts: Sequence[Text]) -> list[int | None]:
-        """The number of the first sentence that has each text, None where none has it.
-
-        A text is a sequence of tokens (str, or bytes in UTF-8), or one string of tokens with single spaces between them; nothing
-        is tokenised. Tokens are compared as the model reads them, so what it cuts off a long word (48 bytes are read) does not
-        count. ``elmo-store index STORE --by text`` makes this three requests a call at any size; without that index a store's
-        hashes are gathered in memory at the first call (bounded, StoreError): see `elmo_store.reading.text_index`.
-        """
-        return self._find_text(texts)
 
     def sentence_at(self, row: int) -> Sentence:
         """The sentence that row ``row`` (from 0) belongs to, found by bisection. IndexError if there is no such row."""

@@ -136,7 +136,8 @@ class StoreReader(Readable):
         """Numbers of all sentences that have each id, in order; none for one that no sentence has."""
         return self._now.sentences.find(ids)
 
-    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+    def find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        """See `Readable.find_text`."""
         return self.find_hashes(hash_texts(texts, cut_bytes(self.manifest))) if len(texts) else []
 
     def find_hashes(self, pairs: UInt64) -> list[int | None]:

@@ -108,7 +108,8 @@ class Selection(Readable, Generic[S]):
     def _indices(self) -> dict[int, int]:
         return {number: index for index, number in reversed(list(enumerate(self.numbers)))}
 
-    def _find_text(self, texts: Sequence[Text]) -> list[int | None]:
+    def find_text(self, texts: Sequence[Text]) -> list[int | None]:
+        """See `Readable.find_text`."""
         return self._texts.find(hash_texts(texts, cut_bytes(self.store.manifest)))
 
     @cached_property
