@@ -143,5 +143,6 @@ class JobMismatchError(StoreError):
 
 
 def _different(what: str, fields: Mapping[str, tuple[Any, Any]], second: str, remedy: str) -> str:
+    """A message that shows both sides, field by field; ``second``: what the other side is."""
     lines = [f"  {name}: {there!r} there, {other!r} {second}" for name, (there, other) in fields.items()]
     return "\n".join([f"{what}; it differs in {len(lines)} field{'s' if len(lines) != 1 else ''}:", *lines, remedy])
