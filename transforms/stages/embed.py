@@ -9,6 +9,7 @@ takes no other one down with it.
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
@@ -351,8 +352,7 @@ class ShardWorker:
         self._root, self._run_id, self._engine = root, run_id, engine
         self._claims_device, self._known = claims_device, known
         self._turn = threading.Lock()  # one caller at a time reads
-        self._asking: Future[_Computed] | None = None  # the last call that the engine was asked for
-        self._in_flight = threading.BoundedSemaphore(CALLS_IN_FLIGHT)
+        self._in_flight: deque[Future[_Computed]] = deque()  # the last calls that the engine was asked for
         self._engine_thread = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._writers = ThreadPoolExecutor(n_writers, thread_name_prefix="write")
         self._numbers = itertools.count()
@@ -408,24 +408,18 @@ class ShardWorker:
                 claim_device(self._root, self._engine.hardware)
                 self._claims_device = False
             call = read_call(self._job, tasks)
-            if self._asking is not None:
-                wait([self._asking])
-            self._in_flight.acquire()
-            self._asking = self._engine_thread.submit(self._compute, call)
-            return self._asking
+            wait(self._in_flight)
+            if len(self._in_flight) == CALLS_IN_FLIGHT and not (oldest := self._in_flight.popleft()).exception():
+                wait(oldest.result().writes)
+            self._in_flight.append(self._engine_thread.submit(self._compute, call))
+            return self._in_flight[-1]
 
     def _compute(self, call: Call) -> "_Computed":
         job = self._job
-        try:
-            job.health.check()
-            shards = compute(job, call)
-        except BaseException:
-            self._in_flight.release()
-            raise
+        job.health.check()
+        shards = compute(job, call)
         ended = call.ended + [shard for shard in shards if isinstance(shard, ShardResult)]
-        writes = [self._writers.submit(write, job, shard) for shard in shards if isinstance(shard, ComputedShard)]
-        _when_all_done(writes, self._in_flight.release)
-        return _Computed(ended, writes)
+        return _Computed(ended, [self._writers.submit(write, job, shard) for shard in shards if isinstance(shard, ComputedShard)])
 
 
 @dataclass(frozen=True)
@@ -434,17 +428,3 @@ class _Computed:
 
     ended: list[ShardResult]  # of shards that were done already, or failed
     writes: list[Future[ShardResult]]  # of all others
-
-
-def _when_all_done(futures: Sequence[Future[ShardResult]], then: Callable[[], None]) -> None:
-    """Call ``then`` once, when the last of ``futures`` is done."""
-    left = itertools.count(len(futures) - 1, -1)  # next() is atomic, callbacks come from several threads
-
-    def one_less(_: Future[ShardResult]) -> None:
-        if next(left) == 0:
-            then()
-
-    if not futures:
-        then()
-    for future in futures:
-        future.add_done_callback(one_less)
