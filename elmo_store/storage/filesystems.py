@@ -13,6 +13,7 @@ from typing import Any
 from fsspec import AbstractFileSystem, available_protocols
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
+from fsspec.registry import registry
 
 from elmo_store.errors import StoreError
 
@@ -55,12 +56,17 @@ def resolved_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     return {name: resolved(value) for name, value in (options or {}).items()}
 
 
+def is_protocol(name: str) -> bool:
+    """Whether fsspec knows a filesystem by this name: its own, those of installed packages, and those registered since."""
+    return name in available_protocols() or name in registry
+
+
 def names_filesystem(location: str) -> bool:
     """Whether ``location`` names its filesystem: a URL, or a chain such as ``simplecache::s3://…``; otherwise it is a local path.
 
     Chains may hold no ``://`` (``dir::zip``); what is no protocol before ``::`` is the beginning of a file's name.
     """
-    return "://" in location or ("::" in location and location.partition("::")[0] in available_protocols())
+    return "://" in location or ("::" in location and is_protocol(location.partition("::")[0]))
 
 
 def opened(location: str, storage_options: Mapping[str, Any] | None) -> tuple[Any, str]:  # (AbstractFileSystem, path)

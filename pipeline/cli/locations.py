@@ -147,9 +147,9 @@ def _check_spelling(locations: Iterable[Location]) -> None:
         match = re.match(r"([a-z][a-z0-9+]*):/(/?)", location.url)
         if match is None:
             continue
-        from fsspec import available_protocols
+        from elmo_store.storage.filesystems import is_protocol
 
-        protocol, is_known = match[1], match[1] in available_protocols()
+        protocol, is_known = match[1], is_protocol(match[1])
         if match[2] and not is_known:
             why = f"can't be used: {protocol} is no protocol that fsspec knows: check its spelling"
             raise CommandError(Exit.BAD_LOCATION, f"the {location} {why}")

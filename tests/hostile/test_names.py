@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import elmo_store
@@ -107,9 +108,7 @@ def test_ids_that_are_no_names_in_hdf5(tmp_path: Path, format: str, ids: list[st
     real = SentenceTable._record
 
     def record(self: SentenceTable, number: int, columns: dict[str, Any], place: int) -> Any:
-        from dataclasses import replace
-
-        return replace(real(self, number, columns, place), id=ids[number])
+        return msgspec.structs.replace(real(self, number, columns, place), id=ids[number])
 
     monkeypatch.setattr(SentenceTable, "_record", record)
     with pytest.raises(StoreError, match="document"):

@@ -112,7 +112,7 @@ def test_a_terminal_gets_nothing_but_what_the_command_draws_and_a_traceback_is_s
     code = (
         "import sys; from pipeline import main as cli\n"
         "def fails(*_): raise RuntimeError('trouble \\x1b[31m')\n"
-        "cli._main = fails\n"
+        "cli._command = fails\n"
         "cli.main()"
     )
     ours, theirs = pty.openpty()

@@ -184,7 +184,7 @@ def test_a_location_of_an_unknown_kind_is_a_bad_one(
 
     assert embed("nosuch://place/store") == Exit.BAD_LOCATION
     assert main([*command, "nosuch://place/store"]) == Exit.BAD_LOCATION
-    assert capsys.readouterr().err.count("Protocol not known") == 2
+    assert capsys.readouterr().err.count("nosuch is no protocol that fsspec knows") == 2
 
 
 def test_an_unknown_model_is_bad_usage(corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
