@@ -61,6 +61,17 @@ def test_what_is_no_store_is_named_in_a_line(
     assert sorted(Path().iterdir()) == before
 
 
+@pytest.mark.parametrize("format", ["npz", "allennlp"])
+def test_a_folder_where_an_export_is_one_file(
+    format: str, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert main(["export", str(made.zarr), "--format", format, "--output", str(folder)]) == Exit.BAD_LOCATION
+    assert f"the output {folder} is a folder, and {format} is one file: name it" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [folder]
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["info"]])
 def test_a_reader_that_went_away_is_no_failure_and_a_full_disk_is_one(arguments: list[str], made: Made) -> None:
     command = [sys.executable, "-m", "elmo_store", *arguments, *([str(made.zarr)] if arguments == ["info"] else [])]
