@@ -55,9 +55,14 @@ def file(what: str, path: str, storage_options: Mapping[str, Any] | None = None)
     return Checked(what, path, storage_options, check=partial(_check_file, what, path))
 
 
-def output(url: str, storage_options: Mapping[str, Any] | None = None) -> Location:
-    """A folder that is written: on this machine no file."""
-    return Checked("output", url, storage_options, check=partial(check_output, url))
+def output(url: str, storage_options: Mapping[str, Any] | None = None, what: str = "output") -> Location:
+    """A folder that is written: on this machine no file, nor below one."""
+    return Checked(what, url, storage_options, check=partial(check_output, what, url))
+
+
+def result(what: str, path: str) -> Location:
+    """A file that is written: on this machine no folder, nor below a file."""
+    return Checked(what, path, check=partial(check_result, what, path))
 
 
 def inputs(urls: Sequence[str], storage_options: Mapping[str, Any] | None, what: str = "input") -> list[Location]:
@@ -106,10 +111,27 @@ def _check_store(url: str) -> None:
         raise CommandError(Exit.BAD_LOCATION, f"there is no store at {url}: {why}")
 
 
-def check_output(url: str) -> None:
-    """CommandError (bad location) if ``url`` is a file of this machine."""
-    if not is_url(url) and os.path.exists(url) and not os.path.isdir(url):
-        raise CommandError(Exit.BAD_LOCATION, f"the output {url} is a file: name a folder, new or of the same job")
+def check_output(what: str, url: str) -> None:
+    """CommandError (bad location) if ``url`` is a file of this machine, or lies below one."""
+    if not is_url(url) and (file := _file_in_the_way(url)):
+        why = "is a file" if file == os.path.abspath(url) else f"lies below {file}, which is a file"
+        raise CommandError(Exit.BAD_LOCATION, f"the {what} {url} {why}: name a folder, new or of the same job")
+
+
+def check_result(what: str, path: str) -> None:
+    """CommandError (bad location) if ``path`` is a folder of this machine, or lies below a file."""
+    if not is_url(path) and os.path.isdir(path):
+        raise CommandError(Exit.BAD_LOCATION, f"the {what} {path} is a folder: name a file")
+    if not is_url(path) and not os.path.exists(path) and (file := _file_in_the_way(path)):
+        raise CommandError(Exit.BAD_LOCATION, f"the {what} {path} lies below {file}, which is a file: name a file in a folder")
+
+
+def _file_in_the_way(path: str) -> str | None:
+    """What no folder can be made at or below: ``path`` or the nearest above it that is there, if that is a file."""
+    there = os.path.abspath(path)
+    while not os.path.exists(there):
+        there = os.path.dirname(there)
+    return None if os.path.isdir(there) else there
 
 
 def _check_model(what: str, spec: str) -> None:

@@ -1,7 +1,6 @@
 """``elmo-store export STORE --format NAME --output PATH``: a store's vectors in the files that other programs read."""
 
 import argparse
-import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -76,9 +75,9 @@ def _check(args: argparse.Namespace) -> None:
     """CommandError for a file where a folder goes or the reverse, options that the format does not use, HDF5 without h5py."""
     form = FORMATS[args.format]
     if form.folder:
-        locations.check_output(args.output)
-    elif not form.prefix and os.path.isdir(args.output):
-        raise CommandError(Exit.BAD_LOCATION, f"the output {args.output} is a folder, and {args.format} is one file: name it")
+        locations.check_output("output", args.output)
+    elif not form.prefix:
+        locations.check_result("output", args.output)
     unused = [
         option
         for option, given, used in (

@@ -5,7 +5,6 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
-from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option
 from pipeline.cli.command import Command
@@ -33,7 +32,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
     """Of ``models convert`` the model, and the folder that is written."""
     if args.action != "convert":
         return locations.Touched()
-    return locations.Touched(locations.model(args.model, "MODEL"), [Location("FOLDER", args.output)])
+    return locations.Touched(locations.model(args.model, "MODEL"), [locations.output(args.output, what="FOLDER")])
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import (
     above_zero,
@@ -123,7 +122,7 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
     stores = [locations.store(url, args.storage_options, option) for option, url in named("train", "test", "store")]
     labels = [locations.file(option, url) for option, url in named("train-labels", "test-labels", "labels")]
-    results = [Location(option, path) for option, path in named("json", "mix-weights", "plot")]
+    results = [locations.result(option, path) for option, path in named("json", "mix-weights", "plot")]
     return locations.Touched([*stores, *labels], results)
 
 

@@ -61,15 +61,36 @@ def test_what_is_no_store_is_named_in_a_line(
     assert sorted(Path().iterdir()) == before
 
 
-@pytest.mark.parametrize("format", ["npz", "allennlp"])
-def test_a_folder_where_an_export_is_one_file(
-    format: str, made: Made, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+WRITTEN = {
+    "export": ("export . --format npz --output {}", True),
+    "report": ("report . --output {}", True),
+    "probe": ("probe sense --store . --labels file --json {}", True),
+    "embed": ("embed file --output {}", False),
+    "embed --into": ("embed file --into {}", False),
+    "mix": ("mix . --weights file --output {}", False),
+    "mix --pool": ("mix . --weights file --output {} --pool mean", False),
+    "convert": ("convert . --output {}", False),
+    "export to a folder": ("export . --format safetensors --output {}", False),
+    "collect": ("collect {} .", False),
+    "models convert": ("models convert random-small {}", False),
+    "train": ("train file --options default --output {}", False),
+}
+
+
+@pytest.mark.parametrize("command", WRITTEN)
+def test_a_file_where_a_folder_goes_and_the_reverse(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    assert main(["export", str(made.zarr), "--format", format, "--output", str(folder)]) == Exit.BAD_LOCATION
-    assert f"the output {folder} is a folder, and {format} is one file: name it" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == [folder]
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("file").touch()
+    arguments, is_file = WRITTEN[command]
+    places = {"folder": "is a folder: name a file"} if is_file else {"file": "is a file: name a folder"}
+    for place, why in {**places, "file/x": f"lies below {tmp_path / 'file'}, which is a file: name a f"}.items():
+        assert main(arguments.format(place).split()) == Exit.BAD_LOCATION
+        (line,) = capsys.readouterr().err.splitlines()
+        assert why in line
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["info"]])
