@@ -72,12 +72,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """CommandError for a file where a folder goes or the reverse, options that the format does not use, HDF5 without h5py."""
+    """CommandError for a file where a folder goes, options that the format does not use, and HDF5 without h5py."""
     form = FORMATS[args.format]
     if form.folder:
         locations.check_output("output", args.output)
-    elif not form.prefix:
-        locations.check_result("output", args.output)
     unused = [
         option
         for option, given, used in (
@@ -104,6 +102,8 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if not (FORMATS[args.format].folder or FORMATS[args.format].prefix):
+        locations.check_result("output", args.output)  # here: that it is the store itself is told first
     same = ("layers", "weights", "weight_set", "layer_norm", "dtype", "documents", "layout")
     options = {name: getattr(args, name) for name in same}
     keys, index = args.use_sentence_keys, not args.forget_sentences

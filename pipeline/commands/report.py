@@ -4,6 +4,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
+from elmo_store.storage.location import Location
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_storage_options
 from pipeline.cli.command import Command
@@ -31,10 +32,12 @@ def _touches(args: argparse.Namespace) -> locations.Touched:
     own = os.path.join(os.path.realpath(args.store), REPORT)
     elsewhere = args.output is not None and os.path.realpath(args.output) != own
     store = locations.store(args.store, args.storage_options)
-    return locations.Touched([store], [locations.result("--output", args.output)] if elsewhere else [])
+    return locations.Touched([store], [Location("--output", args.output)] if elsewhere else [])
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.output is not None:
+        locations.check_result("--output", args.output)  # here: that it is the store itself is told first
     store = locations.open_store(args.store, args.storage_options)
     try:
         print(write_report(store.root, args.output))

@@ -62,15 +62,15 @@ def test_what_is_no_store_is_named_in_a_line(
 
 
 WRITTEN = {
-    "export": ("export . --format npz --output {}", True),
-    "report": ("report . --output {}", True),
+    "export": ("export store --format npz --output {}", True),
+    "report": ("report store --output {}", True),
     "probe": ("probe sense --store . --labels file --json {}", True),
     "embed": ("embed file --output {}", False),
     "embed --into": ("embed file --into {}", False),
     "mix": ("mix . --weights file --output {}", False),
     "mix --pool": ("mix . --weights file --output {} --pool mean", False),
     "convert": ("convert . --output {}", False),
-    "export to a folder": ("export . --format safetensors --output {}", False),
+    "export to a folder": ("export store --format safetensors --output {}", False),
     "collect": ("collect {} .", False),
     "models convert": ("models convert random-small {}", False),
     "train": ("train file --options default --output {}", False),
@@ -83,6 +83,7 @@ def test_a_file_where_a_folder_goes_and_the_reverse(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
+    Path("store").mkdir()
     Path("file").touch()
     arguments, is_file = WRITTEN[command]
     places = {"folder": "is a folder: name a file"} if is_file else {"file": "is a file: name a folder"}
@@ -90,7 +91,7 @@ def test_a_file_where_a_folder_goes_and_the_reverse(
         assert main(arguments.format(place).split()) == Exit.BAD_LOCATION
         (line,) = capsys.readouterr().err.splitlines()
         assert why in line
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder", "store"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["info"]])
