@@ -139,6 +139,7 @@ def test_a_job_whose_records_are_mostly_refused_is_not_complete(
     assert elmo_store.open(str(out)).manifest.sizes.rejected == 3
 
 
+@pytest.mark.slow
 def test_a_wrong_format_is_told_once_and_has_no_claim_on_the_output(
     embed: Command, tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

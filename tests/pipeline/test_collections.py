@@ -125,6 +125,7 @@ def test_a_job_that_can_t_be_a_member_is_refused_before_it_begins(
     assert main(["embed", first, "--output", str(tmp_path / "x"), "--no-reuse"]) == Exit.BAD_USAGE
 
 
+@pytest.mark.slow
 def test_a_job_that_was_given_up_is_told_and_blocks_nothing(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

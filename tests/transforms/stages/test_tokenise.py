@@ -162,6 +162,7 @@ def test_a_damaged_input_leaves_no_marker(tmp_path: Path, root: Root) -> None:
     assert task_result(root, task, ReadSettings(part_sentences=100)) is None
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_input(tmp_path: Path, root: Root) -> None:
     def peak(n_lines: int) -> int:
         task = one_task(write(tmp_path / f"{n_lines}.tok", b"the cat sat on the mat .\n" * n_lines), "lines")
