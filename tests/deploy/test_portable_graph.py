@@ -26,7 +26,7 @@ def job(tmp_path: Path, job_folder: Path) -> EmbedJob:
     text = tmp_path / "text.txt"
     text.write_text("".join(f"{WORD} {' '.join(f'w{i}_{j}' for j in range(19))}\n" for i in range(40)), encoding="utf-8")
     model = str(job_folder / "model.safetensors")
-    options = EmbedOptions((str(text),), str(tmp_path / "store"), model, "lines", shard_rows=64)
+    options = EmbedOptions((str(text),), str(tmp_path / "store"), model, input_format="lines", shard_rows=64)
     return open_job(options, pipeline_options([]))
 
 
