@@ -501,7 +501,7 @@ def test_on_a_phone_what_is_opened_and_the_answer_come_into_view(running: Runnin
         assert driver.execute_script("return scrollY") == 0
         keys(driver, "#hits li:nth-child(2) button", ENTER)
         box = "document.querySelector('{}').getBoundingClientRect()"
-        until(driver, f"scrollY > 0 && {box.format('#sentence')}.bottom <= 700")
+        until(driver, f"scrollY > 0 && {box.format('#sentence')}.bottom < 701")  # scrolled by whole pixels
         keys(driver, "#tokens button", ENTER)
         until(driver, f"document.querySelector('#lists li') && {box.format('#lists li')}.bottom < 700")
         assert driver.execute_script("return document.documentElement.scrollWidth") == 390
