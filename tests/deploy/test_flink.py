@@ -8,8 +8,10 @@ import shlex
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from apache_beam.coders import VarIntCoder
 
@@ -167,13 +169,21 @@ def test_a_run_that_takes_over_cancels_the_job_of_a_launcher_that_was_killed(
     store = tmp_path / "store"
     process = started(long_arguments(store, *flink.beam_options()))
     wait_for_calls(store, 1, process)
+    computing = [worker for manager in alive(flink) for _, worker in workers(manager)]
+    for worker in computing:
+        worker.suspend()  # the job is not over before the second launcher has started
     process.kill()
     process.communicate()
     job = newest_job(flink)
     assert flink.get(f"jobs/{job}")["state"] == "RUNNING"
-    done = ran(long_arguments(store, *flink.beam_options(), "--take-over"), timeout=300)
-    assert done.returncode == Exit.COMPLETE, done.stderr
-    assert "cancelled job" in done.stderr
+    successor = started(long_arguments(store, *flink.beam_options(), "--take-over"))
+    wait_until("the job's end", lambda: flink.get(f"jobs/{job}")["state"] != "RUNNING" or successor.poll() is not None)
+    for worker in computing:
+        with suppress(psutil.NoSuchProcess):
+            worker.resume()
+    _, err = successor.communicate(timeout=300)
+    assert successor.returncode == Exit.COMPLETE, err
+    assert "cancelled job" in err
     assert flink.get(f"jobs/{job}")["state"] == "CANCELED"
     assert digests(store) == long_bytes
 
