@@ -30,6 +30,7 @@ from transforms.runtime.work import PROGRESS
 
 Arguments = Callable[..., list[str]]
 N_TASK_MANAGERS = 2
+SLOW_MODEL = replace(TINY, dim=2048, projection_dim=64)
 WORDS = ["the", "cat", "sat", "on", "a", "mat", ",", "naïve", "dogs", "ran", "東京", "away", "from", "it", "quickly", "."]
 
 
@@ -69,7 +70,13 @@ def embed_arguments(job_folder: Path) -> Arguments:
 @pytest.fixture(scope="session")
 def long_arguments(tmp_path_factory: pytest.TempPathFactory) -> Arguments:
     """A job of 256 shards whose calls of the engine take seconds: time to kill what computes in the middle of one."""
-    return arguments_of(made(tmp_path_factory.mktemp("long"), replace(TINY, dim=2048, projection_dim=64), 420), 512)
+    return arguments_of(made(tmp_path_factory.mktemp("long"), SLOW_MODEL, 420), 512)
+
+
+@pytest.fixture
+def longer_arguments(tmp_path: Path) -> Arguments:
+    """A job that is not over before another command has started and waited for the lease."""
+    return arguments_of(made(tmp_path, SLOW_MODEL, 1260), 512)
 
 
 def started(arguments: Sequence[str], env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":

@@ -8,10 +8,8 @@ import shlex
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
-import psutil
 import pytest
 from apache_beam.coders import VarIntCoder
 
@@ -30,6 +28,7 @@ from tests.deploy.conftest import (
     Arguments,
     check_a_pools_worker_dies,
     check_outages,
+    made_here,
     markers,
     ran,
     started,
@@ -164,28 +163,20 @@ def test_lost_task_managers_cost_their_share_and_where_none_is_left_the_launcher
 
 
 def test_a_run_that_takes_over_cancels_the_job_of_a_launcher_that_was_killed(
-    flink: FlinkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
+    flink: FlinkCluster, longer_arguments: Arguments, tmp_path: Path
 ) -> None:
-    store = tmp_path / "store"
-    process = started(long_arguments(store, *flink.beam_options()))
+    store, longer_bytes = tmp_path / "store", digests(made_here(longer_arguments, tmp_path / "local"))
+    process = started(longer_arguments(store, *flink.beam_options(), "--parallelism=1", "--threads=1"))
     wait_for_calls(store, 1, process)
-    computing = [worker for manager in alive(flink) for _, worker in workers(manager)]
-    for worker in computing:
-        worker.suspend()  # the job is not over before the second launcher has started
     process.kill()
     process.communicate()
     job = newest_job(flink)
     assert flink.get(f"jobs/{job}")["state"] == "RUNNING"
-    successor = started(long_arguments(store, *flink.beam_options(), "--take-over"))
-    wait_until("the job's end", lambda: flink.get(f"jobs/{job}")["state"] != "RUNNING" or successor.poll() is not None)
-    for worker in computing:
-        with suppress(psutil.NoSuchProcess):
-            worker.resume()
-    _, err = successor.communicate(timeout=300)
-    assert successor.returncode == Exit.COMPLETE, err
-    assert "cancelled job" in err
+    done = ran(longer_arguments(store, *flink.beam_options(), "--take-over"), timeout=300)
+    assert done.returncode == Exit.COMPLETE, done.stderr
+    assert "cancelled job" in done.stderr
     assert flink.get(f"jobs/{job}")["state"] == "CANCELED"
-    assert digests(store) == long_bytes
+    assert digests(store) == longer_bytes
 
 
 def test_ctrl_c_cancels_the_job_on_the_cluster_and_the_same_command_continues(
