@@ -58,6 +58,10 @@ class Lease:
         """A lease for ``run``, begun now by this process."""
         return cls(run, _owner(), Process.here(), time.time(), patience_seconds, local)
 
+    def has_ended(self) -> bool:
+        """Whether nobody works for the run any more, as far as this machine can tell: a local run whose launcher is gone."""
+        return self.local and self.process.is_of_this_machine() and not self.process.alive()
+
 
 @dataclass(frozen=True)
 class Heartbeats:
@@ -184,11 +188,10 @@ def _wait_until_abandoned(
     """Return when the run of ``current`` is known or believed to be dead. LeaseHeldError if it lives, or the wait is too long."""
     by_name = _heartbeats_of(root, current.run)
     beats = _summed(by_name)
-    if current.process.is_of_this_machine():
-        if current.process.alive():
-            raise LeaseHeldError(str(root), described(current, beats))
-        if current.local:
-            return
+    if current.has_ended():
+        return
+    if current.process.is_of_this_machine() and current.process.alive():
+        raise LeaseHeldError(str(root), described(current, beats))
     heard = max(current.since, beats.last or 0.0)
     if time.time() - heard > current.patience_seconds + CLOCKS_DIFFER_SECONDS:
         return

@@ -102,7 +102,7 @@ def gather(root: "Root", manifest: "Manifest") -> dict[str, Any]:
         **manifest.to_json(),
         "bytes": {kind: size for kind, size in by_kind.items() if size},
         "shards_done": sum(name.startswith("_shards/") for name in sizes),
-        "writer": None if lease is None else described(lease, read_heartbeats(root, lease.run)),
+        "writer": None if lease is None or lease.has_ended() else described(lease, read_heartbeats(root, lease.run)),
     }
 
 
@@ -138,7 +138,9 @@ def lines(root: "Root", manifest: "Manifest", facts: dict[str, Any]) -> list[str
         shown += ["open it in Python:", *(f"    {line}" for line in next_steps(root, manifest))]
     else:
         shown.append(
-            "follow it:   elmo-store watch" if facts["writer"] else "continue it: give the command that began it once more"
+            f"follow it:   elmo-store watch {root}"
+            if facts["writer"]
+            else "continue it: give the command that began it once more"
         )
     return [in_line(line) for line in shown]
 

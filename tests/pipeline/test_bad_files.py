@@ -2,12 +2,16 @@
 
 import gzip
 import json
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import elmo_store
 from elmo_store.format.layout import REJECTS
+from elmo_store.storage.lease import Lease, acquire, release
+from elmo_store.storage.process import Process
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from pipeline.main import main
@@ -134,7 +138,17 @@ def test_a_job_whose_records_are_mostly_refused_is_not_complete(
     said = capsys.readouterr().err
     assert "3 of 4 records were refused (75.0%), more than --max-reject-rate 0.5 allows" in said
     assert "misspelt" in said
-    assert main(["info", str(out)]) == Exit.INCOMPLETE
+    writer = Lease.of_this_process("run", local=True, patience_seconds=60)
+    with subprocess.Popen(["true"]) as child:
+        ended = Process.of(child.pid)
+    for lease, advice in (
+        (writer, f"follow it:   elmo-store watch {out}\n"),
+        (replace(writer, process=ended), "continue it: give"),
+    ):
+        acquire(Root(out), lease)
+        assert main(["info", str(out)]) == Exit.INCOMPLETE
+        assert advice in capsys.readouterr().out
+        release(Root(out), "run")
     assert embed(out, *jsonl, "--max-reject-rate", "0.75", inputs=[str(path)]) == Exit.COMPLETE
     assert elmo_store.open(str(out)).manifest.sizes.rejected == 3
 
