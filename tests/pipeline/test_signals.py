@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from elmo_store.format.layout import SHARDS
+from elmo_store.storage.lease import read_lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
 from tests.pipeline.support import heed_signals, run_command
@@ -19,7 +20,8 @@ from tests.pipeline.support import heed_signals, run_command
 
 def started(tiny_model: Path, corpus: Path, out: Path, *options: str) -> "subprocess.Popen[str]":
     """A job of some thousand small shards, at work: a few of them are written."""
-    (corpus / "c.txt").write_text("a sentence of some words , and one more\n" * 40_000)
+    if not out.exists():
+        (corpus / "c.txt").write_text("a sentence of some words , and one more\n" * 40_000)
     repo = str(Path(__file__).resolve().parent.parent.parent)
     arguments = ["embed", str(corpus), "--output", str(out), "--model", str(tiny_model), "--input-format", "lines"]
     command = [sys.executable, "-m", "elmo_store", *arguments, "--shard-rows", "64", *options]
@@ -84,4 +86,15 @@ def test_a_launcher_killed_alone_takes_its_workers_along_and_the_next_command_it
     time.sleep(2)
     assert Root(out).sizes() == left  # nobody writes any more
     said = run_command("info", str(out)).stdout
-    assert "writer:" in said
+    assert "writer:" not in said
+    assert "continue it: give the command that began it once more" in said
+    killed = read_lease(Root(out))
+    successor = started(tiny_model, corpus, out, "--workers", "2")
+    deadline = time.monotonic() + 60
+    while (lease := read_lease(Root(out))) == killed or lease is None:
+        assert time.monotonic() < deadline
+        assert successor.poll() is None, successor.communicate()
+        time.sleep(0.05)
+    successor.terminate()
+    successor.communicate(timeout=60)
+    assert successor.returncode == Exit.INCOMPLETE
