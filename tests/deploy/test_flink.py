@@ -160,6 +160,8 @@ def test_lost_task_managers_cost_their_share_and_where_none_is_left_the_launcher
     assert process.returncode == Exit.COMPLETE, err
     assert digests(store) == long_bytes
     flink.wait_registered(N_TASK_MANAGERS)
+    # Of tasks that were cancelled while their worker started, as the last TaskManager came, too.
+    wait_until("the last worker's end", lambda: not any(map(workers, alive(flink))), 90)
 
 
 def test_a_run_that_takes_over_cancels_the_job_of_a_launcher_that_was_killed(

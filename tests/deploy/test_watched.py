@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from deploy.cluster.watched import end_executor
+from elmo_store.storage.lease import Lease, acquire, release
 from elmo_store.storage.root import Root
 from pipeline.jobs.run import explain
 from pipeline.progress.troubles import told
@@ -74,6 +75,34 @@ def test_a_worker_that_its_engine_ends_goes_with_what_watches_it_and_without_a_w
         pass
     assert process.returncode == 1
     time.sleep(0.5)
+    assert read_ends(root) == {}
+
+
+FORGOTTEN = """
+import sys, time
+from deploy.cluster.watched import run_watched
+from elmo_store.storage.root import Root
+from transforms.runtime import job_root
+
+def work():
+    job_root.HEARTBEAT_SECONDS = 0.1
+    print(job_root.JobRoot(Root(sys.argv[1]), "run").size("_lease"), flush=True)
+    time.sleep(60)
+
+sys.exit(run_watched(work))
+"""
+
+
+def test_a_worker_that_its_engine_forgot_ends_after_its_run(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    acquire(root, Lease.of_this_process("run", local=False, patience_seconds=60))
+    with subprocess.Popen([sys.executable, "-c", FORGOTTEN, str(root)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() != ""  # at work
+        time.sleep(1.0)
+        assert process.poll() is None
+        release(root, "run")
+        assert process.wait(30) == 0
     assert read_ends(root) == {}
 
 

@@ -40,14 +40,15 @@ class WorkerEnd:
         return f"a worker on {self.host} (process {self.process}) {how} after {self.seconds:.0f} s, {memory}{why}"
 
 
-def introduce(root: Root) -> None:
-    """Tell the process that watches this one, if any, which job it works for. Only the first call of a process does."""
+def introduce(root: Root) -> bool:
+    """Tell the process that watches this one, if any, which job it works for. Only the first call of a process does: True."""
     try:
         pipe = os.environ.pop(WATCHER)
     except KeyError:  # also where another thread takes it between this one's look and removal
-        return
+        return False
     with os.fdopen(int(pipe), "wb") as stream:
         pickle.dump(root, stream)
+    return True
 
 
 def put_end(introduced: bytes, end: WorkerEnd) -> None:

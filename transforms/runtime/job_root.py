@@ -33,6 +33,7 @@ DEADLINE_SECONDS = 60.0  # how long an operation is retried, elsewhere than on a
 LONGEST_PAUSE_SECONDS = 15.0
 LOCAL_ATTEMPTS = 4
 WATCH_SECONDS = 1.0  # between two looks at the launcher
+LOOKS_AT_END = 2  # that find the lease gone, before a worker ends: till then its tasks say what they were refused
 _NEVER = -1e9
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -200,10 +201,10 @@ class JobRoot(Root):
     def _retry(self, work: Callable[[], T]) -> T:
         if not self._is_begun:
             self._is_begun = True
-            if self._launcher is None:
-                introduce(self)
-            else:
+            if self._launcher is not None:
                 end_with(self._launcher)
+            elif introduce(self):  # this process is an engine's worker, started for this run
+                end_after(self)
         return retry(work, local=self.is_local, count=self.retries)
 
     def _check_owner(self) -> None:
@@ -251,6 +252,17 @@ class JobRoot(Root):
     def _unfenced(self) -> Root:
         return Root(str(self), self.storage_options)
 
+    def is_lost(self, seconds: float) -> bool:
+        """Whether another run owns the store, or none: by a look at most ``seconds`` old. False if it can't be told now."""
+        try:
+            if _now() - self._here.looked >= seconds:
+                self._look()
+        except LeaseLostError:
+            return True
+        except Exception as error:  # filesystems raise what they like
+            _log.info("the lease of %s can't be read: %s", self, error)
+        return False
+
 
 def run_of(root: Root) -> str:
     """The run that writes to ``root``; "" for a root that belongs to none."""
@@ -288,3 +300,20 @@ def end_with(launcher: Process) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name=name, daemon=True).start()
+
+
+def end_after(root: JobRoot) -> None:
+    """End this process, an engine's worker, once the run of ``root`` has been over for a while.
+
+    Engines do that, but for a worker whose job had another task cancelled on this machine while that one's worker started: Flink
+    then never closes that task's function, and Beam keeps the job's workers until it is closed.
+    """
+
+    def watch() -> None:
+        n_lost = 0
+        while n_lost < LOOKS_AT_END:
+            time.sleep(HEARTBEAT_SECONDS)
+            n_lost = n_lost + 1 if root.is_lost(HEARTBEAT_SECONDS) else 0
+        os._exit(0)
+
+    threading.Thread(target=watch, name="until the run's end", daemon=True).start()
