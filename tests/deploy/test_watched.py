@@ -16,13 +16,16 @@ import psutil
 import pytest
 
 from deploy.cluster.watched import end_executor
+from elmo_store.format.layout import WORK
 from elmo_store.storage.lease import Lease, acquire, release
 from elmo_store.storage.root import Root
-from pipeline.jobs.run import explain
+from pipeline.jobs.run import explain, left_summary
 from pipeline.progress.troubles import told
 from tests.deploy.conftest import wait_until
 from transforms.runtime.ended import WorkerEnd, introduce, put_end, read_ends
-from transforms.runtime.work import BROKEN_EXIT, WATCHER
+from transforms.runtime.job_root import JobRoot
+from transforms.runtime.work import BROKEN_EXIT, READ, WATCHER
+from transforms.stages.finish import _end_run
 
 WORKER = """
 import os, pickle, sys, time
@@ -129,6 +132,17 @@ def test_two_threads_that_begin_together_introduce_their_worker_once(tmp_path: P
 
 def end(root: Root) -> None:
     put_end(pickle.dumps(root), KILLED)
+
+
+def test_a_death_in_a_jobs_last_seconds_is_there_for_the_launcher_to_tell(tmp_path: Path) -> None:
+    root = Root(tmp_path)
+    acquire(root, Lease.of_this_process("run", local=False, patience_seconds=60))
+    end(root)
+    root.put(f"{READ}/00000.json", b"x")
+    _end_run(JobRoot(root, "run"), waits=True)
+    assert list(root.list(WORK)) == list(read_ends(root)) != []
+    left_summary(root)
+    assert list(root.list(WORK)) == []
 
 
 def test_a_job_that_failed_names_the_worker_that_died_and_not_the_call_that_was_cancelled(tmp_path: Path) -> None:

@@ -42,13 +42,13 @@ def end_a_job(folder: str, waits: bool, n: int) -> None:
     root = Root(folder)
     with LeaseHolder.begin(root, f"run-{n}", LeaseTerms(local=True, waits=waits, take_over=False)):
         root.put_json(START, {"waits": waits})
-        for name in ("read/00000.json", "parts/00000-0.parquet", "ids/000/00000", "progress/1.json"):
+        for name in ("read/00000.json", "parts/00000-0.parquet", "ids/000/00000", "progress/1.json", "ended/1.json"):
             root.put(f"_work/{name}", b"x")
         (Path(folder) / "_work" / "blobs").mkdir()
         die_at(n)
         if waits:
             root.put_json(SUMMARY, {"bytes": 0, "everything": {}, "this_run": {}})
         job_root = JobRoot(root, f"run-{n}", Process.here())
-        _end_run(job_root, keep=SUMMARY if waits else "")
+        _end_run(job_root, waits)
         if waits:
             left_summary(root)

@@ -14,6 +14,7 @@ from typing import TypeVar
 import apache_beam as beam
 
 from elmo_store.format.layout import (
+    ENDED,
     IDS,
     PART_GROUPS,
     REJECTS,
@@ -190,7 +191,7 @@ def finish_job(root: Root, outcome: Outcome) -> Manifest:
     if waits:  # the launcher, who removes it
         everything = outcome.everything + Counter({REPEATED_IDS: sum(int(table.stats.get(REPEATED_IDS, 0)) for table in tables)})
         root.put_json(SUMMARY, {"bytes": outcome.n_bytes, "everything": everything, "this_run": this_run})
-    _end_run(root, keep=SUMMARY if waits else "")
+    _end_run(root, waits)
     return complete
 
 
@@ -203,10 +204,13 @@ def with_cards(manifest: Manifest, devices: Collection[str]) -> Manifest:
     return replace(manifest, job=job)
 
 
-def _end_run(root: Root, keep: str = "") -> None:
-    """Remove the scratch area but ``keep``, then the run's right to write: a late copy of any stage finds none."""
-    if keep:
-        root.remove_many([rel for rel in root.list(WORK) if rel != keep])
+def _end_run(root: Root, waits: bool = False) -> None:
+    """Remove the scratch area, then the run's right to write: a late copy of any stage finds none.
+
+    ``waits``: but for what the launcher has yet to tell, which removes that.
+    """
+    if waits:
+        root.remove_many([rel for rel in root.list(WORK) if rel != SUMMARY and not rel.startswith(f"{ENDED}/")])
     else:
         root.remove_tree(WORK)
     if isinstance(root, JobRoot):
