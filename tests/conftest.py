@@ -1,5 +1,6 @@
 """Fixtures that every test folder shares."""
 
+import multiprocessing.util
 import os
 import subprocess
 import sys
@@ -34,6 +35,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def own_temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What Beam, its engines and processes that tests kill leave among temporary files goes with the session."""
     tmp_path_factory.getbasetemp()  # pytest's own, which stays
+    multiprocessing.util.get_temp_dir()  # removed by multiprocessing as this process ends, after ours
     with (
         tempfile.TemporaryDirectory(prefix="elmo-store-tests-", ignore_cleanup_errors=True) as folder,
         pytest.MonkeyPatch.context() as patch,
