@@ -23,7 +23,7 @@ ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an e
 FILE_SERVERS = frozenset({"hdfs", "arrow_hdfs", "webhdfs", "webHDFS", "sftp", "ssh", "smb", "ftp"})
 # Those whose connection is for one caller at a time: of two threads that wait for an answer, one may take the other's.
 ONE_CALLER = frozenset({"sftp", "ssh", "ftp"})
-# Not Google's: obstore asks for a token even to put anonymously, so that no server here could show that it holds.
+# Not Google's: obstore puts by its XML interface, which no server here knows, so nothing could show that it holds.
 OBJECT_STORES = {
     **dict.fromkeys(("s3", "s3a"), ("S3Objects", "s3fs")),
     **dict.fromkeys(("abfs", "abfss", "az"), ("AzureObjects", "adlfs")),

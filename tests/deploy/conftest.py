@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -187,8 +188,11 @@ def check_outages(command: Sequence[str], root: Root, is_left: Callable[[], bool
 
 def workers(parent: Service) -> list[tuple[psutil.Process, psutil.Process]]:
     """(what watches it, worker) of what starts them: a TaskManager, a pool."""
-    watchers = psutil.Process(parent.process.pid).children()
-    return [(watcher, worker) for watcher in watchers for worker in watcher.children()]
+    pairs = []
+    for watcher in psutil.Process(parent.process.pid).children():
+        with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            pairs += [(watcher, worker) for worker in watcher.children()]
+    return pairs
 
 
 def wait_for_calls(store: Path, n: int, process: "subprocess.Popen[str]") -> None:
@@ -221,6 +225,12 @@ def check_a_pools_worker_dies(kind: type[Cluster], arguments: Arguments, local_b
 def markers(store: Path) -> int:
     """Shards that are written."""
     return len(list((store / "_shards").glob("[0-9]*.json")))
+
+
+def wait_for_shards(store: Path, n: int, process: "subprocess.Popen[str]") -> None:
+    """Return when so many are written, and the job goes on."""
+    wait_until(f"{n} shards", lambda: markers(store) >= n or process.poll() is not None)
+    assert process.poll() is None, process.communicate()
 
 
 def wait_until(what: str, true: Callable[[], bool], seconds: float = 180) -> None:

@@ -1,6 +1,7 @@
 """The same command on a real Spark standalone cluster: bytes, what is lost half way, what is taken over, what is left behind."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -11,7 +12,17 @@ from deploy.cluster.engine import cluster_of
 from deploy.spark.cluster import SparkCluster
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from tests.deploy.conftest import Arguments, check_outages, job_service, markers, started, wait_until, winner_of_two
+from tests.deploy.conftest import (
+    Arguments,
+    check_a_pools_worker_dies,
+    check_outages,
+    job_service,
+    markers,
+    started,
+    wait_for_shards,
+    wait_until,
+    winner_of_two,
+)
 from tests.pipeline.support import digests
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -29,8 +40,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 def below(spark: SparkCluster, words: str) -> list[psutil.Process]:
     """Processes that the cluster's workers have started, directly or not, with ``words`` in their command lines."""
     members = [psutil.Process(worker.process.pid) for worker in spark.members if worker.process.poll() is None]
-    processes = [child for member in members for child in member.children(recursive=True)]
-    return [process for process in processes if words in " ".join(process.cmdline())]
+    processes = []
+    for child in (child for member in members for child in member.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+            if words in " ".join(child.cmdline()):
+                processes.append(child)
+    return processes
 
 
 def executors(spark: SparkCluster) -> list[psutil.Process]:
@@ -48,7 +63,9 @@ def kill_python_worker(spark: SparkCluster) -> None:
 
 
 def kill_executor(spark: SparkCluster) -> None:
-    executors(spark)[0].kill()
+    """One that computes."""
+    at_work = {ancestor for worker in python_workers(spark) for ancestor in worker.parents()}
+    next(executor for executor in executors(spark) if executor in at_work).kill()
 
 
 def kill_machine(spark: SparkCluster) -> None:
@@ -64,29 +81,31 @@ def test_every_byte_is_the_local_runs_and_a_second_launcher_is_refused(
     assert digests(store) == local_bytes, err
 
 
-@pytest.mark.parametrize("kill", [kill_python_worker, kill_executor, kill_machine])
 def test_what_dies_in_the_middle_of_a_call_costs_its_share_and_no_byte(
-    kill: Callable[[SparkCluster], None],
-    spark: SparkCluster,
-    long_arguments: Arguments,
-    long_bytes: dict[str, str],
-    tmp_path: Path,
+    spark: SparkCluster, long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
     process = started(long_arguments(store, *spark.beam_options()))
-    wait_until("a few shards", lambda: markers(store) >= 5 or process.poll() is not None)
-    assert process.poll() is None, process.communicate()
-    workers = python_workers(spark)
-    kill(spark)
-    assert markers(store) < sum("states/part" in name for name in long_bytes)  # not after the work
+    n_kept, known = 0, set[psutil.Process]()
+    for kill in (kill_python_worker, kill_executor, kill_machine):
+        wait_for_shards(store, n_kept + 5, process)
+        known |= set(python_workers(spark))
+        kill(spark)
+        n_kept = markers(store)
+        assert n_kept < sum("states/part" in name for name in long_bytes)  # not after the work
     _, err = process.communicate(timeout=400)
     assert process.returncode == Exit.COMPLETE, err
     assert digests(store) == long_bytes
-    assert ("was killed by SIGKILL" in err) is (kill is kill_python_worker), err
-    assert psutil.wait_procs(workers, timeout=30)[1] == []  # none computes on without its executor
-    if kill is kill_machine:
-        spark.add_member()
-        spark.wait_registered(2)
+    assert "was killed by SIGKILL" in err
+    assert psutil.wait_procs(list(known), timeout=30)[1] == []  # none computes on without its executor
+    spark.add_member()
+    spark.wait_registered(2)
+
+
+def test_a_pools_worker_that_dies_costs_a_retry_and_is_told_of(
+    long_arguments: Arguments, long_bytes: dict[str, str], tmp_path: Path
+) -> None:
+    check_a_pools_worker_dies(SparkCluster, long_arguments, long_bytes, tmp_path)
 
 
 def test_a_job_that_is_taken_over_or_whose_launcher_is_killed_ends_and_leaves_nothing_behind(
