@@ -111,6 +111,12 @@ def add(root: Root, change: Change, names: Sequence[str]) -> Version:
     return version
 
 
+def _no_collection(root: Root) -> StoreNotFoundError:
+    if root.size(layout.MANIFEST) is not None:
+        return StoreNotFoundError(f"{root} is a store, not a collection: elmo-store collect NAME {root} makes one that has it")
+    return StoreNotFoundError(f"no collection at {root}: is the location right?")
+
+
 def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
     """Put a version without the sentences that have these ids: the version, how many sentences went, ids that none had.
 
@@ -121,7 +127,7 @@ def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
     def without(newest: Version | None) -> Version | None:
         nonlocal gone, missing
         if newest is None:
-            raise StoreNotFoundError(f"no collection at {root}: is the location right?")
+            raise _no_collection(root)
         store = CollectionReader(root, newest, newest.store.forms[0])
         matches = store.find_ids(ids) if ids else []
         numbers = np.unique(np.array([number for own in matches for number in own], np.int64))
@@ -134,7 +140,7 @@ def remove(root: Root, ids: Sequence[str]) -> tuple[Version, int, int]:
 
     version = versions.publish(root, without)
     if version is None:
-        raise StoreNotFoundError(f"no collection at {root}: is the location right?")
+        raise _no_collection(root)
     return version, gone, missing
 
 
@@ -231,7 +237,7 @@ def compact(root: Root, *, keep_versions: int = 1) -> tuple[Version, list[int]]:
     StoreError if there is no collection, LeaseHeldError while another one compacts it.
     """
     if versions.newest(root) is None:
-        raise StoreNotFoundError(f"no collection at {root}: is the location right?")
+        raise _no_collection(root)
     with LeaseHolder.take(root, uuid.uuid4().hex) as holder:
         version = versions.publish(root, lambda newest: _compacted(holder, newest))
         if version is None:

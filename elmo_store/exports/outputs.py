@@ -154,6 +154,8 @@ class Output:
             ExportRefusedError: a file stands here of which no record says that an export wrote it, as it is.
         """
         names = set(names)
+        if self.name in names and self.has_folders and self.root.calls.isdir(self.root.path(self.name)):
+            raise ExportRefusedError(f"{self.root.url(self.name)} is a folder: name a file")
         if KNOWN[job["format"]].prefix:  # layers of another run, or model, beside these would pass for this export's
             layer_files = self._layer_files()
             others = {rel for rel in layer_files if self._is_average(rel) is not self.average}

@@ -223,6 +223,9 @@ def test_what_stands_there_is_not_overwritten(store: Store, mixed: Store, tmp_pa
     for overwrite in (False, True):
         with pytest.raises(ExportRefusedError, match=r"notes\.txt is there already"):
             export(store, tmp_path / "folder", "webdataset", overwrite=overwrite)
+        with pytest.raises(ExportRefusedError, match="folder is a folder: name a file"):
+            export(store, tmp_path / "folder", "bilm", overwrite=overwrite)
+    assert {path.name for path in tmp_path.iterdir()} == {"mine.hdf5", "folder"}
     assert (tmp_path / "folder/notes.txt").read_text() == "precious"
     export(store, tmp_path / "out", "webdataset")
     with pytest.raises(JobMismatchError, match="layers: 'all' there, 'top' asked for"):
