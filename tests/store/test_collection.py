@@ -118,7 +118,7 @@ def test_members_agree_and_what_differs_is_told_field_by_field(tmp_path: Path, s
 
 
 def test_a_plain_store_is_no_collection_to_forget_from(tmp_path: Path, stores: list[elmo_store.Store]) -> None:
-    for url, says in ((stores[0].url, "is a store, not a collection: elmo-store collect"), (str(tmp_path / "x"), "no collection at")):
+    for url, says in ((stores[0].url, "is a store, not a collection: elmo-store collect"), (f"{tmp_path}/x", "no collection at")):
         with pytest.raises(errors.StoreNotFoundError, match=says):
             collecting.remove(Root(url), ["a"])
         with pytest.raises(errors.StoreNotFoundError, match=says):

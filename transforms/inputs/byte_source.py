@@ -14,7 +14,7 @@ from elmo_store.storage.root import Root
 from transforms.inputs.boundaries import boundary, text_of_range, unit_of
 from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
 from transforms.inputs.files import fetcher, filesystem_of, identity_of, input_errors
-from transforms.inputs.records import Blob, BlockRange, ByteRange, DamagedInputError, InDocument, InputError, Split
+from transforms.inputs.records import Blob, BlockRange, ByteRange, DamagedInputError, InDocument, InputError, Split, begins_file
 
 RANGE_STEP = 8 << 20  # bytes of one request within a range
 OPEN_BYTES = 4 << 20  # read-ahead of a file that is read from its beginning
@@ -53,7 +53,16 @@ class ByteSource:
             return filesystem.open(path, "rb", block_size=OPEN_BYTES)
 
     def text(self) -> Iterator[bytes]:
-        """The split's text in chunks, decompressed, in UTF-8, counted as stored. InputError where it is damaged."""
+        """The split's text in chunks, decompressed, in UTF-8, counted as stored. InputError where it is damaged.
+
+        A byte order mark at the beginning of the file is dropped; a range that begins with the same bytes keeps them.
+        """
+        chunks = Chunks(self._text())
+        if begins_file(self.split) and chunks.peek(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8:
+            chunks.read(len(codecs.BOM_UTF8))
+        yield from chunks
+
+    def _text(self) -> Iterator[bytes]:
         if isinstance(self.split, Blob):
             if self._root is None:
                 raise InputError(self.url, f"its blob {self.split.path} stands in a store, and none was given")

@@ -64,7 +64,7 @@ class _Block:
             if columns and not self._problem:
                 self._words.append(columns)
         except Refused as error:
-            self._problem = self._problem or f"{error} (line {number}, counted from 0)"
+            self._problem = self._problem or f"{error} (line {number - self.position + 1} of the sentence)"
             self._words.clear()
 
     def _conllu_word(self, text: str) -> list[str]:

@@ -14,7 +14,7 @@ from itertools import chain
 from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.records import Blob, ReadSettings, Reject
 from transforms.readers.fields import Row, asked_fields, check_names, text_field
-from transforms.readers.lines import BOM, Line, LongLine, cut_raw, lines_of, split_lines
+from transforms.readers.lines import Line, LongLine, cut_raw, lines_of, split_lines
 
 SEPARATORS = ",;\t|"
 
@@ -60,8 +60,7 @@ def csv_blobs(text: Iterable[bytes], input_format: str, settings: ReadSettings, 
         nonlocal size
         for line in split_lines(iter(text), settings.max_line_bytes):
             # A line that is too long to be held stays too long, and begins as it did.
-            data = line.head.ljust(settings.max_line_bytes + 1) if isinstance(line, LongLine) else line
-            held.append((data if size or held else data.removeprefix(BOM)) + b"\n")
+            held.append((line.head.ljust(settings.max_line_bytes + 1) if isinstance(line, LongLine) else line) + b"\n")
             size += len(held[-1])
             yield _decoded(LongLine(line.head) if isinstance(line, LongLine) else held[-1][:-1])
 
@@ -74,7 +73,7 @@ def csv_blobs(text: Iterable[bytes], input_format: str, settings: ReadSettings, 
             else:
                 names = b"".join(held)
                 held.clear()
-                size = len(names)  # not 0: a byte order mark is at the beginning of the file alone
+                size = len(names)
         elif names and size >= blob_bytes:
             yield names + b"".join(held)
             held.clear()

@@ -6,6 +6,7 @@ stands for the rest.
 """
 
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from transforms.inputs.byte_source import ByteSource
 from transforms.inputs.decompress import Chunks
 from transforms.inputs.records import ReadSettings, Reject
 from transforms.readers.fields import Row, kind_of
-from transforms.readers.lines import BOM, Refused, cut_raw, lines_of, text_of
+from transforms.readers.lines import Refused, cut_raw, lines_of, text_of
 
 HEAD_BYTES = 4096  # enough to see whether a JSON text is an array
 MOST_DEPTH = 256  # levels of an element of an array; Python's own parser, for JSON lines, takes about 1,000
@@ -35,7 +36,7 @@ def json_rows(source: ByteSource, settings: ReadSettings) -> Iterator[Row | Reje
 
 def is_array(head: bytes) -> bool:
     """Whether a JSON text that begins with ``head`` is an array."""
-    return head.removeprefix(BOM).lstrip()[:1] == b"["
+    return head.removeprefix(BOM_UTF8).lstrip()[:1] == b"["
 
 
 def json_blobs(chunks: Chunks, settings: ReadSettings, blob_bytes: int) -> Iterator[bytes]:
@@ -85,8 +86,8 @@ def _elements(source: ByteSource, chunks: Chunks, settings: ReadSettings) -> Ite
             else:
                 yield Reject(position, f"the element is {kind_of(value)}, not a JSON object", raw)
     except (ijson.JSONError, ValueError) as error:  # ValueError: a number of more digits than Python converts
-        reason = f"not JSON from here on: {str(error).splitlines()[0]}"
-        yield Reject(source.n_positions, reason, "")
+        why = error.args[0].decode(errors="replace") if error.args and isinstance(error.args[0], bytes) else str(error)
+        yield Reject(source.n_positions, f"not JSON from here on: {why.splitlines()[0]}", "")
         source.n_positions += 1
         _read_on(chunks)
 
@@ -118,8 +119,6 @@ def _items(chunks: Chunks, most_bytes: int) -> Iterator[Any]:
     ValueError for one of more than ``most_bytes``, a number that Python does not convert, or no JSON. `ijson.items` keeps the
     path to every level: 100,000 brackets, 200 kB, made it take 25 GB.
     """
-    if chunks.peek(len(BOM)) == BOM:
-        chunks.read(len(BOM))
     depth, deepest = 0, 0
     builder = ijson.ObjectBuilder()
     bounded = _Bounded(chunks, most_bytes)

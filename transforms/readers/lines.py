@@ -34,7 +34,6 @@ from transforms.text.tokenizers import Tokenizer
 
 RAW_BYTES = 2048  # what is kept of a line that is too long
 RAW_CHARACTERS = 500  # what a reject shows
-BOM = b"\xef\xbb\xbf"
 
 
 class Refused(ValueError):
@@ -82,15 +81,13 @@ def split_lines(chunks: Iterable[bytes], max_bytes: int) -> Iterator[Line]:
 
 
 def lines_of(source: ByteSource, max_bytes: int, text: Iterable[bytes] | None = None) -> Iterator[Line]:
-    """The lines of ``text``, by default the split's, counted as its positions. A byte order mark at the start is dropped.
+    """The lines of ``text``, by default the split's, counted as its positions.
 
     InputError for JSON lines under a name by which they would be taken for plain text.
     """
     split = source.split
     judged = not split.guessed or split.format not in PLAIN_FORMATS or not begins_file(split)
     for line in split_lines(source.text() if text is None else text, max_bytes):
-        if source.n_positions == 0:
-            line = LongLine(line.head.removeprefix(BOM)) if isinstance(line, LongLine) else line.removeprefix(BOM)
         source.n_positions += 1
         if not judged and head_of(line).strip():
             judged = True

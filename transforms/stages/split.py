@@ -10,6 +10,7 @@ begins. The list of the input's tasks stands in the scratch area: as a part of t
 
 import hashlib
 import logging
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -48,7 +49,7 @@ from transforms.inputs.records import (
 )
 from transforms.readers.csv import csv_blobs
 from transforms.readers.jsonl import HEAD_BYTES, is_array, json_blobs
-from transforms.readers.lines import BOM, check_not_json
+from transforms.readers.lines import check_not_json
 from transforms.readers.parquet import row_group_bytes
 from transforms.runtime.results import note_bad_files
 from transforms.runtime.work import BLOBS, TASK_LIST, UNPACKED
@@ -159,7 +160,7 @@ def looked_at(
             text = text.decode(settings.encoding, "replace").encode()
     except (InputError, UnicodeError):
         return file
-    lines = text.removeprefix(BOM).split(b"\n")
+    lines = text.removeprefix(BOM_UTF8).split(b"\n")
     check_not_json(file.url, file.format, next((line for line in lines if line.strip()), b""))
     is_plain = settings.tokenizer != "ptb" and all(getattr(settings, name) == default for name, default in _OF_TEXT.items())
     if file.format == "text" and is_plain and is_sentence_a_line([line.decode("utf-8", "replace") for line in lines]):

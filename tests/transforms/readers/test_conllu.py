@@ -35,15 +35,15 @@ def test_words_ids_and_positions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        ("1\tword", "2 columns between tabs instead of 10 (line 5, counted from 0)"),
-        (row("2", "word"), "ID '2' where 1 is due (line 5, counted from 0)"),
-        (row("one", "word"), "ID 'one' where 1 is due (line 5, counted from 0)"),
-        (row("01", "word"), "ID '01' where 1 is due (line 5, counted from 0)"),
-        (row("1", ""), "the FORM is empty (line 5, counted from 0)"),
-        (row("1", "a\0"), "NUL character at character 3 of the line (line 5, counted from 0)"),
-        (row("1", "\udcff"), "invalid UTF-8 at byte 2 of the line (0xff) (line 5, counted from 0)"),
+        ("1\tword", "2 columns between tabs instead of 10 (line 2 of the sentence)"),
+        (row("2", "word"), "ID '2' where 1 is due (line 2 of the sentence)"),
+        (row("one", "word"), "ID 'one' where 1 is due (line 2 of the sentence)"),
+        (row("01", "word"), "ID '01' where 1 is due (line 2 of the sentence)"),
+        (row("1", ""), "the FORM is empty (line 2 of the sentence)"),
+        (row("1", "a\0"), "NUL character at character 3 of the line (line 2 of the sentence)"),
+        (row("1", "\udcff"), "invalid UTF-8 at byte 2 of the line (0xff) (line 2 of the sentence)"),
         (row("1.1", "empty"), "the sentence has no words"),
-        (row("1", "x" * 200), "the sentence is longer than 100 bytes (line 5, counted from 0)"),
+        (row("1", "x" * 200), "the sentence is longer than 100 bytes (line 2 of the sentence)"),
     ],
 )
 def test_a_sentence_with_a_bad_line_is_refused_whole(tmp_path: Path, bad: str, reason: str) -> None:

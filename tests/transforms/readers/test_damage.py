@@ -1,5 +1,6 @@
 """Damaged files with ``on_bad_file="reject"``: the records before the damage as they are, and one reject for the rest."""
 
+import codecs
 import gzip
 import json
 from pathlib import Path
@@ -33,8 +34,9 @@ FILES: dict[str, tuple[str, ReadSettings]] = {  # name → text of a record, set
 }
 
 
-def text_of(name: str, n: int = 400) -> bytes:
-    records = [FILES[name][0].format(i) for i in range(n)]
+def text_of(name: str, n: int = 400, mark: bytes = b"") -> bytes:
+    """``n`` records, each with ``mark`` before it."""
+    records = [mark.decode() + FILES[name][0].format(i) for i in range(n)]
     if name == "array.json":
         return f"[{', '.join(records)}]".encode()
     return "".join([{"rows.csv": "text,n\n", "rows.tsv": "text\tn\n"}.get(name, ""), *records]).encode()
@@ -56,6 +58,26 @@ def read(path: Path, store: Path, settings: ReadSettings, range_bytes: int) -> l
 
 def shown(found: list[tuple[str, int, Record]]) -> list[tuple[str, int, tuple[str, ...]]]:
     return [(own_id, position, record.tokens) for own_id, position, record in found if isinstance(record, Sentence)]
+
+
+def reasons(found: list[tuple[str, int, Record]]) -> list[tuple[int, str, str]]:
+    return [(position, record.reason, record.raw) for _, position, record in found if isinstance(record, Reject)]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_byte_order_mark_within_a_file_is_read_the_same_wherever_the_file_is_cut(
+    tmp_path: Path, name: str, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transforms.stages.split.BLOB_BYTES", 300)
+    settings, data = ReadSettings(), text_of(name, 40, codecs.BOM_UTF8)
+    whole = read(write(tmp_path / "whole" / name, data), tmp_path / "a", settings, 1 << 20)
+    path = write(tmp_path / f"cut/{name}{suffix}", gzip.compress(data) if suffix else data)
+    for range_bytes in (10, 150):
+        found = read(path, tmp_path / f"store {range_bytes}", settings, range_bytes)
+        assert shown(found) == [(one.replace(name, path.name), *rest) for one, *rest in shown(whole)]
+        assert name == "array.json" or reasons(found) == reasons(whole)  # that is no JSON from its first element on
+    assert len(whole) >= 40 or name == "array.json"
 
 
 @pytest.mark.parametrize("as_stream", [False, True])

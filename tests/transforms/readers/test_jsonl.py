@@ -1,10 +1,11 @@
 """The format jsonl: strings and token lists, ids, and every way for a record to be refused."""
 
+import codecs
 import json
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.transforms.reading import one_split, records, rejects, tokens, write
@@ -103,6 +104,7 @@ LINES = st.lists(
 
 
 @given(lines=LINES, size=st.integers(1, 60))
+@example(lines=[b'{"text": ""}', codecs.BOM_UTF8], size=1)
 def test_any_line_is_one_record_and_ranges_change_nothing(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], size: int
 ) -> None:
