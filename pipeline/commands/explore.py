@@ -4,13 +4,13 @@ import argparse
 import secrets
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pipeline.cli import locations
 from pipeline.cli.arguments import add_option, add_quiet, add_storage_options, add_store_model, at_least, bounded
 from pipeline.cli.command import Command
 from pipeline.cli.exit_codes import CommandError, Exit
+from pipeline.cli.signals import heed
 from pipeline.cli.terminal import progress_bar, quantity
 
 if TYPE_CHECKING:
@@ -77,8 +77,9 @@ def _explore(args: argparse.Namespace) -> int:
         print(f"exploring {store.url}: http://{host}:{listener.getsockname()[1]}/#{token}", flush=True)
         print("Ctrl-C ends it.", flush=True)
         try:
-            with suppress(KeyboardInterrupt):  # which is how it ends
-                serving.run(sockets=[listener])
+            serving.run(sockets=[listener])
+        except KeyboardInterrupt as end:  # which is how it ends
+            heed(end)
         finally:
             service.close()
     return Exit.COMPLETE

@@ -18,7 +18,7 @@ from elmo_store.format.markers import marked_shards
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import CommandError, Exit
 from pipeline.cli.importing import is_installed
-from pipeline.cli.signals import name_of, say
+from pipeline.cli.signals import heed, name_of, say
 from pipeline.jobs.output import LeaseHolder, differences, tidy
 from pipeline.progress.bars import shown
 from pipeline.progress.metrics import Meter
@@ -76,6 +76,7 @@ def run_to_end(running: Running, transform: beam.PTransform[Any, Any]) -> Exit:
             if not _submitted(running, transform):
                 return Exit.COMPLETE
     except KeyboardInterrupt as end:
+        heed(end)
         running.keeps_lease = not stopped(root, running.job, name_of(end))
         return Exit.INCOMPLETE
     finally:

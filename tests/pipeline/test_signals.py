@@ -1,5 +1,6 @@
 """SIGTERM, SIGHUP and kill -9 of a command that is at work."""
 
+import io
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ from elmo_store.format.layout import SHARDS
 from elmo_store.storage.lease import read_lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
+from pipeline.cli.signals import RESEND_SECONDS, as_interrupts, heed, name_of
 from tests.pipeline.support import heed_signals, run_command
 
 
@@ -39,6 +41,47 @@ def started(tiny_model: Path, corpus: Path, out: Path, *options: str) -> "subpro
         assert time.monotonic() < deadline
         time.sleep(0.05)
     return process
+
+
+class Swallowing(io.IOBase):
+    """As fsspec's files: what is raised while one goes is cleared by C code, without a word."""
+
+    armed = False
+
+    @property
+    def closed(self) -> bool:
+        if self.armed:
+            signal.raise_signal(signal.SIGTERM)
+        return True
+
+
+def waited(seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_a_signal_that_something_swallows_comes_again() -> None:
+    file, said = Swallowing(), []
+    with pytest.raises(KeyboardInterrupt) as caught, as_interrupts():  # noqa: PT012
+        file.armed = True
+        del file
+        said.append("swallowed")
+        waited(30)
+    assert said
+    assert name_of(caught.value) == "SIGTERM"
+
+
+def test_a_signal_that_was_heeded_does_not_come_again() -> None:
+    with as_interrupts():
+        try:
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            except KeyboardInterrupt as error:
+                raise KeyboardInterrupt(f"{error} [while running a step]") from None  # as Beam does
+        except KeyboardInterrupt as end:
+            heed(end)
+        waited(4 * RESEND_SECONDS)
 
 
 @pytest.mark.slow
