@@ -70,7 +70,7 @@ def as_interrupts() -> Iterator[None]:
             signal.signal(number, kept)
 
 
-def heed(end: KeyboardInterrupt) -> None:
+def heed(end: BaseException) -> None:
     """Take note of an interrupt that ends here, so that its signal does not come again."""
     error: BaseException | None = end
     while error is not None:  # Beam raises another one in its place

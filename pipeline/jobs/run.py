@@ -175,6 +175,7 @@ def stopped(root: Root, job: SubmittedJob | None, by: str) -> bool:
         try:
             job.cancel()
         except (Exception, KeyboardInterrupt) as error:
+            heed(error)
             where = f" at {job.console}" if job.console else ""
             say(f"job {job.id} could not be cancelled ({error!r}) and may still run: end it{where} first")
             return False

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
 
 from elmo_store.format.layout import SHARDS
 from elmo_store.storage.lease import read_lease
 from elmo_store.storage.root import Root
 from pipeline.cli.exit_codes import Exit
-from pipeline.cli.signals import RESEND_SECONDS, as_interrupts, heed, name_of
+from pipeline.cli.signals import as_interrupts, heed, name_of
+from pipeline.jobs.run import stopped
+from pipeline.runners.submission import SubmittedJob
 from tests.pipeline.support import heed_signals, run_command
 
 
@@ -72,7 +75,9 @@ def test_a_signal_that_something_swallows_comes_again() -> None:
     assert name_of(caught.value) == "SIGTERM"
 
 
-def test_a_signal_that_was_heeded_does_not_come_again() -> None:
+@pytest.mark.parametrize("heeds", [True, False])
+def test_a_signal_comes_again_unless_it_was_heeded(heeds: bool) -> None:
+    came = []
     with as_interrupts():
         try:
             try:
@@ -80,8 +85,32 @@ def test_a_signal_that_was_heeded_does_not_come_again() -> None:
             except KeyboardInterrupt as error:
                 raise KeyboardInterrupt(f"{error} [while running a step]") from None  # as Beam does
         except KeyboardInterrupt as end:
+            if heeds:
+                heed(end)
+        try:
+            waited(1 if heeds else 30)
+        except KeyboardInterrupt as end:
             heed(end)
-        waited(4 * RESEND_SECONDS)
+            came.append(name_of(end))
+    assert came == ([] if heeds else ["SIGTERM"])
+
+
+class Uncancelled:
+    """A result of Beam's whose job can't be cancelled, for another signal comes meanwhile."""
+
+    _job_id = "job-1"
+
+    def cancel(self) -> None:
+        signal.raise_signal(signal.SIGHUP)
+
+
+def test_a_signal_that_ends_the_cancelling_of_a_job_does_not_come_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with as_interrupts():
+        assert not stopped(Root(tmp_path), SubmittedJob(Uncancelled(), PipelineOptions([])), "Ctrl-C")
+        waited(1)
+    assert "job job-1 could not be cancelled (Interrupt('SIGHUP'))" in capsys.readouterr().err
 
 
 @pytest.mark.slow
