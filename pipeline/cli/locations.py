@@ -101,7 +101,8 @@ def _check_input(url: str) -> None:
 
 def _check_file(what: str, path: str) -> None:
     if not is_url(path) and not os.path.isfile(path):
-        why = "it is a folder: name a file" if os.path.isdir(path) else "there is no such file: check the name"
+        why = "it is a pipe or a device: name a file" if os.path.exists(path) else "there is no such file: check the name"
+        why = "it is a folder: name a file" if os.path.isdir(path) else why
         raise CommandError(Exit.BAD_LOCATION, f"{what} {path}: {why}")
 
 

@@ -1,6 +1,7 @@
 """The command line by itself: help, usage errors, Beam's options set apart."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -157,14 +158,16 @@ def test_train_names_what_it_lacks(capsys: pytest.CaptureFixture[str]) -> None:
         "train TEXT --output out --options FOLDER",
     ],
 )
-def test_a_folder_in_place_of_a_file_is_called_one(
+def test_a_folder_or_pipe_in_place_of_a_file_is_called_one(
     arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "FOLDER").mkdir()
+    os.mkfifo(tmp_path / "PIPE")  # as of a shell's <(…), which could not be read twice, nor backwards
     (tmp_path / "TEXT").write_text("a b\n", encoding="utf-8")
-    assert main(arguments.split()) == Exit.BAD_LOCATION
-    assert capsys.readouterr().err.endswith(" FOLDER: it is a folder: name a file\n")
+    for name, what in (("FOLDER", "a folder"), ("PIPE", "a pipe or a device")):
+        assert main(arguments.replace("FOLDER", name).split()) == Exit.BAD_LOCATION
+        assert capsys.readouterr().err.endswith(f" {name}: it is {what}: name a file\n")
 
 
 STORE_COMMANDS = {
