@@ -74,8 +74,9 @@ def test_a_worker_that_its_engine_ends_goes_with_what_watches_it_and_without_a_w
         process.terminate()
         worker.wait(10)
     assert process.returncode == -signal.SIGTERM
-    with watched(root, "sys.exit(1)") as process:  # Beam's own error, which the engine tells
-        pass
+    process = watched(root, "sys.exit(1)")  # Beam's own error, which the engine tells
+    out, _ = process.communicate(timeout=30)  # its output is open until it ends: a write to a closed one is an error by itself
+    assert out
     assert process.returncode == 1
     time.sleep(0.5)
     assert read_ends(root) == {}
