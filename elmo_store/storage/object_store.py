@@ -10,7 +10,9 @@ storage takes the fsspec library then.
 import json
 import mmap
 import os
+import random
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -34,7 +36,7 @@ MOST_IN_ONE_PUT = 100 << 20  # bytes; beyond that parts are put, each …
 PART_BYTES, PARTS_AT_ONCE = 16 << 20, 4
 # A request of a whole shard over a slow line; obstore's 30 s would end it.
 CLIENT = {"timeout": "15min", "connect_timeout": "10s"}
-RETRIES = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
+RETRIES: dict[str, Any] = {"max_retries": 5, "retry_timeout": timedelta(minutes=2)}
 _HOME = os.getpid()  # obstore's threads live in the process that imported it; after a fork its calls would wait for ever
 _STATUS = re.compile(r"status code: (\d{3})")
 _CREDENTIALS_LAST = timedelta(minutes=5)  # then botocore is asked again; it renews what runs out, and reads no file anew
@@ -172,6 +174,15 @@ class ObjectStoreFileSystem(AbstractFileSystem):
         with telling(path, put=function is obstore.put):
             return function(_client(self.bucket_type, bucket, self._settings), key, *arguments, **options)
 
+    def _call_again(self, function: Callable[..., T], path: str, *arguments: Any, **options: Any) -> T:
+        """`_call`, retried where the connection fails: obstore does not retry what may have been done already."""
+        for attempt in range(RETRIES["max_retries"]):
+            try:
+                return self._call(function, path, *arguments, **options)
+            except ConnectionError:
+                time.sleep(random.uniform(0.05, 0.1) * 2**attempt)
+        return self._call(function, path, *arguments, **options)
+
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
         """The bytes of an object, or of a range of it as of a slice; fewer where it ends before."""
         return self._read(self._strip_protocol(path), start, end)
@@ -207,7 +218,7 @@ class ObjectStoreFileSystem(AbstractFileSystem):
             return list(pool.map(read, paths, starts, ends))
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **_: Any) -> None:
-        """Put an object whole; FileExistsError with ``mode`` create if there is one."""
+        """Put an object whole; FileExistsError with ``mode`` create if there is one, by an attempt whose answer was lost too."""
         pieces = [memoryview(piece).cast("B") for piece in pieces_of(value)]  # PyArrow's have signed bytes, which obstore refuses
         self._put(self._strip_protocol(path), pieces, size_of(value), mode)
 
@@ -222,7 +233,7 @@ class ObjectStoreFileSystem(AbstractFileSystem):
 
     def _put(self, path: str, value: Any, size: int, mode: str) -> None:
         in_parts = size > MOST_IN_ONE_PUT and mode != "create"
-        self._call(
+        self._call_again(
             obstore.put, path, value, mode=mode, use_multipart=in_parts, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
         )
 
@@ -273,7 +284,16 @@ class ObjectStoreFileSystem(AbstractFileSystem):
         if recursive:
             paths = [name for below in paths for name in self.find(below)]
         if paths:
-            self._call(lambda client, _: obstore.delete(client, [name.partition("/")[2] for name in paths]), paths[0])
+            self._call_again(lambda client, _: obstore.delete(client, [name.partition("/")[2] for name in paths]), paths[0])
+
+    def cp_file(self, path1: str, path2: str, **_: Any) -> None:
+        """Copy an object: within a bucket at the server, otherwise by way of this machine's memory."""
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        bucket, _slash, key = path2.partition("/")
+        if path1.partition("/")[0] == bucket:
+            self._call(obstore.copy, path1, key)
+        else:
+            self.pipe_file(path2, self.cat_file(path1))
 
     def modified(self, path: str) -> datetime:
         """When an object was put, which DuckDB asks as it opens one."""

@@ -131,7 +131,7 @@ class Root(ReadableRoot):
         self.put_file(rel, path)
 
     def put_new(self, rel: str, data: bytes | bytearray) -> bool:
-        """Write ``rel`` unless there is such an object; False if there is. Of many who try at once one succeeds.
+        """Write ``rel`` unless it is there; False if it has other bytes. Of many who try, each with its own bytes, one succeeds.
 
         Where the filesystem has no put on a condition: look, put, and look again after `SETTLE_SECONDS`.
         """
@@ -147,7 +147,7 @@ class Root(ReadableRoot):
                 except OSError:  # a disk without hard links
                     return self._put_looking(rel, data)
         if self.size(rel) is not None:
-            return False
+            return self.get(rel) == data  # by an attempt whose answer was lost
         if is_file_server(self.filesystem):
             self._make_folder_of(path)
         try:
@@ -176,7 +176,7 @@ class Root(ReadableRoot):
 
     def _put_looking(self, rel: str, data: bytes | bytearray) -> bool:
         if self.size(rel) is not None:
-            return False
+            return self.get(rel) == data
         self.put(rel, data)
         time.sleep(SETTLE_SECONDS)
         return self.get(rel) == data

@@ -3,20 +3,27 @@
 import multiprocessing
 import os
 import pickle
+import socket
+import struct
 import threading
 import traceback
 import tracemalloc
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import numpy as np
 import pytest
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.data import Range, ShortReadError
-from elmo_store.storage.filesystems import OBSTORE, opened
+from elmo_store.storage.filesystems import OBSTORE, kind_of, opened
+from elmo_store.storage.lease import LeaseHolder
 from elmo_store.storage.object_store import s3_settings
 from elmo_store.storage.overlap import Relation, relation, resolved
 from elmo_store.storage.root import Root
@@ -73,6 +80,18 @@ def test_puts_on_a_condition_and_stamps(root: Root, tmp_path: Path) -> None:
     second = root.put_stamped("a", b"second")
     assert first != second == root.stamp("a") != ""
     assert root.stamp("nothing") is None
+
+
+def test_an_object_is_copied_within_a_bucket_and_between_two(root: Root) -> None:
+    filesystem = root.filesystem
+    root.put("a", b"x" * 1000)
+    filesystem.cp_file(root.path("a"), root.path("b/c"))
+    assert root.get("b/c") == root.get("a")
+    if kind_of(filesystem) == "s3":
+        urlopen(Request(f"{os.environ['AWS_ENDPOINT_URL']}/another", method="PUT"), timeout=30).close()
+        another = Root("s3://another/d")
+        filesystem.cp_file(root.path("a"), another.path("a"))
+        assert another.get("a") == root.get("a")
 
 
 def test_what_is_missing_or_too_short_is_told_by_name(root: Root) -> None:
@@ -247,6 +266,85 @@ def test_profiles_and_what_they_name_are_found(
     assert type(root.filesystem).__module__ == "elmo_store.storage.object_store"
     assert root.get("a") == b"x"
     assert botocore_credentials("work")()["access_key_id"] == "of-work"
+
+
+class Resetting(ThreadingHTTPServer):
+    """Passes requests on to the S3 server, and resets each connection that is in ``lost``: (method, whether it was passed on)."""
+
+    lost: list[tuple[str, bool]]
+    daemon_threads = True
+
+    class Handler(BaseHTTPRequestHandler):
+        server: "Resetting"
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            fate = next((fate for fate in self.server.lost if fate[0] == self.command), None)
+            if fate is not None:
+                self.server.lost.remove(fate)
+            if fate is None or fate[1]:
+                upstream = HTTPConnection(urlsplit(os.environ["AWS_ENDPOINT_URL"]).netloc)
+                upstream.request(self.command, self.path, body, dict(self.headers))
+                answer = upstream.getresponse()
+                data = answer.read()
+                upstream.close()
+            if fate is not None:
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.rfile.close()
+                self.connection.close()
+                self.close_connection = True
+                return
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("connection", "transfer-encoding", "server", "date"):
+                    self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_HEAD = do_PUT = do_POST = do_DELETE = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+
+@pytest.fixture
+def resetting(by_obstore: Root) -> Iterator[tuple[Resetting, Root]]:
+    """A server whose connections can be reset, and a root behind it."""
+    server = Resetting(("127.0.0.1", 0), Resetting.Handler)
+    server.lost = []
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server, Root(by_obstore.url(), {"endpoint_url": f"http://127.0.0.1:{server.server_port}"})
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_a_put_on_a_condition_is_retried_and_known_as_one_s_own(
+    resetting: tuple[Resetting, Root], arrived: bool, tmp_path: Path
+) -> None:
+    server, root = resetting
+    server.lost = [("PUT", arrived)] * 2
+    assert root.put_new("a", b"mine")
+    assert root.get("a") == b"mine"
+    assert not root.put_new("a", b"theirs")
+    (tmp_path / "file").write_bytes(b"of a file")
+    server.lost = [("PUT", False)]
+    assert root.put_new_file("b", str(tmp_path / "file"))
+    assert server.lost == []
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_objects_are_removed_though_a_connection_is_reset(resetting: tuple[Resetting, Root], arrived: bool) -> None:
+    server, root = resetting
+    LeaseHolder.take(root, "run").end()
+    assert root.list() == []
+    holder = LeaseHolder.take(root, "run")
+    server.lost = [("POST", arrived), ("DELETE", arrived)]
+    holder.end()
+    assert root.list() == []
 
 
 @pytest.mark.parametrize(("status", "kind", "passes"), [(403, PermissionError, False), (503, OSError, True), (0, OSError, True)])
