@@ -27,7 +27,6 @@ class Step:
     name: str
     minutes: float
     arguments: tuple[str, ...]  # of `python -m`
-    environment: tuple[tuple[str, str], ...] = ()
 
 
 def steps(rehearse: bool) -> list[Step]:
@@ -35,9 +34,6 @@ def steps(rehearse: bool) -> list[Step]:
     tests = ("pytest", "-n0", "-q", "-rs", TESTS, *(("-k", "one_copy or on_a_gpu") if rehearse else ()))
     measured = ("benchmarks.gpu.steps",)
     more = ("--rehearse",) if rehearse else ()
-    # Triton's interpreter multiplies bfloat16 wrongly.
-    interpret, fused_precision = ((("TRITON_INTERPRET", "1"),), "tf32") if rehearse else ((), "bfloat16")
-    fused = ("--fused", "--precision", fused_precision, *more)
     job = (*measured, "job", "--precision", "bfloat16", *more)
     return [
         Step("tests", 2, tests),
@@ -46,14 +42,12 @@ def steps(rehearse: bool) -> list[Step]:
         Step("job", 3, job),
         Step("job-int8", 2, (*job, "--dtype", "int8")),
         Step("job-text", 2, (*job, "--input-format", "text")),
-        Step("fused-stability", 1, (*measured, "stability", *fused), interpret),
-        Step("fused-engine", 2, (*measured, "engine", *fused), interpret),
     ]
 
 
 def run(step: Step, seconds: float, path: Path) -> str:
     """Run a step into a file and say in a few words how it ended; all its processes are gone after that."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1", **dict(step.environment)}
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     with path.open("w", encoding="utf-8") as file:
         file.write(f"# python -m {' '.join(step.arguments)}\n")
         file.flush()

@@ -14,7 +14,7 @@ states out of the windows and the fill of grids are counted; the host is not.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -23,7 +23,7 @@ from benchmarks.shared.support import Table, options_of
 from benchmarks.shared.texts import SHAPES, Sentences, held_out_lines, running_text, take
 from elmo_store.format.words import WordLimit
 from model.characters import BOS, EOS
-from model.engine.cuda import FEWER_LANES, GROUP_ROWS, LANES, LONG_LANES, TABLE_BLOCK, TABLE_ROWS, long_tokens
+from model.engine.cuda import GROUP_ROWS, LANES, LONG_LANES, TABLE_BLOCK, TABLE_ROWS, long_tokens
 from model.engine.cuda_direction import WINDOW
 from model.engine.device import GateTable
 from model.engine.planning.grid import Limits
@@ -88,8 +88,8 @@ def number_bytes(precision: str) -> int:
     return 2 if precision == "bfloat16" else 4
 
 
-def step_kernels(options: BiLMOptions, lanes: int, precision: str, fused: bool = False) -> list[Kernel]:
-    """The kernels of one step of one direction, in order; ``fused``: those of `model.engine.cuda_fused`."""
+def step_kernels(options: BiLMOptions, lanes: int, precision: str) -> list[Kernel]:
+    """The kernels of one step of one direction, in order."""
     size, p, d = number_bytes(precision), options.projection_dim, options.dim
     kernels = []
     for layer in range(options.n_layers):
@@ -100,22 +100,13 @@ def step_kernels(options: BiLMOptions, lanes: int, precision: str, fused: bool =
         projected = product(f"projection {layer}", lanes, d, p, size)
         # Projected in; h, output (float32) and the next layer's input out; the skip's input in.
         finish = Kernel(f"finish {layer}", 0, lanes * p * (3 * size + 4 + (size if layer else 0)))
-        if fused:
-            both = multiplied.bytes + cell.bytes - 2 * gates, projected.bytes + finish.bytes - 2 * lanes * p * size
-            tiles = math.ceil(lanes / TILE) * math.ceil(p / (TILE // 2))
-            kernels += [
-                load,
-                Kernel(f"gates, cell {layer}", multiplied.flops, both[0], multiplied.tiles),
-                Kernel(f"projection, finish {layer}", projected.flops, both[1], tiles),
-            ]
-        else:
-            kernels += [load, multiplied, cell, projected, finish]
+        kernels += [load, multiplied, cell, projected, finish]
     return kernels
 
 
-def step_seconds(options: BiLMOptions, lanes: int, card: Card, precision: str, fused: bool = False) -> float:
+def step_seconds(options: BiLMOptions, lanes: int, card: Card, precision: str) -> float:
     """Seconds in which both directions compute a step."""
-    kernels = step_kernels(options, lanes, precision, fused)
+    kernels = step_kernels(options, lanes, precision)
     work = sum(kernel.seconds(card, precision) for kernel in kernels)
     return max(2 * work, work + len(kernels) * GAP_SECONDS)
 
@@ -129,12 +120,11 @@ class Filled:
     table_rows: int
     windows: list[tuple[list[int], list[int]]]  # lanes of each window
     used: float  # of the cells those that compute something
-    fused: bool = False
 
     def lstm_seconds(self, options: BiLMOptions, card: Card, precision: str) -> float:
         """A group ends with the direction that takes longer; a window takes as long however few of its steps are wanted."""
         windows = [max(group, key=sum) for group in self.windows]
-        return sum(WINDOW * step_seconds(options, lanes, card, precision, self.fused) for lanes in chain(*windows))
+        return sum(WINDOW * step_seconds(options, lanes, card, precision) for lanes in chain(*windows))
 
     def parts(self, options: BiLMOptions, card: Card, precision: str) -> dict[str, float]:
         """Seconds of the device by what it does."""
@@ -157,11 +147,6 @@ class Filled:
         """Tokens/s: what the device computes, or what the way to the host takes in float16."""
         computed = self.tokens / sum(self.parts(options, card, precision).values())
         return min(computed, card.host_gb_s * 1e9 / (options.n_states * options.projection_dim * 2))
-
-
-def fused_limits(lanes: int) -> Limits:
-    """Those of the GPU's engine with fused kernels."""
-    return Limits([lanes], WINDOW, WINDOW * lanes, [n for n in FEWER_LANES if n < lanes], True, (), 0, GROUP_ROWS)
 
 
 def limits_of(lanes: int, group_rows: int = GROUP_ROWS, long: tuple[int, int] | None = None) -> Limits:
@@ -230,10 +215,6 @@ def paper_tables(options: BiLMOptions, text: Text) -> Iterator[str]:
         for lanes, laid in filled.items():
             rates = "".join(f"{laid.rate(options, card, precision) / 1e3:10,.0f}" for card in CARDS)
             yield f"{precision:10s}{lanes:6d} lanes{'':6s}{rates}"
-    fused = replace(fill(text, fused_limits(LANES)), fused=True)
-    for precision in PRECISIONS[1:]:
-        rates = "".join(f"{fused.rate(options, card, precision) / 1e3:10,.0f}" for card in CARDS)
-        yield f"{precision:10s}{LANES:6d} fused{'':6s}{rates}"
     for precision in PRECISIONS:
         parts = filled[LANES].parts(options, CARDS[1], precision)
         shares = ", ".join(f"{name} {seconds / sum(parts.values()):.1%}" for name, seconds in parts.items())

@@ -1,7 +1,7 @@
 """What `benchmarks.gpu.day` measures, each by itself: ``python -m benchmarks.gpu.steps stability|engine|job``.
 
 stability  are a sentence's bytes the same alone, in any company and order (they must be, or this ends with 1), and with other
-           lanes (with --fused they must be); and how far the states are from a CPU's in float32
+           lanes; and how far the states are from a CPU's in float32
 engine     tokens/s of calls as large as a job's, by precision and lanes, and what each kernel of a step takes alone, beside the
            model on paper (`benchmarks.gpu.paper`)
 job        ``elmo-store embed`` into memory-backed storage: tokens/s, what the markers say of where the time went, and how much
@@ -20,9 +20,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,15 +54,13 @@ SMI = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nouni
 def new_engine(weights: BiLMWeights, args: argparse.Namespace, precision: str, lanes: int) -> Iterator[Embedder]:
     """An engine on the GPU, or with ``args.rehearse`` the same code on the CPU."""
     device = "cpu" if args.rehearse else "cuda"
-    settings = EngineSettings(precision=precision, device=device, lanes=lanes, fused=args.fused)  # type: ignore[arg-type]
+    settings = EngineSettings(precision=precision, device=device, lanes=lanes)  # type: ignore[arg-type]
 
     def rehearsed(weights: BiLMWeights, start: StartState, settings: EngineSettings) -> CudaDevice:
         return CudaDevice(weights, start, settings, torch.device("cpu"))
 
     with mock.patch.object(embedder, "_device", rehearsed) if args.rehearse else nullcontext():
         engine = Embedder(weights, StartState.zero(weights.options), settings)
-    if args.rehearse:
-        engine._device.pool = ThreadPoolExecutor(1)  # Triton's interpreter is for one thread at a time
     yield engine
     del engine
     if not args.rehearse:
@@ -83,7 +79,7 @@ def same(a: Sequence[np.ndarray[Any, Any]], b: Sequence[np.ndarray[Any, Any]]) -
 
 def stability(weights: BiLMWeights, args: argparse.Namespace) -> bool:
     """Each precision's lines; whether what must be is."""
-    sentences, right = take(lines_of(args), args.tokens or 60_000), True
+    sentences, right = take(distinct_text(), args.tokens or 60_000), True
     few = sentences[:: max(1, len(sentences) // 40)]
     exact = states_of(Embedder(weights, StartState.zero(weights.options), EngineSettings(device="cpu")), few)
     order = np.random.default_rng(0).permutation(len(sentences))
@@ -103,7 +99,7 @@ def stability(weights: BiLMWeights, args: argparse.Namespace) -> bool:
             first = first or states
             across = max(float(np.abs(a - b).max()) for a, b in zip(states, first, strict=True))
             error = max(float(np.abs(a - b).max()) for a, b in zip(of_few, exact, strict=True))
-            right &= all(checks.values()) and error <= PARITY.get(precision, np.inf) and (not args.fused or across == 0)
+            right &= all(checks.values()) and error <= PARITY.get(precision, np.inf)
             told = ", ".join(f"{name} {'the same bytes' if held else 'OTHER BYTES'}" for name, held in checks.items())
             told += f"; from {args.lanes[0]} lanes at most {across:.1e}, from float32 on a CPU {error:.1e}"
             print(f"{precision} {lanes} lanes: {told}", flush=True)
@@ -151,15 +147,9 @@ def patch_kernels(direction: CudaDirection, timed: Callable[[str, Callable[..., 
     ops = direction._ops
     kernels = {name: timed(name, getattr(ops, name)) for name in ("load_h", "cell", "finish")}
     patches.enter_context(mock.patch.object(direction, "_ops", SimpleNamespace(**kernels)))
-    if direction.step_linears:
-        gates = [[timed("gates", linear) for linear in layer] for layer in direction._gates]
-        projections = [timed("projection", linear) for linear in direction._projections]
-        patches.enter_context(mock.patch.multiple(direction, _gates=gates, _projections=projections))
-        return
-    from model.engine import cuda_fused
-
-    for function, name in (("gates_cell", "gates, cell"), ("project_finish", "projection, finish")):
-        patches.enter_context(mock.patch.object(cuda_fused, function, timed(name, getattr(cuda_fused, function))))
+    gates = [[timed("gates", linear) for linear in layer] for layer in direction._gates]
+    projections = [timed("projection", linear) for linear in direction._projections]
+    patches.enter_context(mock.patch.multiple(direction, _gates=gates, _projections=projections))
 
 
 def window_seconds(direction: CudaDirection, lanes: int) -> float:
@@ -185,11 +175,6 @@ def distinct_text() -> Iterator[list[str]]:
             yield [*sentence, str(count)]
 
 
-def lines_of(args: argparse.Namespace) -> Iterator[list[str]]:
-    """The text, of which Triton's interpreter gets beginnings."""
-    return (sentence[:4] if args.rehearse and args.fused else sentence for sentence in distinct_text())
-
-
 def run_calls(engine: Embedder, prepared: Sequence[Prepared]) -> float:
     """Seconds of calls one after another, the states of one on their way while the next is computed."""
     began, last = time.perf_counter(), None
@@ -205,7 +190,7 @@ def run_calls(engine: Embedder, prepared: Sequence[Prepared]) -> float:
 
 def engine(weights: BiLMWeights, args: argparse.Namespace) -> bool:
     """For each precision and number of lanes tokens/s of calls one after another, then the kernels."""
-    text, options = lines_of(args), weights.options
+    text, options = distinct_text(), weights.options
     texts = [Text.of([SentenceRows(s, 0, len(s)) for s in take(text, args.tokens or 835_584)]) for _ in range(CALLS + 2)]
     name = "none" if args.rehearse else torch.cuda.get_device_name()
     card = next((card for card in paper.CARDS if card.name in name), paper.CARDS[1])
@@ -214,14 +199,13 @@ def engine(weights: BiLMWeights, args: argparse.Namespace) -> bool:
             prepared = [made.prepare(text) for text in texts]
             run_calls(made, prepared[:2])  # tables are filled, memory is had
             rate = sum(len(text.words) for text in texts[2:]) / run_calls(made, prepared[2:])
-            limits = paper.fused_limits(lanes) if args.fused else paper.limits_of(lanes)
-            expected = replace(paper.fill(texts[2], limits), fused=args.fused).rate(options, card, precision)
+            expected = paper.fill(texts[2], paper.limits_of(lanes)).rate(options, card, precision)
             print(f"\n{precision}, {made._device.computes_on}, {made.cell}")
             print(f"    {rate:,.0f} tokens/s; {expected:,.0f} on paper, {card.name}")
             direction: Any = made._device.directions[0]
             with made._device._precision():  # type: ignore[attr-defined]
                 times, window = kernel_times(direction, lanes), window_seconds(direction, lanes)
-            kernels = paper.step_kernels(options, lanes, precision, args.fused)
+            kernels = paper.step_kernels(options, lanes, precision)
             print("\n".join(paper.kernel_lines(kernels, card, precision, times)))
             print(f"    all of a step {sum(times.values()) * 1e6:.1f} µs; in a graph {window / 16 * 1e6:.1f} µs", flush=True)
     return True
@@ -267,14 +251,6 @@ def job(args: argparse.Namespace) -> bool:
     return True
 
 
-def shrink_kernels() -> None:
-    """Small tiles and windows: Triton's interpreter takes its time."""
-    from model.engine import cuda, cuda_direction, cuda_fused
-
-    cuda_fused.LANES_TILE = cuda_fused.UNITS_TILE = cuda_fused.PROJECTED_TILE = 16
-    cuda.WINDOW = cuda_direction.WINDOW = 4
-
-
 def main() -> int:
     parser = options_of(__doc__)
     add = parser.add_argument
@@ -284,14 +260,11 @@ def main() -> int:
     add("--tokens", type=int, help="(default: 60000 of stability, 835584 a call of engine, 6000000 of job)")
     add("--dtype", choices=tuple(JOB_BYTES), default="float16", help="of a job's store (default: float16)")
     add("--input-format", default="lines", help="of a job's text: lines, or text, which is tokenised (default: lines)")
-    add("--fused", action="store_true", help="with the kernels of `model.engine.cuda_fused`")
     add("--rehearse", action="store_true", help="on the CPU, everything tiny")
     args = parser.parse_args()
     args.shape = "tiny" if args.rehearse else "full"
     if args.rehearse:
-        args.lanes, args.tokens = [4, 8], 8 if args.fused else 400
-        if args.fused:
-            shrink_kernels()
+        args.lanes, args.tokens = [4, 8], 400
     print(machine(), flush=True)
     if args.step == "job":
         return 0 if job(args) else 1

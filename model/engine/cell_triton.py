@@ -8,7 +8,6 @@ Triton's core language has no tanh.
 """
 
 import math
-from typing import Any
 
 import torch
 import triton
@@ -48,32 +47,6 @@ def tanh(z):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def updated(i, f, g, before, clip, HAS_CLIP: tl.constexpr):  # type: ignore[no-untyped-def]
-    """The cell after a step."""
-    after = tl.sigmoid(f) * before + tl.sigmoid(i) * tanh(g)
-    if HAS_CLIP:
-        after = tl.minimum(tl.maximum(after, -clip), clip)
-    return after
-
-
-@triton.jit
-def store_projected(  # type: ignore[no-untyped-def]
-    value, inside, h, skip, output, following, clip, HAS_SKIP: tl.constexpr, HAS_FOLLOWING: tl.constexpr, HAS_CLIP: tl.constexpr
-):
-    """`finish` of float32 values, whose places in the four are given."""
-    if HAS_CLIP:
-        value = tl.minimum(tl.maximum(value, -clip), clip)
-    stored = value.to(h.dtype.element_ty)
-    tl.store(h, stored, mask=inside)
-    value = stored.to(tl.float32)  # what recurs is what is shown: rounded, where h is
-    if HAS_SKIP:
-        value += tl.load(skip, mask=inside, other=0.0).to(tl.float32)
-    tl.store(output, value, mask=inside)
-    if HAS_FOLLOWING:
-        tl.store(following, value.to(following.dtype.element_ty), mask=inside)
-
-
-@triton.jit
 def _cell_kernel(  # type: ignore[no-untyped-def]
     gates,
     d,
@@ -99,7 +72,9 @@ def _cell_kernel(  # type: ignore[no-untyped-def]
     kept = tl.load(c + lane * d + column, mask=inside, other=0.0)
     loaded = tl.load(begin_c + column, mask=inside & (begin > 0), other=0.0)
     before = tl.where(begin > 0, loaded, kept)
-    after = updated(i, f, g, before, clip, HAS_CLIP)
+    after = tl.sigmoid(f) * before + tl.sigmoid(i) * tanh(g)
+    if HAS_CLIP:
+        after = tl.minimum(tl.maximum(after, -clip), clip)
     tl.store(c + lane * d + column, after, mask=inside)
     tl.store(hidden + lane * d + column, (tl.sigmoid(o) * tanh(after)).to(hidden.dtype.element_ty), mask=inside)
 
@@ -125,10 +100,16 @@ def _finish_kernel(  # type: ignore[no-untyped-def]
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < p
     value = tl.load(projected + lane * p + column, mask=inside, other=0.0).to(tl.float32)
-    h += lane * h_stride + column
-    skip += lane * skip_stride + column
-    following += lane * following_stride + column
-    store_projected(value, inside, h, skip, output + lane * p + column, following, clip, HAS_SKIP, HAS_FOLLOWING, HAS_CLIP)
+    if HAS_CLIP:
+        value = tl.minimum(tl.maximum(value, -clip), clip)
+    stored = value.to(h.dtype.element_ty)
+    tl.store(h + lane * h_stride + column, stored, mask=inside)
+    value = stored.to(tl.float32)  # what recurs is what is shown: rounded, where h is
+    if HAS_SKIP:
+        value += tl.load(skip + lane * skip_stride + column, mask=inside, other=0.0).to(tl.float32)
+    tl.store(output + lane * p + column, value, mask=inside)
+    if HAS_FOLLOWING:
+        tl.store(following + lane * following_stride + column, value.to(following.dtype.element_ty), mask=inside)
 
 
 def launch_grid(lanes: int, width: int) -> tuple[tuple[int, int], int]:
@@ -142,35 +123,25 @@ def load_h(h: Tensor, begin_h: Tensor, begins: Tensor | None) -> None:
     _load_h_kernel[grid](h, begin_h, begins, h.shape[1], h.stride(0), BLOCK=block, enable_fp_fusion=FP_FUSION)
 
 
-def cell_operands(buffers: CellBuffers) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The operands of a kernel of the cell from the table on, and its constants; a table that there is not is never read."""
-    gates, table, table_row, c, begins, begin_c, hidden, clip = buffers
-    has_clip = math.isfinite(clip)
-    operands = gates if table is None else table, table_row, c, begins, begin_c, hidden, clip if has_clip else 0.0
-    return operands, {"HAS_TABLE": table is not None, "HAS_CLIP": has_clip, "enable_fp_fusion": FP_FUSION}
-
-
-def finish_operands(buffers: OutputBuffers) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The operands of a kernel that ends with `finish`, from h on, and its constants; what there is not is never touched."""
-    _, h, skip, output, following, clip = buffers
-    has_clip = math.isfinite(clip)
-    skipped, passed_on = h if skip is None else skip, h if following is None else following
-    strides = h.stride(0), skipped.stride(0), passed_on.stride(0)
-    constants = {"HAS_SKIP": skip is not None, "HAS_FOLLOWING": following is not None, "HAS_CLIP": has_clip}
-    operands = h, skipped, output, passed_on, *strides, clip if has_clip else 0.0
-    return operands, {**constants, "enable_fp_fusion": FP_FUSION}
-
-
 def cell(buffers: CellBuffers) -> None:
-    grid, block = launch_grid(*buffers.c.shape)
-    operands, constants = cell_operands(buffers)
-    _cell_kernel[grid](buffers.gates, buffers.c.shape[1], *operands, BLOCK=block, **constants)
+    gates, table, table_row, c, begins, begin_c, hidden, clip = buffers
+    has_clip, (grid, block) = math.isfinite(clip), launch_grid(*c.shape)
+    _cell_kernel[grid](
+        gates, c.shape[1], gates if table is None else table, table_row, c, begins, begin_c, hidden, clip if has_clip else 0.0,
+        HAS_TABLE=table is not None, HAS_CLIP=has_clip, BLOCK=block, enable_fp_fusion=FP_FUSION,
+    )  # fmt: skip
 
 
 def finish(buffers: OutputBuffers) -> None:
-    grid, block = launch_grid(*buffers.h.shape)
-    operands, constants = finish_operands(buffers)
-    _finish_kernel[grid](buffers.projected, buffers.h.shape[1], *operands, BLOCK=block, **constants)
+    projected, h, skip, output, following, clip = buffers
+    has_clip, (grid, block) = math.isfinite(clip), launch_grid(*h.shape)
+    skipped, passed_on = h if skip is None else skip, h if following is None else following  # h: never touched
+    _finish_kernel[grid](
+        projected, h.shape[1], h, skipped, output, passed_on,
+        h.stride(0), skipped.stride(0), passed_on.stride(0), clip if has_clip else 0.0,
+        HAS_SKIP=skip is not None, HAS_FOLLOWING=following is not None, HAS_CLIP=has_clip,
+        BLOCK=block, enable_fp_fusion=FP_FUSION,
+    )  # fmt: skip
 
 
 def check(device: torch.device) -> str | None:

@@ -38,7 +38,6 @@ LEAST_LANES = 16
 # full grid's rate (`python -m benchmarks.gpu.paper fill`).
 GROUP_ROWS = 1 << 20
 LEAST_GROUP_ROWS = 1 << 12
-FEWER_LANES = (128, 256, 512, 1024)  # of the end of a grid, where lanes do not show in a row's bytes
 LONG_LANES = 64  # for sequences that 2,048 lanes would wait for; a step of 64 takes about an eighth of one of 2,048
 TABLE_BLOCK = 1024  # words whose gates are computed in one product, always that many rows
 WORDS_PER_BLOCK = 1024
@@ -94,7 +93,7 @@ class CudaDevice(Device):
         self.directions: list[CudaDirection] = []
         self._in_flight: list[torch.cuda.Event] = []
         self._ops = select_cell(device, "auto" if self._on_gpu else "torch")
-        self.cell = "triton-fused" if settings.fused else self._ops.NAME
+        self.cell = self._ops.NAME
         tensors = {name: t.to(device) for name, t in weights.tensors.items() if not name.startswith("lstm.")}
         self._vectors = WordVectors(
             tensors,
@@ -141,12 +140,11 @@ class CudaDevice(Device):
 
     def _build(self) -> None:
         lanes, dtype = self._lanes, self._settings.dtype
-        # Of a library's products a row's bytes can depend on how many there are: then a grid has no narrower end.
-        fewer = [n for n in FEWER_LANES if n < lanes] if self._settings.fused else []
-        long_lanes = [LONG_LANES] if lanes > LONG_LANES and not self._settings.fused else []
-        # A table has room for all cells of a window.
+        long_lanes = [LONG_LANES] if lanes > LONG_LANES else []
         long = long_tokens(lanes, self._group_rows)
-        self.limits = Limits([lanes], WINDOW, WINDOW * lanes, fewer, True, long_lanes, long, self._group_rows)
+        # A table has room for all cells of a window. A grid has no narrower end: a row's bytes can depend on how many rows a
+        # library's product has.
+        self.limits = Limits([lanes], WINDOW, WINDOW * lanes, (), True, long_lanes, long, self._group_rows)
         layout = Layout(
             dtype=dtype,
             device=self.device,
@@ -155,12 +153,7 @@ class CudaDevice(Device):
             table_rows=min(TABLE_BYTES // (4 * self._weights.options.dim * dtype.itemsize), TABLE_ROWS),
             table_block=TABLE_BLOCK,
         )
-        if self._settings.fused:
-            from model.engine.cuda_fused import FusedDirection  # here: it needs Triton
-
-            self.directions = [FusedDirection(self._weights, self._start, k, layout, fewer) for k in (0, 1)]
-        else:
-            self.directions = [CudaDirection(self._weights, self._start, k, layout, self._ops, long_lanes) for k in (0, 1)]
+        self.directions = [CudaDirection(self._weights, self._start, k, layout, self._ops, long_lanes) for k in (0, 1)]
 
     def _halve(self) -> bool:
         self.directions = []

@@ -22,14 +22,14 @@ WINDOW = 16  # steps in a graph
 
 
 class CudaDirection(Direction):
-    """A `Direction` whose window is a graph on `stream`; plans and windows have ``layout.lanes`` or one of ``fewer_lanes``.
+    """A `Direction` whose window is a graph on `stream`; plans and windows have ``layout.lanes`` or one of ``long_lanes``.
 
     All that a plan's windows need goes to the device in one copy, before the first of them is asked for: whatever other threads
     do, the device waits for the interpreter's lock a few times a window.
     """
 
     def __init__(
-        self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: CellOps, fewer_lanes: Sequence[int] = ()
+        self, weights: BiLMWeights, start: StartState, k: int, layout: Layout, ops: CellOps, long_lanes: Sequence[int] = ()
     ) -> None:
         self._on_gpu = layout.device.type == "cuda"
         if self._on_gpu:
@@ -37,7 +37,7 @@ class CudaDirection(Direction):
         super().__init__(weights, start, k, replace(layout, table_rows=max(WINDOW * layout.lanes + 1, layout.table_rows)), ops)
         # The last row is nobody's: what fills up a block of words goes there.
         self.table = GateTable(len(self._rows) - 1)
-        self._grids = {n: self._grid(n) for n in (layout.lanes, *fewer_lanes)}
+        self._grids = {n: self._grid(n) for n in (layout.lanes, *long_lanes)}
 
     def _grid(self, lanes: int) -> "_Grid":
         cells = torch.zeros(2, WINDOW, lanes, dtype=torch.int32, device=self._layout.device)

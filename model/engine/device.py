@@ -154,7 +154,7 @@ class Direction:
             tensors = weights.direction(DIRECTIONS[k], j + 1)
             bias = tensors["bias"].clone()  # [4d]
             bias[d : 2 * d] += FORGET_BIAS
-            weight_ih, weight_hh, bias = map(self._gate_order, (tensors["weight_ih"], tensors["weight_hh"], bias))
+            weight_ih, weight_hh = tensors["weight_ih"], tensors["weight_hh"]
             if j == 0:
                 self.table_linear = linear(in_blocks(weight_ih), in_blocks(bias), layout.table_block)  # p → 4d, of words
                 self._gates.append(gates(weight_hh, None))  # p → 4d
@@ -178,11 +178,6 @@ class Direction:
         self._c = [torch.zeros(lanes, d, device=device) for _ in range(n_layers)]  # [B, d] each
         self._hidden = torch.empty(lanes, d, dtype=dtype, device=device)  # [B, d]
         self._out = [torch.empty(layout.window * lanes * p, device=device) for _ in range(n_layers)]  # [window, B, p] each, flat
-
-    @staticmethod
-    def _gate_order(rows: Tensor) -> Tensor:
-        """Rows [4d, …] of weights and biases, all of i, then of f, g and o, as the cell wants them."""
-        return rows
 
     @property
     def step_linears(self) -> list[Linear]:

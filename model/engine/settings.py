@@ -11,7 +11,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "tf32": torch.f
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """How to compute; everything here but `precision` and `fused` leaves the numbers as they are (on one machine)."""
+    """How to compute; everything here but `precision` leaves the numbers as they are (on one machine)."""
 
     # Of products: "float32", "bfloat16", or "tf32" (CUDA only; on a CPU it is float32), or "int8" (a CPU with VNNI and no AMX:
     # the LSTM's products of 8-bit numbers, all else bfloat16). Cells are float32.
@@ -26,10 +26,6 @@ class EngineSettings:
     # What computes the cell on a CPU: "c", "torch", or "auto" = C where it was built. They differ in last bits.
     cell: Literal["auto", "c", "torch"] = "auto"
 
-    # On a GPU, in bfloat16 or tf32: products with what follows them in kernels of our own (`cuda_fused`). Off until a GPU has
-    # shown that it is faster (`python -m benchmarks.gpu.day`); last bits differ.
-    fused: bool = False
-
     def __post_init__(self) -> None:
         choices = {"precision": (*_DTYPES,), "device": ("auto", "cpu", "cuda"), "cell": ("auto", "c", "torch")}
         for name, known in choices.items():
@@ -37,8 +33,6 @@ class EngineSettings:
                 raise ValueError(f"{name} is {getattr(self, name)!r}; known are {', '.join(known)}")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device is 'cuda', but PyTorch finds no CUDA device here; use 'auto' or 'cpu'")
-        if self.fused and self.precision not in ("tf32", "bfloat16"):
-            raise ValueError(f"fused kernels multiply in tf32 or bfloat16; precision is {self.precision!r}")
         for name in ("lanes", "blocks", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:

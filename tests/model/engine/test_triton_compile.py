@@ -2,8 +2,6 @@
 
 import re
 import subprocess
-from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,13 +21,11 @@ from tests.model.lanes import sequences_of
 
 triton = pytest.importorskip("triton", reason="Triton is not installed; it comes with PyTorch for CUDA")
 
-from model.engine import cell_triton, cuda_fused  # noqa: E402
-from model.engine.cuda_fused import FusedDirection  # noqa: E402
+from model.engine import cell_triton  # noqa: E402
 
 TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int32: "*i32"}
 FULL = BiLMOptions(3.0, 3.0, True, 512, 4096, 2, "relu", ((1, 32),), 1, 16)
 CELL_KERNELS = ("_load_h_kernel", "_cell_kernel", "_finish_kernel")
-FUSED_KERNELS = ("_gates_cell_kernel", "_project_finish_kernel")
 Launch = tuple[str, tuple[tuple[str, Any], ...]]
 
 
@@ -56,36 +52,24 @@ class Recorder:
         return launch
 
 
-def recorded(names: Sequence[str], new: Callable[..., CudaDirection]) -> set[Launch]:
-    """What one window of the full-size model launches of these kernels, in float32 (or tf32) and bfloat16."""
+@pytest.fixture(scope="module")
+def launches() -> set[Launch]:
+    """What one window of the full-size model launches, in float32 (or tf32) and bfloat16."""
     seen: set[Launch] = set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_direction, "WINDOW", 1)
-        for module, kernels in ((cell_triton, CELL_KERNELS), (cuda_fused, FUSED_KERNELS)):
-            for name in kernels:
-                patch.setattr(module, name, Recorder(getattr(module, name), seen if name in names else set()))
+        for name in CELL_KERNELS:
+            patch.setattr(cell_triton, name, Recorder(getattr(cell_triton, name), seen))
         p, d = FULL.projection_dim, FULL.dim
         shapes = {"weight_ih": (4 * d, p), "weight_hh": (4 * d, p), "bias": (4 * d,), "weight_proj": (p, d)}
         layer = {name: torch.zeros(shape) for name, shape in shapes.items()}
         weights = cast(BiLMWeights, SimpleNamespace(options=FULL, direction=lambda direction, j: layer))
         for dtype in (torch.float32, torch.bfloat16):
             layout = Layout(dtype, torch.device("cpu"), lanes=16, window=1, table_rows=0, table_block=16)
-            direction = new(weights, StartState.zero(FULL), 0, layout)
+            direction = CudaDirection(weights, StartState.zero(FULL), 0, layout, cast(CellOps, cell_triton))
             plan = plan_direction(sequences_of([[0, 1]]), 16, Limits([16], 1, 16))
             direction.run(plan, torch.zeros(2, p), 0, lambda window, outputs: None)
     return seen
-
-
-@pytest.fixture(scope="module")
-def launches() -> set[Launch]:
-    """What the engine launches."""
-    return recorded(CELL_KERNELS, partial(CudaDirection, ops=cast(CellOps, cell_triton)))
-
-
-@pytest.fixture(scope="module")
-def fused_launches() -> set[Launch]:
-    """What it launches with `EngineSettings.fused`."""
-    return recorded(FUSED_KERNELS, FusedDirection)
 
 
 def compiled(launch: Launch, capability: int) -> Any:
@@ -94,12 +78,10 @@ def compiled(launch: Launch, capability: int) -> Any:
     from triton.compiler import ASTSource
 
     name, described = launch
-    kernel = getattr(cuda_fused if name in FUSED_KERNELS else cell_triton, name)
+    kernel = getattr(cell_triton, name)
     signature, constants, attributes, options = {}, {}, {}, {"enable_fp_fusion": cell_triton.FP_FUSION}
     for place, (argument, kind) in enumerate(described):
-        if argument.startswith("num_"):
-            options[argument] = kind
-        elif argument.isupper():
+        if argument.isupper():
             signature[argument], constants[argument] = "constexpr", kind
         else:
             signature[argument] = kind.removesuffix(" of 16")
@@ -134,16 +116,4 @@ def test_kernels_compile_vectorised_and_without_spills(launches: set[Launch], ca
         stores = re.findall(r"st\.global\S*?\.v[248]\.\S+", ptx)
         assert loads, f"{launch}: no vectorised load for sm_{capability}"
         assert stores, f"{launch}: no vectorised store for sm_{capability}"
-        assert_no_spills(ptx, capability, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("capability", "unit"), [(80, "mma.sync"), (90, "wgmma.mma_async"), (100, "tcgen05.mma")])
-def test_fused_kernels_compile_to_matrix_units_without_spills(
-    fused_launches: set[Launch], capability: int, unit: str, tmp_path: Path
-) -> None:
-    assert len(fused_launches) == 2 * 4  # a layer's two, in two precisions
-    for launch in sorted(fused_launches, key=str):
-        ptx = compiled(launch, capability).asm["ptx"]
-        assert unit in ptx, launch
         assert_no_spills(ptx, capability, tmp_path)
