@@ -11,10 +11,10 @@ import fsspec
 
 from elmo_store.storage.failures import told
 from elmo_store.storage.root import Root
-from transforms.inputs.boundaries import boundary, text_of_range, unit_of
+from transforms.inputs.boundaries import boundary, unit_of
 from transforms.inputs.decompress import READ_BYTES, Chunks, checked_compression, decompressed
 from transforms.inputs.files import fetcher, filesystem_of, identity_of, input_errors
-from transforms.inputs.records import Blob, BlockRange, ByteRange, DamagedInputError, InDocument, InputError, Split, begins_file
+from transforms.inputs.records import Blob, ByteRange, DamagedInputError, InDocument, InputError, Split, begins_file
 
 RANGE_STEP = 8 << 20  # bytes of one request within a range
 OPEN_BYTES = 4 << 20  # read-ahead of a file that is read from its beginning
@@ -71,7 +71,7 @@ class ByteSource:
             yield data
             if self.split.damage:
                 raise DamagedInputError(self.url, self.split.damage)
-        elif isinstance(self.split, ByteRange | BlockRange):
+        elif isinstance(self.split, ByteRange):
             yield from self._range(self.split)
         elif self._encoding in UTF8:
             yield from self._decompressed()
@@ -100,13 +100,9 @@ class ByteSource:
     def _count(self, n_bytes: int) -> None:
         self.bytes_read += n_bytes
 
-    def _range(self, split: ByteRange | BlockRange) -> Iterator[bytes]:
+    def _range(self, split: ByteRange) -> Iterator[bytes]:
         fetch, size = fetcher(self.url, *self._checked_file()), split.identity.size
         unit = unit_of(split.format, split.line_ends)
-        if isinstance(split, BlockRange):
-            text = text_of_range(split.blocks, fetch, (split.start, split.stop), size, unit, self._count)
-            yield from self._checked_text(text, f"{split.blocks} file", split.start, InputError)
-            return
         first, last = (boundary(fetch, offset, size, unit) for offset in (split.start, split.stop))
         for offset in range(first, last, RANGE_STEP):
             data = fetch(offset, min(offset + RANGE_STEP, last))
@@ -127,32 +123,27 @@ class ByteSource:
     def _decompressed(self) -> Iterator[bytes]:
         stored = Chunks(self._stored())
         kind = checked_compression(self.url, stored.peek(10))
-        if kind:
-            yield from self._checked_text(decompressed(kind, stored), f"{kind} stream", 0, DamagedInputError)
-        else:
+        if not kind:
             yield from stored
-
-    def _checked_text(self, text: Iterator[bytes], what: str, first: int, damage: type[InputError]) -> Iterator[bytes]:
-        """``text``, unpacked from byte ``first`` on; an error of class ``damage`` where it is cut short, damaged or a bomb."""
+            return
         n_text = 0
         try:
-            for data in text:
+            for data in decompressed(kind, stored):
                 n_text += len(data)
                 if n_text > BOMB_BYTES and n_text > BOMB_RATIO * self.bytes_read:
-                    raise damage(
+                    raise DamagedInputError(
                         self.url,
-                        f"the {what} gave {n_text} bytes from {self.bytes_read} stored ones, more than {BOMB_RATIO} times as "
-                        "many: no text does that; if it is meant, decompress it and name the result",
+                        f"the {kind} stream gave {n_text} bytes from {self.bytes_read} stored ones, more than {BOMB_RATIO} times "
+                        "as many: no text does that; if it is meant, decompress it and name the result",
                     )
                 yield data
         except EOFError as error:
-            end = first + self.bytes_read
-            reason = f"the {what} is cut short: it ends at stored byte {end} (text byte {n_text}) in the middle"
-            raise damage(self.url, reason) from error
+            end = f"it ends at stored byte {self.bytes_read} (text byte {n_text}) in the middle"
+            raise DamagedInputError(self.url, f"the {kind} stream is cut short: {end}") from error
         except ValueError as error:
             # gzip, for one, decodes damage to some text until a checksum fails.
-            near = f"near stored byte {first + self.bytes_read} (text byte {n_text})"
-            raise damage(self.url, f"the {what} is damaged {near}, and perhaps before: {error}") from error
+            near = f"near stored byte {self.bytes_read} (text byte {n_text})"
+            raise DamagedInputError(self.url, f"the {kind} stream is damaged {near}, and perhaps before: {error}") from error
 
     def _recoded(self) -> Iterator[bytes]:
         """Decoded from the file's encoding and given as UTF-8. What the encoding does not have comes as invalid UTF-8."""

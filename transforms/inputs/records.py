@@ -4,13 +4,14 @@ Everything here is small, frozen and picklable; msgspec writes descriptors as JS
 """
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from msgspec import Struct, to_builtins
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from elmo_store.format.fields import KeptField
 from elmo_store.format.words import WordLimit
@@ -129,12 +130,6 @@ class ByteRange(FileRange, frozen=True, tag=True):
     """Bytes of a plain file; `transforms.inputs.boundaries` says which records belong to them."""
 
 
-class BlockRange(FileRange, frozen=True, kw_only=True, tag=True):
-    """Stored bytes of a file of compressed blocks, of a kind of `transforms.inputs.boundaries`."""
-
-    blocks: str
-
-
 class RowGroups(FileRange, frozen=True, tag=True):
     """Row groups of a Parquet file."""
 
@@ -146,7 +141,7 @@ class Blob(_Split, frozen=True, kw_only=True, tag=True):
     damage: str = ""  # of the stream, which can't be read after this blob
 
 
-Split = WholeFile | Stream | ByteRange | BlockRange | RowGroups | Blob
+Split = WholeFile | Stream | ByteRange | RowGroups | Blob
 
 
 def begins_file(split: Split) -> bool:
@@ -271,28 +266,11 @@ class TaskResult:
 
 
 def input_fingerprint(splits: Sequence[Split]) -> str:
-    """``sha256:…`` over names, formats, ranges and identities of all splits: equal if and only if the same input was planned.
-
-    Stores of format 1 hold it, so the JSON that is hashed stays as it was first written.
-    """
-    written = [
-        {
-            "index": split.index,
-            "url": split.url,
-            "format": split.format,
-            "identity": to_builtins(split.identity),
-            "start": split.start if isinstance(split, FileRange) else 0,
-            "stop": split.stop if isinstance(split, FileRange) else None,
-            "line_ends": "" if split.line_ends == "auto" else split.line_ends,
-            "blocks": split.blocks if isinstance(split, BlockRange) else "",
-            "unpack": isinstance(split, Stream),
-            "guessed": False,
-            "blob": "",
-            "damage": "",
-        }
-        for split in splits
-    ]
-    return "sha256:" + hashlib.sha256(json.dumps(written, sort_keys=True).encode()).hexdigest()
+    """``sha256:…`` over names, formats, ranges and identities of all splits: equal if and only if the same input was planned."""
+    digest = hashlib.sha256()
+    for split in splits:
+        digest.update(msgspec.json.encode(replace(split, guessed=False)) + b"\n")
+    return "sha256:" + digest.hexdigest()
 
 
 def describe_files(splits: Sequence[Split]) -> list[dict[str, Any]]:

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from io import BytesIO
-from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -24,7 +23,7 @@ from msgspec.structs import replace
 from elmo_store.errors import StoreError
 from elmo_store.storage.json_values import convert, decode_lines
 from elmo_store.storage.root import Root
-from transforms.inputs.boundaries import BGZIP, SEEKABLE, UNITS, Fetch, cuts, frame_starts, is_bgzip, last_boundary, unit_of
+from transforms.inputs.boundaries import UNITS, last_boundary, unit_of
 from transforms.inputs.byte_source import UTF8, ByteSource
 from transforms.inputs.decompress import Chunks, checked_compression, decompressed
 from transforms.inputs.files import InputFile, fetcher, filesystem_of, find_files, input_errors, known_format
@@ -33,7 +32,6 @@ from transforms.inputs.records import (
     MIB,
     PLAIN_FORMATS,
     Blob,
-    BlockRange,
     ByteRange,
     DamagedInputError,
     FileIdentity,
@@ -80,10 +78,9 @@ def plan_splits(
 
     ``input_format``: ``auto`` goes by each file's ending, .txt and unknown ones being text; one that begins with tokenised
     sentences, one a line, is read so, and JSON lines that would be plain text are refused. Files larger than ``range_bytes``
-    are cut into ranges of so many bytes (plain lines, JSON lines, running text, CoNLL; bgzip and seekable zstd of these at their
-    blocks) or runs of row groups of about so many (Parquet). Any other large one is a stream, to be unpacked: compressed, in
-    another encoding than UTF-8, CSV, a JSON array. InputError for anything that can't be read, or a file without the wanted
-    fields.
+    are cut into ranges of so many bytes (plain lines, JSON lines, running text, CoNLL) or runs of row groups of about so many
+    (Parquet). Any other large one is a stream, to be unpacked: compressed, in another encoding than UTF-8, CSV, a JSON array.
+    InputError for anything that can't be read, or a file without the wanted fields.
     """
     if input_format not in ("auto", *FORMATS):
         raise ValueError(f"input format {input_format!r} is none of auto, {', '.join(FORMATS)}")
@@ -221,28 +218,14 @@ def _cut(
     if file.format == "json" and not compression and settings.encoding in UTF8 and not is_array(head):
         file = replace(file, format="jsonl")
     # In CSV and JSON arrays, where a record begins is known to who read all before it.
-    if in_order_only or settings.encoding not in UTF8 or file.format not in UNITS:
-        yield split_as(Stream, file)
-        return
-    fetch = _fetcher(file, storage_options)
-    blocks = ""
-    if compression == "gzip" and is_bgzip(head):
-        blocks = BGZIP
-    elif compression == "zstd" and frame_starts(fetch, size):
-        blocks = SEEKABLE
-    # Of a damaged range nobody knows how many lines it has: ranges behind it would have wrong positions.
-    if compression and (not blocks or settings.on_bad_file == "reject"):
+    if in_order_only or compression or settings.encoding not in UTF8 or file.format not in UNITS:
         yield split_as(Stream, file)
         return
     if file.format == "text":
         ends = settings.line_ends
         file = replace(file, line_ends=line_ends_of(_beginning(compression, head)) if ends == "auto" else ends)
-    if blocks:  # a compressed byte is about four of text
-        for start, stop in pairwise(cuts(blocks, fetch, size, -(-range_bytes // 4))):
-            yield split_as(BlockRange, file, start=start, stop=stop, blocks=blocks)
-    else:
-        for start in range(0, size, range_bytes):
-            yield split_as(ByteRange, file, start=start, stop=min(start + range_bytes, size))
+    for start in range(0, size, range_bytes):
+        yield split_as(ByteRange, file, start=start, stop=min(start + range_bytes, size))
 
 
 def _beginning(compression: str, head: bytes) -> bytes:
@@ -256,14 +239,11 @@ def _beginning(compression: str, head: bytes) -> bytes:
     return bytes(text[:SAMPLE_BYTES])
 
 
-def _fetcher(file: WholeFile, storage_options: Mapping[str, Any] | None) -> Fetch:
-    return fetcher(file.url, *filesystem_of(file.url, storage_options))
-
-
 def _head(file: WholeFile, in_order_only: bool, storage_options: Mapping[str, Any] | None) -> bytes:
     """The beginning of a file."""
     if not in_order_only:
-        return _fetcher(file, storage_options)(0, min(SAMPLE_BYTES, file.identity.size))
+        fetch = fetcher(file.url, *filesystem_of(file.url, storage_options))
+        return fetch(0, min(SAMPLE_BYTES, file.identity.size))
     with _opened(file.url, storage_options) as opened:
         head: bytes = opened.read(SAMPLE_BYTES)
         return head
