@@ -15,7 +15,6 @@ from tests.azure_server import azure as azure
 from tests.data import data_folder
 from tests.gcs_server import gcs as gcs
 from tests.s3_server import s3_url as s3_url  # one server a session, for every folder's tests
-from tests.sftp_server import sftp as sftp
 
 # Examples of property tests, see tests/examples.py. CI draws as many as they ask for, the same ones every time, so that a commit
 # passes or fails; `search` draws ten times as many, new ones every time, and is how defects are found.

@@ -1,5 +1,4 @@
-"""Filesystems that fail, tear and delay: ``chaos://PATH`` is the local disk as an object store on a bad day,
-``chaos-files://PATH`` as a file server, whose writes can be cut.
+"""A filesystem that fails and delays: ``chaos://PATH`` is the local disk as an object store on a bad day.
 
 Every operation draws what happens to it from a generator of its own seed, so that a run can be had again.
 """
@@ -26,13 +25,12 @@ class StorageError(OSError):
 
 
 class ChaosFileSystem(AbstractFileSystem):
-    """Of each operation a share ``rate`` goes wrong: an error before it, an error after it was done, half of it, or a delay.
+    """Of each operation a share ``rate`` goes wrong: an error before it, an error after it was done, or a delay.
 
     A put is whole or none; a read that is cut gives nothing but an error.
     """
 
-    writes_are_torn = False
-    protocol: str | tuple[str, ...] = PROTOCOL
+    protocol = (PROTOCOL, "memory")  # by the latter it counts as an object store
     cachable = False
     counts: ClassVar[Counter[str]] = Counter()  # of this process
     _lock = threading.Lock()
@@ -71,14 +69,11 @@ class ChaosFileSystem(AbstractFileSystem):
         return self._local.ls(path, detail)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **options: Any) -> None:
-        fate = self._fate(f"writing {path}", ("failed", "done and failed", "slow", *["torn"] * self.writes_are_torn))
+        fate = self._fate(f"writing {path}", ("failed", "done and failed", "slow"))
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         if mode == "create" and target.exists():
             raise FileExistsError(path)
-        if fate == "torn" and mode != "create":  # a put on a condition is whole or none
-            target.write_bytes(value[: len(value) // 2])
-            raise StorageError(f"injected: writing {path} was cut")
         temporary = target.with_name(f".chaos-{threading.get_ident()}-{target.name}"[:255])
         temporary.write_bytes(value)
         os.replace(temporary, target)
@@ -106,26 +101,9 @@ class ChaosFileSystem(AbstractFileSystem):
             folder.rmdir()
 
 
-class ChaosFileServer(ChaosFileSystem):
-    """A write that is torn leaves half a file under its name and says so. A file can be moved over another."""
-
-    protocol = (f"{PROTOCOL}-files", "sftp")  # the latter is how a store's root knows what a filesystem can do
-    writes_are_torn = True
-
-    def makedirs(self, path: str, exist_ok: bool = False) -> None:
-        os.makedirs(path, exist_ok=exist_ok)
-
-    def mv(self, path1: str, path2: str, **options: Any) -> None:
-        fate = self._fate(f"moving {path1}", ("failed", "done and failed", "slow"))
-        os.replace(path1, path2)
-        if fate:
-            raise StorageError(f"injected: moving {path1} failed after it was moved")
-
-
 def register(seed: int, counts_file: str) -> Any:
-    """Make both known in this process; the function that is returned writes down what was injected."""
+    """Make it known in this process; the function that is returned writes down what was injected."""
     fsspec.register_implementation(PROTOCOL, ChaosFileSystem, clobber=True)
-    fsspec.register_implementation(f"{PROTOCOL}-files", ChaosFileServer, clobber=True)
     ChaosFileSystem._draw.seed(seed)
     ChaosFileSystem.counts.clear()
     return lambda: Path(counts_file).write_text(json.dumps(ChaosFileSystem.counts))

@@ -31,12 +31,12 @@ def storage(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> Outcomes:
     draw = random.Random(seed)
     job = SmallJob.make(folder / "input")
     wanted = {form: _undisturbed(job, folder / form, form) for form in ("both", "zarr")}
-    kinds = ("operations", "failed", "torn", "done and failed", "slow")
+    kinds = ("operations", "failed", "done and failed", "slow")
     outcomes = Outcomes("storage", ("jobs", "complete at once", "runs", *kinds))
     for number in range(n_jobs):
-        form, protocol = draw.choice(sorted(wanted)), draw.choice([PROTOCOL, f"{PROTOCOL}-files"])
+        form = draw.choice(sorted(wanted))
         output = folder / f"faults-{number}"
-        arguments = job.arguments(f"{protocol}://{output}", form, "--storage-options", json.dumps({"rate": rate}))
+        arguments = job.arguments(f"{PROTOCOL}://{output}", form, "--storage-options", json.dumps({"rate": rate}))
         for attempt in range(RUNS_AT_MOST):
             counts = folder / "counts"
             counts.write_text("{}")
@@ -45,12 +45,12 @@ def storage(folder: Path, rate: float, n_jobs: int, seed: int = 0) -> Outcomes:
             code, said = command.wait(), command.output()
             explained = code in (3, 4) and "Traceback (most recent call last)" not in said and _names_place(said)
             problem = "" if code == 0 or explained else f"unexplained, exit {code}:\n{said[-2000:]}"
-            outcomes.count(protocol, Counter(json.loads(counts.read_text())) + Counter(["runs"]), problem)
+            outcomes.count(PROTOCOL, Counter(json.loads(counts.read_text())) + Counter(["runs"]), problem)
             if code == 0:
-                outcomes.count(protocol, ["complete at once"] * (attempt == 0))
+                outcomes.count(PROTOCOL, ["complete at once"] * (attempt == 0))
                 break
         problem = _problem_of(output, code, wanted[form])
-        outcomes.count(protocol, ["jobs"], problem and f"job {number}, {form}: {problem}\n{said[-2000:]}")
+        outcomes.count(PROTOCOL, ["jobs"], problem and f"job {number}, {form}: {problem}\n{said[-2000:]}")
     return outcomes
 
 

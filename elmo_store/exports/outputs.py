@@ -28,7 +28,6 @@ from elmo_store.format.layout import ENDED, WORK
 from elmo_store.format.markers import ObjectRecord
 from elmo_store.format.typed import converted
 from elmo_store.storage.failures import telling
-from elmo_store.storage.filesystems import is_file_server
 from elmo_store.storage.lease import LAUNCHER_HEARTBEAT, LEASE, LEASES, LeaseHolder
 from elmo_store.storage.readable import TEMPORARY_PREFIX
 from elmo_store.storage.root import Root
@@ -133,7 +132,7 @@ class Output:
     @property
     def has_folders(self) -> bool:
         """Whether its filesystem has folders and moves files; an object store's put is whole by itself."""
-        return self.root.is_local or is_file_server(self.root.filesystem)
+        return self.root.is_local
 
     def temporary(self, run: str, rel: str) -> str:
         """Where ``rel`` of `root` is written by ``run``, until it is whole: in the scratch folder."""

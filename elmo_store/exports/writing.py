@@ -7,7 +7,7 @@ wakes, finds its temporary file swept or the name taken, and damages nothing.
 import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from elmo_store.exports.outputs import ExportRefusedError, Output, Record, Standing
@@ -92,7 +92,7 @@ class Writing:
             root.put(name, data)
             return
         apart = self.output.temporary(self._holder.run, name)
-        with self._apart(name) if root.is_local else nullcontext():
+        with self._apart(name):
             root.put_apart(apart, data)
             self._holder.check()
             root.move(apart, name)
@@ -101,8 +101,6 @@ class Writing:
         """Give what lies at ``path`` its name. ExportRefusedError if something else has it."""
         root = self.output.root
         apart = self.output.temporary(self._holder.run, line.path)
-        if self.output.has_folders and not root.is_local:
-            root.calls.put_file(path, root.path(apart))
         self._holder.check()
         taken = root.move_new(apart, line.path) if self.output.has_folders else root.put_new_file(line.path, path)
         if taken:

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from elmo_store.errors import ShardCorruptError, WeightSetError
+from elmo_store.errors import WeightSetError
 from elmo_store.format.layout import check_set_names
 from elmo_store.format.manifest import WeightSet
 from elmo_store.mixing.scalar_mix import ScalarMix
-from elmo_store.storage.root import Root
+from elmo_store.storage.filesystems import fetched
 
 UNNAMED = "elmo"  # the name of a set whose file gives it none
 TORCH_SUFFIXES = (".th", ".pt", ".pth", ".bin", ".ckpt")
@@ -38,10 +38,10 @@ def read_weight_sets(url: str, storage_options: Mapping[str, Any] | None = None)
         FileNotFoundError: no such file.
         WeightSetError: of an unknown kind, damaged, or ambiguous; names file and key.
     """
-    folder, _, name = url.rpartition("/")
+    name = url.rpartition("/")[2]
     try:
-        data = Root(folder or ("/" if url.startswith("/") else "."), storage_options).get(name)
-    except ShardCorruptError as error:
+        data = fetched(url, storage_options)
+    except IsADirectoryError as error:
         raise WeightSetError(f"{url} is a folder: name the file in it") from error
     try:
         sets = tuple(_checked(name, fields) for name, fields in _parsed(name, data))

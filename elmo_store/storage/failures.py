@@ -28,6 +28,7 @@ _UNREACHABLE = re.compile(
     r"|SSHException|ProtocolError"
 )
 _BUSY = frozenset({408, 425, 429})
+_PUTS = ("pipe_file", "put_file")  # they need no folder: one that finds nothing finds no bucket
 MOST_TEXT = 300  # characters of what a client says
 
 
@@ -140,9 +141,8 @@ def telling(where: str, *, put: bool = False) -> Iterator[None]:
 class Calls:
     """The methods of a filesystem of fsspec, whose errors are `told`. What it calls of its own is left alone."""
 
-    def __init__(self, filesystem: Any, *, puts_whole: bool) -> None:
-        """``puts_whole``: a put needs no folder, so that one that finds nothing finds no bucket."""
-        self._filesystem, self._puts = filesystem, ("pipe_file", "put_file") if puts_whole else ()
+    def __init__(self, filesystem: Any) -> None:
+        self._filesystem = filesystem
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return partial(self._call, name)
@@ -150,5 +150,5 @@ class Calls:
     def _call(self, name: str, *arguments: Any, **options: Any) -> Any:
         path = arguments[name == "put_file"] if arguments else ""
         where = path if isinstance(path, str) else str(next(iter(path), ""))
-        with telling(where, put=name in self._puts):
+        with telling(where, put=name in _PUTS):
             return getattr(self._filesystem, name)(*arguments, **options)

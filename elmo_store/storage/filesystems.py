@@ -1,13 +1,9 @@
-"""Which filesystem a location means, opened: options from the environment, names with ``::``, connections for one caller; and
-which names stay inside a store.
-"""
+"""Which filesystem a location means, opened with options from the environment; where stores may be, and names inside them."""
 
 import logging
 import os
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 from importlib.util import find_spec
-from threading import RLock
 from typing import Any
 
 from fsspec import AbstractFileSystem, available_protocols
@@ -16,13 +12,12 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import registry
 
 from elmo_store.errors import StoreError
+from elmo_store.storage.failures import telling
 
 OBSTORE = "ELMO_STORE_OBSTORE"  # the environment variable that, if it is 0, leaves object stores to fsspec's own libraries
 ENVIRONMENT = "env:"  # begins the value of a storage option that stands in an environment variable
-# Filesystems whose writes can be seen half-way, and whose times are of whole seconds: file servers, not object stores.
-FILE_SERVERS = frozenset({"hdfs", "arrow_hdfs", "webhdfs", "webHDFS", "sftp", "ssh", "smb", "ftp"})
-# Those whose connection is for one caller at a time: of two threads that wait for an answer, one may take the other's.
-ONE_CALLER = frozenset({"sftp", "ssh", "ftp"})
+# Where stores and outputs may be: filesystems on which an object appears whole or not at all.
+STORE_PROTOCOLS = frozenset({"file", "local", "memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az"})
 # Not Google's: obstore puts by its XML interface, which no server here knows, so nothing could show that it holds.
 OBJECT_STORES = {
     **dict.fromkeys(("s3", "s3a"), ("S3Objects", "s3fs")),
@@ -30,10 +25,6 @@ OBJECT_STORES = {
 }
 _log = logging.getLogger(__name__)
 _PLACELESS = frozenset(("", ".", ".."))  # names that a path inside a store has none of
-_CALLS = (
-    "cat_file", "cat_ranges", "info", "ls", "find", "exists", "pipe_file", "mv", "rm_file", "rm", "makedirs",
-    "put_file", "get_file",
-)  # fmt: skip
 
 
 def resolved_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -76,10 +67,20 @@ def opened(location: str, storage_options: Mapping[str, Any] | None) -> tuple[An
         return LocalFileSystem(**options), location
     if (objects := _object_store(location, options)) is not None:
         return objects, str(objects._strip_protocol(location))
+    filesystem: AbstractFileSystem
     filesystem, path = url_to_fs(location, **options)
-    if not ONE_CALLER.isdisjoint(protocols_of(filesystem)):
-        _take_turns(filesystem)
     return filesystem, path
+
+
+def fetched(location: str, storage_options: Mapping[str, Any] | None = None) -> bytes:
+    """The bytes of a file at any path or URL that fsspec understands.
+
+    FileNotFoundError, IsADirectoryError of a local folder, other errors as `failures.told` has them.
+    """
+    with telling(location):
+        filesystem, path = opened(location if names_filesystem(location) else os.path.abspath(location), storage_options)
+        data: bytes = filesystem.cat_file(path)
+        return data
 
 
 def _object_store(location: str, options: Mapping[str, Any]) -> AbstractFileSystem | None:
@@ -106,12 +107,20 @@ def _object_store(location: str, options: Mapping[str, Any]) -> AbstractFileSyst
         return None
 
 
-def is_file_server(filesystem: AbstractFileSystem) -> bool:
-    """Whether an object is written there by a move onto its name, and its time tells no two writes of a second apart."""
-    return not FILE_SERVERS.isdisjoint(protocols_of(filesystem))
+def check_store_location(location: str) -> None:
+    """StoreError if ``location`` names a filesystem that holds no stores, such as a file server. Nothing is opened."""
+    if not names_filesystem(location):
+        return
+    protocol = location.partition("::")[0].partition("://")[0]
+    registered = registry.get(protocol)  # one that a program registered may say that it is as good as one of ours
+    names = {protocol, *(protocols_of(registered) if registered is not None else ())}
+    if STORE_PROTOCOLS.isdisjoint(names):
+        raise StoreError(
+            f"{location}: outputs and stores can't be on {protocol}: give a local or mounted folder, s3://, gs:// or abfs://"
+        )
 
 
-def protocols_of(filesystem: AbstractFileSystem) -> tuple[str, ...]:
+def protocols_of(filesystem: AbstractFileSystem | type[AbstractFileSystem]) -> tuple[str, ...]:
     """The names by which URLs call a filesystem."""
     protocol = filesystem.protocol
     return (protocol,) if isinstance(protocol, str) else tuple(protocol)
@@ -120,34 +129,6 @@ def protocols_of(filesystem: AbstractFileSystem) -> tuple[str, ...]:
 def kind_of(filesystem: AbstractFileSystem) -> str:
     """What tells kinds of storage apart, whichever library opened it."""
     return protocols_of(filesystem)[0]
-
-
-def _take_turns(filesystem: AbstractFileSystem) -> None:
-    """Let one caller at a time in; fsspec gives the same instance to whoever asks for the same."""
-    if getattr(filesystem, "_elmo_store_turn", None) is not None:
-        return
-    turn = filesystem._elmo_store_turn = RLock()
-
-    def in_turn(call: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(call)
-        def called(*args: Any, **options: Any) -> Any:
-            with turn:
-                _reconnect(filesystem)
-                return call(*args, **options)
-
-        return called
-
-    for name in _CALLS:
-        setattr(filesystem, name, in_turn(getattr(filesystem, name)))
-
-
-def _reconnect(filesystem: AbstractFileSystem) -> None:
-    """Connect to an SFTP server anew where the connection is gone: fsspec has one for the life of the process."""
-    client: Any = getattr(filesystem, "client", None)
-    if hasattr(client, "get_transport"):
-        transport = client.get_transport()
-        if transport is None or not transport.is_active():
-            filesystem._connect()
 
 
 def is_azure(filesystem: AbstractFileSystem) -> bool:

@@ -1,4 +1,4 @@
-"""Who may write to an output: a lease with an owner and heartbeats, on any filesystem.
+"""Who may write to an output: a lease with an owner and heartbeats.
 
 One object, `LEASE`, names the run that owns the output; its content alone decides. It is put on the condition that there is none,
 and replaced only where its owner is dead, silent for longer than it promised, or pushed aside by the user. Heartbeats are objects
@@ -25,14 +25,14 @@ from typing import Any, Self
 from elmo_store.errors import LeaseHeldError, LeaseLostError
 from elmo_store.storage.json_values import convert, encoded_json
 from elmo_store.storage.process import Process
-from elmo_store.storage.root import SETTLE_SECONDS, Root
+from elmo_store.storage.root import Root
 
 LEASES = "_lease"  # the folder; gone when nobody writes
 LEASE = f"{LEASES}/owner.json"
 LAUNCHER_HEARTBEAT = f"{LEASES}/launcher.json"
 WORKER_GROUPS = 16  # object stores take about one write a second of an object
 HEARTBEAT_SECONDS = 10.0
-LOCAL_LOOK_SECONDS, LOOK_SECONDS = SETTLE_SECONDS, 10.0
+LOCAL_LOOK_SECONDS, LOOK_SECONDS = 1.0, 10.0
 # How long a run of this machine's processes may be silent before another machine may begin one.
 LOCAL_PATIENCE_SECONDS = 45.0
 CLOCKS_DIFFER_SECONDS = 300.0  # at most; a heartbeat that is older is old by any machine's clock

@@ -1,4 +1,4 @@
-"""What stands at a store's root on any fsspec filesystem, named, read and listed: whole objects, or ranges of them."""
+"""What stands at a store's root on a disk or an object store, named, read and listed: whole objects, or ranges of them."""
 
 import hashlib
 import os
@@ -13,7 +13,14 @@ from fsspec.implementations.local import LocalFileSystem
 from elmo_store.errors import ShardCorruptError, StoreError
 from elmo_store.storage.data import Range, ShortReadError, merged
 from elmo_store.storage.failures import Calls, telling, told
-from elmo_store.storage.filesystems import checked, is_azure, is_file_server, names_filesystem, opened, protocols_of
+from elmo_store.storage.filesystems import (
+    check_store_location,
+    checked,
+    is_azure,
+    names_filesystem,
+    opened,
+    protocols_of,
+)
 from elmo_store.storage.json_values import MOST_JSON_BYTES, parse_json
 
 TEMPORARY_PREFIX = ".writing-"  # of files that have yet to get their names
@@ -27,13 +34,17 @@ class ReadableRoot:
     """
 
     def __init__(self, url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
-        """``url``: anything fsspec understands, a plain local path too; ``storage_options``: what its filesystem takes."""
+        """``url``: a local path, or a URL of one of `STORE_PROTOCOLS`; ``storage_options``: what its filesystem takes.
+
+        StoreError for any other URL.
+        """
         self.storage_options = dict(storage_options or {})
         text = os.fspath(url)
         if not text:
             raise StoreError("the location of the store is empty: give a folder or a URL")
         if not names_filesystem(text):
             text = os.path.abspath(text)  # worker processes may have another working folder
+        check_store_location(text)
         self._location = text.rstrip("/") or "/"
         self._opened: tuple[int, fsspec.AbstractFileSystem, str] | None = None
 
@@ -73,7 +84,7 @@ class ReadableRoot:
         filesystem = self.filesystem
         if self.is_local or getattr(filesystem, "takes_pieces", False):  # whose errors are told already
             return filesystem
-        return Calls(filesystem, puts_whole=not is_file_server(filesystem))
+        return Calls(filesystem)
 
     @property
     def is_local(self) -> bool:
@@ -112,7 +123,7 @@ class ReadableRoot:
     def stamp(self, rel: str) -> str | None:
         """What tells this version of the object ``rel`` from any other that was put: ETag, generation, inode and time.
 
-        None if there is no such object, "" where the filesystem tells nothing but its size, or times of whole seconds.
+        None if there is no such object, "" where the filesystem tells nothing but its size.
         """
         if self.is_local:
             try:
@@ -122,8 +133,7 @@ class ReadableRoot:
         info = described(self.calls, self.path(rel))
         if info is None:
             return None
-        told_by = () if is_file_server(self.filesystem) else _STAMPS
-        return next((f"{name}={info[name]}" for name in told_by if info.get(name)), "")
+        return next((f"{name}={info[name]}" for name in _STAMPS if info.get(name)), "")
 
     def get(self, rel: str) -> bytes:
         """The bytes of ``rel``. FileNotFoundError if it is not there, ShardCorruptError if a folder stands there."""
@@ -170,7 +180,7 @@ class ReadableRoot:
         if self.is_local:
             return {rel: self._local_tail(rel, n_bytes) for rel, n_bytes in tails.items()}
         paths, starts = [self.path(rel) for rel in tails], [-n_bytes for n_bytes in tails.values()]
-        if is_azure(self.filesystem) or is_file_server(self.filesystem):  # which know no ranges from the end
+        if is_azure(self.filesystem):  # which knows no ranges from the end
             for i, (rel, n_bytes) in enumerate(tails.items()):
                 size = ReadableRoot.size(self, rel)
                 if size is None:
@@ -245,7 +255,7 @@ class ReadableRoot:
         base = self.path()
         folder = self.path(prefix.rstrip("/"))
         try:
-            infos = self.calls.find(folder, detail=True, **self._whole_listing())
+            infos = self.calls.find(folder, detail=True)
         except FileNotFoundError:
             return {}
         head = base.rstrip("/") + "/"
@@ -255,10 +265,6 @@ class ReadableRoot:
             if path.startswith(head) and info["type"] == "file" and not is_temporary:
                 sizes[path[len(head) :]] = int(info["size"])
         return sizes
-
-    def _whole_listing(self) -> dict[str, Any]:
-        """What keeps a listing from leaving out the folders of a file server that it can't read, which may be all."""
-        return {"on_error": _raise_unless_missing} if is_file_server(self.filesystem) else {}
 
     def names(self, folder: str) -> list[str]:
         """Names of what stands directly in ``folder``, sorted, without half-written files; [] if there is no such folder."""
@@ -293,11 +299,6 @@ def described(calls: Any, path: str) -> dict[str, Any] | None:
         return dict(calls.info(path))
     except FileNotFoundError:
         return None
-
-
-def _raise_unless_missing(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
 
 
 def local_stamp(status: os.stat_result) -> str:

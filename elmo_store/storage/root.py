@@ -1,13 +1,12 @@
-"""A store's root on any fsspec filesystem: what is read there, see `readable`, and whole objects put and removed.
+"""A store's root on a disk or an object store: what is read there, see `readable`, and whole objects put and removed.
 
-Writing an object is atomic everywhere: an object store's put is; on a local disk, and on file servers, the bytes go to a
-temporary file in the same folder that then takes the name. Readers therefore see an object whole or not at all.
+Writing an object is atomic: an object store's put is; on a local disk the bytes go to a temporary file in the same folder that
+then takes the name. Readers therefore see an object whole or not at all.
 """
 
 import ctypes
 import os
 import posixpath
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import PurePosixPath
@@ -15,13 +14,12 @@ from typing import Any
 
 from elmo_store.errors import StoreError
 from elmo_store.storage.data import Data, joined, pieces_of
-from elmo_store.storage.filesystems import checked, is_azure, is_file_server
+from elmo_store.storage.filesystems import checked, is_azure
 from elmo_store.storage.json_values import encoded_json
 from elmo_store.storage.process import is_abandoned, temporary_tag
-from elmo_store.storage.readable import TEMPORARY_PREFIX, ReadableRoot, described, local_stamp
+from elmo_store.storage.readable import TEMPORARY_PREFIX, ReadableRoot, local_stamp
 
 _TEMPORARY_SUFFIX = "~"  # DuckDB, dask and Polars take every *.parquet of a folder, hidden ones too
-SETTLE_SECONDS = 1.0  # how long a put of someone else may take to show, where nothing can be put on a condition
 _SYNCFS = getattr(ctypes.CDLL(None), "syncfs", None)  # of the C library, on Linux: one filesystem's buffers, not all
 
 
@@ -55,24 +53,20 @@ class Root(ReadableRoot):
     @contextmanager
     def _apart(self, path: str) -> Iterator[str]:
         """Where an object is written whose name will be ``path``: a file beside it, then moved, or there if puts are atomic."""
-        if not self.is_local and not is_file_server(self.filesystem):
+        if not self.is_local:
             yield path
             return
         with self._temporary(path) as temporary:
             yield temporary
             self._check_owner()
-            if self.is_local:
-                os.replace(temporary, path)
-                return
-            _move_remote(self.calls, temporary, path)
-            self._check_owner()  # what was swept counts there as moved
+            os.replace(temporary, path)
 
     def _check_owner(self) -> None:
         """Asked when a file is written and has yet to get its name: a root that belongs to a run raises if another has it."""
 
     @contextmanager
     def _temporary(self, path: str) -> Iterator[str]:
-        """A name beside ``path``, of a disk or a file server, for a file that is to be moved onto it; none is left behind."""
+        """A name beside ``path``, of a disk, for a file that is to be moved onto it; none is left behind."""
         folder, name = posixpath.split(path)
         temporary = posixpath.join(folder, _temporary_name(name))
         self._make_folder_of(path)
@@ -80,30 +74,20 @@ class Root(ReadableRoot):
             yield temporary
         except BaseException:
             with suppress(FileNotFoundError):
-                if self.calls.exists(temporary):
-                    self.calls.rm_file(temporary)
-            if self.is_local:
-                with suppress(OSError):  # it holds something; made for this object alone, it goes with it
-                    os.rmdir(folder)
-            raise
-        if self.is_local:
-            with suppress(FileNotFoundError):  # moved, or swept by the owner of what it is put beside
                 os.remove(temporary)
+            with suppress(OSError):  # it holds something; made for this object alone, it goes with it
+                os.rmdir(folder)
+            raise
+        with suppress(FileNotFoundError):  # moved, or swept by the owner of what it is put beside
+            os.remove(temporary)
 
     def _make_folder_of(self, path: str) -> None:
-        """Make the folder of an object where filesystems have some. StoreError if a link below a local root stands in its way."""
+        """Make the folder of a disk's object. StoreError if a link below the root stands in its way."""
         if link := self._link_above(path):
             raise StoreError(
                 f"{link} is a link to {os.readlink(link)}, and nothing is written outside {self}: put the folder itself there"
             )
-        calls, folder = self.calls, posixpath.dirname(path)
-        for attempts_left in (2, 1, 0):
-            try:
-                calls.makedirs(folder, exist_ok=True)
-                return
-            except OSError:  # of a file server: someone else may be doing just that
-                if self.is_local or (not attempts_left and not calls.isdir(folder)):
-                    raise
+        os.makedirs(posixpath.dirname(path), exist_ok=True)
 
     def _link_above(self, path: str) -> str | None:
         """The first folder between this local root and ``path`` that is a symbolic link."""
@@ -131,29 +115,16 @@ class Root(ReadableRoot):
         self.put_file(rel, path)
 
     def put_new(self, rel: str, data: bytes | bytearray) -> bool:
-        """Write ``rel`` unless it is there; False if it has other bytes. Of many who try, each with its own bytes, one succeeds.
-
-        Where the filesystem has no put on a condition: look, put, and look again after `SETTLE_SECONDS`.
-        """
+        """Write ``rel`` unless it exists; False if it has other bytes. Of many who try, each with its own, one succeeds."""
         path = self.path(checked(rel))
         if self.is_local:
             with self._temporary(path) as temporary:
                 _write(temporary, data)
-                try:
-                    os.link(temporary, path)
-                    return True
-                except FileExistsError:
-                    return False
-                except OSError:  # a disk without hard links
-                    return self._put_looking(rel, data)
+                return _take_name(temporary, path)
         if self.size(rel) is not None:
             return self.get(rel) == data  # by an attempt whose answer was lost
-        if is_file_server(self.filesystem):
-            self._make_folder_of(path)
         try:
             self.calls.pipe_file(path, data, mode="create")
-        except (ValueError, TypeError, NotImplementedError):
-            return self._put_looking(rel, data)
         except OSError:  # FileExistsError, but some servers' clients name it otherwise
             if self.size(rel) is None:
                 raise
@@ -166,57 +137,32 @@ class Root(ReadableRoot):
             return False
         try:
             self.calls.put_file(path, self.path(checked(rel)), mode="create")
-        except (ValueError, TypeError, NotImplementedError):  # it knows no condition
-            self.calls.put_file(path, self.path(rel))
         except OSError:  # FileExistsError, but some servers' clients name it otherwise
             if self.size(rel) is None:
                 raise
             return False
         return True
 
-    def _put_looking(self, rel: str, data: bytes | bytearray) -> bool:
-        if self.size(rel) is not None:
-            return self.get(rel) == data
-        self.put(rel, data)
-        time.sleep(SETTLE_SECONDS)
-        return self.get(rel) == data
-
     def put_apart(self, apart: str, data: bytes | bytearray) -> None:
-        """Write the file ``apart``, which nobody reads until it is moved: not atomically. On local disks and file servers."""
+        """Write the file ``apart`` of a local disk, which nobody reads until it is moved: not atomically."""
         path = self.path(checked(apart))
         self._make_folder_of(path)
-        self.calls.pipe_file(path, data)
+        _write(path, data)
 
     def move(self, apart: str, rel: str) -> None:
-        """Give the file ``apart`` the name ``rel``, in place of what may have it. On local disks and file servers."""
+        """Give the file ``apart`` of a local disk the name ``rel``, in place of what may have it."""
         path, target = self.path(checked(apart)), self.path(checked(rel))
-        if not self.is_local:
-            _move_remote(self.calls, path, target)
-            return
         self._make_folder_of(target)
         os.replace(path, target)
 
     def move_new(self, apart: str, rel: str) -> bool:
-        """`move` unless something has the name; False if so. On a local disk with hard links one of many who try succeeds.
-
-        FileNotFoundError if ``apart`` is not there.
-        """
+        """`move` unless something has the name; False if so. FileNotFoundError if ``apart`` is not there."""
         path, target = self.path(checked(apart)), self.path(checked(rel))
-        if self.is_local:
-            self._make_folder_of(target)
-            try:
-                os.link(path, target)
-                os.remove(path)
-                return True
-            except FileNotFoundError:
-                raise
-            except FileExistsError:
-                return False
-            except OSError:  # a disk without hard links
-                pass
-        if self.exists(rel):
+        self._make_folder_of(target)
+        if not _take_name(path, target):
             return False
-        self.move(apart, rel)
+        with suppress(FileNotFoundError):
+            os.remove(path)
         return True
 
     def remove(self, rel: str) -> None:
@@ -276,20 +222,15 @@ class Root(ReadableRoot):
 
         ``but``: a folder that is left as it is. Object stores have no such files.
         """
-        if self.is_local:
-            left = self.path(but) if but else ""
-            paths = []
-            for folder, folders, names in os.walk(self.path(prefix)):
-                folders[:] = [name for name in folders if os.path.join(folder, name) != left]
-                paths += [os.path.join(folder, name) for name in names]
-        elif is_file_server(self.filesystem):
-            paths = self.calls.find(self.path(prefix), **self._whole_listing())
-        else:
+        if not self.is_local:
             return
-        for path in paths:
-            if posixpath.basename(path).startswith(TEMPORARY_PREFIX):
-                with suppress(FileNotFoundError):
-                    self.calls.rm_file(path)
+        left = self.path(but) if but else ""
+        for folder, folders, names in os.walk(self.path(prefix)):
+            folders[:] = [name for name in folders if os.path.join(folder, name) != left]
+            for name in names:
+                if name.startswith(TEMPORARY_PREFIX):
+                    with suppress(FileNotFoundError):
+                        os.remove(os.path.join(folder, name))
 
     def sweep(self, prefix: str = "", name: str = "") -> None:
         """Remove the half-written files in the folder ``prefix`` that killed processes left; ``name``: of this object alone.
@@ -311,7 +252,7 @@ class Root(ReadableRoot):
     def flush(self) -> None:
         """Return when what was written is safe from a loss of power: on a local disk its system's buffers are written out.
 
-        Object stores and file servers keep what they have acknowledged; a disk that other machines write to too (NFS) has it
+        Object stores keep what they have acknowledged; a disk that other machines write to too (NFS) has it
         at the server once a writer has closed its file.
         """
         if not self.is_local:
@@ -324,17 +265,21 @@ class Root(ReadableRoot):
             os.close(descriptor)
 
 
-def _move_remote(calls: Any, path: str, target: str) -> None:
-    """Move a file of a file server, in place of what may have the name ``target``."""
+def _take_name(temporary: str, path: str) -> bool:
+    """Give a file of a local disk the name ``path`` too, unless something has it; False if so."""
     try:
-        calls.mv(path, target)
-    except Exception:
-        if described(calls, target) is None:
-            raise
-        if described(calls, path) is None:  # it was moved all the same, and the answer was lost
-            return
-        calls.rm_file(target)  # some servers move onto no file that is there: it is absent for a moment, never torn
-        calls.mv(path, target)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except FileNotFoundError:
+        raise
+    except OSError:  # a disk without hard links: whoever makes the name may put the file there
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return False
+        os.replace(temporary, path)
+    return True
 
 
 def _write(path: str, data: Data) -> None:

@@ -66,7 +66,7 @@ def _reaching(url: str, filesystem: Any) -> Iterator[None]:
 def _ask_why(filesystem: Any, path: str) -> None:
     """Raise what keeps a filesystem from saying that something is there; ``exists`` and ``isfile`` take any failure for a no."""
     with suppress(FileNotFoundError):
-        Calls(filesystem, puts_whole=False).info(path)
+        Calls(filesystem).info(path)
 
 
 def fetch(url: str, storage_options: dict[str, Any] | None = None) -> Path:

@@ -46,7 +46,7 @@ class Touched:
 
 
 def store(url: str, storage_options: Mapping[str, Any] | None, what: str = "STORE") -> Location:
-    """A store that is read: on this machine a folder."""
+    """A store that is read, where stores can be: on this machine a folder."""
     return Checked(what, url, storage_options, check=partial(_check_store, url))
 
 
@@ -56,7 +56,7 @@ def file(what: str, path: str, storage_options: Mapping[str, Any] | None = None)
 
 
 def output(url: str, storage_options: Mapping[str, Any] | None = None, what: str = "output") -> Location:
-    """A folder that is written: on this machine no file, nor below one."""
+    """A folder that is written, where outputs can be: on this machine no file, nor below one."""
     return Checked(what, url, storage_options, check=partial(check_output, what, url))
 
 
@@ -107,20 +107,33 @@ def _check_file(what: str, path: str) -> None:
 
 
 def _check_store(url: str) -> None:
+    _check_protocol(url)
     if not is_url(url) and not os.path.isdir(url):
         why = "it is a file; name the store's folder" if os.path.exists(url) else "no such folder; check the name"
         raise CommandError(Exit.BAD_LOCATION, f"there is no store at {url}: {why}")
 
 
 def check_output(what: str, url: str) -> None:
-    """CommandError (bad location) if ``url`` is a file of this machine, or lies below one."""
+    """CommandError (bad location) if no output can be at ``url``: a file server, a file of this machine or a place below one."""
+    _check_protocol(url)
     if not is_url(url) and (file := _file_in_the_way(url)):
         why = "is a file" if file == os.path.abspath(url) else f"lies below {file}, which is a file"
         raise CommandError(Exit.BAD_LOCATION, f"the {what} {url} {why}: name a folder, new or of the same job")
 
 
+def _check_protocol(url: str) -> None:
+    if is_url(url):
+        from elmo_store.storage.filesystems import check_store_location
+
+        try:
+            check_store_location(url)
+        except StoreError as error:
+            raise CommandError(Exit.BAD_LOCATION, str(error)) from None
+
+
 def check_result(what: str, path: str) -> None:
-    """CommandError (bad location) if ``path`` is a folder of this machine, or lies below a file."""
+    """CommandError (bad location) if no output can be at ``path``, a folder of this machine, or a place below a file."""
+    _check_protocol(path)
     if not is_url(path) and os.path.isdir(path):
         raise CommandError(Exit.BAD_LOCATION, f"the {what} {path} is a folder: name a file")
     if not is_url(path) and not os.path.exists(path) and (file := _file_in_the_way(path)):

@@ -74,12 +74,11 @@ def _remove_touches(args: argparse.Namespace) -> locations.Touched:
 def _remove(args: argparse.Namespace) -> int:
     """Remove, and say how many went. 0; errors as `elmo_store.collecting.remove`'s."""
     from elmo_store.collecting import remove
-    from elmo_store.storage.root import Root
+    from elmo_store.storage.filesystems import fetched
     from pipeline.progress.versions import described
 
-    folder, _, file = args.ids.rpartition("/")
     try:
-        text = Root(folder or ".").get(file).decode("utf-8")
+        text = fetched(args.ids).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(Exit.BAD_LOCATION, f"--ids {args.ids} can't be read: {error}") from error
     version, gone, missing = remove(_collection(args), [line for line in text.split("\n") if line])

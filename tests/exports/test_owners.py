@@ -299,14 +299,3 @@ def test_what_a_dead_process_staged_for_a_remote_output_is_swept(
             (folder / "file").write_bytes(b"half")
         export(store, f"memory://{tmp_path.name}/out", "bilm")
         assert sorted(tmp_path.iterdir()) == sorted([alive, other])
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_on_a_file_server_files_are_moved_and_nothing_else_stays(store: Store, sftp: Root, name: str) -> None:
-    export(store, sftp.url("both/out"), name, storage_options=sftp.storage_options)
-    assert export(store, sftp.url("both/out"), name, storage_options=sftp.storage_options).written == ()
-    report = export(store, sftp.url("both/out"), name, storage_options=sftp.storage_options, layers="top", overwrite=True)
-    found = sftp.filesystem.find(sftp.path("both"), withdirs=True, detail=True)
-    files = {path.rpartition("/")[2] for path, info in found.items() if info["type"] == "file"}
-    assert files == {*report.files, _record(name).rpartition("/")[2]}
-    assert not [path for path in found if path.endswith(("_work", "_lease", "out.export"))]

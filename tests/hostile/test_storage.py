@@ -1,12 +1,10 @@
 """Storage on a bad day, fault by fault; `tests/hostile/test_chaos.py` draws them at random."""
 
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from benchmarks.chaos.filesystem import ChaosFileServer, StorageError, register
+from benchmarks.chaos.filesystem import ChaosFileSystem, StorageError, register
 from benchmarks.chaos.job import SmallJob
 from elmo_store.storage.lease import LEASE
 from elmo_store.storage.root import Root
@@ -16,44 +14,15 @@ from tests.store.support import make_store
 from transforms.runtime.work import PLAN, PROBLEM, SUMMARY
 
 
-@pytest.fixture
-def file_server(tmp_path: Path) -> Root:
-    """A root on a file server on which nothing goes wrong yet."""
-    register(0, str(tmp_path / "counts"))
-    return Root(f"chaos-files://{tmp_path}/store", {"rate": 0.0})
-
-
-def test_a_move_whose_answer_is_lost_keeps_what_it_moved(file_server: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    def moved_and_failed(self: ChaosFileServer, path1: str, path2: str, **options: Any) -> None:
-        os.replace(path1, path2)
-        raise StorageError("the answer was lost")
-
-    monkeypatch.setattr(ChaosFileServer, "mv", moved_and_failed)
-    file_server.put("a/b", b"first")
-    file_server.put("a/b", b"second")
-    assert file_server.get("a/b") == b"second"
-    assert file_server.list() == ["a/b"]
-
-
-def test_a_write_that_is_cut_is_never_seen(file_server: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    file_server.put("a/b", b"first")
-    monkeypatch.setattr(ChaosFileServer, "_fate", lambda self, operation, kinds: "torn" if "torn" in kinds else "")
-    with pytest.raises(StorageError):
-        file_server.put("a/b", b"second")
-    monkeypatch.undo()
-    assert file_server.get("a/b") == b"first"
-
-
-@pytest.mark.parametrize("protocol", ["chaos", "chaos-files"])
 def test_a_finished_job_leaves_nothing_though_every_removal_and_the_summary_fail_at_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register(0, str(tmp_path / "counts"))
     monkeypatch.setattr("transforms.runtime.job_root.LONGEST_PAUSE_SECONDS", 0.0)
     job = SmallJob.make(tmp_path / "input", n_files=1, n_lines=8)
     failed: set[str] = set()
 
-    def fails_at_first(self: ChaosFileServer, operation: str, kinds: tuple[str, ...]) -> str:
+    def fails_at_first(self: ChaosFileSystem, operation: str, kinds: tuple[str, ...]) -> str:
         at_the_door = operation.endswith((PLAN, PROBLEM))  # whose failures are told, with exit code 3
         if operation not in failed and not at_the_door and (operation.startswith("removing") or operation.endswith(SUMMARY)):
             failed.add(operation)
@@ -64,7 +33,7 @@ def test_a_finished_job_leaves_nothing_though_every_removal_and_the_summary_fail
 
     monkeypatch.setattr("benchmarks.chaos.filesystem.ChaosFileSystem._fate", fails_at_first)
     output = tmp_path / "store"
-    arguments = job.arguments(f"{protocol}://{output}", "zarr", "--storage-options", '{"rate": 0.0}')
+    arguments = job.arguments(f"chaos://{output}", "zarr", "--storage-options", '{"rate": 0.0}')
     assert main(arguments) == Exit.COMPLETE
     assert any(operation.endswith(LEASE) for operation in failed)
     assert any(operation.startswith("removing") and operation.endswith(SUMMARY) for operation in failed)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import elmo_store
-from benchmarks.chaos.filesystem import register
 from elmo_store.errors import JobMismatchError, LeaseLostError
 from elmo_store.format.layout import MANIFEST, WORK, shard_marker, zarr_states_shard
 from elmo_store.format.manifest import read_manifest
@@ -377,17 +376,12 @@ def test_overwrite_removes_nothing_while_a_look_of_an_ended_run_may_count(made: 
 
 
 @pytest.mark.parametrize("moment", ["before it looks at the lease", "before it gets its name"])
-@pytest.mark.parametrize("protocol", ["", "chaos-files://"])
 def test_a_writer_that_stood_still_while_its_output_was_taken_over_writes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, protocol: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Whatever it was about to do: it looks after it has written, and what it had written by then is swept."""
-    register(0, str(tmp_path / "counts"))
-    url = f"{protocol}{tmp_path}/store"
-    options = {"rate": 0.0} if protocol else {}
     monkeypatch.setattr("transforms.runtime.job_root.look_seconds", lambda _: 0.05)
-    root = JobRoot(Root(url, options), "first")
-    theirs = Root(url, options)
+    root, theirs = JobRoot(Root(tmp_path / "store"), "first"), Root(tmp_path / "store")
     acquire(theirs, Lease.of_this_process("first", local=True, patience_seconds=9.0))
     root.put("states/part-00000.parquet", b"by the first")
 

@@ -36,7 +36,7 @@ class _CountingFile(MemoryFile):
 class CountingFileSystem(MemoryFileSystem):
     """A filesystem in memory that counts the bytes that leave it."""
 
-    protocol = "counting"
+    protocol = ("counting", "memory")
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     fetched: ClassVar[Counter[str]] = Counter()

@@ -101,9 +101,6 @@ CASES: list[tuple[str, Callable[[Any], Exception], type[OSError], str]] = [
     ("azure.core.exceptions", azure_status(403), PermissionError, "denied"),
     ("azure.core.exceptions", azure_status(400, "ClientAuthenticationError"), PermissionError, "denied"),
     ("azure.core.exceptions", azure_status(404, "ResourceNotFoundError"), FileNotFoundError, WHERE),
-    ("paramiko", lambda m: m.SSHException("no session"), ConnectionError, "no session"),
-    ("paramiko", lambda m: m.AuthenticationException("no key"), PermissionError, "no key"),
-    ("asyncssh", lambda m: m.ConnectionLost("gone"), ConnectionError, "gone"),
     ("builtins", lambda _: EOFError(), ConnectionError, "EOFError"),  # paramiko's for a connection that is gone
     ("builtins", lambda _: TimeoutError(), ConnectionError, "TimeoutError"),
     ("builtins", lambda _: OSError("Forbidden: b/bucket/o"), PermissionError, "denied"),  # gcsfs'

@@ -7,12 +7,9 @@ import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import cast
 
-import fsspec
 import msgspec
 import pytest
-from fsspec.implementations.memory import MemoryFileSystem
 
 from elmo_store.errors import LeaseHeldError, LeaseLostError
 from elmo_store.storage import lease as leases
@@ -65,12 +62,10 @@ def ended() -> Process:
     return process
 
 
-@pytest.fixture(params=["disk", "sftp", *CLIENTS])
+@pytest.fixture(params=["disk", *CLIENTS])
 def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     if request.param == "disk":
         return Root(tmp_path / "out")
-    if request.param == "sftp":
-        return cast(Root, request.getfixturevalue("sftp"))
     return bucket_root(request, request.param)
 
 
@@ -209,28 +204,6 @@ def test_a_lease_that_cannot_be_read_is_nobodys(disk: Root, damage: bytes) -> No
 def test_a_lease_is_read_back_as_it_was_written(disk: Root) -> None:
     lease = Lease.of_this_process("run", local=False, patience_seconds=5.0)
     assert msgspec.convert(json.loads(json.dumps(asdict(lease))), Lease) == lease
-
-
-class OldFileSystem(MemoryFileSystem):
-    """One without a put on a condition, as file servers are."""
-
-    protocol = "old"
-    store: dict[str, object] = {}  # noqa: RUF012 (as in its base)
-
-    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **kwargs: object) -> None:
-        if mode == "create":
-            raise NotImplementedError
-        super().pipe_file(path, value, mode=mode, **kwargs)
-
-
-def test_without_a_put_on_a_condition_the_owner_that_stays_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    fsspec.register_implementation("old", OldFileSystem, clobber=True)
-    monkeypatch.setattr("elmo_store.storage.root.SETTLE_SECONDS", 0.01)
-    root = Root("old://leases")
-    acquire(root, of("first"))
-    check(root, "first")
-    with pytest.raises(LeaseHeldError):
-        acquire(root, of("second"))
 
 
 def test_a_run_whose_lease_another_one_has_cancels_its_job(disk: Root, monkeypatch: pytest.MonkeyPatch) -> None:

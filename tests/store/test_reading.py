@@ -183,7 +183,7 @@ def test_a_file_that_is_replaced_while_it_is_read_is_read_on_as_it_was(tmp_path:
 class FailingFileSystem(MemoryFileSystem):
     """A filesystem in memory whose reads fail as a network does, when told so."""
 
-    protocol = "failing"
+    protocol = ("failing", "memory")
     store: ClassVar[dict[str, Any]] = {}
     pseudo_dirs: ClassVar[list[str]] = [""]
     error: ClassVar[BaseException | None] = None
